@@ -1,0 +1,74 @@
+/* The words every room shares: sizes, status, assertions, and what one call may use.
+ *
+ * Memory picture of a status: a code for the program, a sentence for the reader. The sentence names the
+ * argument, what came and what was wanted; it is written once, where the check fails.
+ */
+#ifndef HC_BASE_H
+#define HC_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#define HC_X86 1
+#else
+#define HC_X86 0
+#endif
+#if defined(__aarch64__)
+#define HC_ARM 1
+#else
+#define HC_ARM 0
+#endif
+
+#define HC_MAX_DIMS 32
+#define HC_CACHE_LINE 64
+
+typedef enum {
+    HC_OK = 0,
+    HC_VALUE,       /* ValueError: shape or value */
+    HC_TYPE,        /* TypeError: dtype */
+    HC_MEMORY,      /* MemoryError */
+    HC_UNSUPPORTED, /* NotImplementedError: no kernel or backend for it */
+} hc_status;
+
+typedef struct {
+    char text[256];
+} hc_error;
+
+/* Writes the sentence and returns the code, so that a check reads `return hc_fail(error, HC_VALUE, ...)`. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+hc_status
+hc_fail(hc_error *error, hc_status code, const char *format, ...);
+
+/* What one call may use, read once from the context at its entry and passed down. */
+typedef struct {
+    uint32_t isa;  /* bits of base/cpu.h: what kernels may need */
+    int n_threads; /* >= 1 */
+} hc_run;
+
+/* HC_ASSUME: the caller's duty. HC_ASSERT: our own claim. Both live in debug and sanitizer builds only. */
+#ifdef HC_DEBUG
+#include <assert.h>
+#define HC_ASSERT(claim) assert(claim)
+#else
+#define HC_ASSERT(claim) ((void)0)
+#endif
+#define HC_ASSUME(duty) HC_ASSERT(duty)
+
+/* false where the product or sum leaves int64. */
+bool hc_mul_size(int64_t a, int64_t b, int64_t *product);
+bool hc_add_size(int64_t a, int64_t b, int64_t *sum);
+
+static inline int64_t hc_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t hc_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t hc_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t hc_round_up(int64_t a, int64_t b) { return hc_ceil_div(a, b) * b; }
+
+/* Cache-line aligned; NULL when there is no memory or bytes < 0. hc_free_aligned(NULL) is fine. */
+void *hc_alloc_aligned(int64_t bytes);
+void hc_free_aligned(void *pointer);
+
+#endif

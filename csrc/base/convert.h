@@ -1,0 +1,75 @@
+/* float16 and bfloat16 as 16-bit patterns to and from float32, RNE; and loads from memory of any alignment.
+ * Widening is exact. The arithmetic steps count on base/float_env.h: nearest, subnormals in full.
+ */
+#ifndef HC_CONVERT_H
+#define HC_CONVERT_H
+
+#include "base/base.h"
+
+#include <string.h>
+
+static inline uint32_t hc_f32_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float hc_f32_from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float hc_f16_to_f32(uint16_t half) {
+    const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
+    /* 2^112 moves the exponent's bias, and makes subnormals normal, exactly */
+    uint32_t bits = hc_f32_bits(hc_f32_from_bits(magnitude) * 0x1p112f);
+    bits |= (half & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
+    return hc_f32_from_bits(bits | (uint32_t)(half & 0x8000) << 16);
+}
+
+static inline uint16_t hc_f32_to_f16(float value) {
+    const uint32_t bits = hc_f32_bits(value), sign = bits >> 16 & 0x8000;
+    uint32_t magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
+    if (magnitude >= 0x477ff000) /* 65520, halfway to 2^16 */
+        return (uint16_t)(sign | 0x7c00);
+    if (magnitude < 0x38800000) /* 2^-14: the sum's last place is the half's smallest subnormal */
+        return (uint16_t)(sign | (hc_f32_bits(hc_f32_from_bits(magnitude) + 0.5f) - 0x3f000000));
+    magnitude += 0xfff + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | (magnitude - 0x38000000) >> 13);
+}
+
+static inline float hc_bf16_to_f32(uint16_t half) { return hc_f32_from_bits((uint32_t)half << 16); }
+
+static inline uint16_t hc_f32_to_bf16(float value) {
+    const uint32_t bits = hc_f32_bits(value);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float hc_load_f32(const void *from) {
+    float value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static inline double hc_load_f64(const void *from) {
+    double value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static inline uint16_t hc_load_u16(const void *from) {
+    uint16_t value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static inline void hc_store_f32(void *to, float value) { memcpy(to, &value, sizeof value); }
+static inline void hc_store_f64(void *to, double value) { memcpy(to, &value, sizeof value); }
+static inline void hc_store_u16(void *to, uint16_t value) { memcpy(to, &value, sizeof value); }
+
+#endif

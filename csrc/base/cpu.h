@@ -1,0 +1,35 @@
+/* What the processor can do, as a mask. A kernel's `needs` is such a mask; it may run when
+ * (needs & hc_cpu_isa() & run.isa) == needs. Names are the public ones of `heterocompute.use(isa=...)`.
+ */
+#ifndef HC_CPU_H
+#define HC_CPU_H
+
+#include "base/base.h"
+
+enum {
+    HC_ISA_SCALAR = 0,
+    HC_ISA_AVX2 = 1 << 0,       /* AVX2, FMA, F16C, BMI2 */
+    HC_ISA_AVXVNNI = 1 << 1,    /* + avx2 */
+    HC_ISA_AVX512 = 1 << 2,     /* F, BW, DQ, VL, CD, + avx2 */
+    HC_ISA_AVX512VNNI = 1 << 3, /* + avx512 */
+    HC_ISA_AVX512VBMI = 1 << 4, /* + avx512 */
+    HC_ISA_AVX512BF16 = 1 << 5, /* + avx512 */
+    HC_ISA_AMX = 1 << 6,        /* tile, int8, bf16, + avx512vnni, avxvnni */
+    HC_ISA_NEON = 1 << 7,
+    HC_ISA_DOTPROD = 1 << 8,
+};
+#define HC_N_ISA 9
+
+/* The mask of this machine (the operating system's consent included); found once. */
+uint32_t hc_cpu_isa(void);
+
+/* `name` with everything it includes ("avx512vnni" -> avx512vnni | avx512 | avx2); false for an unknown name. */
+bool hc_isa_from_name(const char *name, uint32_t *mask);
+
+/* The name of one bit, or "scalar" for 0. */
+const char *hc_isa_name(uint32_t bit);
+
+/* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */
+bool hc_cpu_request_amx(void);
+
+#endif

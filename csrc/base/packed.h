@@ -1,0 +1,135 @@
+/* The shapes that formats, kernels and operations agree on; all plain data.
+ *
+ * A row is what one index of the other axes holds: `runs` runs of `run_length` values each (the reduction axes but
+ * the last, times the last). Groups never cross a run; the last group of a run is padded with values that decode
+ * to 0. In padded columns a row is   groups x group   values, group i at columns [i * group, (i + 1) * group).
+ *
+ *   shape (K, C, R, S), axis (2, 3, 1), group 16:   rows = K, runs = R * S, run_length = C,
+ *   groups_per_run = ceil(C / 16), groups = runs * groups_per_run, padded = groups * 16
+ */
+#ifndef HC_PACKED_H
+#define HC_PACKED_H
+
+#include "base/base.h"
+
+typedef enum { HC_F32 = 0, HC_F64, HC_F16, HC_BF16, HC_U8, HC_I8, HC_I32, HC_I64, HC_N_DTYPES } hc_dtype;
+
+static inline int64_t hc_dtype_size(hc_dtype dtype) {
+    static const int8_t size[HC_N_DTYPES] = {4, 8, 2, 2, 1, 1, 4, 8};
+    return size[dtype];
+}
+
+/* A format by its parameters; what `option` means is said in the format's own file. */
+enum { HC_N_OPTIONS = 6 };
+typedef struct {
+    int32_t family; /* index into formats.def */
+    int32_t bits;
+    int32_t group; /* 0: one group for the whole row */
+    int32_t option[HC_N_OPTIONS];
+} hc_format;
+
+typedef struct {
+    int64_t rows, runs, run_length;
+    int64_t group, groups_per_run, groups; /* the effective group; groups of one row */
+    int64_t columns, padded;               /* values of one row, without and with the padding */
+} hc_geometry;
+
+/* The arrays that a packed tensor consists of. */
+typedef enum {
+    HC_CODES = 0,
+    HC_SCALES,
+    HC_COARSE,
+    HC_CODEBOOK,
+    HC_ZERO_POINTS,
+    HC_METADATA,
+    HC_MEAN,
+    HC_N_COMPONENTS
+} hc_component_id;
+
+typedef struct {
+    bool present;
+    bool per_row; /* shape (rows,) + the rest; else one for the whole array */
+    hc_dtype dtype;
+    int ndim;         /* of one row's part */
+    int64_t shape[2]; /* of one row's part */
+} hc_component_layout;
+
+/* Where the parts of row r lie: data + r * row_stride; row_stride 0 for what all rows share. Bytes. */
+typedef struct {
+    uint8_t *data;
+    int64_t row_stride;
+} hc_component;
+typedef struct {
+    hc_component part[HC_N_COMPONENTS];
+} hc_components;
+
+static inline void *hc_part(const hc_components *components, hc_component_id id, int64_t row) {
+    return components->part[id].data + row * components->part[id].row_stride;
+}
+
+/* Rows of float values in padded columns, float32 or float64; tails of groups hold +0. */
+typedef struct {
+    const void *data;
+    hc_dtype dtype;         /* HC_F32 or HC_F64 */
+    int64_t row_stride;     /* elements */
+    int64_t first_row, rows;
+} hc_float_rows;
+
+/* A portion of packed rows, in padded columns. It starts at a multiple of 8 columns, hence on a byte; where the
+ * format has groups it starts and ends at group boundaries (or 8 columns inside a group longer than the tile). */
+typedef struct {
+    int64_t first_row, rows;
+    int64_t first_column, columns;
+} hc_tile;
+
+/* What the integer products take. FOLDED: value = row_scale * v, integer group scales multiplied into v.
+ * GROUPED: value = group_scale * v, float32 scales (two levels: float32(gamma * s_q); no groups: one, the row's).
+ * Zero points are subtracted. v = sum of limb[i] * 256^i: the top limb signed, those below unsigned bytes. */
+typedef enum { HC_INT_FOLDED = 0, HC_INT_GROUPED } hc_int_mode;
+typedef struct {
+    bool available; /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
+    int n_limbs;    /* 1 to 3 */
+    int32_t max_abs; /* of v, by the parameters alone */
+} hc_int_form;
+typedef struct {
+    int8_t *limb[3]; /* (rows, columns), leading dimension ld */
+    int64_t ld;
+    float *group_scale; /* GROUPED: (rows, groups touched), leading dimension groups_ld */
+    int64_t groups_ld;
+    float *row_scale; /* FOLDED: (rows) */
+} hc_int_tile;
+
+/* The codes' values and their scales apart, for products with few vectors: c_k and s_g of the stated order. */
+typedef struct {
+    float *codes; /* (rows, columns), leading dimension codes_ld */
+    int64_t codes_ld;
+    float *scales; /* (rows, groups touched); untouched where has_groups() is false */
+    int64_t scales_ld;
+    float *row_scale; /* (rows): what multiplies the folded sum, 1 if nothing does */
+} hc_code_tile;
+
+/* What a format must know of the whole array before it encodes. */
+typedef struct {
+    float maximum; /* what the passes gather: a running maximum, so that threads merge by maximum */
+    float coarse;  /* what `finish` makes of it */
+} hc_encode_state;
+
+/* Encodes rows x->first_row .. into the same rows of `out`. thresholds: NULL (absmax), or one float32 T a group in
+ * place of absmax, (x->rows, groups). Returns the first row with a NaN, an infinity or a value >= 2^128 (its codes
+ * are then in range but mean nothing), else HC_DONE; or HC_DECLINED, before writing anything, where a fast line
+ * does not serve these parameters. The scalar definition never declines. */
+enum { HC_DONE = -1, HC_DECLINED = -2 };
+typedef int64_t hc_encode_fn(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                             const hc_float_rows *x, const float *thresholds, const hc_components *out);
+/* Values of a tile as float32, rounded once; `ld` in elements. HC_DONE or HC_DECLINED. */
+typedef int64_t hc_decode_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                             const hc_tile *tile, float *values, int64_t ld);
+typedef int64_t hc_decode_f64_fn(const hc_format *format, const hc_geometry *geometry,
+                                 const hc_components *components, const hc_tile *tile, double *values, int64_t ld);
+typedef int64_t hc_decode_int_fn(const hc_format *format, const hc_geometry *geometry,
+                                 const hc_components *components, const hc_tile *tile, hc_int_mode mode,
+                                 const hc_int_tile *out);
+typedef int64_t hc_decode_codes_fn(const hc_format *format, const hc_geometry *geometry,
+                                   const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
+
+#endif

@@ -1,0 +1,96 @@
+/* What the scalar formats share: rows of bit-packed codes, and the arithmetic of values.
+ *
+ * Code i of a row occupies bits i*b to i*b+b-1, bit 0 = lowest of byte 0; a row starts on a byte and its last
+ * byte is filled with zero bits.
+ */
+#ifndef HC_BITS_H
+#define HC_BITS_H
+
+#include "base/convert.h"
+#include "base/packed.h"
+
+#include <float.h>
+#include <math.h>
+
+static inline int64_t hc_row_bytes(int64_t values, int bits) { return hc_ceil_div(values * bits, 8); }
+
+/* Appends codes in ascending order. */
+typedef struct {
+    uint8_t *next;
+    uint64_t pending;
+    int n_pending;
+} hc_bit_writer;
+
+static inline void hc_write_bits(hc_bit_writer *writer, uint32_t code, int bits) {
+    writer->pending |= (uint64_t)(code & ((1u << bits) - 1)) << writer->n_pending;
+    writer->n_pending += bits;
+    while (writer->n_pending >= 8) {
+        *writer->next++ = (uint8_t)writer->pending;
+        writer->pending >>= 8;
+        writer->n_pending -= 8;
+    }
+}
+
+static inline void hc_flush_bits(hc_bit_writer *writer) {
+    if (writer->n_pending > 0)
+        *writer->next++ = (uint8_t)writer->pending;
+}
+
+/* Code `index` of a row; touches no byte outside the code. bits <= 24. */
+static inline uint32_t hc_read_bits(const uint8_t *row, int64_t index, int bits) {
+    const int64_t first = index * bits, last = first + bits - 1;
+    uint32_t word = 0;
+    for (int64_t byte = last >> 3; byte >= first >> 3; byte--)
+        word = word << 8 | row[byte];
+    return word >> (first & 7) & ((1u << bits) - 1);
+}
+
+static inline int32_t hc_sign_extend(uint32_t code, int bits) {
+    const int32_t sign = 1 << (bits - 1);
+    return ((int32_t)code ^ sign) - sign;
+}
+
+static inline double hc_row_value(const hc_float_rows *x, int64_t row, int64_t column) {
+    const int64_t i = row * x->row_stride + column;
+    return x->dtype == HC_F64 ? ((const double *)x->data)[i] : ((const float *)x->data)[i];
+}
+
+/* false for NaN, infinity, and a float64 that rounds to 2^128. */
+static inline bool hc_is_legal(double value) { return fabs((double)(float)value) <= (double)FLT_MAX; }
+
+/* clip(RNE(x / s), low, high), the quotient rounded once to float64. */
+static inline int32_t hc_quotient(double x, double scale, int32_t low, int32_t high) {
+    double quotient = x / scale;
+    quotient = quotient > high ? high : quotient;
+    quotient = quotient > low ? quotient : low; /* NaN, of values that are reported as illegal, goes here */
+    return (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+}
+
+static inline float hc_saturated(double value) {
+    const float rounded = (float)value;
+    return rounded > FLT_MAX ? FLT_MAX : rounded < -FLT_MAX ? -FLT_MAX : rounded;
+}
+
+/* v as limbs of 8 bits, the top one signed, at the same place of each limb's matrix. */
+static inline void hc_store_limbs(const hc_int_tile *out, int n_limbs, int64_t place, int32_t value) {
+    for (int i = 0; i < n_limbs; i++)
+        out->limb[i][place] = (int8_t)(uint8_t)((uint32_t)value >> (8 * i) & 0xff);
+}
+
+/* The largest integer of two's complement without the lowest code, or of an unsigned number. */
+static inline int32_t hc_largest_code(int bits, bool is_unsigned) {
+    return (int32_t)((1u << (is_unsigned ? bits : bits - 1)) - 1);
+}
+
+/* Walks the groups that a tile touches: its columns [c, last) lie in group `group` of the row. */
+#define HC_FOR_GROUPS(tile, geometry)                                                                               \
+    for (int64_t c = 0, group = 0, last = 0;                                                                        \
+         c < (tile)->columns && (group = ((tile)->first_column + c) / (geometry)->group,                            \
+                                last = hc_min((tile)->columns, (group + 1) * (geometry)->group -                    \
+                                                                   (tile)->first_column),                           \
+                                true);                                                                              \
+         c = last)
+
+static inline int hc_limbs_for(int32_t max_abs) { return max_abs <= 127 ? 1 : max_abs <= 32767 ? 2 : 3; }
+
+#endif

@@ -1,0 +1,77 @@
+/* heterocompute: the whole public C API.
+ *
+ * Arrays come as views (pointer, dtype, shape, byte strides) or as packed arrays (components + format + shape +
+ * reduction axes). Every function checks its arguments (ops/check.c), answers a status and, when that is not HC_OK,
+ * a sentence in `error`; output is then unspecified. All are reentrant; none keeps a pointer.
+ */
+#ifndef HC_H
+#define HC_H
+
+#include "base/cpu.h"
+#include "base/packed.h"
+
+typedef struct {
+    void *data;
+    hc_dtype dtype;
+    int ndim;
+    int64_t shape[HC_MAX_DIMS];
+    int64_t strides[HC_MAX_DIMS]; /* bytes */
+} hc_view;
+
+/* A packed array. Rows lie in C order of the axes that are not reduction axes; a component of a view of rows may
+ * have any row stride. */
+typedef struct {
+    hc_format format;
+    int ndim;
+    int64_t shape[HC_MAX_DIMS];
+    int n_axes;
+    int axes[HC_MAX_DIMS]; /* not negative, in the order that makes a row */
+    hc_components components;
+} hc_packed;
+
+/* How scales are found: absmax, a fraction of it, a percentile of |x|, or OCTAV (formats.md, Clipping). */
+typedef enum { HC_CLIP_ABSMAX = 0, HC_CLIP_FRACTION, HC_CLIP_PERCENTILE, HC_CLIP_OCTAV } hc_clip_kind;
+typedef struct {
+    hc_clip_kind kind;
+    double value;
+} hc_clip;
+
+/* Either side of a product: a view of float values, or a packed array. */
+typedef struct {
+    const hc_view *dense;    /* one of the two */
+    const hc_packed *packed; /* is not NULL */
+} hc_operand;
+
+/* Formats. */
+hc_status hc_format_check(const hc_format *format, hc_error *error);
+/* Components of an array of this shape: present, dtype and shape; per_row ones have `rows` in front. */
+hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                    hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error);
+
+/* x -> packed->components, which have the memory of hc_layout. `name` begins the sentences ("quantize"). */
+hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error);
+/* out: float32 or float64 of the packed shape, any strides. */
+hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
+/* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. */
+hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
+                           const hc_clip *clip, const hc_view *out, hc_error *error);
+/* Sums over all values, float64, index ascending in blocks: of x^2, (x - y)^2, x*y, y^2, and max |x - y|. */
+typedef struct {
+    double xx, ee, xy, yy, max_abs;
+} hc_error_sums;
+hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_sums *sums, hc_error *error);
+
+/* out[..., i, j] = sum_k a[..., i, k] * b[..., k, j]  with the leading dimensions of numpy.matmul, ndim >= 2 each (the
+ * binding adds and removes the axis of a vector); bias (n) is added last or NULL. activations: the format that
+ * the dense operand takes on the fly, or NULL. Working memory: under 64 MiB, whatever the size. */
+hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                    const hc_view *bias, const hc_view *out, hc_error *error);
+
+/* Convolution, x and out as (N, C, H, W) views (the strides say where channels lie), w (K, C / groups, R, S). */
+typedef struct {
+    int64_t stride[2], pad_before[2], dilation[2], groups;
+} hc_window;
+hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
+                    const hc_window *window, const hc_format *activations, const hc_view *out, hc_error *error);
+
+#endif

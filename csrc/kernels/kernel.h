@@ -1,0 +1,69 @@
+/* The kernels: one typedef, one equation and one overflow budget a family.
+ *
+ * A kernel never allocates, never schedules, never fails, never prints. Sizes arrive legal, panels are padded with
+ * zeros to full mr, nr and kr. One line in kernels.def, best first within its family and scalar last, makes a
+ * kernel known; hc_kernel_pick takes the first line whose `needs` fit. Every ISA gives the bits of the scalar line.
+ *
+ * Panel of a (mr rows) or b (nr rows):   panel[(k / kr * mr + i) * kr + k % kr]
+ */
+#ifndef HC_KERNEL_H
+#define HC_KERNEL_H
+
+#include "base/cpu.h"
+#include "base/packed.h"
+
+/* gemm_f32:  c[i * ldc + j] = fmaf chain over k ascending of a[i, k] * b[j, k], from +0 or from c (accumulate).
+ * Always the full mr x nr tile. kr = 1. */
+typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate);
+
+/* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
+ * b is int8; how the panel of a is stored is the line's `form`, and init carries the correction for it:
+ *   HC_PANEL_S8   int8 as it is
+ *   HC_PANEL_U8   a + 128 as a byte (init: -128 * column sum of b), or an unsigned limb as it is
+ *   HC_PANEL_S16  widened to int16
+ * Budget: |a|, |b| <= 255, 128 and k <= 65536 keep the true sum inside int32. */
+enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
+typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
+
+/* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
+ * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; the form U8 alone has and
+ * reads init); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8, for each segment. */
+typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
+                                  const int32_t *init, const float *scale_a, const float *scale_b, float *c,
+                                  bool accumulate);
+
+/* fold_s32:  out[i, j] = float32((float64(scale_a[i]) * float64(scale_b[j])) * float64(c[i, j])) for the first `columns`
+ * columns of each row. */
+typedef void hc_fold_s32_fn(int64_t rows, int64_t columns, const int32_t *c, int64_t ldc, const float *scale_a,
+                            const float *scale_b, float *out, int64_t ldo);
+
+/* pack_x32:  panel[u * lanes + i] = unit u of row i, XOR flip, for n_rows rows of 32-bit units (a float, or 4 bytes of
+ * an integer panel with kr = 4), row_bytes apart, at most 16 of them; other lanes stay as they are. */
+typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
+                            uint32_t flip);
+
+/* sums_s8:  sums[s * lanes + j] = factor * sum over segment s of row j of an int8 panel with kr = 4. */
+typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, const int8_t *panel, int lanes, int32_t factor,
+                           int32_t *sums);
+
+#include "kernels/few.h" /* the families of products with few vectors */
+
+/* encode_<format>, decode_<format>, decode_int_<format>, decode_codes_<format>: typedefs of base/packed.h. They may
+ * decline; there is no scalar line: the format's own function is it. */
+
+typedef struct {
+    const char *family; /* "gemm_s8", "encode_vsq" */
+    const char *isa;    /* the suffix */
+    uint32_t needs;
+    int mr, nr, kr;
+    int form; /* of the panel of a, HC_PANEL_... */
+    void (*fn)(void);
+} hc_kernel;
+
+/* The first line of the family at or after `from` (NULL: the first of all) that the mask allows; NULL if none. */
+const hc_kernel *hc_kernel_pick(const char *family, uint32_t isa, const hc_kernel *after);
+
+/* All lines that this build holds, for tests and benchmarks. */
+const hc_kernel *hc_kernels(int *count);
+
+#endif

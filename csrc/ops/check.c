@@ -1,0 +1,227 @@
+/* Every check of arguments. A sentence names the argument, what came and what was wanted. */
+#include "ops/check.h"
+
+#include <stdio.h>
+
+static bool is_float(hc_dtype dtype) {
+    return dtype == HC_F32 || dtype == HC_F64 || dtype == HC_F16 || dtype == HC_BF16;
+}
+
+/* "(2, 3)" into text, cut with "..." where it does not fit. */
+static const char *shape_text(int ndim, const int64_t *shape, char text[96]) {
+    size_t used = (size_t)snprintf(text, 96, "(");
+    for (int i = 0; i < ndim && used < 64; i++)
+        used += (size_t)snprintf(text + used, 96 - used, i ? ", %lld" : "%lld", (long long)shape[i]);
+    snprintf(text + used, 96 - used, used < 64 ? (ndim == 1 ? ",)" : ")") : ", ...)");
+    return text;
+}
+
+hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) {
+    if (!is_float(view->dtype))
+        return hc_fail(error, HC_TYPE, "%s: wanted float16, bfloat16, float32 or float64", name);
+    if (view->ndim < 0 || view->ndim > HC_MAX_DIMS)
+        return hc_fail(error, HC_VALUE, "%s has %d dimensions, at most %d are possible", name, view->ndim,
+                       HC_MAX_DIMS);
+    int64_t values = 8;
+    for (int i = 0; i < view->ndim; i++)
+        if (view->shape[i] < 0 || !hc_mul_size(values, hc_max(view->shape[i], 1), &values))
+            return hc_fail(error, HC_VALUE, "%s: its sizes overflow", name);
+    return HC_OK;
+}
+
+hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                        hc_geometry *geometry, hc_error *error) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (!ops)
+        return hc_fail(error, HC_VALUE, "format: there is no family %d", (int)format->family);
+    hc_status status = ops->check(format, error);
+    if (status != HC_OK)
+        return status;
+    if (ndim < 1 || ndim > HC_MAX_DIMS)
+        return hc_fail(error, HC_VALUE, "an array with %d dimensions has no axis to quantize along", ndim);
+    if (n_axes < 1 || n_axes > ndim)
+        return hc_fail(error, HC_VALUE, "axis: wanted 1 to %d axes, got %d", ndim, n_axes);
+    bool reduced[HC_MAX_DIMS] = {false};
+    int64_t runs = 1, rows = 1;
+    for (int i = 0; i < n_axes; i++) {
+        if (axes[i] < 0 || axes[i] >= ndim || reduced[axes[i]])
+            return hc_fail(error, HC_VALUE, "axis: %d is %s for an array with %d dimensions", axes[i],
+                           axes[i] < 0 || axes[i] >= ndim ? "out of range" : "given twice", ndim);
+        reduced[axes[i]] = true;
+    }
+    bool fits = true;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0)
+            return hc_fail(error, HC_VALUE, "shape: %lld is negative", (long long)shape[i]);
+        if (!reduced[i])
+            fits = fits && hc_mul_size(rows, shape[i], &rows);
+    }
+    for (int i = 0; i + 1 < n_axes; i++)
+        fits = fits && hc_mul_size(runs, shape[axes[i]], &runs);
+    if (!fits)
+        return hc_fail(error, HC_VALUE, "shape: its sizes overflow");
+    return hc_geometry_init(format, rows, runs, shape[axes[n_axes - 1]], geometry, error);
+}
+
+hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
+    hc_status status = hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
+                                     geometry, error);
+    if (status != HC_OK)
+        return status;
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_format_find(packed->format.family)->layout(&packed->format, geometry, layout);
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        if (layout[i].present && !packed->components.part[i].data)
+            return hc_fail(error, HC_VALUE, "%s lacks a component of its format", name);
+    return HC_OK;
+}
+
+/* One side of matmul: its shape, and that a packed one is quantized along the reduction axis. */
+static hc_status check_side(const char *name, const hc_operand *operand, bool is_b, hc_side *side, hc_error *error) {
+    char text[96];
+    if (operand->dense) {
+        hc_status status = hc_check_view(name, operand->dense, error);
+        if (status != HC_OK)
+            return status;
+        side->ndim = operand->dense->ndim;
+    } else {
+        hc_status status = hc_check_packed(name, operand->packed, &side->geometry, error);
+        if (status != HC_OK)
+            return status;
+        side->ndim = operand->packed->ndim;
+    }
+    const int64_t *shape = operand->dense ? operand->dense->shape : operand->packed->shape;
+    for (int i = 0; i < side->ndim; i++)
+        side->shape[i] = shape[i];
+    if (side->ndim < 2)
+        return hc_fail(error, HC_VALUE, "matmul: %s has shape %s, wanted at least two dimensions", name,
+                       shape_text(side->ndim, side->shape, text));
+    const int reduction = side->ndim - (is_b ? 2 : 1);
+    if (operand->packed && (operand->packed->n_axes != 1 || operand->packed->axes[0] != reduction)) {
+        char axes[96];
+        int64_t got[HC_MAX_DIMS];
+        for (int i = 0; i < operand->packed->n_axes; i++)
+            got[i] = operand->packed->axes[i];
+        return hc_fail(error, HC_VALUE, "matmul: %s is quantized along axis %s, its reduction axis is %d", name,
+                       shape_text(operand->packed->n_axes, got, axes), reduction);
+    }
+    return HC_OK;
+}
+
+static hc_status check_bias(const char *operation, const hc_view *bias, int64_t n, hc_error *error) {
+    char text[96];
+    if (!bias)
+        return HC_OK;
+    if (bias->dtype != HC_F32)
+        return hc_fail(error, HC_TYPE, "%s: bias must be float32", operation);
+    if (bias->ndim != 1 || bias->shape[0] != n)
+        return hc_fail(error, HC_VALUE, "%s: bias has shape %s, wanted (%lld,)", operation,
+                       shape_text(bias->ndim, bias->shape, text), (long long)n);
+    return HC_OK;
+}
+
+hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                          const hc_view *bias, const hc_view *out, hc_side sides[2], hc_error *error) {
+    hc_status status = check_side("a", a, false, &sides[0], error);
+    if (status == HC_OK)
+        status = check_side("b", b, true, &sides[1], error);
+    if (status != HC_OK)
+        return status;
+    if (activations && !(a->dense || b->dense))
+        return hc_fail(error, HC_VALUE, "matmul: activations= is for a dense operand, both are quantized");
+    if (activations && a->dense && b->dense)
+        return hc_fail(error, HC_VALUE, "matmul: activations= needs a quantized operand, both are dense");
+    if (activations) {
+        status = hc_format_check(activations, error);
+        if (status != HC_OK)
+            return status;
+    }
+    const hc_side *p = &sides[0], *q = &sides[1];
+    const int64_t k = p->shape[p->ndim - 1], m = p->shape[p->ndim - 2], n = q->shape[q->ndim - 1];
+    if (q->shape[q->ndim - 2] != k)
+        return hc_fail(error, HC_VALUE, "matmul: b has %lld rows but a has %lld columns",
+                       (long long)q->shape[q->ndim - 2], (long long)k);
+    const int lead = (p->ndim > q->ndim ? p->ndim : q->ndim) - 2;
+    int64_t want[HC_MAX_DIMS];
+    char text[96], wanted[96];
+    for (int i = 0; i < lead; i++) {
+        const int pi = i - (lead - (p->ndim - 2)), qi = i - (lead - (q->ndim - 2));
+        const int64_t pn = pi >= 0 ? p->shape[pi] : 1, qn = qi >= 0 ? q->shape[qi] : 1;
+        if (pn != qn && pn != 1 && qn != 1)
+            return hc_fail(error, HC_VALUE, "matmul: leading dimensions %s of a and %s of b do not broadcast",
+                           shape_text(p->ndim - 2, p->shape, text), shape_text(q->ndim - 2, q->shape, wanted));
+        want[i] = pn == 1 ? qn : pn;
+    }
+    want[lead] = m;
+    want[lead + 1] = n;
+    bool same = out->ndim == lead + 2;
+    for (int i = 0; same && i < lead + 2; i++)
+        same = out->shape[i] == want[i];
+    if (out->dtype != HC_F32)
+        return hc_fail(error, HC_TYPE, "matmul: out must be float32");
+    if (!same)
+        return hc_fail(error, HC_VALUE, "matmul: out has shape %s, wanted %s",
+                       shape_text(out->ndim, out->shape, text), shape_text(lead + 2, want, wanted));
+    status = hc_check_view("out", out, error);
+    return status == HC_OK ? check_bias("linear", bias, n, error) : status;
+}
+
+hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *bias, const hc_window *window,
+                          const hc_format *activations, const hc_view *out, hc_conv_shape *c, hc_error *error) {
+    char text[96], wanted[96];
+    hc_status status = hc_check_view("x", x, error);
+    if (status == HC_OK)
+        status = w->dense ? hc_check_view("w", w->dense, error) : hc_check_packed("w", w->packed, &c->geometry, error);
+    if (status == HC_OK && activations)
+        status = hc_format_check(activations, error);
+    if (status != HC_OK)
+        return status;
+    const int w_ndim = w->dense ? w->dense->ndim : w->packed->ndim;
+    const int64_t *w_shape = w->dense ? w->dense->shape : w->packed->shape;
+    if (x->ndim != 4)
+        return hc_fail(error, HC_VALUE, "conv2d: x has shape %s, wanted four dimensions",
+                       shape_text(x->ndim, x->shape, text));
+    if (w_ndim != 4)
+        return hc_fail(error, HC_VALUE, "conv2d: w has shape %s, wanted (filters, channels / groups, r, s)",
+                       shape_text(w_ndim, w_shape, text));
+    if (w->packed && (w->packed->n_axes != 3 || w->packed->axes[0] != 2 || w->packed->axes[1] != 3 ||
+                      w->packed->axes[2] != 1)) {
+        int64_t got[HC_MAX_DIMS];
+        for (int i = 0; i < w->packed->n_axes; i++)
+            got[i] = w->packed->axes[i];
+        return hc_fail(error, HC_VALUE, "conv2d: w is quantized along axis %s, wanted (2, 3, 1)",
+                       shape_text(w->packed->n_axes, got, text));
+    }
+    c->n = x->shape[0], c->channels = x->shape[1], c->height = x->shape[2], c->width = x->shape[3];
+    c->filters = w_shape[0], c->group_channels = w_shape[1], c->r = w_shape[2], c->s = w_shape[3];
+    const int64_t groups = window->groups;
+    if (groups < 1)
+        return hc_fail(error, HC_VALUE, "conv2d: groups is %lld, wanted at least 1", (long long)groups);
+    if (c->filters % groups != 0)
+        return hc_fail(error, HC_VALUE, "conv2d: w has %lld filters, no multiple of groups %lld",
+                       (long long)c->filters, (long long)groups);
+    if (c->channels % groups != 0 || c->channels / groups != c->group_channels)
+        return hc_fail(error, HC_VALUE, "conv2d: x has %lld channels, w with groups %lld wants %lld",
+                       (long long)c->channels, (long long)groups, (long long)(c->group_channels * groups));
+    for (int i = 0; i < 2; i++) {
+        const int64_t limit = 1 << 30; /* keeps every index of a window inside int64 */
+        if (window->stride[i] < 1 || window->stride[i] > limit)
+            return hc_fail(error, HC_VALUE, "conv2d: stride %lld, wanted 1 to 2^30", (long long)window->stride[i]);
+        if (window->dilation[i] < 1 || window->dilation[i] > limit)
+            return hc_fail(error, HC_VALUE, "conv2d: dilation %lld, wanted 1 to 2^30",
+                           (long long)window->dilation[i]);
+        if (window->pad_before[i] < 0 || window->pad_before[i] > limit)
+            return hc_fail(error, HC_VALUE, "conv2d: padding %lld, wanted 0 to 2^30",
+                           (long long)window->pad_before[i]);
+    }
+    c->out_height = out->ndim == 4 ? out->shape[2] : 0;
+    c->out_width = out->ndim == 4 ? out->shape[3] : 0;
+    if (out->dtype != HC_F32)
+        return hc_fail(error, HC_TYPE, "conv2d: out must be float32");
+    const int64_t want[4] = {c->n, c->filters, c->out_height, c->out_width};
+    if (out->ndim != 4 || out->shape[0] != want[0] || out->shape[1] != want[1])
+        return hc_fail(error, HC_VALUE, "conv2d: out has shape %s, wanted %s",
+                       shape_text(out->ndim, out->shape, text), shape_text(4, want, wanted));
+    status = hc_check_view("out", out, error);
+    return status == HC_OK ? check_bias("conv2d", bias, c->filters, error) : status;
+}

@@ -1,0 +1,33 @@
+/* Every check of arguments: one function an operation, called first; what passes is legal for the rest of ops/. */
+#ifndef HC_CHECK_H
+#define HC_CHECK_H
+
+#include "formats/format.h"
+#include "hc.h"
+
+/* dtype is a float type, sizes are no negatives and no overflow. */
+hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error);
+/* Format legal, axes distinct and inside, at least one; fills the geometry. */
+hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                        hc_geometry *geometry, hc_error *error);
+hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error);
+
+/* The same view of shape and reduction for dense and packed operands of a product. */
+typedef struct {
+    int ndim;
+    int64_t shape[HC_MAX_DIMS];
+    hc_geometry geometry; /* of a packed one */
+} hc_side;
+hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                          const hc_view *bias, const hc_view *out, hc_side sides[2], hc_error *error);
+
+typedef struct {
+    int64_t n, channels, height, width;                /* x */
+    int64_t filters, group_channels, r, s;             /* w */
+    int64_t out_height, out_width;
+    hc_geometry geometry; /* of a packed w */
+} hc_conv_shape;
+hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *bias, const hc_window *window,
+                          const hc_format *activations, const hc_view *out, hc_conv_shape *shape, hc_error *error);
+
+#endif

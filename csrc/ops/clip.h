@@ -1,0 +1,16 @@
+/* Thresholds that take the place of absmax (formats.h: clip_domain): one float32 T for the values of each group. */
+#ifndef HC_CLIP_H
+#define HC_CLIP_H
+
+#include "formats/format.h"
+#include "hc.h"
+
+/* NULL where the clip is legal for the format, else the reason with what was wanted. */
+hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char *name, hc_error *error);
+
+/* Thresholds of x->rows rows, (rows, groups). scratch: doubles for one group. Returns the first row with a value
+ * that is not legal (its thresholds are then 0), else HC_DONE. */
+int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry,
+                           const hc_float_rows *x, double *scratch, float *thresholds);
+
+#endif

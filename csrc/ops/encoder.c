@@ -1,0 +1,217 @@
+/* Encoding: blocks of rows, each by the best line that takes them, else by the format's own function. Decoding: the
+ * same choice for a tile. */
+#include "ops/blocks.h"
+#include "ops/check.h"
+#include "ops/clip.h"
+
+#include "base/float_env.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+hc_status hc_format_check(const hc_format *format, hc_error *error) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (!ops)
+        return hc_fail(error, HC_VALUE, "format: there is no family %d", (int)format->family);
+    return ops->check(format, error);
+}
+
+hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                    hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error) {
+    const hc_status status = hc_check_axes(format, ndim, shape, n_axes, axes, geometry, error);
+    if (status != HC_OK)
+        return status;
+    memset(layout, 0, HC_N_COMPONENTS * sizeof *layout);
+    hc_format_find(format->family)->layout(format, geometry, layout);
+    return HC_OK;
+}
+
+hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
+    return hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
+}
+
+/* One pass over the whole array; every thread gathers in a state of its own. */
+typedef struct {
+    hc_blocks blocks;
+    int pass;
+    struct {
+        _Alignas(HC_CACHE_LINE) hc_encode_state state;
+    } thread[HC_MAX_THREADS];
+} hc_observation;
+
+static void observe_task(void *context, int64_t task, int thread) {
+    hc_observation *job = context;
+    const hc_encoder *encoder = job->blocks.encoder;
+    hc_float_rows x;
+    const float *thresholds;
+    if (hc_blocks_load(&job->blocks, task, thread, &x, &thresholds) &&
+        encoder->ops->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds,
+                              &job->thread[thread].state) != HC_DONE)
+        atomic_store(&job->blocks.illegal, true);
+}
+
+static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
+    for (int pass = 0; pass < encoder->ops->passes(&encoder->format); pass++) {
+        hc_observation job = {.pass = pass};
+        hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, encoder->geometry.rows, 0, error);
+        if (status != HC_OK)
+            return status;
+        for (int i = 0; i < job.blocks.n_threads; i++)
+            job.thread[i].state = encoder->state;
+        hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, observe_task, &job);
+        status = hc_blocks_finish(&job.blocks, error);
+        if (status != HC_OK)
+            return status;
+        for (int i = 0; i < job.blocks.n_threads; i++)
+            if (job.thread[i].state.maximum > encoder->state.maximum)
+                encoder->state.maximum = job.thread[i].state.maximum;
+        const hc_float_env saved = hc_float_env_enter();
+        encoder->ops->finish(&encoder->format, pass, &encoder->state);
+        hc_float_env_leave(saved);
+    }
+    return HC_OK;
+}
+
+hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
+                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
+                          hc_error *error) {
+    char argument[64];
+    snprintf(argument, sizeof argument, "%s: x", name);
+    *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name};
+    hc_status status = hc_check_view(argument, x, error);
+    if (status == HC_OK)
+        status = hc_check_axes(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
+    if (status == HC_OK && clip)
+        status = hc_clip_check(clip, format, name, error);
+    if (status != HC_OK)
+        return status;
+    memcpy(encoder->axes, axes, (size_t)n_axes * sizeof *axes);
+    encoder->ops = hc_format_find(format->family);
+    if (clip)
+        encoder->clip = *clip;
+    return observe(encoder, run, error);
+}
+
+int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
+                        const hc_components *out) {
+    char family[32];
+    snprintf(family, sizeof family, "encode_%s", encoder->ops->name);
+    for (const hc_kernel *line = NULL; (line = hc_kernel_pick(family, isa, line)) != NULL;) {
+        const int64_t row = ((hc_encode_fn *)line->fn)(&encoder->format, &encoder->geometry, &encoder->state, x,
+                                                       thresholds, out);
+        if (row != HC_DECLINED)
+            return row;
+    }
+    return encoder->ops->encode(&encoder->format, &encoder->geometry, &encoder->state, x, thresholds, out);
+}
+
+typedef struct {
+    hc_blocks blocks;
+    const hc_components *out;
+    uint32_t isa;
+} hc_encode_job;
+
+static void encode_task(void *context, int64_t task, int thread) {
+    hc_encode_job *job = context;
+    hc_float_rows x;
+    const float *thresholds;
+    if (hc_blocks_load(&job->blocks, task, thread, &x, &thresholds) &&
+        hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, job->out) != HC_DONE)
+        atomic_store(&job->blocks.illegal, true);
+}
+
+hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
+                          const hc_components *out, hc_error *error) {
+    hc_encode_job job = {.out = out, .isa = run->isa};
+    const hc_status status = hc_blocks_init(&job.blocks, encoder, run, first_row, rows, 0, error);
+    if (status != HC_OK)
+        return status;
+    hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, encode_task, &job);
+    return hc_blocks_finish(&job.blocks, error);
+}
+
+hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geometry, int64_t rows,
+                              hc_components *components, hc_error *error) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_format_find(format->family)->layout(format, geometry, layout);
+    memset(components, 0, sizeof *components);
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        if (!layout[i].present)
+            continue;
+        int64_t bytes = hc_dtype_size(layout[i].dtype);
+        for (int j = 0; j < layout[i].ndim; j++)
+            bytes *= layout[i].shape[j];
+        hc_component *part = &components->part[i];
+        part->row_stride = layout[i].per_row ? bytes : 0;
+        part->data = hc_alloc_aligned(layout[i].per_row ? bytes * rows : bytes);
+        if (!part->data) {
+            hc_components_free(components);
+            return hc_fail(error, HC_MEMORY, "no memory for %lld packed rows of %lld values", (long long)rows,
+                           (long long)geometry->padded);
+        }
+    }
+    return HC_OK;
+}
+
+void hc_components_free(hc_components *components) {
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        hc_free_aligned(components->part[i].data);
+    memset(components, 0, sizeof *components);
+}
+
+/* The lines of one format and mask; found once a thread and kept, as tiles may be small. */
+enum { VALUES = 0, INTEGERS, CODES, N_DECODERS };
+enum { MAX_LINES = 4 };
+typedef struct {
+    const hc_format_ops *ops;
+    uint32_t isa;
+    void (*line[N_DECODERS][MAX_LINES])(void);
+} hc_decoders;
+
+static const hc_decoders *decoders_for(const hc_format *format, uint32_t isa) {
+    static const char *const PREFIX[N_DECODERS] = {"values", "integers", "codes"};
+    static _Thread_local hc_decoders kept;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (kept.ops == ops && kept.isa == isa)
+        return &kept;
+    kept = (hc_decoders){.ops = ops, .isa = isa};
+    for (int i = 0; i < N_DECODERS; i++) {
+        char family[32];
+        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
+        const hc_kernel *line = NULL;
+        for (int j = 0; j < MAX_LINES && (line = hc_kernel_pick(family, isa, line)) != NULL; j++)
+            kept.line[i][j] = line->fn;
+    }
+    return &kept;
+}
+
+void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                    const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
+    const hc_decoders *decoders = decoders_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && decoders->line[VALUES][i]; i++)
+        if (((hc_decode_fn *)decoders->line[VALUES][i])(format, geometry, components, tile, values, ld) == HC_DONE)
+            return;
+    decoders->ops->decode(format, geometry, components, tile, values, ld);
+}
+
+void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, hc_int_mode mode,
+                        const hc_int_tile *out) {
+    const hc_decoders *decoders = decoders_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && decoders->line[INTEGERS][i]; i++)
+        if (((hc_decode_int_fn *)decoders->line[INTEGERS][i])(format, geometry, components, tile, mode, out) ==
+            HC_DONE)
+            return;
+    decoders->ops->decode_int(format, geometry, components, tile, mode, out);
+}
+
+void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                          const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
+    const hc_decoders *decoders = decoders_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && decoders->line[CODES][i]; i++)
+        if (((hc_decode_codes_fn *)decoders->line[CODES][i])(format, geometry, components, tile, out) == HC_DONE)
+            return;
+    decoders->ops->decode_codes(format, geometry, components, tile, out);
+}

@@ -1,0 +1,45 @@
+/* Inside ops: how arrays become packed and back, for quantize, fake_quantize and the activations of products. */
+#ifndef HC_ENCODER_H
+#define HC_ENCODER_H
+
+#include "formats/format.h"
+#include "hc.h"
+
+/* A checked encoding job: rows of a view (any strides, any float dtype) -> packed rows of one format. */
+typedef struct {
+    const hc_view *x;
+    hc_format format;
+    const hc_format_ops *ops;
+    hc_geometry geometry;
+    int n_axes, axes[HC_MAX_DIMS];
+    hc_clip clip;
+    hc_encode_state state;
+    const char *name; /* begins the error sentences: "quantize", "matmul: activations" */
+} hc_encoder;
+
+/* Checks everything, runs the passes that need the whole array (observe, finish). x must outlive the encoder. */
+hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
+                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
+                          hc_error *error);
+/* Encodes rows [first_row, first_row + rows) into rows [0, rows) of `out` (shared parts whole), threaded. */
+hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
+                          const hc_components *out, hc_error *error);
+
+/* Memory for the components of `rows` rows; hc_components_free takes what it got. */
+hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geometry, int64_t rows,
+                              hc_components *components, hc_error *error);
+void hc_components_free(hc_components *components);
+
+/* The format's decoders, by the best line that this run's mask allows. Tiles as in base/packed.h. */
+void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                    const hc_components *components, const hc_tile *tile, float *values, int64_t ld);
+void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, hc_int_mode mode,
+                        const hc_int_tile *out);
+void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                          const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
+
+/* The geometry of a packed array or of a view quantized along axes (checked before). */
+hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error);
+
+#endif

@@ -1,0 +1,10 @@
+/* Which product two sources take, shared by matmul.c and conv.c. */
+#ifndef HC_PRODUCT_H
+#define HC_PRODUCT_H
+
+#include "ops/source.h"
+
+/* Integers where both sides have them, folded before grouped; else floats. */
+hc_product_kind hc_product_choose(const hc_source *a, const hc_source *b);
+
+#endif

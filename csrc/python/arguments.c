@@ -1,0 +1,230 @@
+/* From Python objects to the C API's plain data, with the checks that keep memory safe. */
+#include "python/arguments.h"
+
+#include "formats/format.h"
+
+#define NO_IMPORT_ARRAY
+#define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
+#include <numpy/arrayobject.h>
+
+const char *const HC_COMPONENT_NAMES[HC_N_COMPONENTS] = {"codes",       "scales",   "coarse", "codebook",
+                                                         "zero_points", "metadata", "mean"};
+
+int hc_numpy_type(hc_dtype dtype) {
+    static const int type[HC_N_DTYPES] = {NPY_FLOAT32, NPY_FLOAT64, NPY_FLOAT16, NPY_UINT16,
+                                          NPY_UINT8,   NPY_INT8,    NPY_INT32,   NPY_INT64};
+    return type[dtype];
+}
+
+void hc_release(hc_held *held) {
+    while (held->count > 0)
+        Py_DECREF(held->object[--held->count]);
+}
+
+static int hold(hc_held *held, PyObject *object) {
+    if (held->count == HC_MAX_HELD) {
+        PyErr_SetString(PyExc_RuntimeError, "a call holds too many arrays");
+        return 0;
+    }
+    held->object[held->count++] = Py_NewRef(object);
+    return 1;
+}
+
+PyObject *hc_raise(hc_status status, const hc_error *error) {
+    switch (status) {
+    case HC_TYPE:
+        PyErr_SetString(PyExc_TypeError, error->text);
+        break;
+    case HC_MEMORY:
+        PyErr_SetString(PyExc_MemoryError, error->text);
+        break;
+    case HC_UNSUPPORTED:
+        PyErr_SetString(PyExc_NotImplementedError, error->text);
+        break;
+    default:
+        PyErr_SetString(PyExc_ValueError, error->text);
+    }
+    return NULL;
+}
+
+static int fill_view(PyArrayObject *array, const char *name, hc_view *view) {
+    if (!PyArray_ISALIGNED(array) || !PyArray_ISNOTSWAPPED(array)) {
+        PyErr_Format(PyExc_ValueError, "%s: wanted an aligned array in native byte order", name);
+        return 0;
+    }
+    if (PyArray_NDIM(array) > HC_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "%s has %d dimensions, at most %d are possible", name, PyArray_NDIM(array),
+                     HC_MAX_DIMS);
+        return 0;
+    }
+    view->data = PyArray_DATA(array);
+    view->ndim = PyArray_NDIM(array);
+    for (int i = 0; i < view->ndim; i++) {
+        view->shape[i] = PyArray_DIM(array, i);
+        view->strides[i] = PyArray_STRIDE(array, i);
+    }
+    return 1;
+}
+
+int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held) {
+    if (!PyArray_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s: wanted an array, got %s", name, Py_TYPE(object)->tp_name);
+        return 0;
+    }
+    PyArrayObject *array = (PyArrayObject *)object;
+    switch (PyArray_TYPE(array)) {
+    case NPY_FLOAT32:
+        view->dtype = HC_F32;
+        break;
+    case NPY_FLOAT64:
+        view->dtype = HC_F64;
+        break;
+    case NPY_FLOAT16:
+        view->dtype = HC_F16;
+        break;
+    case NPY_UINT16:
+        view->dtype = HC_BF16;
+        break;
+    default:
+        PyErr_Format(PyExc_TypeError, "%s: wanted float16, bfloat16, float32 or float64", name);
+        return 0;
+    }
+    return fill_view(array, name, view) && hold(held, object);
+}
+
+int hc_parse_format(PyObject *object, hc_format *format) {
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 3 || PyTuple_GET_SIZE(object) > 3 + HC_N_OPTIONS) {
+        PyErr_SetString(PyExc_TypeError, "format: wanted a tuple (family, bits, group, options...)");
+        return 0;
+    }
+    *format = (hc_format){0};
+    const char *family = PyUnicode_AsUTF8(PyTuple_GET_ITEM(object, 0));
+    if (!family)
+        return 0;
+    format->family = hc_format_index(family);
+    if (format->family < 0) {
+        PyErr_Format(PyExc_ValueError, "format: there is no family %s", family);
+        return 0;
+    }
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(object); i++) {
+        const long long value = PyLong_AsLongLong(PyTuple_GET_ITEM(object, i));
+        if (value == -1 && PyErr_Occurred())
+            return 0;
+        if (value < 0 || value > INT32_MAX) {
+            PyErr_Format(PyExc_ValueError, "format: %lld is out of range", value);
+            return 0;
+        }
+        int32_t *field = i == 1 ? &format->bits : i == 2 ? &format->group : &format->option[i - 3];
+        *field = (int32_t)value;
+    }
+    return 1;
+}
+
+int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count) {
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) > HC_MAX_DIMS) {
+        PyErr_Format(PyExc_TypeError, "%s: wanted a tuple of at most %d integers", name, HC_MAX_DIMS);
+        return 0;
+    }
+    *count = (int)PyTuple_GET_SIZE(object);
+    for (int i = 0; i < *count; i++) {
+        sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(object, i));
+        if (sizes[i] == -1 && PyErr_Occurred())
+            return 0;
+    }
+    return 1;
+}
+
+int hc_parse_axes(PyObject *object, int *axes, int *count) {
+    int64_t sizes[HC_MAX_DIMS];
+    if (!hc_parse_sizes(object, "axis", sizes, count))
+        return 0;
+    for (int i = 0; i < *count; i++)
+        axes[i] = sizes[i] < 0 || sizes[i] >= HC_MAX_DIMS ? -1 : (int)sizes[i];
+    return 1;
+}
+
+int hc_parse_run(PyObject *object, hc_run *run) {
+    unsigned int isa;
+    if (!PyArg_ParseTuple(object, "Ii", &isa, &run->n_threads))
+        return 0;
+    run->isa = isa & hc_cpu_isa();
+    run->n_threads = run->n_threads < 1 ? 1 : run->n_threads;
+    return 1;
+}
+
+int hc_parse_clip(PyObject *object, hc_clip *clip) {
+    *clip = (hc_clip){HC_CLIP_ABSMAX, 0};
+    if (object == Py_None)
+        return 1;
+    int kind;
+    if (!PyArg_ParseTuple(object, "id", &kind, &clip->value))
+        return 0;
+    clip->kind = (hc_clip_kind)kind;
+    return 1;
+}
+
+/* One component: an array of the layout's dtype and shape, each row's part contiguous. */
+static int parse_component(PyObject *dict, const char *name, hc_component_id id, const hc_component_layout *layout,
+                           int64_t rows, bool writable, hc_component *part, hc_held *held) {
+    PyObject *object = PyDict_GetItemString(dict, HC_COMPONENT_NAMES[id]);
+    if (!object || !PyArray_Check(object)) {
+        PyErr_Format(PyExc_ValueError, "%s lacks the component %s", name, HC_COMPONENT_NAMES[id]);
+        return 0;
+    }
+    PyArrayObject *array = (PyArrayObject *)object;
+    if (PyArray_TYPE(array) != hc_numpy_type(layout->dtype)) {
+        PyErr_Format(PyExc_TypeError, "%s: its component %s has the wrong dtype", name, HC_COMPONENT_NAMES[id]);
+        return 0;
+    }
+    if (writable && !PyArray_ISWRITEABLE(array)) {
+        PyErr_Format(PyExc_ValueError, "%s: its component %s is read-only", name, HC_COMPONENT_NAMES[id]);
+        return 0;
+    }
+    hc_view view;
+    if (!fill_view(array, HC_COMPONENT_NAMES[id], &view))
+        return 0;
+    const int lead = layout->per_row ? 1 : 0;
+    bool same = view.ndim == layout->ndim + lead && (!lead || view.shape[0] == rows);
+    int64_t size = hc_dtype_size(layout->dtype);
+    bool contiguous = true;
+    for (int i = layout->ndim - 1; same && i >= 0; i--) {
+        same = view.shape[lead + i] == layout->shape[i];
+        contiguous = contiguous && (layout->shape[i] <= 1 || view.strides[lead + i] == size);
+        size *= layout->shape[i];
+    }
+    if (!same || !contiguous) {
+        PyErr_Format(PyExc_ValueError, "%s: its component %s has the wrong %s", name, HC_COMPONENT_NAMES[id],
+                     same ? "strides" : "shape");
+        return 0;
+    }
+    part->data = view.data;
+    part->row_stride = lead && view.shape[0] > 1 ? view.strides[0] : lead ? size : 0;
+    return hold(held, object);
+}
+
+int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held) {
+    PyObject *format, *shape, *axes, *components;
+    *packed = (hc_packed){0};
+    if (!PyTuple_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s: wanted a packed array", name);
+        return 0;
+    }
+    if (!PyArg_ParseTuple(object, "OOOO!", &format, &shape, &axes, &PyDict_Type, &components) ||
+        !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
+        !hc_parse_axes(axes, packed->axes, &packed->n_axes))
+        return 0;
+    hc_geometry geometry;
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_error error;
+    const hc_status status = hc_layout(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
+                                       &geometry, layout, &error);
+    if (status != HC_OK) {
+        hc_raise(status, &error);
+        return 0;
+    }
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        if (layout[i].present && !parse_component(components, name, (hc_component_id)i, &layout[i], geometry.rows,
+                                                  writable, &packed->components.part[i], held))
+            return 0;
+    return 1;
+}

@@ -1,0 +1,35 @@
+/* From Python objects to the C API's plain data. What a call borrows it holds until `release`. */
+#ifndef HC_ARGUMENTS_H
+#define HC_ARGUMENTS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "hc.h"
+
+enum { HC_MAX_HELD = 32 };
+typedef struct {
+    PyObject *object[HC_MAX_HELD];
+    int count;
+} hc_held;
+void hc_release(hc_held *held);
+
+/* A float array (float16, float32, float64; uint16 stands for bfloat16), or with `any` a component's array. */
+int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held);
+/* (family, bits, group, options...) */
+int hc_parse_format(PyObject *object, hc_format *format);
+int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count);
+int hc_parse_axes(PyObject *object, int *axes, int *count);
+/* (format, shape, axes, components); components' dtypes, shapes and strides are checked against the layout. */
+int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);
+/* (isa mask, threads) */
+int hc_parse_run(PyObject *object, hc_run *run);
+/* None, or (kind, value) */
+int hc_parse_clip(PyObject *object, hc_clip *clip);
+/* Sets the exception that the status stands for. */
+PyObject *hc_raise(hc_status status, const hc_error *error);
+
+extern const char *const HC_COMPONENT_NAMES[HC_N_COMPONENTS];
+int hc_numpy_type(hc_dtype dtype);
+
+#endif

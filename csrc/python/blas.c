@@ -1,0 +1,81 @@
+/* cblas_sgemm of a library opened with dlopen(RTLD_LOCAL), so that several BLAS live in one process untouched. */
+#include "python/blas.h"
+#include "python/arguments.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
+typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                      const float *b, int ldb, float beta, float *c, int ldc);
+
+static sgemm_fn *sgemm;
+static void (*set_threads)(int);
+
+PyObject *hc_blas_open(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *path;
+    const char *gemm_name, *threads_name, *config_name;
+    if (!PyArg_ParseTuple(args, "O&sss", PyUnicode_FSConverter, &path, &gemm_name, &threads_name, &config_name))
+        return NULL;
+    void *library = dlopen(PyBytes_AS_STRING(path), RTLD_NOW | RTLD_LOCAL);
+    Py_DECREF(path);
+    if (!library)
+        return PyErr_Format(PyExc_OSError, "blas: %s", dlerror());
+    sgemm_fn *found;
+    *(void **)&found = dlsym(library, gemm_name);
+    if (!found)
+        return PyErr_Format(PyExc_OSError, "blas: the library has no function %s", gemm_name);
+    *(void **)&set_threads = dlsym(library, threads_name);
+    char *(*config)(void);
+    *(void **)&config = dlsym(library, config_name);
+    sgemm = found;
+    return PyUnicode_FromString(config ? config() : "");
+}
+
+/* BLAS wants one of two strides to be that of an element; false where neither is, or a size leaves int. */
+static int matrix(const hc_view *view, int *trans, int *ld) {
+    const int64_t rows = view->shape[0], columns = view->shape[1], size = sizeof(float);
+    if (view->ndim != 2 || view->dtype != HC_F32 || rows > INT_MAX || columns > INT_MAX)
+        return 0;
+    const int64_t row = rows > 1 ? view->strides[0] : columns * size;
+    const int64_t column = columns > 1 ? view->strides[1] : size;
+    const bool plain = column == size && row >= columns * size;
+    const bool transposed = (rows > 1 ? view->strides[0] : size) == size &&
+                            (columns > 1 ? view->strides[1] : rows * size) >= rows * size;
+    if (!plain && !transposed)
+        return 0;
+    const int64_t stride = plain ? row : columns > 1 ? view->strides[1] : rows * size;
+    if (stride % size != 0 || stride / size > INT_MAX)
+        return 0;
+    *trans = plain ? NO_TRANS : TRANS;
+    *ld = (int)hc_max(stride / size, 1);
+    return 1;
+}
+
+PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
+    (void)self;
+    int threads;
+    PyObject *a_object, *b_object, *out_object;
+    hc_view a, b, out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "iOOO", &threads, &a_object, &b_object, &out_object) ||
+        !hc_parse_view(a_object, "sgemm: a", &a, &held) || !hc_parse_view(b_object, "sgemm: b", &b, &held) ||
+        !hc_parse_view(out_object, "sgemm: out", &out, &held)) {
+        hc_release(&held);
+        return NULL;
+    }
+    int trans_a, trans_b, trans_out, lda, ldb, ldc;
+    const bool served = sgemm && a.ndim == 2 && b.ndim == 2 && out.ndim == 2 && matrix(&a, &trans_a, &lda) &&
+                        matrix(&b, &trans_b, &ldb) && matrix(&out, &trans_out, &ldc) && trans_out == NO_TRANS &&
+                        a.shape[1] == b.shape[0] && out.shape[0] == a.shape[0] && out.shape[1] == b.shape[1] &&
+                        a.shape[0] > 0 && a.shape[1] > 0 && b.shape[1] > 0;
+    if (served) {
+        Py_BEGIN_ALLOW_THREADS if (set_threads) set_threads(threads);
+        sgemm(ROW_MAJOR, trans_a, trans_b, (int)a.shape[0], (int)b.shape[1], (int)a.shape[1], 1.0f, a.data, lda, b.data,
+              ldb, 0.0f, out.data, ldc);
+        Py_END_ALLOW_THREADS
+    }
+    hc_release(&held);
+    return PyBool_FromLong(served);
+}

@@ -1,0 +1,95 @@
+/* DLPack's structures, as far as they are read here: https://dmlc.github.io/dlpack/latest/c_api.html */
+#include "python/dlpack.h"
+
+#include "base/base.h"
+
+#define NO_IMPORT_ARRAY
+#define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
+#include <numpy/arrayobject.h>
+
+typedef struct {
+    int32_t device_type, device_id;
+} dl_device;
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} dl_dtype;
+typedef struct {
+    void *data;
+    dl_device device;
+    int32_t ndim;
+    dl_dtype dtype;
+    int64_t *shape;
+    int64_t *strides; /* elements, or NULL for C order */
+    uint64_t byte_offset;
+} dl_tensor;
+typedef struct dl_managed {
+    dl_tensor tensor;
+    void *manager;
+    void (*deleter)(struct dl_managed *);
+} dl_managed;
+enum { DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
+
+static void free_owner(PyObject *capsule) {
+    dl_managed *managed = PyCapsule_GetPointer(capsule, "heterocompute.dltensor");
+    if (managed && managed->deleter)
+        managed->deleter(managed);
+}
+
+static int numpy_type(dl_dtype dtype) {
+    if (dtype.lanes != 1)
+        return -1;
+    const int size = dtype.bits / 8;
+    switch (dtype.code) {
+    case DL_BFLOAT:
+        return size == 2 ? NPY_UINT16 : -1;
+    case DL_FLOAT:
+        return size == 2 ? NPY_FLOAT16 : size == 4 ? NPY_FLOAT32 : size == 8 ? NPY_FLOAT64 : -1;
+    case DL_BOOL:
+        return NPY_BOOL;
+    case DL_INT:
+        return size == 1 ? NPY_INT8 : size == 2 ? NPY_INT16 : size == 4 ? NPY_INT32 : size == 8 ? NPY_INT64 : -1;
+    case DL_UINT:
+        return size == 1 ? NPY_UINT8 : size == 2 ? NPY_UINT16 : size == 4 ? NPY_UINT32 : size == 8 ? NPY_UINT64 : -1;
+    default:
+        return -1;
+    }
+}
+
+PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
+    (void)self;
+    dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!managed)
+        return NULL;
+    const dl_tensor *tensor = &managed->tensor;
+    const int type = numpy_type(tensor->dtype);
+    if (type < 0)
+        return PyErr_Format(PyExc_TypeError, "wanted an array of float16, bfloat16, float32 or float64");
+    if (tensor->device.device_type != DL_CPU || tensor->ndim < 0 || tensor->ndim > HC_MAX_DIMS)
+        return PyErr_Format(PyExc_TypeError, "wanted an array of at most %d dimensions in the memory of the CPU",
+                            HC_MAX_DIMS);
+    const int64_t size = tensor->dtype.bits / 8;
+    npy_intp shape[HC_MAX_DIMS], strides[HC_MAX_DIMS];
+    int64_t step = size;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        shape[i] = tensor->shape[i];
+        strides[i] = tensor->strides ? tensor->strides[i] * size : step;
+        step *= tensor->shape[i];
+    }
+    PyObject *owner = PyCapsule_New(managed, "heterocompute.dltensor", free_owner);
+    if (!owner)
+        return NULL;
+    PyCapsule_SetName(capsule, "used_dltensor"); /* from here on the owner frees it */
+    char *data = (char *)tensor->data + tensor->byte_offset;
+    PyObject *array = PyArray_New(&PyArray_Type, tensor->ndim, shape, type, strides, data, 0, 0, NULL);
+    if (!array) {
+        Py_DECREF(owner);
+        return NULL;
+    }
+    PyArray_UpdateFlags((PyArrayObject *)array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+    if (PyArray_SetBaseObject((PyArrayObject *)array, owner) < 0) {
+        Py_DECREF(array);
+        return NULL;
+    }
+    return Py_BuildValue("(NO)", array, tensor->dtype.code == DL_BFLOAT ? Py_True : Py_False);
+}

@@ -1,0 +1,342 @@
+/* The binding: parse -> view -> release the GIL -> call -> status. No arithmetic here. */
+#include "python/arguments.h"
+
+#include "base/float_env.h"
+#include "formats/format.h"
+#include "kernels/kernel.h"
+#include "python/blas.h"
+#include "python/dlpack.h"
+
+#define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
+#include <numpy/arrayobject.h>
+
+/* Runs `call` without the GIL and with the float environment that every kernel expects. */
+#define WITHOUT_GIL(call)                                                                                              \
+    do {                                                                                                               \
+        Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();                                        \
+        status = (call);                                                                                               \
+        hc_float_env_leave(saved);                                                                                     \
+        Py_END_ALLOW_THREADS                                                                                           \
+    } while (0)
+
+static PyObject *finish(hc_status status, const hc_error *error, hc_held *held) {
+    hc_release(held);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, error);
+}
+
+static PyObject *fail(hc_held *held) {
+    hc_release(held);
+    return NULL;
+}
+
+static PyObject *check_format(PyObject *self, PyObject *argument) {
+    (void)self;
+    hc_format format;
+    hc_error error;
+    if (!hc_parse_format(argument, &format))
+        return NULL;
+    const hc_status status = hc_format_check(&format, &error);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
+}
+
+static PyObject *layout(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *format_object, *shape_object, *axes_object;
+    hc_packed packed = {0};
+    if (!PyArg_ParseTuple(args, "OOO", &format_object, &shape_object, &axes_object) ||
+        !hc_parse_format(format_object, &packed.format) ||
+        !hc_parse_sizes(shape_object, "shape", packed.shape, &packed.ndim) ||
+        !hc_parse_axes(axes_object, packed.axes, &packed.n_axes))
+        return NULL;
+    hc_geometry geometry;
+    hc_component_layout parts[HC_N_COMPONENTS] = {{0}};
+    hc_error error;
+    const hc_status status = hc_layout(&packed.format, packed.ndim, packed.shape, packed.n_axes, packed.axes, &geometry,
+                                       parts, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    PyObject *answer = PyDict_New();
+    for (int i = 0; answer && i < HC_N_COMPONENTS; i++) {
+        if (!parts[i].present)
+            continue;
+        const int lead = parts[i].per_row ? 1 : 0;
+        PyObject *shape = PyTuple_New(parts[i].ndim + lead);
+        if (shape && lead)
+            PyTuple_SET_ITEM(shape, 0, PyLong_FromLongLong(geometry.rows));
+        for (int d = 0; shape && d < parts[i].ndim; d++)
+            PyTuple_SET_ITEM(shape, lead + d, PyLong_FromLongLong(parts[i].shape[d]));
+        PyArray_Descr *dtype = PyArray_DescrFromType(hc_numpy_type(parts[i].dtype));
+        PyObject *entry = shape && dtype ? Py_BuildValue("(OOO)", dtype, shape, lead ? Py_True : Py_False) : NULL;
+        if (!entry || PyDict_SetItemString(answer, HC_COMPONENT_NAMES[i], entry) < 0)
+            Py_CLEAR(answer);
+        Py_XDECREF(entry);
+        Py_XDECREF(shape);
+        Py_XDECREF(dtype);
+    }
+    return answer;
+}
+
+static PyObject *quantize(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *clip_object, *packed_object;
+    hc_run run;
+    hc_view x;
+    hc_clip clip;
+    hc_packed packed;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOO", &run_object, &x_object, &clip_object, &packed_object) ||
+        !hc_parse_run(run_object, &run) || !hc_parse_clip(clip_object, &clip) ||
+        !hc_parse_view(x_object, "quantize: x", &x, &held) ||
+        !hc_parse_packed(packed_object, "quantize: q", true, &packed, &held))
+        return fail(&held);
+    hc_error error;
+    hc_status status;
+    WITHOUT_GIL(hc_quantize(&run, &x, &clip, &packed, &error));
+    return finish(status, &error, &held);
+}
+
+static PyObject *dequantize(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *packed_object, *out_object;
+    hc_run run;
+    hc_packed packed;
+    hc_view out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOO", &run_object, &packed_object, &out_object) || !hc_parse_run(run_object, &run) ||
+        !hc_parse_packed(packed_object, "dequantize: q", false, &packed, &held) ||
+        !hc_parse_view(out_object, "dequantize: out", &out, &held))
+        return fail(&held);
+    hc_error error;
+    hc_status status;
+    WITHOUT_GIL(hc_dequantize(&run, &packed, &out, &error));
+    return finish(status, &error, &held);
+}
+
+static PyObject *fake_quantize(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *format_object, *axes_object, *clip_object, *out_object;
+    hc_run run;
+    hc_view x, out;
+    hc_format format;
+    hc_clip clip;
+    int n_axes, axes[HC_MAX_DIMS];
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &x_object, &format_object, &axes_object, &clip_object,
+                          &out_object) ||
+        !hc_parse_run(run_object, &run) || !hc_parse_format(format_object, &format) ||
+        !hc_parse_axes(axes_object, axes, &n_axes) || !hc_parse_clip(clip_object, &clip) ||
+        !hc_parse_view(x_object, "fake_quantize: x", &x, &held) ||
+        !hc_parse_view(out_object, "fake_quantize: out", &out, &held))
+        return fail(&held);
+    hc_error error;
+    hc_status status;
+    WITHOUT_GIL(hc_fake_quantize(&run, &x, &format, n_axes, axes, &clip, &out, &error));
+    return finish(status, &error, &held);
+}
+
+static PyObject *compare(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *y_object;
+    hc_run run;
+    hc_view x, y;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOO", &run_object, &x_object, &y_object) || !hc_parse_run(run_object, &run) ||
+        !hc_parse_view(x_object, "error: x", &x, &held) || !hc_parse_view(y_object, "error: y", &y, &held))
+        return fail(&held);
+    hc_error error;
+    hc_error_sums sums = {0};
+    hc_status status;
+    WITHOUT_GIL(hc_compare(&run, &x, &y, &sums, &error));
+    hc_release(&held);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    return Py_BuildValue("(ddddd)", sums.xx, sums.ee, sums.xy, sums.yy, sums.max_abs);
+}
+
+/* An array, or the tuple that stands for a packed array. */
+typedef struct {
+    hc_view view;
+    hc_packed packed;
+    hc_operand operand;
+} hc_argument;
+
+static int parse_operand(PyObject *object, const char *name, hc_argument *argument, hc_held *held) {
+    argument->operand = (hc_operand){0};
+    if (PyTuple_Check(object)) {
+        argument->operand.packed = &argument->packed;
+        return hc_parse_packed(object, name, false, &argument->packed, held);
+    }
+    argument->operand.dense = &argument->view;
+    return hc_parse_view(object, name, &argument->view, held);
+}
+
+static PyObject *matmul(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *a_object, *b_object, *format_object, *bias_object, *out_object;
+    hc_run run;
+    hc_argument a, b;
+    hc_format activations;
+    hc_view bias, out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &a_object, &b_object, &format_object, &bias_object,
+                          &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
+        !parse_operand(b_object, "matmul: b", &b, &held) ||
+        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
+        (bias_object != Py_None && !hc_parse_view(bias_object, "linear: bias", &bias, &held)) ||
+        !hc_parse_view(out_object, "matmul: out", &out, &held))
+        return fail(&held);
+    hc_error error;
+    hc_status status;
+    WITHOUT_GIL(hc_matmul(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL,
+                          bias_object != Py_None ? &bias : NULL, &out, &error));
+    return finish(status, &error, &held);
+}
+
+static PyObject *conv2d(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *w_object, *bias_object, *format_object, *out_object;
+    long long s0, s1, p0, p1, d0, d1, groups;
+    hc_run run;
+    hc_view x, bias, out;
+    hc_argument w;
+    hc_format activations;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOO(LL)(LL)(LL)LOO", &run_object, &x_object, &w_object, &bias_object, &s0, &s1, &p0,
+                          &p1, &d0, &d1, &groups, &format_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !hc_parse_view(x_object, "conv2d: x", &x, &held) ||
+        !parse_operand(w_object, "conv2d: w", &w, &held) ||
+        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
+        (bias_object != Py_None && !hc_parse_view(bias_object, "conv2d: bias", &bias, &held)) ||
+        !hc_parse_view(out_object, "conv2d: out", &out, &held))
+        return fail(&held);
+    const hc_window window = {.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {d0, d1}, .groups = groups};
+    hc_error error;
+    hc_status status;
+    WITHOUT_GIL(hc_conv2d(&run, &x, &w.operand, bias_object != Py_None ? &bias : NULL, &window,
+                          format_object != Py_None ? &activations : NULL, &out, &error));
+    return finish(status, &error, &held);
+}
+
+static PyObject *formats(PyObject *self, PyObject *none) {
+    (void)self, (void)none;
+    PyObject *answer = PyDict_New();
+    for (int32_t i = 0; answer && hc_format_find(i); i++) {
+        PyObject *text = PyUnicode_FromString(hc_format_find(i)->description);
+        if (!text || PyDict_SetItemString(answer, hc_format_find(i)->name, text) < 0)
+            Py_CLEAR(answer);
+        Py_XDECREF(text);
+    }
+    return answer;
+}
+
+static PyObject *kernels(PyObject *self, PyObject *none) {
+    (void)self, (void)none;
+    int count;
+    const hc_kernel *table = hc_kernels(&count);
+    PyObject *answer = PyList_New(0);
+    for (int i = 0; answer && i < count; i++) {
+        PyObject *line = Py_BuildValue("(ssI)", table[i].family, table[i].isa, (unsigned int)table[i].needs);
+        if (!line || PyList_Append(answer, line) < 0)
+            Py_CLEAR(answer);
+        Py_XDECREF(line);
+    }
+    return answer;
+}
+
+static PyObject *cpu_isa(PyObject *self, PyObject *none) {
+    (void)self, (void)none;
+    return PyLong_FromUnsignedLong(hc_cpu_isa());
+}
+
+static PyObject *isa_mask(PyObject *self, PyObject *argument) {
+    (void)self;
+    const char *name = PyUnicode_AsUTF8(argument);
+    uint32_t mask;
+    if (!name)
+        return NULL;
+    if (!hc_isa_from_name(name, &mask)) {
+        PyErr_Format(PyExc_ValueError, "isa: there is no %s", name);
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(mask);
+}
+
+static PyObject *isa_names(PyObject *self, PyObject *argument) {
+    (void)self;
+    const unsigned long mask = PyLong_AsUnsignedLong(argument);
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *answer = PyList_New(0);
+    for (int i = -1; answer && i < HC_N_ISA; i++) {
+        const uint32_t bit = i < 0 ? 0 : 1u << i;
+        if (i >= 0 && !(mask & bit))
+            continue;
+        PyObject *name = PyUnicode_FromString(hc_isa_name(bit));
+        if (!name || PyList_Append(answer, name) < 0)
+            Py_CLEAR(answer);
+        Py_XDECREF(name);
+    }
+    return answer;
+}
+
+static PyObject *compiler(PyObject *self, PyObject *none) {
+    (void)self, (void)none;
+#if defined(__clang__)
+    return PyUnicode_FromString("clang " __clang_version__);
+#elif defined(__GNUC__)
+    return PyUnicode_FromString("gcc " __VERSION__);
+#else
+    return PyUnicode_FromString("unknown");
+#endif
+}
+
+static PyMethodDef METHODS[] = {
+    {"formats", formats, METH_NOARGS, "formats() -> {family: description}"},
+    {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
+    {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
+    {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed)"},
+    {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},
+    {"fake_quantize", fake_quantize, METH_VARARGS, "fake_quantize(run, x, params, axes, clip, out)"},
+    {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
+    {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
+    {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
+    {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
+    {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
+    {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},
+    {"isa_names", isa_names, METH_O, "isa_names(mask) -> names"},
+    {"compiler", compiler, METH_NOARGS, "compiler() -> name and version"},
+    {"from_dlpack", hc_from_dlpack, METH_O, "from_dlpack(capsule) -> (array, is_bfloat16)"},
+    {"blas_open", hc_blas_open, METH_VARARGS, "blas_open(path, gemm, set_threads, config) -> config text"},
+    {"blas_sgemm", hc_blas_sgemm, METH_VARARGS, "blas_sgemm(threads, a, b, out): two-dimensional float32"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int exec_module(PyObject *module) {
+    (void)module;
+    if (PyArray_ImportNumPyAPI() < 0)
+        return -1;
+    return 0;
+}
+
+static PyModuleDef_Slot SLOTS[] = {
+    {Py_mod_exec, exec_module},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef MODULE = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_heterocompute",
+    .m_doc = "The C core of heterocompute.",
+    .m_size = 0,
+    .m_methods = METHODS,
+    .m_slots = SLOTS,
+};
+
+PyMODINIT_FUNC PyInit__heterocompute(void) { return PyModuleDef_Init(&MODULE); }

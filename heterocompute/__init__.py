@@ -1,0 +1,66 @@
+"""What happens to a network if its numbers change: number formats, packed arrays and their products, for NumPy.
+
+>>> import numpy as np, heterocompute as hc
+>>> w = np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32)
+>>> q = hc.quantize(w, "vsq4-g16-s4")
+>>> y = hc.linear(w[:4], q, activations="int8")
+>>> y.shape, round(hc.error(w, q).sqnr_db, 1) > 20
+((4, 256), True)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .arrays import QuantizedArray
+from .formats import VSQ, Format, Int, format, formats
+from .ops import Error, conv2d, error, fake_quantize, linear, matmul, quantize
+from .runtime import get_num_threads, set_num_threads, show_config, use
+
+if TYPE_CHECKING:
+    from . import zoo
+    from .safetensors_io import load
+    from .study import Study, study
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Error",
+    "Format",
+    "Int",
+    "QuantizedArray",
+    "Study",
+    "VSQ",
+    "conv2d",
+    "error",
+    "fake_quantize",
+    "format",
+    "formats",
+    "get_num_threads",
+    "linear",
+    "load",
+    "matmul",
+    "quantize",
+    "set_num_threads",
+    "show_config",
+    "study",
+    "use",
+    "zoo",
+]
+
+# Rooms that are opened when someone first asks for them, so that importing stays fast.
+_LAZY = {"load": "safetensors_io", "study": "study", "Study": "study", "zoo": "zoo"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f".{_LAZY[name]}", __name__)
+    # Importing the module study binds its name here: the function of that name is what users mean.
+    value = module if name == _LAZY[name] == "zoo" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,359 @@
+"""QuantizedArray: the components of a packed array, its format and its shape.
+
+Components are plain NumPy arrays over (rows, ...): bit-packed ``codes``, ``scales``, ``coarse``, ``zero_points``
+as the format has them. Nothing here knows bits; the C core encodes and decodes.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from . import _heterocompute as _core
+from . import runtime
+from .formats import Format
+
+__all__ = ["QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def core_format(fmt: Format) -> tuple[Any, ...]:
+    """Return a format as the C core takes it."""
+    return (fmt.family, *fmt.core_params())
+
+
+def component_layout(
+    fmt: Format, shape: Sequence[int], axis: Sequence[int]
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Return dtype and shape of every component that an array of this format, shape and axis has.
+
+    Parameters
+    ----------
+    fmt : Format
+    shape : sequence of int
+    axis : sequence of int
+        The reduction axes, not negative, in the order that makes a row.
+
+    Raises
+    ------
+    ValueError
+        Axes outside the shape or given twice, sizes that overflow.
+    """
+    layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
+    return {name: (dtype, shape) for name, (dtype, shape, _) in layout.items()}
+
+
+def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
+    if ndim == 0:
+        raise ValueError(f"{name}: an array without dimensions has no axis to quantize along")
+    try:
+        axes = tuple(operator.index(a) for a in axis) if isinstance(axis, (tuple, list)) else (operator.index(axis),)
+    except TypeError:
+        raise TypeError(f"{name}: axis is {axis!r}, wanted an int or a tuple of ints") from None
+    for a in axes:
+        if not -ndim <= a < ndim:
+            raise ValueError(f"{name}: axis {a} is out of range for an array with {ndim} dimensions")
+    found = tuple(a % ndim for a in axes)
+    if not found or len(set(found)) != len(found):
+        raise ValueError(f"{name}: axis is {axis!r}, wanted one or more different axes")
+    return found
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
+    if hasattr(value, "detach"):  # a tensor that records gradients exports its values only
+        value = value.detach()
+    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
+    if bfloat16:
+        import ml_dtypes
+
+        array = array.view(ml_dtypes.bfloat16)
+    return array  # type: ignore[no-any-return]
+
+
+def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return any array of floats as an ndarray, without a copy where the memory allows it.
+
+    Raises
+    ------
+    TypeError
+        Not an array, or integers, bool, complex, objects.
+    """
+    if isinstance(value, np.ndarray):
+        array = value
+    elif isinstance(value, QuantizedArray):
+        raise TypeError(f"{name} is a QuantizedArray; call dequantize() for its values")
+    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
+        if value.__dlpack_device__()[0] != 1:
+            raise TypeError(f"{name}: wanted an array in the memory of the CPU")
+        array = _from_dlpack(value)
+    else:
+        array = np.asarray(value)
+    if array.dtype.name not in FLOATS:
+        hint = f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}"
+        raise TypeError(f"{hint}; convert with astype first" if array.dtype.kind in "biucV" else hint)
+    if not array.dtype.isnative or not array.flags.aligned:
+        array = array.astype(array.dtype.newbyteorder("="), copy=True)
+    return array
+
+
+def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the array as the C core takes it: bfloat16 as its bits."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+class QuantizedArray:
+    """An array of float values, stored as the packed components of a number format.
+
+    Made by `quantize` and `load`. ``@`` and ``numpy.matmul`` reach `matmul`; any other ufunc raises, so that nothing
+    dequantizes silently.
+
+    Attributes
+    ----------
+    shape, ndim, size, dtype
+        Of the values; dtype is float32.
+    format : Format
+    axis : tuple of int
+        The reduction axes.
+    components : mapping of str to ndarray
+        The stored arrays themselves, no copies.
+    nbytes : int
+        Bytes of all components.
+    bits_per_value : float
+        ``8 * nbytes / size``.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.eye(2, 32, dtype=np.float32), "vsq4-g16-s4")
+    >>> q.shape, q.format, sorted(q.components)
+    ((2, 32), VSQ(bits=4, group=16, scale_bits=4, unsigned=False, coarse='row', refit=False), ['coarse', 'codes', 'scales'])
+    >>> bool((np.asarray(q) == np.eye(2, 32)).all())
+    True
+    """
+
+    __slots__ = ("_axis", "_components", "_format", "_shape", "source_dtype")
+    __hash__ = None  # type: ignore[assignment]
+
+    _format: Format
+    _components: dict[str, np.ndarray[Any, Any]]
+    _shape: tuple[int, ...]
+    _axis: tuple[int, ...]
+    source_dtype: str
+
+    def __init__(
+        self,
+        components: Mapping[str, np.ndarray[Any, Any]],
+        format: Format,
+        shape: Sequence[int],
+        axis: Sequence[int],
+        source_dtype: str = "float32",
+    ) -> None:
+        self._components = dict(components)
+        self._format = format
+        self._shape = tuple(shape)
+        self._axis = tuple(axis)
+        self.source_dtype = source_dtype
+        layout = component_layout(format, self._shape, self._axis)
+        if set(layout) != set(self._components):
+            raise ValueError(
+                f"QuantizedArray: got components {sorted(self._components)}, {format} has {sorted(layout)}"
+            )
+        for name, (dtype, wanted) in layout.items():
+            part = self._components[name]
+            if part.dtype != dtype or part.shape != wanted:
+                raise ValueError(
+                    f"QuantizedArray: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}"
+                )
+
+    @property
+    def format(self) -> Format:
+        return self._format
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        return self._axis
+
+    @property
+    def components(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        return MappingProxyType(self._components)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self._shape)
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        return np.dtype(np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._components.values())
+
+    @property
+    def bits_per_value(self) -> float:
+        return 8 * self.nbytes / self.size if self.size else 0.0
+
+    def _packed(self) -> tuple[Any, ...]:
+        """Return what the C core takes for a packed array."""
+        return core_format(self._format), self._shape, self._axis, self._components
+
+    def dequantize(self, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+        """Return the values.
+
+        Parameters
+        ----------
+        dtype : dtype, default float32
+            float32 is rounded once; float64 is the unrounded product of scale and code; other float types are
+            converted from float32.
+
+        Returns
+        -------
+        ndarray of `shape`
+        """
+        wanted = np.dtype(dtype)
+        if wanted.kind not in "fV" or wanted.name not in FLOATS:
+            raise TypeError(f"dequantize: dtype is {wanted}, wanted {', '.join(FLOATS)}")
+        double = wanted == np.float64
+        out = np.empty(self._shape, np.float64 if double else np.float32)
+        _core.dequantize(runtime.run(), self._packed(), out)
+        return out if double else out.astype(wanted, copy=False)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("a QuantizedArray has no array of values to share; copy=False is impossible")
+        values = self.dequantize()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
+            raise TypeError(f"{ufunc.__name__} is not for a QuantizedArray; call dequantize() for its values")
+        from .ops import matmul
+
+        out = options.get("out", (None,))[0]
+        return matmul(*inputs, out=out)
+
+    def __matmul__(self, other: Any) -> Any:
+        from .ops import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from .ops import matmul
+
+        return matmul(other, self)
+
+    @property
+    def T(self) -> QuantizedArray:  # noqa: N802 (NumPy's name)
+        """The transposed array; the components are shared. Two dimensions only."""
+        if self.ndim != 2:
+            raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; dequantize() has transpose")
+        axis = tuple(1 - a for a in self._axis)
+        return QuantizedArray(self._components, self._format, self._shape[::-1], axis, self.source_dtype)
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of an array without dimensions")
+        return self._shape[0]
+
+    def __getitem__(self, index: Any) -> QuantizedArray:
+        """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
+        if 0 in self._axis:
+            raise ValueError("axis 0 is a reduction axis; call dequantize() to index the values")
+        if isinstance(index, slice):
+            shape = (len(range(*index.indices(self._shape[0]))), *self._shape[1:])
+            axis, rows = self._axis, index
+        else:
+            try:
+                if isinstance(index, (bool, np.bool_)):
+                    raise TypeError
+                at = operator.index(index)
+            except TypeError:
+                raise ValueError("only an int or a slice of axis 0; call dequantize() for other indices") from None
+            if not -self._shape[0] <= at < self._shape[0]:
+                raise IndexError(f"index {at} is out of range for axis 0 with size {self._shape[0]}")
+            at %= self._shape[0]
+            shape, rows = self._shape[1:], slice(at, at + 1)
+            axis = tuple(a - 1 for a in self._axis)
+        per_index = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
+        layout = _core.layout(core_format(self._format), self._shape, self._axis)
+        parts = {}
+        for name, part in self._components.items():
+            if layout[name][2]:
+                outer = part.reshape(self._shape[0], per_index, *part.shape[1:])[rows]
+                part = outer.reshape(outer.shape[0] * per_index, *part.shape[1:])
+            parts[name] = part
+        return QuantizedArray(parts, self._format, shape, axis, self.source_dtype)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether format, shape, axis and the bytes of all components are the same."""
+        if not isinstance(other, QuantizedArray):
+            return NotImplemented
+        return (
+            (self._format, self._shape, self._axis) == (other._format, other._shape, other._axis)
+            and self._components.keys() == other._components.keys()
+            and all(part.tobytes() == other._components[name].tobytes() for name, part in self._components.items())
+        )
+
+    def __copy__(self) -> QuantizedArray:
+        return QuantizedArray(self._components, self._format, self._shape, self._axis, self.source_dtype)
+
+    def __deepcopy__(self, memo: Any) -> QuantizedArray:
+        parts = {name: part.copy() for name, part in self._components.items()}
+        return QuantizedArray(parts, self._format, self._shape, self._axis, self.source_dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QuantizedArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the components to a safetensors file, which `load` reads."""
+        from .safetensors_io import save
+
+        save(path, self)
+
+    def __repr__(self) -> str:
+        return f"QuantizedArray({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "format": str(self._format),
+            "shape": str(self._shape),
+            "axis": str(self._axis),
+            "bytes": f"{self.nbytes:,}",
+            "bits a value": f"{self.bits_per_value:.3f}",
+        }
+        lines = "".join(f"<tr><th style='text-align:left'>{k}</th><td>{v}</td></tr>" for k, v in rows.items())
+        return f"<table>{lines}</table>{self._first_group_html()}"
+
+    def _first_group_html(self) -> str:
+        """Return the codes of the first group as a strip of cells."""
+        codes = self._components["codes"]
+        bits: int = getattr(self._format, "bits", 0)
+        if not self.size or not 0 < bits <= 8:
+            return ""
+        group = getattr(self._format, "group", None) or self._shape[self._axis[-1]]
+        count = min(group, self._shape[self._axis[-1]], 64)
+        stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
+        first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
+        cells = "".join(
+            f"<td style='background:hsl(210,70%,{95 - 55 * int(c) // (2**bits - 1)}%);color:#000;padding:1px 4px'>"
+            f"{int(c):x}</td>"
+            for c in first
+        )
+        return f"<table><tr><th>first codes</th>{cells}</tr></table>"

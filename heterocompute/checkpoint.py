@@ -1,0 +1,352 @@
+"""Whole checkpoints in, whole checkpoints out, one tensor in memory at a time.
+
+`quantize_checkpoint` knows the size of every component before it quantizes anything, so that the header can go
+first; then each tensor is read, quantized and written. What is not selected is copied byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .formats import Format
+from .formats import format as parse_format
+from .ops import quantize
+from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer, printable
+from .safetensors_io import KEY, Entry, contents, entries, file_layout, read_array, write_array
+from .selection import Axis, axis_of, first_match, select
+
+# done bytes, all bytes, the tensor that comes next ("" at the end)
+Progress = Callable[[int, int, str], None]
+SKIP = "skip"
+BLOCK = 1 << 20
+
+
+def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a recipe: a TOML file with one table, ``[formats]``, of ``"glob" = "format"`` or ``"skip"``.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Returns
+    -------
+    dict of str to str
+        In the order of the file; the texts are not parsed yet.
+
+    Raises
+    ------
+    ValueError
+        If the file is no TOML or holds anything else.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "recipe.toml")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write('[formats]\\n"*.embeddings.*" = "skip"\\n"*" = "vsq4-g16-s4"\\n')
+    >>> read_recipe(path)
+    {'*.embeddings.*': 'skip', '*': 'vsq4-g16-s4'}
+    """
+    with open(path, "rb") as file:
+        try:
+            parsed = tomllib.load(file)
+        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+            raise ValueError(f"{os.fspath(path)}: no TOML: {error}") from None
+    table = parsed.get("formats")
+    if set(parsed) != {"formats"} or not isinstance(table, dict):
+        raise ValueError(f"{os.fspath(path)}: a recipe is one table [formats], got {sorted(parsed)}")
+    for pattern, text in table.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{os.fspath(path)}: {pattern!r} is {text!r}, wanted a format's text or 'skip'")
+    return table
+
+
+def parse_recipe(recipe: Mapping[str, str | Format | None]) -> dict[str, Format | None]:
+    """Turn the texts of a recipe into formats; ``skip`` becomes None.
+
+    Raises
+    ------
+    ValueError
+        If a text is no format.
+
+    Examples
+    --------
+    >>> parse_recipe({"*.bias": "skip", "*": "int8"})["*.bias"] is None
+    True
+    """
+    return {
+        pattern: None if fmt is None or fmt == SKIP else parse_format(fmt) if isinstance(fmt, str) else fmt
+        for pattern, fmt in recipe.items()
+    }
+
+
+def quantize_checkpoint(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    format: str | Format | None = None,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    recipe: str | os.PathLike[str] | Mapping[str, str | Format | None] | None = None,
+    axis: Axis | Mapping[str, Axis] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Quantize the tensors of a safetensors file into another one.
+
+    Peak memory is the largest tensor, its components and less than 64 MiB. The new file appears under its
+    name when it is complete, or not at all.
+
+    Parameters
+    ----------
+    in_path, out_path : str or os.PathLike
+        Two different files; an existing `out_path` is replaced.
+    format : Format or str, optional
+        For every selected tensor that the recipe does not name. Needed where there is no recipe.
+    include, exclude : str or iterable of str, optional
+        Globs that choose among the float tensors with two or more dimensions, see `selection.select`.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        Pattern -> format, ``"skip"`` or None; the first match wins. A tensor that neither the recipe nor
+        `format` concerns is copied.
+    axis : int, tuple of int or mapping of str to these, optional
+        The reduction axes; by default (2, 3, 1) of 4-D tensors and -1 of others.
+    progress : callable, optional
+        ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
+
+    Returns
+    -------
+    dict
+        ``{"input", "output", "bytes_before", "bytes", "tensors": [{"name", "format", "shape", "dtype",
+        "bytes_before", "bytes"}]}``; `format` is None for what was copied, bytes are those of the data.
+
+    Raises
+    ------
+    ValueError
+        If the file is illegal or quantized already, both paths are one file, a tensor holds NaN or infinity
+        (with its name and the first index), a name collides with a component's, or a pattern fits nothing.
+    OSError
+        If a file cannot be read or written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from heterocompute.safetensors_io import load, save
+    >>> folder = tempfile.mkdtemp()
+    >>> before, after = os.path.join(folder, "model.safetensors"), os.path.join(folder, "int8.safetensors")
+    >>> save(before, {"fc.weight": np.ones((2, 64), np.float32), "fc.bias": np.ones(2, np.float32)})
+    >>> quantize_checkpoint(before, after, "int8")["bytes"]
+    144
+    >>> str(load(after)["fc.weight"].format)
+    'int8'
+    """
+    if format is None and recipe is None:
+        raise ValueError("quantize_checkpoint: format or recipe must be given")
+    if is_same_file(in_path, out_path):
+        raise ValueError(f"{printable(os.fspath(out_path))}: is the input itself")
+    default = parse_format(format) if isinstance(format, str) else format
+    if recipe is None or isinstance(recipe, Mapping):
+        formats = parse_recipe(recipe or {})
+    else:
+        formats = parse_recipe(read_recipe(recipe))
+    with Reader(in_path) as reader:
+        chosen = _choose(reader, default, formats, include, exclude, axis)
+        tensors: dict[str, Entry | tuple[str, tuple[int, ...]]] = {}
+        for name in reader.names:
+            info = reader.info(name)
+            tensors[name] = chosen.get(name, (info.dtype, info.shape))
+        stored, metadata = _file_layout(reader, tensors)
+        total = sum(reader.info(name).nbytes for name in reader.names)
+        rows, done = [], 0
+        with Writer(out_path, stored, metadata) as writer:
+            for name, tensor in tensors.items():
+                if progress:
+                    progress(done, total, name)
+                info = reader.info(name)
+                entry = tensor if isinstance(tensor, Entry) else None
+                n_bytes = info.nbytes if entry is None else _quantize_one(reader, writer, name, entry)
+                if entry is None:
+                    writer.copy(name, reader)
+                done += info.nbytes
+                rows.append(
+                    {
+                        "name": name,
+                        "format": str(entry.format) if entry else None,
+                        "shape": list(info.shape),
+                        "dtype": info.dtype,
+                        "bytes_before": info.nbytes,
+                        "bytes": n_bytes,
+                    }
+                )
+            if progress:
+                progress(total, total, "")
+    return {
+        "input": os.fspath(in_path),
+        "output": os.fspath(out_path),
+        "bytes_before": total,
+        "bytes": sum(row["bytes"] for row in rows),
+        "tensors": rows,
+    }
+
+
+def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Tell whether two paths mean one file, through links too."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return os.path.realpath(first) == os.path.realpath(second)
+
+
+def _choose(
+    reader: Reader,
+    default: Format | None,
+    recipe: Mapping[str, Format | None],
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+    axis: Axis | Mapping[str, Axis] | None,
+) -> dict[str, Entry]:
+    found, _ = entries(reader)
+    for name, entry in found.items():
+        raise ValueError(f"{printable(reader.path)}: tensor {name!r} is already quantized ({entry.format})")
+    infos = {name: reader.info(name) for name in reader.names}
+    try:
+        names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
+        chosen = {}
+        for name in names:
+            fmt = first_match(name, recipe, default)
+            if fmt is not None:
+                shape = infos[name].shape
+                chosen[name] = Entry(fmt, shape, axis_of(name, len(shape), axis), infos[name].dtype)
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: {error}") from None
+    return chosen
+
+
+def _file_layout(reader: Reader, tensors: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    # An input without quantized tensors may carry the key; what was in it is said anew.
+    kept = {key: value for key, value in reader.metadata.items() if key != KEY}
+    try:
+        return file_layout(tensors, metadata=kept)
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: {error}") from None
+
+
+def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> int:
+    try:
+        array = quantize(reader.tensor(name), entry.format, axis=entry.axis)
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {error}") from None
+    write_array(writer, name, array)
+    return array.nbytes
+
+
+def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> list[dict[str, Any]]:
+    """Describe the tensors of a safetensors file, reading one at a time.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    progress : callable, optional
+        As in `quantize_checkpoint`.
+
+    Returns
+    -------
+    list of dict
+        One a tensor, in the file's order: `name`; `dtype`, NumPy's name of it, of a quantized array the dtype
+        that was quantized; `shape`; `format`, a text, or None for a plain tensor; `bytes` stored; `min` and
+        `max` of the values that are no NaN, None where there are none or they have no order; `nan`, how many.
+
+    Raises
+    ------
+    ValueError
+        If the file is illegal; one line that names the file and the tensor.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from heterocompute.safetensors_io import save
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> save(path, {"w": np.array([[1, -2, np.nan]], np.float16)})
+    >>> inspect(path)
+    [{'name': 'w', 'dtype': 'float16', 'shape': [1, 3], 'format': None, 'bytes': 6, 'min': -2.0, 'max': 1.0, 'nan': 1}]
+    """
+    with Reader(path) as reader:
+        found, _ = entries(reader)
+        total = sum(reader.info(name).nbytes for name in reader.names)
+        rows: list[dict[str, Any]] = []
+        done = 0
+        for name, entry in contents(reader, found):
+            if progress:
+                progress(done, total, name)
+            rows.append(_plain_row(reader, name) if entry is None else _quantized_row(reader, name, entry))
+            done += rows[-1]["bytes"]
+        if progress:
+            progress(total, total, "")
+    return rows
+
+
+def _plain_row(reader: Reader, name: str) -> dict[str, Any]:
+    info = reader.info(name)
+    packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # no array, and neither NaN nor infinity
+    low, high, n_nan = (None, None, 0) if packed else _range(reader.tensor(name))
+    return _row(name, info.dtype, info.shape, None, info.nbytes, low, high, n_nan)
+
+
+def _quantized_row(reader: Reader, name: str, entry: Entry) -> dict[str, Any]:
+    array = read_array(reader, name, entry)
+    low, high, n_nan = _range(array.dequantize())
+    return _row(name, entry.dtype, entry.shape, str(entry.format), array.nbytes, low, high, n_nan)
+
+
+def _row(
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    fmt: str | None,
+    n_bytes: int,
+    low: float | None,
+    high: float | None,
+    n_nan: int,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "dtype": dtype,
+        "shape": list(shape),
+        "format": fmt,
+        "bytes": n_bytes,
+        "min": low,
+        "max": high,
+        "nan": n_nan,
+    }
+
+
+def _range(array: NDArray[Any]) -> tuple[float | None, float | None, int]:
+    if array.dtype.kind == "c":
+        return None, None, int(np.count_nonzero(np.isnan(array)))
+    low, high, n_nan = math.inf, -math.inf, 0
+    flat = array.reshape(-1)
+    for first in range(0, flat.size, BLOCK):
+        block = flat[first : first + BLOCK]
+        if block.dtype.kind == "b":
+            block = block.view(np.uint8)
+        elif block.dtype.name.startswith(("bfloat", "float8")):
+            block = block.astype(np.float32)
+        if block.dtype.kind == "f":
+            wrong = np.isnan(block)
+            n_nan += int(np.count_nonzero(wrong))
+            block = block[~wrong]
+        if block.size:
+            low, high = min(low, block.min().item()), max(high, block.max().item())
+    if n_nan == flat.size:
+        return None, None, n_nan
+    return low, high, n_nan

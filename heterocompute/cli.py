@@ -1,0 +1,362 @@
+"""The command line: parse, call one function, show what it returned.
+
+Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Errors are one line on stderr. The work runs on a second
+thread, so that Ctrl-C is seen at once, also inside a long call of the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import contextvars
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from .formats import Format
+from .formats import format as parse_format
+from .safetensors_file import printable, remove_temporaries
+
+Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
+
+
+class UsageError(Exception):
+    """Wrong arguments: exit code 2."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {_one_line(message)} (see --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        0, 1 (failed), 2 (usage); argparse raises SystemExit with 2 or, for ``--help``, 0. An interrupt ends the
+        process with 130.
+
+    Examples
+    --------
+    >>> main(["quantize", "model.safetensors", "model.safetensors", "--format", "int8"])
+    2
+    """
+    for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    command = f"heterocompute {arguments.command}"
+    try:
+        code = _interruptible(lambda: int(arguments.run(arguments)))
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        print(f"{command}: {_one_line(str(error))} (see --help)", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 1
+    except OSError as error:
+        place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
+        print(f"{command}: {place}{error.strerror or error}", file=sys.stderr)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError, MemoryError, ImportError) as error:
+        print(f"{command}: {_one_line(str(error)) or type(error).__name__}", file=sys.stderr)
+    return 1
+
+
+def _one_line(message: str) -> str:
+    return " ".join(printable(line.strip()) for line in message.splitlines() if line.strip())
+
+
+def _interruptible(work: Callable[[], int]) -> int:
+    answer: list[int] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    worker = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
+    try:
+        worker.start()
+        while worker.is_alive():
+            worker.join(0.2)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _Progress.stop_all()
+        remove_temporaries()
+        print("interrupted", file=sys.stderr, flush=True)
+        os._exit(130)  # the worker may be in a call that takes long
+    if failure:
+        raise failure[0]
+    return answer[0]
+
+
+# What each subcommand does.
+
+
+def _quantize(arguments: argparse.Namespace) -> int:
+    from .checkpoint import is_same_file, parse_recipe, quantize_checkpoint, read_recipe
+
+    if arguments.format is None and arguments.recipe is None:
+        raise UsageError("--format or --recipe is needed")
+    if is_same_file(arguments.input, arguments.output):
+        raise UsageError(f"OUT is IN: {arguments.output}")
+    with _Progress("quantize", arguments.input) as progress:
+        summary = quantize_checkpoint(
+            arguments.input,
+            arguments.output,
+            arguments.format,
+            include=arguments.include,
+            exclude=arguments.exclude,
+            recipe=_recipe(arguments.recipe, read_recipe, parse_recipe),
+            progress=progress.update,
+        )
+    if arguments.json:
+        return _print_json(summary)
+    n_quantized = sum(row["format"] is not None for row in summary["tensors"])
+    before, after = summary["bytes_before"], summary["bytes"]
+    print(
+        f"{printable(arguments.output)}: {n_quantized} tensors quantized, {len(summary['tensors']) - n_quantized} "
+        f"copied, {_bytes(before)} -> {_bytes(after)}" + (f" ({after / before:.1%})" if before else "")
+    )
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from .checkpoint import inspect
+
+    with _Progress("inspect", arguments.file) as progress:
+        rows = inspect(arguments.file, progress=progress.update)
+    if arguments.json:
+        return _print_json({"tensors": rows})
+    columns: Columns = [
+        ("name", "tensor", str),
+        ("dtype", "dtype", str),
+        ("shape", "shape", lambda shape: " x ".join(map(str, shape)) or "()"),
+        ("format", "format", lambda text: text or "-"),
+        ("bytes", "bytes", "{:,}".format),
+        ("min", "min", _number),
+        ("max", "max", _number),
+        ("nan", "NaN", str),
+    ]
+    _print_table(columns, rows)
+    print(f"{len(rows)} tensors, {_bytes(sum(row['bytes'] for row in rows))}")
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from . import bench
+
+    unknown = [name for name in arguments.names if name not in bench.NAMES]
+    if unknown:
+        raise UsageError(f"unknown benchmark {unknown[0]!r}, there are {', '.join(bench.NAMES)}")
+    return bench.main(arguments.names, json=arguments.json, quick=arguments.quick, threads=arguments.threads)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from .runtime import show_config
+
+    show_config()
+    return 0
+
+
+# Arguments.
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="heterocompute",
+        description="Number formats for neural networks: study them, quantize checkpoints, look inside.",
+        epilog="example:\n  heterocompute study model.safetensors --formats int8,vsq4-g16-s4",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str) -> _Parser:
+        lines = "".join(f"\n  heterocompute {example}" for example in examples)
+        added: _Parser = commands.add_parser(name, help=text, description=text, epilog=f"example:{lines}")
+        added.set_defaults(run=run)
+        added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
+        return added
+
+    quantize = command(
+        "quantize",
+        _quantize,
+        "Quantize a safetensors checkpoint, one tensor in memory at a time.",
+        "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
+    )
+    quantize.add_argument("input", metavar="IN", help="safetensors file")
+    quantize.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    quantize.add_argument("--format", type=_one_format, metavar="F", help="format of every selected tensor")
+    _add_patterns(quantize)
+
+    inspect = command(
+        "inspect",
+        _inspect,
+        "List the tensors of a safetensors file: formats, bytes, ranges, NaN.",
+        "inspect model.safetensors",
+    )
+    inspect.add_argument("file", metavar="FILE", help="safetensors file")
+
+    bench = command(
+        "bench",
+        _bench,
+        "Measure the kernels on this machine against OpenBLAS and the peers that are installed.",
+        "bench gemm gemv --quick",
+    )
+    bench.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
+    bench.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
+    bench.add_argument("--threads", type=_positive, metavar="N", help="threads of every candidate")
+
+    command("info", _info, "Show instruction sets, BLAS, threads and build.", "info")
+    return parser
+
+
+def _add_patterns(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--include", action="append", default=[], metavar="PATTERN", help="only tensors that fit; repeatable"
+    )
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="leave these tensors out; repeatable"
+    )
+    parser.add_argument(
+        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip", the first match wins'
+    )
+
+
+def _one_format(text: str) -> Format:
+    try:
+        return parse_format(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r}, wanted a positive number")
+    return int(text)
+
+
+def _recipe(path: str | None, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
+    if path is None:
+        return None
+    texts = read(path)
+    try:
+        return parse(texts)
+    except ValueError as error:
+        raise UsageError(f"{printable(path)}: {error}") from None
+
+
+# Output.
+
+
+def _print_json(found: Any) -> int:
+    print(json.dumps(_plain(found), allow_nan=False))
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    """Return the value with null for NaN and infinity, which JSON lacks."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print_table(columns: Columns, rows: Iterable[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, (_, heading, _) in enumerate(columns):
+        table.add_column(heading, justify="right" if place else "left", overflow="fold")
+    for row in rows:  # Text: a name is no markup
+        table.add_row(*(Text(printable(write(row[key]))) for key, _, write in columns))
+    # Without a terminal nobody needs lines to be folded.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 10_000).print(table)
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    return f"{size:.4g} TB"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+class _Progress:
+    """A bar on a terminal; elsewhere a plain line now and then. Everything on stderr."""
+
+    _active: list[_Progress] = []
+
+    def __init__(self, verb: str, path: str) -> None:
+        self._title = f"{verb} {printable(os.path.basename(path))}"
+        self._bar: Any = None
+        self._last = -math.inf
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[tensor]}", markup=False),
+                console=Console(file=sys.stderr),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._title, total=1, tensor="")
+            self._bar.start()
+        self._active.append(self)
+        return self
+
+    def update(self, done: int, total: int, name: str) -> None:
+        name = printable(name)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=max(total, 1), tensor=name)
+        elif time.monotonic() - self._last > 1 or done >= total:
+            self._last = time.monotonic()
+            print(f"{self._title}: {done / total if total else 1:4.0%} {name}".rstrip(), file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._active.remove(self)
+
+    @classmethod
+    def stop_all(cls) -> None:
+        for progress in list(cls._active):
+            progress.__exit__()
+
+

@@ -1,0 +1,163 @@
+"""The executable definition of every format and product in plain NumPy, for reading and for tests.
+
+A family of formats is one module here, ``<family>_format.py``, with the functions `layout`, `encode`,
+`stored_codes` and `terms`; it is found by its name. `product` and `convolution` hold the products with their
+stated order of rounding. Clarity comes before speed; the C core gives the same bits.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import Array, checked_values, decoded, fma
+from .layout import Geometry, Terms, from_groups, from_rows, geometry, to_groups, to_rows
+
+__all__ = [
+    "Geometry",
+    "Terms",
+    "codes",
+    "component_layout",
+    "dequantize",
+    "fma",
+    "geometry",
+    "quantize",
+    "terms",
+]
+
+
+def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> dict[str, Array]:
+    """Quantize an array.
+
+    Parameters
+    ----------
+    x : array_like
+        float16, bfloat16, float32 or float64, at least one dimension.
+    fmt : Format
+    axis : int or tuple of int
+        The reduction axes; groups run along the last one named.
+    clip : None, float in (0, 1], "octav" or "percentile:p"
+
+    Returns
+    -------
+    dict of str to ndarray
+        The components, as `component_layout` says.
+
+    Raises
+    ------
+    TypeError
+        A dtype that is no float.
+    ValueError
+        NaN or infinity, with the index of the first; an illegal axis or clip.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterocompute import formats, reference
+    >>> quantized = reference.quantize(np.float32([[1, -7, 3.5, 0]]), formats.format("int4"))
+    >>> quantized["scales"], quantized["codes"]
+    (array([[1.]], dtype=float32), array([[145,   4]], dtype=uint8))
+    """
+    values = checked_values(np.asarray(x), "quantize: x")
+    sizes = geometry(fmt.group, values.shape, axis)
+    groups = to_groups(to_rows(values, axis), sizes)
+    components: dict[str, Array] = _definition(fmt).encode(fmt, sizes, groups, clip)
+    return components
+
+
+def dequantize(
+    components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any, dtype: Any = np.float32
+) -> Array:
+    """Return the values of a quantized array: float32(scale * code), the product of integers formed first.
+
+    Parameters
+    ----------
+    components : dict of str to ndarray
+    fmt : Format
+    shape : tuple of int
+    axis : int or tuple of int
+    dtype : float32 or float64
+        float64 gives the unrounded product.
+
+    Returns
+    -------
+    ndarray of this shape and dtype
+    """
+    exact = from_rows(exact_rows(components, fmt, shape, axis), shape, axis)
+    return decoded(exact) if np.dtype(dtype) == np.float32 else exact.astype(dtype)
+
+
+def exact_rows(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Array:
+    """Return the unrounded values, one row of the format after the other.
+
+    Parameters
+    ----------
+    components, fmt, shape, axis : as in `dequantize`
+
+    Returns
+    -------
+    ndarray of float64, (rows, columns)
+    """
+    sizes = geometry(fmt.group, shape, axis)
+    factors = terms(components, fmt, shape, axis)
+    exact = factors.codes
+    if factors.group_scale is not None:
+        exact = exact * factors.group_scale.astype(_widest(factors.group_scale))[..., None]
+    if factors.row_scale is not None:
+        exact = exact * factors.row_scale.astype(np.float64)[:, None, None]
+    return from_groups(exact, sizes)
+
+
+def codes(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Array:
+    """Return the codes as they are stored, padding included.
+
+    Parameters
+    ----------
+    components, fmt, shape, axis : as in `dequantize`
+
+    Returns
+    -------
+    ndarray of int64, (rows, groups, group)
+    """
+    found: Array = _definition(fmt).stored_codes(fmt, geometry(fmt.group, shape, axis), components)
+    return found
+
+
+def terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Terms:
+    """Return the factors of the values: signed codes, group scales and row scales.
+
+    Parameters
+    ----------
+    components, fmt, shape, axis : as in `dequantize`
+
+    Returns
+    -------
+    Terms
+    """
+    found: Terms = _definition(fmt).terms(fmt, geometry(fmt.group, shape, axis), components)
+    return found
+
+
+def component_layout(fmt: Any, shape: tuple[int, ...], axis: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Return dtype and shape of each component of such an array.
+
+    Parameters
+    ----------
+    fmt, shape, axis : as in `dequantize`
+
+    Returns
+    -------
+    dict of str to (dtype, tuple of int)
+    """
+    found = _definition(fmt).layout(fmt, geometry(fmt.group, shape, axis))
+    return {name: (np.dtype(dtype), size) for name, (dtype, size) in found.items()}
+
+
+def _definition(fmt: Any) -> Any:
+    return import_module(f".{fmt.family}_format", __package__)
+
+
+def _widest(scale: Array) -> Any:
+    return np.int64 if scale.dtype.kind == "i" else np.float64

@@ -1,0 +1,415 @@
+"""The one file layout: quantized arrays, and plain ones beside them, in a safetensors file.
+
+A quantized array `name` is stored as its components, tensors `name.codes`, `name.scales`, ...; the metadata
+key `heterocompute` says what they mean:
+
+    {"version": 1, "single": bool, "tensors": {name: {"format", "shape", "axis", "dtype"}}}
+
+`single` marks the file of one array, which is then called `array`. Nothing in a file is believed: dtypes and
+shapes of the components are computed again from format, shape and axis, and their contents are checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import QuantizedArray, component_layout
+from .formats import VSQ, Format, Int, format
+from .safetensors_file import Reader, Writer, is_count, printable, strict_json
+from .selection import FLOATS
+
+KEY = "heterocompute"
+VERSION = 1
+SINGLE = "array"
+FIELDS = {"format", "shape", "axis", "dtype"}
+# Every component that some format may have, so that one too many is found.
+COMPONENTS = {"codes", "scales", "coarse", "codebook", "zero_points", "mean", "metadata"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a quantized array before its components are read or made.
+
+    Attributes
+    ----------
+    format : Format
+    shape : tuple of int
+    axis : tuple of int
+    dtype : str
+        NumPy's name of the dtype that was quantized.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    axis: tuple[int, ...]
+    dtype: str
+
+    def components(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return component -> (NumPy's name of its dtype, shape).
+
+        Raises
+        ------
+        ValueError
+            If no array has this format, shape and axis.
+        """
+        layout = component_layout(self.format, self.shape, self.axis)
+        return {key: (np.dtype(dtype).name, tuple(shape)) for key, (dtype, shape) in layout.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as it stands in the file."""
+        return {
+            "format": str(self.format),
+            "shape": list(self.shape),
+            "axis": list(self.axis),
+            "dtype": self.dtype,
+        }
+
+
+def file_layout(
+    tensors: Mapping[str, Entry | tuple[str, tuple[int, ...]]],
+    single: bool = False,
+    metadata: Mapping[str, str] | None = None,
+) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
+    """Work out what a file of these tensors holds, before any of them exists.
+
+    Parameters
+    ----------
+    tensors : mapping of str to Entry or (str, tuple of int)
+        Quantized arrays, and plain ones as (NumPy's name of the dtype, shape).
+    single : bool
+        Whether the file stands for one array.
+    metadata : mapping of str to str, optional
+        More metadata.
+
+    Returns
+    -------
+    (dict, dict)
+        Tensors and metadata for `Writer`.
+
+    Raises
+    ------
+    ValueError
+        If two tensors would have one name.
+    """
+    stored: dict[str, tuple[str, tuple[int, ...]]] = {}
+    described: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Entry):
+            described[name] = tensor.to_json()
+            parts = {f"{name}.{key}": part for key, part in tensor.components().items()}
+        else:
+            parts = {name: tensor}
+        for part, layout in parts.items():
+            if part in stored:
+                raise ValueError(f"save: two tensors would be called {part!r}")
+            stored[part] = layout
+    reserved = {f"{name}.{key}" for name in described for key in COMPONENTS}
+    clashing = reserved & tensors.keys()
+    if clashing:
+        raise ValueError(f"save: the name {min(clashing)!r} is taken by a component of a quantized array")
+    key = {"version": VERSION, "single": single, "tensors": described}
+    return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
+
+
+def entries(reader: Reader) -> tuple[dict[str, Entry], bool]:
+    """Return the quantized arrays that a file describes, and whether it stands for one array.
+
+    Parameters
+    ----------
+    reader : Reader
+
+    Returns
+    -------
+    (dict of str to Entry, bool)
+        Empty and False for a file of another origin. Every component is there, with its dtype and shape.
+
+    Raises
+    ------
+    ValueError
+        If the description is not one that `save` writes, or does not fit the tensors of the file.
+    """
+    text = reader.metadata.get(KEY)
+    if text is None:
+        return {}, False
+    try:
+        described = strict_json(text)
+    except ValueError as error:
+        _fail(reader, f"metadata {KEY!r} is no JSON ({printable(str(error))})")
+    if not isinstance(described, dict):
+        _fail(reader, f"metadata {KEY!r} is no JSON object")
+    version = described.get("version")
+    if type(version) is not int or version != VERSION:
+        _fail(reader, f"metadata {KEY!r} has version {ascii(version)[:40]}, wanted {VERSION}")
+    if set(described) != {"version", "single", "tensors"}:
+        _fail(reader, f"metadata {KEY!r} does not have exactly version, single and tensors")
+    single, tensors = described["single"], described["tensors"]
+    if type(single) is not bool or not isinstance(tensors, dict):
+        _fail(reader, f"metadata {KEY!r}: single is no bool, or tensors is no object")
+    found = {name: _entry(reader, name, fields) for name, fields in tensors.items()}
+    parts = _check_components(reader, found)
+    if single and (list(found) != [SINGLE] or len(parts) != len(reader.names)):
+        _fail(reader, f"is marked as a single array, but does not hold exactly {SINGLE!r}")
+    return found, single
+
+
+def _entry(reader: Reader, name: str, fields: object) -> Entry:
+    if not isinstance(fields, dict) or set(fields) != FIELDS:
+        _fail(reader, f"tensor {name!r} does not have exactly format, shape, axis and dtype")
+    text, shape, axis, dtype = (fields[field] for field in ("format", "shape", "axis", "dtype"))
+    if not isinstance(text, str):
+        _fail(reader, f"tensor {name!r}: its format is no text")
+    for field, numbers in (("shape", shape), ("axis", axis)):
+        if not isinstance(numbers, list) or not all(is_count(n) for n in numbers):
+            _fail(reader, f"tensor {name!r} has the illegal {field} {ascii(numbers)[:80]}")
+    if dtype not in FLOATS:
+        _fail(reader, f"tensor {name!r} has the unknown source dtype {ascii(dtype)[:40]}")
+    if not axis or len(set(axis)) != len(axis) or max(axis) >= len(shape):
+        _fail(reader, f"tensor {name!r}: axis {axis} does not fit shape {ascii(shape)[:80]}")
+    if math.prod(n for n in shape if n) >= 2**60:
+        _fail(reader, f"tensor {name!r} has the shape {ascii(shape)[:80]}, whose size overflows")
+    try:
+        return Entry(format(text), tuple(shape), tuple(axis), dtype)
+    except ValueError as error:
+        _fail(reader, f"tensor {name!r}: {printable(str(error))}")
+
+
+def _check_components(reader: Reader, found: Mapping[str, Entry]) -> set[str]:
+    stored = set(reader.names)
+    parts: set[str] = set()
+    for name, entry in found.items():
+        try:
+            wanted = entry.components()
+        except (ValueError, MemoryError, OverflowError, NotImplementedError) as error:
+            _fail(reader, f"tensor {name!r}: {printable(str(error))}")
+        if name in stored:
+            _fail(reader, f"tensor {name!r} stands there plain and quantized")
+        for key, (dtype, shape) in wanted.items():
+            part = f"{name}.{key}"
+            if part not in stored:
+                _fail(reader, f"tensor {name!r} lacks its component {part!r}")
+            if part in parts:
+                _fail(reader, f"tensor {part!r} belongs to two quantized arrays")
+            parts.add(part)
+            info = reader.info(part)
+            if (info.dtype, info.shape) != (dtype, shape):
+                _fail(
+                    reader,
+                    f"tensor {part!r} is {info.dtype} {list(info.shape)}, but {entry.format} of shape "
+                    f"{list(entry.shape)} and axis {list(entry.axis)} has {dtype} {list(shape)}",
+                )
+        surplus = {f"{name}.{key}" for key in COMPONENTS - set(wanted)} & stored
+        if surplus - parts:
+            _fail(reader, f"tensor {min(surplus)!r} is no component of {entry.format}")
+    return parts
+
+
+def read_array(reader: Reader, name: str, entry: Entry) -> QuantizedArray:
+    """Read one quantized array and check what its components hold.
+
+    Parameters
+    ----------
+    reader : Reader
+    name : str
+    entry : Entry
+        From `entries`, which has checked dtypes and shapes.
+
+    Returns
+    -------
+    QuantizedArray
+
+    Raises
+    ------
+    ValueError
+        If a scale is negative or not finite, or a code is one that the format never writes.
+    """
+    parts = {key: reader.tensor(f"{name}.{key}") for key in entry.components()}
+    for key, part in parts.items():
+        # minimum and maximum see NaN too; `not <=` is true for it
+        if part.dtype.kind == "f" and part.size and not 0 <= part.min() <= part.max() < math.inf:
+            _fail(reader, f"tensor {f'{name}.{key}'!r} holds a value that is negative or not finite")
+    _check_codes(reader, name, entry, parts)
+    return QuantizedArray(parts, entry.format, entry.shape, entry.axis, entry.dtype)
+
+
+def _check_codes(reader: Reader, name: str, entry: Entry, parts: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse the lowest code of symmetric integers, and padding that does not decode to 0.
+
+    The integer products rely on both. Families that this does not know have no such codes.
+    """
+    fmt = entry.format
+    if not isinstance(fmt, (Int, VSQ)):
+        return
+    asymmetric = isinstance(fmt, Int) and not fmt.symmetric
+    signed = fmt.symmetric if isinstance(fmt, Int) else not fmt.unsigned
+    length = entry.shape[entry.axis[-1]]
+    runs = math.prod(entry.shape[axis] for axis in entry.axis[:-1])
+    group = runs * length if fmt.group is None else min(fmt.group, length)
+    if not parts["codes"].size or not group:
+        return
+    padded = length if fmt.group is None else -(-length // group) * group
+    count = runs * padded
+    block = max(1, (1 << 20) // count)
+    for first in range(0, len(parts["codes"]), block):
+        codes = unpack(parts["codes"][first : first + block], fmt.bits, count)
+        if signed and np.any(codes == 1 << (fmt.bits - 1)):
+            _fail(reader, f"tensor {f'{name}.codes'!r} holds the code -{1 << (fmt.bits - 1)}, which {fmt} never uses")
+        if padded == length:
+            continue
+        tails = codes.reshape(-1, runs, padded)[:, :, length:]
+        zero: Any = 0
+        if asymmetric:
+            points = unpack(parts["zero_points"][first : first + block], fmt.bits, runs * (padded // group))
+            zero = points.reshape(-1, runs, padded // group)[:, :, -1:]
+        if np.any(tails != zero):
+            _fail(reader, f"tensor {f'{name}.codes'!r} has padding that is not 0")
+
+
+def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
+    """Return the first `count` codes of each row as unsigned integers.
+
+    Parameters
+    ----------
+    packed : ndarray of uint8, (rows, row_bytes)
+    bits : int
+        1 to 8, 16 or 24.
+    count : int
+
+    Returns
+    -------
+    ndarray of uint8 or uint32, (rows, count)
+
+    Examples
+    --------
+    >>> unpack(np.array([[0x21, 0x43]], np.uint8), 4, 3)
+    array([[1, 2, 3]], dtype=uint8)
+    """
+    if bits == 8:
+        return packed[:, :count]
+    if bits > 8:
+        parts = packed[:, : count * bits // 8].reshape(len(packed), count, bits // 8).astype(np.uint32)
+        return sum((parts[:, :, byte] << np.uint32(8 * byte) for byte in range(bits // 8)), np.uint32(0))
+    single = np.unpackbits(packed, axis=1, count=count * bits, bitorder="little")
+    codes: NDArray[np.uint8] = np.packbits(single.reshape(len(packed), count, bits), axis=2, bitorder="little")
+    return codes[:, :, 0]
+
+
+def _fail(reader: Reader, what: str) -> NoReturn:
+    raise ValueError(f"{printable(reader.path)}: {what}")
+
+
+def save(path: str | os.PathLike[str], arrays: QuantizedArray | Mapping[str, Any]) -> None:
+    """Write arrays to a safetensors file, quantized ones as their components.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Replaced by renaming if it exists.
+    arrays : QuantizedArray or mapping of str to (QuantizedArray or ndarray)
+        One quantized array (stored as ``array.codes``, ``array.scales``, ...), or several arrays by name.
+
+    Raises
+    ------
+    TypeError
+        If something is no array, or of a dtype that a safetensors file cannot hold.
+    ValueError
+        If two arrays would be stored under one name.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> save(path, {"w": np.ones((2, 3), np.float16)})
+    >>> load(path)["w"].dtype
+    dtype('float16')
+    """
+    single = isinstance(arrays, QuantizedArray)
+    named: Mapping[str, Any] = {SINGLE: arrays} if isinstance(arrays, QuantizedArray) else arrays
+    if not isinstance(named, Mapping):
+        raise TypeError(f"save: wanted a QuantizedArray or a dict of arrays, got {type(arrays).__name__}")
+    tensors: dict[str, Entry | tuple[str, tuple[int, ...]]] = {}
+    for name, array in named.items():
+        if not isinstance(name, str):
+            raise TypeError(f"save: a tensor's name must be a str, got {name!r}")
+        if isinstance(array, QuantizedArray):
+            tensors[name] = Entry(array.format, array.shape, array.axis, array.source_dtype)
+        elif isinstance(array, (np.ndarray, np.generic)):
+            tensors[name] = (array.dtype.name, array.shape)
+        else:
+            raise TypeError(f"save: tensor {name!r} is {type(array).__name__}, wanted an array")
+    stored, metadata = file_layout(tensors, single)
+    with Writer(path, stored, metadata if any(isinstance(t, Entry) for t in tensors.values()) else None) as writer:
+        for name, array in named.items():
+            write_array(writer, name, array)
+
+
+def write_array(writer: Writer, name: str, array: Any) -> None:
+    """Write one array, a quantized one as its components.
+
+    Parameters
+    ----------
+    writer : Writer
+        Made with what `file_layout` says.
+    name : str
+    array : QuantizedArray or ndarray
+    """
+    if not isinstance(array, QuantizedArray):
+        writer.write(name, np.asarray(array))
+        return
+    for key, part in array.components.items():
+        writer.write(f"{name}.{key}", part)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a safetensors file, of this package or any other.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Returns
+    -------
+    QuantizedArray or dict of str to (QuantizedArray or ndarray)
+        The array itself where ``QuantizedArray.save`` wrote the file, else everything by name; bfloat16 and
+        float8 as the dtypes of ml_dtypes.
+
+    Raises
+    ------
+    ValueError
+        If the file is no safetensors file, is cut off, contradicts itself, or describes quantized arrays
+        that no format has; one line that names the file and the tensor.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> save(path, {"w": np.ones((2, 3), np.float32)})
+    >>> sorted(load(path))
+    ['w']
+    """
+    with Reader(path) as reader:
+        found, single = entries(reader)
+        if single:
+            return read_array(reader, SINGLE, found[SINGLE])
+        return {
+            name: reader.tensor(name) if entry is None else read_array(reader, name, entry)
+            for name, entry in contents(reader, found)
+        }
+
+
+def contents(reader: Reader, found: Mapping[str, Entry]) -> list[tuple[str, Entry | None]]:
+    """List what a file holds: quantized arrays with their entry, plain ones with None, by place in the file."""
+    owner = {f"{name}.{key}": name for name, entry in found.items() for key in entry.components()}
+    names = dict.fromkeys(owner.get(name, name) for name in reader.names)
+    return [(name, found.get(name)) for name in names]

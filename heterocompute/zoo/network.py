@@ -1,0 +1,159 @@
+"""A small convolutional network for 8 x 8 digits: its weights, its held-out test images and its forward pass.
+
+x (n, 1, 8, 8) -> conv1 3x3 -> 32 -> ReLU -> conv2 3x3, stride 2 -> 64 -> ReLU -> conv3 3x3, stride 2 -> 64 -> ReLU
+  -> 256 values -> fc1 -> 64 -> ReLU -> fc2 -> 10 logits.   72,842 parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ops import conv2d, linear
+from ..safetensors_io import load
+
+__all__ = ["Digits", "digits"]
+
+FILE = Path(__file__).with_name("digits.safetensors")
+
+LAYERS = {
+    "conv1": (32, 1, 3, 3),
+    "conv2": (64, 32, 3, 3),
+    "conv3": (64, 64, 3, 3),
+    "fc1": (64, 256),
+    "fc2": (10, 64),
+}
+STRIDES = {"conv1": 1, "conv2": 2, "conv3": 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """The digits network with its held-out images; `digits` loads the one that ships.
+
+    Attributes
+    ----------
+    weights : dict of str to ndarray
+        float32: ``conv1.weight`` (32, 1, 3, 3), ``conv1.bias`` (32,), ..., ``fc2.weight`` (10, 64).
+    test_x : ndarray
+        float32 (n, 1, 8, 8) in 0 to 1: images that the training never saw.
+    test_y : ndarray
+        int64 (n,): their digits, 0 to 9.
+    """
+
+    weights: dict[str, NDArray[np.float32]]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[np.int64]
+
+    @classmethod
+    def load(cls, path: str | Path = FILE) -> Digits:
+        """Read a file that ``python -m heterocompute.zoo.train_digits`` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Returns
+        -------
+        Digits
+        """
+        tensors = load(path)
+        weights = {f"{name}.{part}": tensors[f"weights/{name}.{part}"] for name in LAYERS for part in ("weight", "bias")}
+        x = tensors["test/images"].astype(np.float32) / np.float32(16)
+        return cls(weights, x, tensors["test/labels"].astype(np.int64))
+
+    def forward(self, weights: Mapping[str, Any], x: NDArray[np.float32], activations: Any = None) -> NDArray[np.float32]:
+        """Run the network.
+
+        Parameters
+        ----------
+        weights : mapping of str to ndarray or QuantizedArray
+            Like `weights`; any of them may be quantized, the convolutions with ``axis=(2, 3, 1)``.
+        x : ndarray
+            float32 (n, 1, 8, 8).
+        activations : Format, str or None
+            Format to which every layer's input is quantized on the fly.
+
+        Returns
+        -------
+        ndarray
+            float32 (n, 10) logits.
+
+        Examples
+        --------
+        >>> import heterocompute as hc
+        >>> net = hc.zoo.digits()
+        >>> net.forward(net.weights, net.test_x[:3]).argmax(axis=1) == net.test_y[:3]
+        array([ True,  True,  True])
+        """
+        for name, shape in LAYERS.items():
+            w, b = weights[f"{name}.weight"], weights[f"{name}.bias"]
+            if len(shape) == 4:
+                x = conv2d(x, w, b, stride=STRIDES[name], padding=1, activations=activations)
+            else:
+                x = linear(x.reshape(len(x), -1), w, b, activations=activations)
+            if name != "fc2":
+                x = np.maximum(x, 0)
+        return x
+
+    def accuracy(self, weights: Mapping[str, Any], activations: Any = None) -> float:
+        """Return the fraction of the test images that the network gets right.
+
+        Parameters
+        ----------
+        weights : mapping of str to ndarray or QuantizedArray
+        activations : Format, str or None
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import heterocompute as hc
+        >>> net = hc.zoo.digits()
+        >>> net.accuracy(net.weights) > 0.97
+        True
+        """
+        logits = self.forward(weights, self.test_x, activations)
+        return float((logits.argmax(axis=1) == self.test_y).mean())
+
+    def evaluate(self, weights: Mapping[str, Any], activations: Any = None) -> dict[str, float]:
+        """Return ``{"accuracy": ...}``: what `heterocompute.study` asks of a network.
+
+        Parameters
+        ----------
+        weights : mapping of str to ndarray or QuantizedArray
+        activations : Format, str or None
+
+        Returns
+        -------
+        dict of str to float
+        """
+        return {"accuracy": self.accuracy(weights, activations)}
+
+
+def digits() -> Digits:
+    """Load the network that ships: about 73 thousand parameters, trained on scikit-learn's handwritten digits.
+
+    Returns
+    -------
+    Digits
+
+    Notes
+    -----
+    The images are from E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
+    Repository, 1998 (CC BY 4.0), as scikit-learn carries them. `heterocompute/zoo/train_digits.py` trains it again.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> net = hc.zoo.digits()
+    >>> net.test_x.shape
+    (599, 1, 8, 8)
+    """
+    return Digits.load()

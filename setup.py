@@ -1,0 +1,162 @@
+"""The build: one extension, each source compiled with the flags of its ISA suffix.
+
+A file named *_avx2.c gets the flags of `avx2` below, a file without a suffix of the table gets none; so what
+runs on every CPU is never compiled with AVX flags. The target platform decides, never the CPU that builds.
+
+    CC, CFLAGS                   as ever
+    HETEROCOMPUTE_WERROR=1       warnings are errors
+    HETEROCOMPUTE_DEBUG=1        HC_ASSERT and HC_ASSUME check
+    HETEROCOMPUTE_SANITIZE=address,undefined
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from glob import glob
+from pathlib import Path
+from sysconfig import get_path, get_platform
+
+import numpy
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
+AVXVNNI = [*AVX2, "-mavxvnni"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512cd"]
+AVX512VNNI = [*AVX512, "-mavx512vnni"]
+
+ISA_FLAGS = {
+    "x86_64": {
+        "avx2": AVX2,
+        "avxvnni": AVXVNNI,
+        "avx512": AVX512,
+        "avx512vnni": AVX512VNNI,
+        "avx512vbmi": [*AVX512, "-mavx512vbmi"],
+        "avx512bf16": [*AVX512, "-mavx512bf16"],
+        "amx": [*AVX512VNNI, "-mavxvnni", "-mamx-tile", "-mamx-int8", "-mamx-bf16"],
+    },
+    "aarch64": {"neon": [], "dotprod": ["-march=armv8.2-a+dotprod"]},
+}
+ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+# Same bits on every compiler: no contraction into fma, nothing of -ffast-math, no LTO across ISAs.
+# math-errno is off so that sqrt and rint become instructions; values stay the same.
+FLAGS = ["-std=c11", "-D_DEFAULT_SOURCE", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-lto"]
+FLAGS += ["-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
+LINK_FLAGS = ["-pthread", "-fno-lto"]
+
+if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
+    FLAGS += ["-Werror"]
+SANITIZE = os.environ.get("HETEROCOMPUTE_SANITIZE")
+if SANITIZE:
+    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
+    LINK_FLAGS += [f"-fsanitize={SANITIZE}"]
+if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
+    FLAGS += ["-UNDEBUG", "-DHC_DEBUG"]
+
+
+def target_machine() -> str:
+    """Name the machine that we build for, as ISA_FLAGS does."""
+    machine = get_platform().split("-")[-1].lower()
+    if machine.startswith("universal"):  # a macOS Python for two machines: one is built, ARCHFLAGS says which
+        os.environ.setdefault("ARCHFLAGS", f"-arch {platform.machine()}")
+    if sys.platform == "darwin" and os.environ.get("ARCHFLAGS"):
+        machine = os.environ["ARCHFLAGS"].split()[-1].lower()
+    return ALIASES.get(machine, machine)
+
+
+def isa_suffix(source: str) -> str | None:
+    """Return the ISA suffix of a file name, if it has one of any machine's."""
+    suffix = Path(source).stem.rpartition("_")[2]
+    return suffix if any(suffix in flags for flags in ISA_FLAGS.values()) else None
+
+
+class BuildExt(build_ext):
+    """Compile each source with its own flags, two at a time, and only what changed."""
+
+    def build_extension(self, ext: Extension) -> None:
+        isa_flags = ISA_FLAGS.get(target_machine(), {})
+        self.check_compiler([flag for flags in isa_flags.values() for flag in flags])
+        jobs = [
+            (source, [*FLAGS, *isa_flags.get(isa_suffix(source) or "", [])])
+            for source in ext.sources
+            if isa_suffix(source) in {None, *isa_flags}
+        ]
+        with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
+            objects = list(pool.map(lambda job: self.compile(ext, *job), jobs))
+        link = copy(ext)
+        link.sources, link.extra_objects = [], objects
+        # Always link: an extension of other flags may lie there, newer than these objects.
+        self.force = self.compiler.force = True
+        super().build_extension(link)
+
+    def compile(self, ext: Extension, source: str, flags: list[str]) -> str:
+        """Compile one source unless its object is newer than all that it was made of."""
+        command = repr((self.compiler.compiler_so, flags, ext.define_macros))
+        folder = os.path.join(self.build_temp, f"{zlib.crc32(command.encode()):08x}")
+        (target,) = self.compiler.object_filenames([source], output_dir=folder)
+        if not is_current(target):
+            self.compiler.compile(
+                [source],
+                output_dir=folder,
+                macros=ext.define_macros,
+                include_dirs=ext.include_dirs,
+                extra_postargs=[*flags, "-MD"],
+            )
+        return target
+
+    def check_compiler(self, flags: list[str]) -> None:
+        """End with one sentence where the compiler is missing, too old or without Python's headers."""
+        if self.compiler.compiler_type != "unix":
+            raise SystemExit("heterocompute: the build needs gcc or clang, and this Python uses neither.")
+        compiler = self.compiler.compiler_so
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "empty.c")
+            source.write_text("int hc_empty;\n")
+            command = [*compiler, *flags, "-c", str(source), "-o", str(source.with_suffix(".o"))]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True)
+            except OSError:
+                raise SystemExit(
+                    f"heterocompute: no C compiler: '{compiler[0]}' cannot be run; install gcc or clang "
+                    "(Debian, Ubuntu: apt install gcc), or set CC to yours."
+                ) from None
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["it says nothing"])[0]
+            raise SystemExit(f"heterocompute: '{compiler[0]}' is no gcc >= 11 or clang >= 12: {reason}")
+        if not Path(get_path("include"), "Python.h").exists():
+            raise SystemExit("heterocompute: Python.h is missing: install Python's headers (apt install python3-dev)")
+
+
+def is_current(target: str) -> bool:
+    """Whether an object is newer than what the compiler's own list (-MD) says it was made of."""
+    listed = Path(target).with_suffix(".d")
+    if not (os.path.exists(target) and listed.exists()):
+        return False
+    made_of = listed.read_text().split(":", 1)[1].replace("\\\n", " ").split()
+    made = os.path.getmtime(target)
+    return all(os.path.exists(file) and os.path.getmtime(file) <= made for file in made_of)
+
+
+setup(
+    cmdclass={"build_ext": BuildExt},
+    ext_modules=[
+        Extension(
+            # Not `_core`: tools that match libraries by prefix would mistake it for another.
+            "heterocompute._heterocompute",
+            sources=sorted(glob("csrc/**/*.c", recursive=True)),
+            depends=sorted(glob("csrc/**/*.h", recursive=True) + glob("csrc/**/*.def", recursive=True)),
+            include_dirs=["csrc", numpy.get_include()],
+            define_macros=[
+                ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
+                ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+            ],
+            extra_link_args=LINK_FLAGS,
+        )
+    ],
+)

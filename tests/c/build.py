@@ -1,0 +1,56 @@
+"""Build the runner of this folder: the C core without Python, for this machine or another.
+
+python tests/c/build.py OUT [--cc CC] [--machine x86_64|aarch64] [-- FLAGS ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import runpy
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    """Compile each source with the flags that setup.py has for its suffix, and link."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--cc", default=os.environ.get("CC", "cc"))
+    parser.add_argument("--machine", default=platform.machine())
+    parser.add_argument("flags", nargs="*")
+    options = parser.parse_args()
+
+    with mock.patch("setuptools.setup"):
+        build = runpy.run_path(str(ROOT / "setup.py"))
+    isa_flags = build["ISA_FLAGS"].get(options.machine, {})
+    sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.parent.name != "python"]
+    sources = [path for path in sources if build["isa_suffix"](path) in {None, *isa_flags}]
+    sources += sorted(Path(__file__).parent.glob("*.c"))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def compile_one(job: tuple[int, Path]) -> str:
+            target = f"{folder}/{job[0]}.o"
+            flags = [*build["FLAGS"], *isa_flags.get(build["isa_suffix"](job[1]) or "", []), *options.flags]
+            run([options.cc, *flags, f"-I{ROOT}/csrc", "-c", str(job[1]), "-o", target])
+            return target
+
+        objects = list(pool.map(compile_one, enumerate(sources)))
+        run([options.cc, *options.flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", options.out])
+
+
+def run(command: list[str]) -> None:
+    """Run a compiler; its complaint is on the screen already."""
+    if subprocess.run(command).returncode:
+        sys.exit(f"failed: {' '.join(command)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,398 @@
+/* The C core without Python: every format and product against the plain definitions of plain.c, in guarded memory,
+ * with every ISA that the machine has, with one thread and with several. Closes with "N passed, M failed".
+ *
+ * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator.
+ */
+#include "guard.h"
+#include "hc.h"
+#include "plain.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int n_passed, n_failed;
+static hc_error error;
+
+/* One line for a check that failed; the memory of a check is released with it. */
+static void report(bool ok, const char *what, const char *detail) {
+    ok = guard_release() && ok;
+    ok ? n_passed++ : n_failed++;
+    if (!ok)
+        printf("FAILED %s: %s\n", what, detail);
+}
+
+static const struct {
+    const char *text;
+    hc_format format;
+} FORMATS[] = {
+    {"int8", {PLAIN_INT, 8, 0, {1, 0}}},
+    {"int4", {PLAIN_INT, 4, 0, {1, 0}}},
+    {"int16", {PLAIN_INT, 16, 0, {1, 0}}},
+    {"int24", {PLAIN_INT, 24, 0, {1, 0}}},
+    {"int3-asym", {PLAIN_INT, 3, 0, {0, 0}}},
+    {"int2-g8-f16", {PLAIN_INT, 2, 8, {1, 1}}},
+    {"int5-g7-asym-f16", {PLAIN_INT, 5, 7, {0, 1}}},
+    {"int8-g16-asym", {PLAIN_INT, 8, 16, {0, 0}}},
+    {"vsq4-g16", {PLAIN_VSQ, 4, 16, {0, 0, 0, 0}}},
+    {"vsq4-g16-s4", {PLAIN_VSQ, 4, 16, {4, 0, 0, 0}}},
+    {"vsq3-g5-s6", {PLAIN_VSQ, 3, 5, {6, 0, 0, 0}}},
+    {"vsq8-g64-s10", {PLAIN_VSQ, 8, 64, {10, 0, 0, 0}}},
+    {"vsq4u-g16-s8", {PLAIN_VSQ, 4, 16, {8, 1, 0, 0}}},
+    {"vsq6-g16-s6-tensor", {PLAIN_VSQ, 6, 16, {6, 0, 1, 0}}},
+    {"vsq2-g16-s2-refit", {PLAIN_VSQ, 2, 16, {2, 0, 0, 1}}},
+};
+enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
+
+/* Values that bfloat16 holds, so that every dtype can carry them: random, zeros, extremes, one kind a seed. */
+static double random_value(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    const uint32_t bits = *state >> 8;
+    const double sign = bits & 1 ? -1 : 1, fraction = 1 + (double)(bits >> 1 & 127) / 128;
+    switch (bits >> 8 & 15) {
+    case 0:
+        return 0;
+    case 1:
+        return sign * fraction * 0x1p-100;
+    default:
+        return sign * fraction * ldexp(1, (int)(bits >> 12 & 7) - 5);
+    }
+}
+
+static double *random_values(int64_t n, uint32_t seed) {
+    double *x = guard_alloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = seed == 0 ? 0 : seed == 1 ? (i % 3 ? 1.5 : -1.5) : random_value(&seed);
+    return x;
+}
+
+static void *converted(const double *x, int64_t n, hc_dtype dtype) {
+    unsigned char *out = guard_alloc((size_t)(n * hc_dtype_size(dtype)));
+    for (int64_t i = 0; i < n; i++) {
+        const float narrow = (float)x[i];
+        uint32_t bits;
+        memcpy(&bits, &narrow, 4);
+        const uint16_t top = (uint16_t)(bits >> 16);
+        if (dtype == HC_F64)
+            memcpy(out + i * 8, &x[i], 8);
+        else if (dtype == HC_BF16)
+            memcpy(out + i * 2, &top, 2);
+        else
+            memcpy(out + i * 4, &narrow, 4);
+    }
+    return out;
+}
+
+/* A C-ordered view. */
+static hc_view view_of(void *data, hc_dtype dtype, int ndim, const int64_t *shape) {
+    hc_view view = {.data = data, .dtype = dtype, .ndim = ndim};
+    int64_t stride = hc_dtype_size(dtype);
+    for (int i = ndim - 1; i >= 0; i--) {
+        view.shape[i] = shape[i];
+        view.strides[i] = stride;
+        stride *= shape[i];
+    }
+    return view;
+}
+
+/* A packed array of this shape in guarded memory, not yet encoded. */
+static bool make_packed(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                        hc_packed *packed, hc_geometry *geometry) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    *packed = (hc_packed){.format = *format, .ndim = ndim, .n_axes = n_axes};
+    memcpy(packed->shape, shape, (size_t)ndim * sizeof *shape);
+    memcpy(packed->axes, axes, (size_t)n_axes * sizeof *axes);
+    if (hc_layout(format, ndim, shape, n_axes, axes, geometry, layout, &error) != HC_OK)
+        return false;
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        if (!layout[i].present)
+            continue;
+        int64_t bytes = hc_dtype_size(layout[i].dtype);
+        for (int d = 0; d < layout[i].ndim; d++)
+            bytes *= layout[i].shape[d];
+        packed->components.part[i].row_stride = layout[i].per_row ? bytes : 0;
+        packed->components.part[i].data = guard_alloc((size_t)(layout[i].per_row ? bytes * geometry->rows : bytes));
+    }
+    return true;
+}
+
+static const hc_clip ABSMAX = {HC_CLIP_ABSMAX, 0};
+
+static bool same_bits(const float *got, const float *wanted, int64_t n, char *detail) {
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(got + i, wanted + i, sizeof *got) != 0) {
+            sprintf(detail, "value %lld is %.9g, wanted %.9g", (long long)i, (double)got[i], (double)wanted[i]);
+            return false;
+        }
+    return true;
+}
+
+/* quantize of every dtype == the plain definition, decoded; fake_quantize gives the same. */
+static void check_format(const hc_run *run, int f, int64_t rows, int64_t columns, uint32_t seed, hc_dtype dtype) {
+    const hc_format *format = &FORMATS[f].format;
+    const int64_t shape[2] = {rows, columns};
+    const int axis = 1;
+    char detail[400] = "";
+    hc_packed packed;
+    hc_geometry geometry;
+    bool ok = make_packed(format, 2, shape, 1, &axis, &packed, &geometry);
+    double *x = random_values(rows * columns, seed);
+    const hc_view x_view = view_of(converted(x, rows * columns, dtype), dtype, 2, shape);
+    float *got = guard_alloc((size_t)(rows * columns) * 4), *fake = guard_alloc((size_t)(rows * columns) * 4);
+    float *wanted = guard_alloc((size_t)(rows * columns) * 4);
+    const hc_view out = view_of(got, HC_F32, 2, shape), fake_out = view_of(fake, HC_F32, 2, shape);
+    ok = ok && hc_quantize(run, &x_view, &ABSMAX, &packed, &error) == HC_OK &&
+         hc_dequantize(run, &packed, &out, &error) == HC_OK &&
+         hc_fake_quantize(run, &x_view, format, 1, &axis, &ABSMAX, &fake_out, &error) == HC_OK;
+    if (!ok) {
+        report(false, FORMATS[f].text, error.text);
+        return;
+    }
+    const plain_packed plain = plain_quantize(format, &geometry, x);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            wanted[r * columns + c] = plain_value(&plain, r, plain_column(&geometry, c));
+    ok = same_bits(got, wanted, rows * columns, detail) && same_bits(fake, wanted, rows * columns, detail);
+    snprintf(detail + strlen(detail), 80, " (%lld x %lld, seed %u, dtype %d)", (long long)rows, (long long)columns,
+             seed, (int)dtype);
+    report(ok, FORMATS[f].text, detail);
+}
+
+/* out = x @ w.T with w packed, x dense (a < 0), or packed on the fly by FORMATS[a]. */
+static void check_product(const hc_run *run, int a, int w, int64_t m, int64_t n, int64_t k) {
+    const int64_t x_shape[2] = {m, k}, w_shape[2] = {n, k}, out_shape[2] = {m, n};
+    const int axis = 1;
+    char name[96], detail[400] = "";
+    snprintf(name, sizeof name, "%s x %s (%lld, %lld, %lld)", a < 0 ? "float32" : FORMATS[a].text, FORMATS[w].text,
+             (long long)m, (long long)n, (long long)k);
+    double *x = random_values(m * k, 7), *weights = random_values(n * k, 8);
+    float *x_floats = converted(x, m * k, HC_F32);
+    const hc_view x_view = view_of(x_floats, HC_F32, 2, x_shape);
+    const hc_view w_view = view_of(converted(weights, n * k, HC_F32), HC_F32, 2, w_shape);
+    float *got = guard_alloc((size_t)(m * n) * 4), *wanted = guard_alloc((size_t)(m * n) * 4);
+    const hc_view out = view_of(got, HC_F32, 2, out_shape);
+    hc_packed packed;
+    hc_geometry geometry;
+    bool ok = make_packed(&FORMATS[w].format, 2, w_shape, 1, &axis, &packed, &geometry) &&
+              hc_quantize(run, &w_view, &ABSMAX, &packed, &error) == HC_OK;
+    packed.shape[0] = k; /* its transpose: the same rows */
+    packed.shape[1] = n;
+    packed.axes[0] = 0;
+    const hc_operand left = {.dense = &x_view}, right = {.packed = &packed};
+    ok = ok && hc_matmul(run, &left, &right, a < 0 ? NULL : &FORMATS[a].format, NULL, &out, &error) == HC_OK;
+    if (!ok) {
+        report(false, name, error.text);
+        return;
+    }
+    const plain_packed plain = plain_quantize(&FORMATS[w].format, &geometry, weights);
+    plain_packed plain_x = {.code = NULL};
+    if (a >= 0) {
+        hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+        hc_layout(&FORMATS[a].format, 2, x_shape, 1, &axis, &geometry, layout, &error);
+        plain_x = plain_quantize(&FORMATS[a].format, &geometry, x);
+    }
+    float *row = guard_alloc((size_t)k * 4);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t c = 0; c < k; c++)
+            row[c] = plain_value(&plain, j, plain_column(&plain.geometry, c));
+        for (int64_t i = 0; i < m; i++)
+            wanted[i * n + j] = a >= 0   ? plain_packed_product(&plain_x, i, &plain, j)
+                                : m <= 8 ? plain_few(x_floats + i * k, &plain, j)
+                                         : plain_chain(k, x_floats + i * k, row);
+    }
+    ok = same_bits(got, wanted, m * n, detail);
+    report(ok, name, detail);
+}
+
+/* Both operands float32: the own tiled product. */
+static void check_dense(const hc_run *run, int64_t m, int64_t n, int64_t k) {
+    const int64_t a_shape[2] = {m, k}, b_shape[2] = {k, n}, out_shape[2] = {m, n};
+    char detail[400] = "";
+    float *a = converted(random_values(m * k, 21), m * k, HC_F32),
+          *b = converted(random_values(k * n, 22), k * n, HC_F32);
+    float *got = guard_alloc((size_t)(m * n) * 4), *wanted = guard_alloc((size_t)(m * n) * 4);
+    float *column = guard_alloc((size_t)k * 4);
+    const hc_view a_view = view_of(a, HC_F32, 2, a_shape), b_view = view_of(b, HC_F32, 2, b_shape);
+    const hc_view out = view_of(got, HC_F32, 2, out_shape);
+    const hc_operand left = {.dense = &a_view}, right = {.dense = &b_view};
+    if (hc_matmul(run, &left, &right, NULL, NULL, &out, &error) != HC_OK) {
+        report(false, "dense product", error.text);
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t c = 0; c < k; c++)
+            column[c] = b[c * n + j];
+        for (int64_t i = 0; i < m; i++)
+            wanted[i * n + j] = plain_chain(k, a + i * k, column);
+    }
+    report(same_bits(got, wanted, m * n, detail), "dense product", detail);
+}
+
+/* Filters packed along (r, s, c), images dense or quantized one row an image. 5 x 4 images, 3 x 3 taps, padding 1. */
+static void check_convolution(const hc_run *run, int a, int w) {
+    enum { N = 2, C = 5, H = 5, W = 4, K = 3, R = 3, S = 3, TAPS = R * S * C };
+    const int64_t x_shape[4] = {N, C, H, W}, w_shape[4] = {K, C, R, S}, out_shape[4] = {N, K, H, W};
+    const int w_axes[3] = {2, 3, 1}, x_axes[4] = {2, 3, 1, 0};
+    char name[96], detail[400] = "";
+    snprintf(name, sizeof name, "convolution %s x %s", a < 0 ? "float32" : FORMATS[a].text, FORMATS[w].text);
+    double *x = random_values(N * C * H * W, 31), *weights = random_values(K * C * R * S, 32);
+    const hc_view x_view = view_of(converted(x, N * C * H * W, HC_F32), HC_F32, 4, x_shape);
+    const hc_view w_view = view_of(converted(weights, K * C * R * S, HC_F32), HC_F32, 4, w_shape);
+    float *got = guard_alloc(N * K * H * W * 4), *wanted = guard_alloc(N * K * H * W * 4);
+    const hc_view out = view_of(got, HC_F32, 4, out_shape);
+    const hc_window window = {.stride = {1, 1}, .pad_before = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    hc_packed packed;
+    hc_geometry geometry, x_geometry;
+    bool ok = make_packed(&FORMATS[w].format, 4, w_shape, 3, w_axes, &packed, &geometry) &&
+              hc_quantize(run, &w_view, &ABSMAX, &packed, &error) == HC_OK;
+    const hc_operand filters = {.packed = &packed};
+    ok = ok &&
+         hc_conv2d(run, &x_view, &filters, NULL, &window, a < 0 ? NULL : &FORMATS[a].format, &out, &error) == HC_OK;
+    if (!ok) {
+        report(false, name, error.text);
+        return;
+    }
+    double ordered[K * TAPS], pixels[N * H * W * C];
+    for (int f = 0; f < K; f++)
+        for (int t = 0; t < TAPS; t++)
+            ordered[f * TAPS + t] = weights[(f * C + t % C) * R * S + t / C];
+    for (int i = 0; i < N * H * W * C; i++)
+        pixels[i] = x[(i / (H * W * C) * C + i % C) * H * W + i / C % (H * W)];
+    const plain_packed plain = plain_quantize(&FORMATS[w].format, &geometry, ordered);
+    plain_packed plain_x = {.code = NULL};
+    if (a >= 0) {
+        const int64_t image[4] = {N, C, H, W};
+        hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+        hc_layout(&FORMATS[a].format, 4, image, 3, x_axes, &x_geometry, layout, &error);
+        plain_x = plain_quantize(&FORMATS[a].format, &x_geometry, pixels);
+    }
+    for (int i = 0; i < N * K * H * W; i++) {
+        const int image = i / (K * H * W), f = i / (H * W) % K, h = i / W % H, column = i % W;
+        float sum = 0;
+        int64_t total = 0;
+        for (int t = 0; t < TAPS; t++) {
+            const int y = h + t / C / S - 1, z = column + t / C % S - 1;
+            if (y < 0 || y >= H || z < 0 || z >= W)
+                continue;
+            const int64_t place = plain_column(&geometry, t), pixel = (y * W + z) * C + t % C;
+            sum = fmaf((float)pixels[image * H * W * C + pixel], plain_value(&plain, f, place), sum);
+            if (a >= 0)
+                total += (int64_t)plain_x.code[image * H * W * C + pixel] *
+                         plain.step[f * geometry.groups + place / geometry.group] *
+                         plain.code[f * geometry.padded + place];
+        }
+        if (a >= 0) /* row-scaled integers on the left, folded ones on the right */
+            sum = (float)((double)plain_x.scale[image] * (double)plain.scale[f * geometry.groups] * (double)total);
+        wanted[i] = sum;
+    }
+    ok = same_bits(got, wanted, N * K * H * W, detail);
+    report(ok, name, detail);
+}
+
+/* formats.md, section 2: x = float32(arange(-16, 16)) * float32(0.48). */
+static void check_worked_example(const hc_run *run) {
+    static const int8_t CODES[32] = {-7, -7, -6, -6, -5, -5, -4, -4, -4, -3, -3, -2, -2, -1, -1, 0,
+                                     0,  0,  1,  1,  2,  2,  3,  3,  4,  4,  5,  5,  6,  6,  7,  7};
+    const hc_format format = {PLAIN_VSQ, 4, 16, {4, 0, 0, 0}};
+    const int64_t shape[2] = {1, 32};
+    const int axis = 1;
+    hc_packed packed;
+    hc_geometry geometry;
+    float *x = guard_alloc(32 * 4);
+    for (int i = 0; i < 32; i++)
+        x[i] = (float)(i - 16) * 0.48f;
+    const hc_view view = view_of(x, HC_F32, 2, shape);
+    if (!make_packed(&format, 2, shape, 1, &axis, &packed, &geometry) ||
+        hc_quantize(run, &view, &ABSMAX, &packed, &error) != HC_OK) {
+        report(false, "worked example", error.text);
+        return;
+    }
+    float gamma;
+    memcpy(&gamma, packed.components.part[HC_COARSE].data, sizeof gamma);
+    bool ok = gamma == 0.07314285635948181f && packed.components.part[HC_SCALES].data[0] == (15 | 14 << 4);
+    for (int i = 0; i < 32; i++)
+        ok = ok && (packed.components.part[HC_CODES].data[i / 2] >> (i % 2 * 4) & 15) == (CODES[i] & 15);
+    report(ok, "worked example", "gamma, scales or codes differ");
+}
+
+static void check_refusals(const hc_run *run) {
+    const int64_t shape[2] = {2, 3};
+    const int axis = 1;
+    const hc_format int8 = FORMATS[0].format, nine = {PLAIN_INT, 9, 0, {1, 0}};
+    hc_packed packed;
+    hc_geometry geometry;
+    float *x = guard_alloc(6 * 4);
+    for (int i = 0; i < 6; i++)
+        x[i] = i == 4 ? (float)NAN : 1;
+    const hc_view view = view_of(x, HC_F32, 2, shape);
+    bool ok = make_packed(&int8, 2, shape, 1, &axis, &packed, &geometry) &&
+              hc_quantize(run, &view, &ABSMAX, &packed, &error) == HC_VALUE && strstr(error.text, "1, 1");
+    report(ok, "NaN is refused with its index", error.text);
+    report(hc_format_check(&nine, &error) == HC_VALUE, "9 bits are refused", error.text);
+    int64_t product;
+    report(!hc_mul_size(INT64_MAX / 2, 3, &product) && hc_mul_size(1 << 20, 1 << 20, &product),
+           "sizes that overflow are seen", "hc_mul_size");
+}
+
+/* A child of a process whose pool has worked can work. */
+static void check_fork(const hc_run *run) {
+    check_dense(run, 70, 65, 40);
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int before = n_failed;
+        check_dense(run, 70, 65, 40);
+        _exit(n_failed != before);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    report(status == 0, "the child of a fork works", "it did not end well");
+}
+
+static void check_all(const hc_run *run) {
+    static const int64_t SIZES[] = {1, 2, 15, 16, 17, 37, 64, 65, 130};
+    static const hc_dtype DTYPES[] = {HC_F32, HC_F64, HC_BF16};
+    for (int f = 0; f < N_FORMATS; f++)
+        for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
+            for (uint32_t seed = 0; seed < 4; seed++)
+                check_format(run, f, 1 + (int64_t)(i + seed) % 4, SIZES[i], seed, DTYPES[(i + seed) % 3]);
+    static const int64_t SHAPES[][3] = {{1, 1, 1}, {1, 17, 130}, {3, 5, 64}, {8, 33, 65}, {9, 16, 37}, {19, 35, 129}};
+    for (size_t s = 0; s < sizeof SHAPES / sizeof *SHAPES; s++) {
+        check_dense(run, SHAPES[s][0], SHAPES[s][1], SHAPES[s][2]);
+        for (int w = 0; w < N_FORMATS; w++)
+            for (int a = -1; a < N_FORMATS; a++)
+                check_product(run, a, w, SHAPES[s][0], SHAPES[s][1], SHAPES[s][2]);
+    }
+    for (int w = 0; w < N_FORMATS; w++) {
+        check_convolution(run, -1, w);
+        const plain_packed folded = {.format = FORMATS[w].format};
+        if (plain_is_folded(&folded)) {
+            check_convolution(run, 0, w);
+            check_convolution(run, 4, w);
+        }
+    }
+    check_worked_example(run);
+    check_refusals(run);
+    check_fork(run);
+}
+
+int main(void) {
+    report(guard_works(), "the guard", "a byte outside the memory goes unseen: nothing below means anything");
+    for (int i = -1; i <= HC_N_ISA; i++) {
+        uint32_t mask = 0;
+        const char *name = i < 0 ? "scalar" : i < HC_N_ISA ? hc_isa_name(1u << i) : "all";
+        if (i == HC_N_ISA)
+            mask = hc_cpu_isa();
+        else if (!hc_isa_from_name(name, &mask) || (mask & ~hc_cpu_isa()) != 0)
+            continue;
+        const int before = n_passed + n_failed;
+        const hc_run run = {.isa = mask, .n_threads = i < HC_N_ISA ? 1 : 3};
+        check_all(&run);
+        printf("%s, %d threads: %d checks\n", name, run.n_threads, n_passed + n_failed - before);
+    }
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed != 0;
+}

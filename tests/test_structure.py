@@ -1,0 +1,204 @@
+"""The layers and names of the house, read from the sources: each test fails with the sentence of its rule."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+C_FILES = sorted(path for pattern in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(pattern))
+PY_FILES = sorted((ROOT / "heterocompute").rglob("*.py"))
+TEST_FILES = sorted(path for pattern in ("*.py", "*.c", "*.h") for path in (ROOT / "tests").rglob(pattern))
+
+# A room of csrc/ and the rooms that it may include, besides its own files.
+C_ROOMS: dict[str, set[str]] = {
+    "base": set(),
+    "formats": {"base"},
+    "kernels": {"base"},
+    "sparsity": {"base"},
+    "model": {"base"},
+    "ops": {"hc.h", "formats", "sparsity", "kernels", "base"},
+    "cuda": {"ops/backend.h", "formats/format.h", "base"},
+    "hc.h": {"base"},
+    "python": {"hc.h"},
+}
+
+# Modules of heterocompute/ from the bottom; a module may import its own layer and those below.
+PY_LAYERS: list[set[str]] = [
+    {"_core", "_heterocompute"},
+    {"formats", "runtime"},
+    {"ops", "arrays", "safetensors_io", "safetensors_file", "selection"},
+    {"zoo", "emulate", "scores"},
+    {"study", "study_result", "ptq", "training", "checkpoint", "bench", "cli", "__main__"},
+]
+# Those with a rule of their own: name -> what of ours it may import.
+PY_APART: dict[str, set[str]] = {
+    "reference": set(),
+    "report": set(),
+    "plot": set(),
+    "hardware": {"formats", "_core", "_heterocompute"},
+}
+
+TOP_LEVEL = {"csrc", "heterocompute", "tests", "notebooks", "docs"}
+TOP_LEVEL |= {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
+
+MAX_LINES = 600
+MAX_HEAD_LINES = 12
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=name)
+
+
+@pytest.fixture(scope="module")
+def kernel_lines() -> list[tuple[str, str]]:
+    text = (ROOT / "csrc/kernels/kernels.def").read_text()
+    return re.findall(r"^HC_KERNEL\((\w+), (\w+),", text, re.MULTILINE)
+
+
+@each(C_FILES)
+def test_c_includes_follow_the_layers(path: Path) -> None:
+    room = name(path).split("/")[1]
+    assert room in C_ROOMS, f"csrc/{room} is no room of csrc/; those are {', '.join(sorted(C_ROOMS))}"
+    for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+        assert "/" in header or header == "hc.h", f'{name(path)}: write "{room}/{header}", paths start at csrc/'
+        target = header.split("/")[0]
+        allowed = target == room or bool({target, header} & C_ROOMS[room])
+        assert allowed, f"{name(path)} includes {header}: {room}/ may include only {sorted(C_ROOMS[room])} and its own"
+
+
+def module_of(path: Path) -> str:
+    """The first name below the package: `ops` for ops.py, `zoo` for zoo/network.py, `__init__` for the root."""
+    return path.relative_to(ROOT / "heterocompute").parts[0].removesuffix(".py")
+
+
+def imports_of_ours(path: Path) -> Iterator[str]:
+    """First names below heterocompute that a file imports, anywhere in it."""
+    package = ("heterocompute", *path.relative_to(ROOT / "heterocompute").parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            targets = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            targets = [base] if len(base) > 1 else [[*base, alias.name] for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            if target[0] == "heterocompute":
+                yield target[1] if len(target) > 1 else "__init__"
+
+
+@each([path for path in PY_FILES if module_of(path) != "__init__"])
+def test_python_imports_follow_the_layers(path: Path) -> None:
+    module = module_of(path)
+    if module in PY_APART:
+        allowed = PY_APART[module]
+    else:
+        below = [i for i, layer in enumerate(PY_LAYERS) if module in layer]
+        assert below, f"{name(path)}: say in PY_LAYERS of tests/test_structure.py which layer {module} belongs to"
+        allowed = set().union(*PY_LAYERS[: below[0] + 1])
+        if below[0] == len(PY_LAYERS) - 1:
+            allowed |= set(PY_APART)
+    for target in imports_of_ours(path):
+        assert target in allowed | {module}, (
+            f"{name(path)} imports {target}: {module} may import of ours only {sorted(allowed) or 'nothing'}"
+        )
+
+
+def test_the_definition_needs_numpy_only() -> None:
+    for path in sorted((ROOT / "heterocompute/reference").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            foreign = {first for first in (full.split(".")[0] for full in names) if not is_standard(first)}
+            assert foreign <= {"numpy"}, f"{name(path)} imports {foreign}: reference/ is plain NumPy"
+
+
+def is_standard(module: str) -> bool:
+    import sys
+
+    return module in sys.stdlib_module_names
+
+
+@each([path for path in C_FILES if "kernels" not in path.parts])
+def test_registers_stay_in_kernels(path: Path) -> None:
+    text = path.read_text()
+    # base/float_env.h alone touches the rounding and flush bits, which are reached through two intrinsics.
+    found = re.search(r"immintrin\.h|arm_neon\.h|\b_mm\d*_(?!getcsr|setcsr)\w+|\b__m(?:128|256|512)", text)
+    assert not found, f"{name(path)}: {found and found[0]}: intrinsics live in csrc/kernels only"
+    found = re.search(r"#\s*(?:el)?if.*\b__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*", text)
+    assert not found, (
+        f"{name(path)}: {found and found[0]}: kernels are picked at run time, not by the compiler's macros"
+    )
+
+
+@each(C_FILES)
+def test_c_heads_are_short(path: Path) -> None:
+    head = re.match(r"/\*.*?\*/", path.read_text(), re.DOTALL)
+    assert head, f"{name(path)} begins with a comment that says what it is"
+    lines = head[0].count("\n") + 1
+    assert lines <= MAX_HEAD_LINES, f"{name(path)}: a head has at most {MAX_HEAD_LINES} lines, this one {lines}"
+
+
+@each(PY_FILES)
+def test_python_heads_are_short(path: Path) -> None:
+    head = ast.get_docstring(ast.parse(path.read_text()), clean=False)
+    assert head, f"{name(path)} begins with a docstring that says what it is"
+    lines = head.count("\n") + 1
+    assert lines <= MAX_HEAD_LINES, f"{name(path)}: a head has at most {MAX_HEAD_LINES} lines, this one {lines}"
+
+
+@each(C_FILES + PY_FILES + TEST_FILES)
+def test_a_file_is_one_room(path: Path) -> None:
+    lines = path.read_text().count("\n")
+    assert lines <= MAX_LINES, f"{name(path)} has {lines} lines: above {MAX_LINES} it is two rooms"
+
+
+def test_nothing_else_at_the_top_level() -> None:
+    git = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("no git checkout: what is ignored cannot be known")
+    listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout.splitlines()
+    top = {line.split("/")[0].strip('"') for line in listed}
+    extra = {entry for entry in top - TOP_LEVEL if not entry.startswith(".")}
+    assert not extra, f"the top level holds only {sorted(TOP_LEVEL)} and dotfiles, not {sorted(extra)}"
+
+
+@each([path for path in C_FILES if path.suffix == ".c" and "python" not in path.parts])
+def test_c_functions_that_others_see_begin_with_hc(path: Path) -> None:
+    starts = re.compile(
+        r"^(?!static\b|typedef\b|extern\b|return\b|else\b|#)[A-Za-z_][\w \*]*?[ \*](\w+)\(", re.MULTILINE
+    )
+    for function in starts.findall(path.read_text()):
+        assert function.startswith("hc_"), f"{name(path)}: {function} is static or begins with hc_"
+
+
+def test_a_kernel_line_is_a_file(kernel_lines: list[tuple[str, str]]) -> None:
+    for family, isa in kernel_lines:
+        path = ROOT / f"csrc/kernels/{family}_{isa}.c"
+        assert path.exists(), f"kernels.def has {family}, {isa}: its file is {name(path)}"
+        assert f"hc_{family}_{isa}(" in path.read_text(), f"{name(path)} defines hc_{family}_{isa}"
+
+
+def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.chdir(ROOT)
+    flags = runpy.run_path(str(ROOT / "setup.py"))["ISA_FLAGS"]
+    in_build = {isa for machine in flags.values() for isa in machine}
+    at_run_time = set(
+        re.findall(r'^    \{"(\w+)", (?:0|HC_ISA_\w+),', (ROOT / "csrc/base/cpu.c").read_text(), re.MULTILINE)
+    )
+    assert in_build == at_run_time - {"scalar"}, "ISA_FLAGS of setup.py and ISA_NAMES of base/cpu.c name the same ISAs"

@@ -1,0 +1,81 @@
+"""A user's program passes mypy --strict, and a wrong one does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed (extra dev)")
+
+PROGRAM = '''
+"""What a user writes."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import heterocompute as hc
+
+
+def compress(w: NDArray[np.float32], text: str) -> hc.QuantizedArray:
+    fmt: hc.Format = hc.format(text)
+    return hc.quantize(w, fmt, axis=-1, clip="octav")
+
+
+def layer(x: NDArray[np.float32], q: hc.QuantizedArray, bias: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    with hc.use(isa="scalar", threads=1, blas="own"):
+        return hc.linear(x, q, bias=bias, activations=hc.Int(8))
+
+
+def main(path: Path) -> None:
+    w = np.ones((4, 32), dtype=np.float32)
+    q = compress(w, "vsq4-g16-s4")
+    y: NDArray[np.float32] = hc.matmul(w, q.T, activations="int8")
+    rounded: NDArray[np.float32] = hc.fake_quantize(w, hc.VSQ(bits=4, group=16))
+    error: hc.Error = hc.error(w, rounded)
+    decibel: float = error.sqnr_db
+    shape: tuple[int, ...] = q[1:].shape
+    bits: float = q.bits_per_value
+    parts: dict[str, int] = {name: part.nbytes for name, part in q.components.items()}
+    families: dict[str, str] = hc.formats()
+    q.save(path)
+    loaded = hc.load(path)
+    print(y, decibel, shape, bits, parts, families, loaded, hc.get_num_threads(), layer(w, q, None))
+
+
+def study() -> None:
+    net = hc.zoo.digits()
+    result: hc.Study = hc.study(net, formats=["int8", "vsq4-g16-s4"])
+    rows: list[int] = result.pareto()
+    print(rows, net.accuracy(net.weights))
+'''
+
+MISTAKES = {
+    'hc.quantize("text", 8)': "arg-type",
+    "hc.Int(bits=8).group = 3": "misc",
+    "hc.nonsense": "attr-defined",
+    "text: str = hc.get_num_threads()": "assignment",
+}
+
+
+def mypy(folder: Path, program: str) -> str:
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "program.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+
+
+def test_a_users_program_passes_strict(tmp_path: Path) -> None:
+    out = mypy(tmp_path, PROGRAM)
+    assert out.startswith("Success"), out
+
+
+def test_mistakes_are_seen(tmp_path: Path) -> None:
+    program = "import heterocompute as hc\n" + "\n".join(MISTAKES)
+    out = mypy(tmp_path, program)
+    for line, code in enumerate(MISTAKES.values(), start=2):
+        assert any(f"program.py:{line}:" in message and f"[{code}]" in message for message in out.splitlines()), out
