@@ -54,7 +54,7 @@ if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
     FLAGS += ["-Werror"]
 SANITIZE = os.environ.get("HETEROCOMPUTE_SANITIZE")
 if SANITIZE:
-    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
+    FLAGS += ["-O1", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
     LINK_FLAGS += [f"-fsanitize={SANITIZE}"]
 if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
     FLAGS += ["-UNDEBUG", "-DHC_DEBUG"]

@@ -8,6 +8,7 @@
 #define HC_H
 
 #include "base/cpu.h"
+#include "base/float_env.h" /* a caller enters it around a call: subnormals count in full, rounding is to nearest */
 #include "base/packed.h"
 
 typedef struct {
@@ -42,6 +43,10 @@ typedef struct {
     const hc_packed *packed; /* is not NULL */
 } hc_operand;
 
+/* What this build holds, by number; false past the end. */
+bool hc_family(int32_t number, const char **name, const char **description);
+bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t *needs);
+
 /* Formats. */
 hc_status hc_format_check(const hc_format *format, hc_error *error);
 /* Components of an array of this shape: present, dtype and shape; per_row ones have `rows` in front. */
@@ -73,5 +78,16 @@ typedef struct {
 } hc_window;
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_format *activations, const hc_view *out, hc_error *error);
+
+/* The machine's limits, for benchmarks: a loop that does one thing as fast as it goes. "fma", "dot", "shuffle": amount
+ * steps on registers, in each thread; "read", "read-ahead": amount bytes at data, without and with prefetch. The sum
+ * is of what was computed or read: the same for every ISA and number of threads. */
+typedef struct {
+    double work; /* operations (shuffle: instructions), or bytes */
+    uint64_t sum;
+    const char *isa; /* of the kernel line that ran */
+} hc_limit_result;
+hc_status hc_limit(const hc_run *run, const char *what, const void *data, int64_t amount, hc_limit_result *result,
+                   hc_error *error);
 
 #endif

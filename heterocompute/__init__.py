@@ -14,11 +14,12 @@ from .arrays import QuantizedArray
 from .formats import VSQ, Format, Int, format, formats
 from .ops import Error, conv2d, error, fake_quantize, linear, matmul, quantize
 from .runtime import get_num_threads, set_num_threads, show_config, use
+from .study import study  # at once: a later import of its module would bind the module to this name
 
 if TYPE_CHECKING:
     from . import zoo
     from .safetensors_io import load
-    from .study import Study, study
+    from .study_result import Study
 
 __version__ = "0.1.0"
 
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 # Rooms that are opened when someone first asks for them, so that importing stays fast.
-_LAZY = {"load": "safetensors_io", "study": "study", "Study": "study", "zoo": "zoo"}
+_LAZY = {"load": "safetensors_io", "Study": "study_result", "zoo": "zoo"}
 
 
 def __getattr__(name: str) -> Any:
@@ -56,8 +57,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module = import_module(f".{_LAZY[name]}", __name__)
-    # Importing the module study binds its name here: the function of that name is what users mean.
-    value = module if name == _LAZY[name] == "zoo" else getattr(module, name)
+    value = module if name == _LAZY[name] else getattr(module, name)
     globals()[name] = value
     return value
 

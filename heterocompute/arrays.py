@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import _heterocompute as _core
 from . import runtime
@@ -90,7 +91,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     if isinstance(value, np.ndarray):
         array = value
     elif isinstance(value, QuantizedArray):
-        raise TypeError(f"{name} is a QuantizedArray; call dequantize() for its values")
+        raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
         if value.__dlpack_device__()[0] != 1:
             raise TypeError(f"{name}: wanted an array in the memory of the CPU")
@@ -98,8 +99,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     else:
         array = np.asarray(value)
     if array.dtype.name not in FLOATS:
-        hint = f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}"
-        raise TypeError(f"{hint}; convert with astype first" if array.dtype.kind in "biucV" else hint)
+        raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
     if not array.dtype.isnative or not array.flags.aligned:
         array = array.astype(array.dtype.newbyteorder("="), copy=True)
     return array
@@ -110,7 +110,7 @@ def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-class QuantizedArray:
+class QuantizedArray(NDArrayOperatorsMixin):
     """An array of float values, stored as the packed components of a number format.
 
     Made by `quantize` and `load`. ``@`` and ``numpy.matmul`` reach `matmul`; any other ufunc raises, so that nothing
@@ -310,6 +310,10 @@ class QuantizedArray:
             and self._components.keys() == other._components.keys()
             and all(part.tobytes() == other._components[name].tobytes() for name, part in self._components.items())
         )
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
     def __copy__(self) -> QuantizedArray:
         return QuantizedArray(self._components, self._format, self._shape, self._axis, self.source_dtype)

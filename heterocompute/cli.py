@@ -1,6 +1,6 @@
 """The command line: parse, call one function, show what it returned.
 
-Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Errors are one line on stderr. The work runs on a second
+Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Errors are one line on stderr. Long work runs on a second
 thread, so that Ctrl-C is seen at once, also inside a long call of the core.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import contextvars
+import errno
 import json
 import math
 import os
@@ -17,13 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from .formats import Format
 from .formats import format as parse_format
 from .safetensors_file import printable, remove_temporaries
 
 Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
+Result = TypeVar("Result")
 
 
 class UsageError(Exception):
@@ -33,7 +35,8 @@ class UsageError(Exception):
 class _Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(*args, allow_abbrev=False, **options)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(*args, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {_one_line(message)} (see --help)\n")
@@ -50,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, 1 (failed), 2 (usage); argparse raises SystemExit with 2 or, for ``--help``, 0. An interrupt ends the
-        process with 130.
+        0, 1 (failed), 2 (usage), 130 (interrupted); where argparse finds the fault, or shows help, it raises
+        SystemExit with 2 or 0. An interrupt during long work ends the whole process with 130.
 
     Examples
     --------
@@ -65,14 +68,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     command = f"heterocompute {arguments.command}"
     try:
-        code = _interruptible(lambda: int(arguments.run(arguments)))
+        code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except UsageError as error:
         print(f"{command}: {_one_line(str(error))} (see --help)", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        with contextlib.suppress(OSError, ValueError):  # or the exit would flush into it once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
@@ -86,8 +93,9 @@ def _one_line(message: str) -> str:
     return " ".join(printable(line.strip()) for line in message.splitlines() if line.strip())
 
 
-def _interruptible(work: Callable[[], int]) -> int:
-    answer: list[int] = []
+def _interruptible(work: Callable[[], Result]) -> Result:
+    """Run on another thread: the main thread sees Ctrl-C at once and ends the process, files cleaned up."""
+    answer: list[Result] = []
     failure: list[BaseException] = []
 
     def run() -> None:
@@ -115,22 +123,82 @@ def _interruptible(work: Callable[[], int]) -> int:
 # What each subcommand does.
 
 
+def _study(arguments: argparse.Namespace) -> int:
+    from .checkpoint import is_same_file
+
+    model = arguments.model
+    for path in filter(None, (arguments.csv, arguments.html)):
+        _check_output(path, model)
+    if arguments.csv and arguments.html and is_same_file(arguments.csv, arguments.html):
+        raise UsageError("--csv and --html name one file")
+    formats: list[Any] | None = arguments.formats
+    if arguments.recipe is not None:
+        formats = [*(formats or []), _recipe(arguments.recipe)]
+    with _Progress("study", model or "digits") as progress:
+
+        def work() -> Any:
+            from .study import study
+
+            if model is None:
+                from .zoo import digits
+            return study(
+                digits() if model is None else model,
+                formats,
+                include=arguments.include or None,
+                exclude=arguments.exclude or None,
+                activations=arguments.activations,
+                progress=progress.update,
+            )
+
+        try:
+            result = _interruptible(work)
+        except ValueError as error:
+            place = f"{printable(model)}: " if model else ""
+            raise ValueError(str(error) if str(error).startswith(place) else f"{place}{error}") from None
+    if arguments.csv:
+        result.to_csv(arguments.csv)
+    if arguments.html:
+        result.to_html(arguments.html, title=f"Number formats of {os.path.basename(model) if model else 'digits'}")
+    if arguments.json:
+        return _print_json(result.to_dict())
+    result.show(_console())
+    return 0
+
+
+def _check_output(path: str, model: str | None) -> None:
+    """Find out before the work that its result could not be written."""
+    from .checkpoint import is_same_file
+
+    if model is not None and is_same_file(path, model):
+        raise UsageError(f"{path} is the model itself")
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
 def _quantize(arguments: argparse.Namespace) -> int:
-    from .checkpoint import is_same_file, parse_recipe, quantize_checkpoint, read_recipe
+    from .checkpoint import is_same_file, quantize_checkpoint
 
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
     if is_same_file(arguments.input, arguments.output):
         raise UsageError(f"OUT is IN: {arguments.output}")
+    recipe = _recipe(arguments.recipe)
     with _Progress("quantize", arguments.input) as progress:
-        summary = quantize_checkpoint(
-            arguments.input,
-            arguments.output,
-            arguments.format,
-            include=arguments.include,
-            exclude=arguments.exclude,
-            recipe=_recipe(arguments.recipe, read_recipe, parse_recipe),
-            progress=progress.update,
+        summary = _interruptible(
+            lambda: quantize_checkpoint(
+                arguments.input,
+                arguments.output,
+                arguments.format,
+                include=arguments.include,
+                exclude=arguments.exclude,
+                recipe=recipe,
+                progress=progress.update,
+            )
         )
     if arguments.json:
         return _print_json(summary)
@@ -147,7 +215,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     from .checkpoint import inspect
 
     with _Progress("inspect", arguments.file) as progress:
-        rows = inspect(arguments.file, progress=progress.update)
+        rows = _interruptible(lambda: inspect(arguments.file, progress=progress.update))
     if arguments.json:
         return _print_json({"tensors": rows})
     columns: Columns = [
@@ -171,12 +239,15 @@ def _bench(arguments: argparse.Namespace) -> int:
     unknown = [name for name in arguments.names if name not in bench.NAMES]
     if unknown:
         raise UsageError(f"unknown benchmark {unknown[0]!r}, there are {', '.join(bench.NAMES)}")
-    return bench.main(arguments.names, json=arguments.json, quick=arguments.quick, threads=arguments.threads)
+    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
+    return _interruptible(lambda: int(bench.main(arguments.names, **options)))
 
 
 def _info(arguments: argparse.Namespace) -> int:
     from .runtime import show_config
 
+    if arguments.json:
+        return _print_json(show_config(mode="dicts"))
     show_config()
     return 0
 
@@ -198,6 +269,22 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
         return added
+
+    study = command(
+        "study",
+        _study,
+        "Compare number formats on the tensors of a model: bits, error, time and, where it can be measured, accuracy.",
+        "study",
+        "study model.safetensors --formats int8,int4-g32-f16,vsq4-g16-s4 --html report.html",
+    )
+    study.add_argument("model", metavar="MODEL", nargs="?", help="safetensors file; default: the network shipped here")
+    study.add_argument("--formats", type=_format_list, metavar="A,B", help="formats to compare; fp32 is added")
+    study.add_argument(
+        "--activations", type=_format_list, metavar="A,B", help="formats of the other operand; 'none' is added"
+    )
+    _add_patterns(study)
+    study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
+    study.add_argument("--html", metavar="PATH", help="also write one page with table, figures and histograms")
 
     quantize = command(
         "quantize",
@@ -251,18 +338,26 @@ def _one_format(text: str) -> Format:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _format_list(text: str) -> list[Any]:
+    plain = ("none", "fp32")
+    parts = [part.strip() for part in text.split(",")]
+    return [part if part in plain else _one_format(part) for part in parts]
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 2**16:
         raise argparse.ArgumentTypeError(f"{text!r}, wanted a positive number")
     return int(text)
 
 
-def _recipe(path: str | None, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
+def _recipe(path: str | None) -> dict[str, Format | None] | None:
+    from .checkpoint import parse_recipe, read_recipe
+
     if path is None:
         return None
-    texts = read(path)
+    texts = read_recipe(path)
     try:
-        return parse(texts)
+        return parse_recipe(texts)
     except ValueError as error:
         raise UsageError(f"{printable(path)}: {error}") from None
 
@@ -286,7 +381,6 @@ def _plain(value: Any) -> Any:
 
 def _print_table(columns: Columns, rows: Iterable[dict[str, Any]]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -295,8 +389,14 @@ def _print_table(columns: Columns, rows: Iterable[dict[str, Any]]) -> None:
         table.add_column(heading, justify="right" if place else "left", overflow="fold")
     for row in rows:  # Text: a name is no markup
         table.add_row(*(Text(printable(write(row[key]))) for key, _, write in columns))
+    _console().print(table)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
     # Without a terminal nobody needs lines to be folded.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 10_000).print(table)
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 10_000)
 
 
 def _bytes(count: int) -> str:
@@ -358,5 +458,3 @@ class _Progress:
     def stop_all(cls) -> None:
         for progress in list(cls._active):
             progress.__exit__()
-
-

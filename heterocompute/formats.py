@@ -353,8 +353,8 @@ def formats() -> dict[str, str]:
 
     Examples
     --------
-    >>> import heterocompute as hc
-    >>> sorted(hc.formats())
+    >>> from heterocompute.formats import formats
+    >>> sorted(formats())
     ['int', 'vsq']
     """
     return {cls.family: cls.description for cls in Format.families()}

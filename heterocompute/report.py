@@ -1,7 +1,7 @@
-"""Tables and pages from plain lists of dicts: for the terminal (rich), for Jupyter, and one HTML page that needs nothing else.
+"""Tables and pages from plain lists of dicts: for the terminal (rich), for Jupyter, and one whole HTML page.
 
-`rows` and `layers` are those of `heterocompute.study`; `front` are the indices of the rows on the Pareto front; `metric` is
-the column that the front judges by. Nothing here imports the rest of the package.
+`rows` and `layers` are those of `heterocompute.study`; `front` are the indices of the rows on the Pareto front;
+`metric` is the column that the front judges by. Nothing here imports the rest of the package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 Row = dict[str, Any]
 
 FIXED = ("format", "activations", "bits", "bytes", "sqnr_db", "seconds")
-TITLES = {"bits": "bits/value", "bytes": "size", "sqnr_db": "SQNR dB", "seconds": "products", "speed": "vs fp32"}
+TITLES = {"bits": "bits", "bytes": "size", "sqnr_db": "SQNR dB", "seconds": "time", "speed": "vs fp32"}
 MAX_TEXT_LAYERS = 12
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
@@ -91,13 +91,11 @@ def size_text(count: int) -> str:
     >>> size_text(290432), size_text(999)
     ('290 kB', '999 B')
     """
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
         if value < 999.5:
             break
-        value /= 1000
-    else:
-        unit = "TB"
+        value, unit = value / 1000, larger
     return f"{value:.0f} {unit}" if value >= 99.5 or unit == "B" else f"{value:.3g} {unit}"
 
 
@@ -170,15 +168,15 @@ def study_table(rows: Sequence[Row], front: Iterable[int], metric: str) -> Any:
     from rich.table import Table
 
     chosen = set(front)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("", style="green")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for key in _columns(rows):
         left = key in ("format", "activations")
-        style = "bold" if key == metric else None
-        table.add_column(TITLES.get(key, key), justify="left" if left else "right", no_wrap=not left, style=style)
+        title = "  format" if key == "format" else TITLES.get(key, key)
+        table.add_column(title, justify="left" if left else "right", no_wrap=not left)
     for i, row in enumerate(rows):
         cells = [_escape(_cell(key, _value(key, row, rows))) for key in _columns(rows)]
-        table.add_row("●" if i in chosen else "", *cells, style=None if i in chosen else "dim" if i else None)
+        cells[0] = _escape(f"{'●' if i in chosen else ' '} {row['format']}")
+        table.add_row(*cells, style="bold" if i in chosen else None)
     return table
 
 
@@ -213,7 +211,8 @@ def layer_table(layers: Sequence[Row], width: int = 100) -> Any:
         room -= max(len(_printable(column)), 5) + 2
         kept += room >= 0
     caption = f"and {left_out} more tensors" if left_out else None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False, caption=caption)
+    table.caption_justify = "left"
     table.add_column("SQNR dB")
     for column in columns[: max(1, kept)]:
         table.add_column(_escape(column), justify="right", no_wrap=True)
@@ -246,9 +245,11 @@ def show(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
 
     console = Console(highlight=False) if console is None else console
     console.print(study_table(rows, front, metric))
-    steps = [f"{_name(rows[i])} ({number(rows[i]['bits'])} bits)" for i in front]
-    console.print(Text(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps)}"))
+    console.print()
+    steps = {rows[i]["format"]: f"{_printable(rows[i]['format'])} ({number(rows[i]['bits'])} bits)" for i in front}
+    console.print(Text(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps.values())}"))
     if any(row["format"] != "fp32" for row in layers) and len({row["name"] for row in layers}) > 1:
+        console.print()
         console.print(layer_table(layers, console.width))
 
 
@@ -260,9 +261,10 @@ def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
     """Return what `show` prints, without colours, 110 columns wide."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=110, no_color=True, highlight=False, legacy_windows=False)
+    out = io.StringIO()
+    console = Console(file=out, width=110, color_system=None, force_terminal=False, force_jupyter=False, highlight=False)
     show(rows, layers, front, metric, console)
-    return console.file.getvalue().rstrip() if isinstance(console.file, io.StringIO) else ""
+    return out.getvalue().rstrip()
 
 
 # HTML
@@ -284,10 +286,10 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
     str
     """
     chosen = set(front)
-    head = "".join(
-        f'<th scope="col"{" class=text" if key in ("format", "activations") else ""}>{html.escape(TITLES.get(key, key))}</th>'
-        for key in _columns(rows)
-    )
+    head = ""
+    for key in _columns(rows):
+        kind = " class=text" if key in ("format", "activations") else ""
+        head += f'<th scope="col"{kind}>{html.escape(TITLES.get(key, key))}</th>'
     body = []
     for i, row in enumerate(rows):
         cells = []
@@ -299,7 +301,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
             cells.append(
                 f'<td class="{kind}" data-v="{html.escape(str(order))}">{html.escape(_cell(key, value))}{mark}</td>'
             )
-        body.append(f'<tr{" class=front" if i in chosen else ""}>{"".join(cells)}</tr>')
+        body.append(f"<tr{' class=front' if i in chosen else ''}>{''.join(cells)}</tr>")
     css = (
         "<style>.hc-study td,.hc-study th{text-align:right;padding:.25em .8em}.hc-study .text{text-align:left}"
         ".hc-study .front{font-weight:600}.hc-study{font-variant-numeric:tabular-nums}</style>"
@@ -307,7 +309,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
     note = "<p>● on the Pareto front</p>" if style else ""
     return (
         f'{css if style else ""}<table class="hc-study"><thead><tr>{head}</tr></thead>'
-        f'<tbody>{"".join(body)}</tbody></table>{note}'
+        f"<tbody>{''.join(body)}</tbody></table>{note}"
     )
 
 
@@ -374,7 +376,10 @@ def _drawable(one: Row) -> Row:
     """Levels as places in 0..999 of the picture: what cannot be told apart is drawn once."""
     scale = 999 / (2 * one["range"])
     levels = {
-        fmt: [len(values), sorted({round((min(max(v, -one["range"]), one["range"]) + one["range"]) * scale) for v in values})]
+        fmt: [
+            len(values),
+            sorted({round((min(max(v, -one["range"]), one["range"]) + one["range"]) * scale) for v in values}),
+        ]
         for fmt, values in one["levels"].items()
     }
     return {**one, "levels": levels}
@@ -384,27 +389,30 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
     """The few figures that answer most questions: (figure, what it is)."""
     tensors = {row["name"]: math.prod(row["shape"]) for row in layers}
     base = rows[0]
-    found = [(size_text(base["bytes"]), f"{len(tensors)} tensor{'s'[: len(tensors) != 1]}, {sum(tensors.values()):,} values")]
+    found = [
+        (size_text(base["bytes"]), f"{len(tensors)} tensor{'s'[: len(tensors) != 1]}, {sum(tensors.values()):,} values")
+    ]
     if metric != "sqnr_db" and base[metric] is not None:
         found.append((number(base[metric], 4), f"{metric} of the baseline"))
         slack = 0.01 * abs(base[metric])
         good = [
             row
             for row in rows
-            if row[metric] is not None and row["bits"]
+            if row[metric] is not None
+            and row["bits"]
             and (row[metric] >= base[metric] - slack if higher else row[metric] <= base[metric] + slack)
         ]
         best = min(good, key=lambda row: row["bits"])
         if best is not base:
-            words = f"{number(best['bits'])} bits, {base['bytes'] / best['bytes']:.1f} x smaller: the smallest within 1 % of it"
-            found.append((_name(best), words))
+            size = f"{number(best['bits'])} bits, {base['bytes'] / best['bytes']:.1f} x smaller"
+            found.append((_name(best), f"{size}: the smallest within 1\u00a0% of it"))
     else:
         good = [row for row in rows if row["sqnr_db"] is not None and row["sqnr_db"] >= 20 and row["bits"]]
         if good:
             best = min(good, key=lambda row: row["bits"])
             found.append((_name(best), f"{number(best['bits'])} bits: the smallest with an SQNR of 20 dB or more"))
-    timed = [row for row in rows[1:] if _speed(row, rows)]
-    if timed:
-        fastest = max(timed, key=lambda row: _speed(row, rows) or 0)
-        found.append((f"{_speed(fastest, rows):.1f} x", f"the fastest products against fp32: {_name(fastest)}"))
+    fastest = max(rows, key=lambda row: _speed(row, rows) or 0)
+    speed = _speed(fastest, rows)
+    if speed and speed > 1:
+        found.append((f"{speed:.1f} x", f"the fastest products against fp32: {_name(fastest)}"))
     return found

@@ -90,7 +90,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        custom: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return custom
     return np.dtype(name)
 
 
@@ -208,7 +209,7 @@ class Reader:
         if DTYPES[FILE_NAMES[info.dtype]][1] < 8:
             self._fail(f"tensor {name!r} is {info.dtype}, which has no NumPy array")
         data = np.empty(info.nbytes, np.uint8)
-        self._read_into(memoryview(data), self._data_begin + info.begin, name)
+        self._read_into(data.data, self._data_begin + info.begin, name)
         if info.dtype == "bool" and data.size and data.max() > 1:
             self._fail(f"tensor {name!r} holds a bool that is neither 0 nor 1")
         return data.view(numpy_dtype(info.dtype)).reshape(info.shape)
@@ -246,7 +247,8 @@ class Reader:
             self._fail(f"not a safetensors file: its header is no JSON ({printable(str(error))})")
         if not isinstance(header, dict) or text[0] != ord("{"):
             self._fail("not a safetensors file: its header is no JSON object")
-        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        metadata = header.pop("__metadata__", None)
+        self.metadata: dict[str, str] = {} if metadata is None else metadata
         if not isinstance(self.metadata, dict) or not all(isinstance(v, str) for v in self.metadata.values()):
             self._fail("__metadata__ is not an object of strings")
         for name in (*header, *self.metadata, *self.metadata.values()):
@@ -419,7 +421,7 @@ class Writer:
                 f"announced as {info.dtype} {list(info.shape)}"
             )
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-        self._write_at(self._data_begin + info.begin, memoryview(flat))
+        self._write_at(self._data_begin + info.begin, flat.data)
         self._missing.discard(name)
 
     def copy(self, name: str, reader: Reader) -> None:

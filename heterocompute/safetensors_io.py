@@ -294,8 +294,11 @@ def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
     if bits == 8:
         return packed[:, :count]
     if bits > 8:
-        parts = packed[:, : count * bits // 8].reshape(len(packed), count, bits // 8).astype(np.uint32)
-        return sum((parts[:, :, byte] << np.uint32(8 * byte) for byte in range(bits // 8)), np.uint32(0))
+        parts = packed[:, : count * bits // 8].reshape(len(packed), count, bits // 8)
+        wide = np.zeros(parts.shape[:2], np.uint32)
+        for byte in range(bits // 8):
+            wide |= parts[:, :, byte].astype(np.uint32) << np.uint32(8 * byte)
+        return wide
     single = np.unpackbits(packed, axis=1, count=count * bits, bitorder="little")
     codes: NDArray[np.uint8] = np.packbits(single.reshape(len(packed), count, bits), axis=2, bitorder="little")
     return codes[:, :, 0]

@@ -107,7 +107,9 @@ def select(
         if dtype in FLOATS and len(shape) >= (1 if exact else 2):
             chosen.append(name)
         elif name in wanted:
-            raise ValueError(f"tensor {name!r} is {dtype} {tuple(shape)}; only float tensors with an axis are quantized")
+            raise ValueError(
+                f"tensor {name!r} is {dtype} {tuple(shape)}; only float tensors with an axis are quantized"
+            )
     if wanted and not chosen:
         raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(wanted)}")
     return chosen

@@ -1,60 +1,30 @@
-"""The main job: many formats on the same weights, and what each costs and keeps.
+"""The main job: many formats on the same weights, and what each costs and keeps. How it is done: study_run.py.
 
-Every selected tensor is quantized with every format (streamed: one tensor of a file in memory at a time), its error and
-the time of its product with one row are measured; then the caller's `evaluate` judges the whole set, format by format.
-Nothing here knows what the weights belong to.
+The package imports this file at once, for the function of its name, so it imports nothing that takes time.
 """
 
 from __future__ import annotations
 
-import inspect
-import math
-import os
-import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from . import ops
-from .arrays import QuantizedArray, component_layout
 from .formats import Format
-from .formats import format as parse_format
-from .safetensors_file import Reader
-from .selection import axis_of, check_patterns, first_match, select
-from .study_result import Study
 
-__all__ = ["Study", "study"]
+if TYPE_CHECKING:
+    from .study_result import Study
 
-PLAIN = "fp32"  # the baseline: the arrays as they came
-PLAIN_TEXTS = (PLAIN, "none", "skip")
-NETWORK_FORMATS = (
-    "int8 int6 int4 int3 int2 int4-g16 int3-g16 int2-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
-    "vsq3-g16-s4 vsq3-g32-s4 vsq3-g64-s8 vsq2-g16-s4 vsq2-g32-s4 vsq2-g64-s8"
-).split()
-NETWORK_ACTIVATIONS = ("int8",)
-TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4".split()
-HISTOGRAM_BINS = 64
-HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
-RESERVED = ("format", "activations", "bits", "bytes", "sqnr_db", "seconds")
-
-Entry = str | Format | Mapping[str, str | Format]
-Progress = Callable[[int, int, str], None]
+__all__ = ["study"]
 
 
 def study(
     weights: Any,
-    formats: Entry | Sequence[Entry] | None = None,
+    formats: str | Format | Mapping[str, Any] | Sequence[str | Format | Mapping[str, Any]] | None = None,
     evaluate: Callable[..., Any] | None = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     activations: str | Format | Sequence[str | Format | None] | None = None,
     axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -64,17 +34,17 @@ def study(
         One array (called ``array``), arrays by name, the path of a safetensors file (read one tensor at a time), or an
         object with the mapping ``weights`` and a method ``evaluate(weights, activations=None)``.
     formats : sequence of str, Format or mapping, optional
-        A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins, and
-        a tensor that none fits stays as it is. ``"fp32"`` is the baseline, the arrays as they came; it is always the
-        first. Default: a list made for networks if there is something to evaluate, else a shorter one.
+        A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins,
+        and a tensor that none fits stays as it is. ``"fp32"`` is the baseline, the arrays as they came; it is always
+        the first. Default: a list made for networks if there is something to evaluate, else a shorter one.
     evaluate : callable, optional
         ``evaluate(weights)`` gets the mapping with every selected tensor replaced by its `QuantizedArray`
         (``numpy.asarray`` gives floats) and returns a number (column ``metric``) or a mapping of str to numbers.
     include, exclude : str or iterable of str, optional
         Globs over the names. Without them: float tensors with two or more dimensions.
     activations : sequence of str, Format or None, optional
-        Formats of the other operand; ``evaluate(weights, activations=format)`` is then called with each of them as well as
-        with None. Default: ``["int8"]`` for a network with the default formats, else none.
+        Formats of the other operand; ``evaluate(weights, activations=format)`` is then called with each of them as
+        well as with None. Default: ``["int8"]`` for a network with the default formats, else none.
     axis : int, tuple of int or mapping of str to these, optional
         Reduction axes, for all tensors or by name pattern. Default: (2, 3, 1) of a 4-D tensor, else the last.
     progress : callable, optional
@@ -101,318 +71,6 @@ def study(
     >>> [(row["format"], round(row["bits"], 2)) for row in r.table]
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
-    network = _network_of(weights) if evaluate is None else None
-    if network is not None:
-        weights, evaluate = network
-        activations = NETWORK_ACTIVATIONS if formats is None and activations is None else activations
-    elif not isinstance(weights, Mapping) and isinstance(getattr(weights, "weights", None), Mapping):
-        weights = weights.weights
-    kinds = _activations(activations)
-    call = _evaluator(evaluate, activations is not None)
-    if formats is None:
-        formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
-    entries = _entries(formats)
+    from .study_run import run
 
-    with ExitStack() as stack:
-        source = _Source(weights, stack)
-        names = select(source.infos, include, exclude)
-        if not names:
-            raise ValueError("study: no float tensor with two or more dimensions among the weights")
-        for entry in entries:
-            check_patterns(names, entry.formats)
-        axes = {name: axis_of(name, len(source.infos[name][1]), axis) for name in names}
-        if isinstance(axis, Mapping):
-            check_patterns(source.infos, axis)
-        wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
-        total = sum(map(len, wanted.values())) + (len(entries) * len(kinds) if call else 0)
-        step = _Steps(total, progress)
-
-        measured: dict[tuple[str, Format | None], _Measured] = {}
-        pictures = []
-        for name in names:
-            w = source.load(name)
-            with _named(name):
-                subject = _Subject(name, w, axes[name])
-                for fmt in wanted[name]:
-                    step(f"{name}  {_text(fmt)}")
-                    measured[name, fmt] = subject.measure(fmt, kinds)
-                pictures.append(subject.picture())
-            del w, subject  # before the next tensor is read
-
-        rows = []
-        everything = {name: source.load(name, original=True) for name in source.names} if call else {}
-        for entry in entries:
-            chosen = [measured[name, entry.of(name)] for name in names]
-            replaced = dict(everything)
-            if call:
-                for name in names:
-                    fmt = entry.of(name)
-                    if fmt is not None:
-                        replaced[name] = ops.quantize(source.load(name), fmt, axis=axes[name])
-            for i, kind in enumerate(kinds):
-                row = {"format": entry.text, "activations": None if kind is None else str(kind), **_pooled(chosen, i)}
-                if call:
-                    step(f"evaluate  {entry.text}" + ("" if kind is None else f"  activations {kind}"))
-                    row.update(call(dict(replaced), kind))
-                rows.append(row)
-        step.finish()
-
-    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in RESERVED))
-    rows = [{**{key: row[key] for key in RESERVED[:-1]}, **{key: row.get(key) for key in metrics},
-             "seconds": row["seconds"]} for row in rows]
-    layers = [measured[name, fmt].row for name in names for fmt in wanted[name]]
-    return Study(rows, layers, metrics, pictures)
-
-
-class _Source:
-    """Names, dtypes and shapes of the weights, and one tensor at a time."""
-
-    def __init__(self, weights: Any, stack: ExitStack) -> None:
-        self.infos: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._reader: Reader | None = None
-        self._arrays: Mapping[str, Any] = {}
-        if isinstance(weights, (str, os.PathLike)):
-            self._reader = stack.enter_context(Reader(weights))
-            self.names = list(self._reader.names)
-            for name in self.names:
-                info = self._reader.info(name)
-                self.infos[name] = (info.dtype, tuple(info.shape))
-            return
-        self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}
-        self.names = list(self._arrays)
-        for name, value in self._arrays.items():
-            if not isinstance(name, str):
-                raise TypeError(f"study: the names of weights are str, got {name!r} of type {type(name).__name__}")
-            if isinstance(value, QuantizedArray) or not hasattr(value, "shape"):
-                continue
-            array = ops.as_array(value)
-            self.infos[name] = (array.dtype.name, array.shape)
-
-    def load(self, name: str, original: bool = False) -> Any:
-        if self._reader is not None:
-            return self._reader.tensor(name)
-        return self._arrays[name] if original else ops.as_array(self._arrays[name])
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """One tensor in one format; `seconds` has one value for each kind of activations."""
-
-    row: dict[str, Any]
-    size: int
-    signal: float
-    noise: float
-    seconds: list[float | None]
-
-
-class _Subject:
-    """One tensor as the matrix (rows, reduction) of its product."""
-
-    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...]) -> None:
-        self.name, self.w, self.axis = name, w, axis
-        kept = [i for i in range(w.ndim) if i not in axis]
-        self.rows = math.prod(w.shape[i] for i in kept)
-        self.columns = math.prod(w.shape[i] for i in axis)
-        matrix = w.transpose(*kept, *axis).reshape(self.rows, self.columns)
-        self.signal = _sum_of_squares(matrix)
-        self.matrix: NDArray[np.float32] = np.ascontiguousarray(matrix, dtype=np.float32)
-        self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
-        largest = np.abs(self.matrix).max(axis=1) if w.size else np.zeros(0)
-        self.shown = int(np.argsort(largest, kind="stable")[len(largest) // 2]) if w.size else 0
-        self.levels: dict[str, list[float]] = {}
-
-    def measure(self, fmt: Format | None, kinds: list[Format | None]) -> _Measured:
-        w, operand = self.w, self.matrix
-        stored, sqnr_db, noise = w.nbytes, None, 0.0
-        if fmt is not None:
-            q = ops.quantize(w, fmt, axis=self.axis)
-            error = ops.error(w, q)
-            stored, sqnr_db, noise = q.nbytes, _finite(error.sqnr_db), error.mse * w.size
-            operand = self._as_matrix(q)
-            if w.size:
-                row = operand[self.shown : self.shown + 1].dequantize()
-                self.levels[str(fmt)] = np.unique(row).tolist()
-        seconds = [self._seconds(operand, kind) for kind in kinds]
-        row = {
-            "name": self.name,
-            "shape": list(w.shape),
-            "format": _text(fmt),
-            "bits": _bits(stored, w.size),
-            "bytes": stored,
-            "sqnr_db": sqnr_db,
-            "seconds": seconds[0],
-        }
-        return _Measured(row, w.size, self.signal, noise, seconds)
-
-    def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
-        """The same codes as a matrix; quantized again where a group would cross from one window place to the next."""
-        shape = (self.rows, self.columns)
-        if component_layout(q.format, shape, (1,)) == component_layout(q.format, q.shape, q.axis):
-            return QuantizedArray(q.components, q.format, shape, (1,))
-        return ops.quantize(self.matrix, q.format, axis=1)
-
-    def _seconds(self, operand: Any, kind: Format | None) -> float | None:
-        if not self.w.size:
-            return None
-        ops.linear(self.x, operand, activations=kind)
-        times: list[float] = []
-        while len(times) < 3 or (sum(times) < 1e-3 and len(times) < 15):
-            begin = time.perf_counter()
-            ops.linear(self.x, operand, activations=kind)
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times)
-
-    def picture(self) -> dict[str, Any]:
-        """Histogram of the values, and the levels that one row takes in each format."""
-        values = self.matrix.reshape(-1)
-        values = values[:: max(1, values.size // HISTOGRAM_VALUES)]
-        largest = float(np.abs(values).max(initial=0.0)) or 1.0
-        counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(-largest, largest))
-        return {
-            "name": self.name,
-            "range": largest,
-            "counts": counts.tolist(),
-            "row": self.shown,
-            "levels": self.levels,
-        }
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One line of `formats`: a text, and the format of each name pattern."""
-
-    text: str
-    formats: dict[str, Format | None]
-
-    def of(self, name: str) -> Format | None:
-        return first_match(name, self.formats, None)
-
-
-def _entries(formats: Entry | Sequence[Entry]) -> list[_Entry]:
-    if isinstance(formats, (str, Format, Mapping)):
-        formats = [formats]
-    entries = [_Entry(PLAIN, {})]
-    for item in formats:
-        if isinstance(item, Mapping):
-            table = {pattern: _format(value) for pattern, value in item.items()}
-            text = " ".join(f"{pattern}={_text(fmt)}" for pattern, fmt in table.items())
-            entries.append(_Entry(text or PLAIN, table))
-        else:
-            fmt = _format(item)
-            entries.append(_Entry(_text(fmt), {} if fmt is None else {"*": fmt}))
-    unique = {entry.text: entry for entry in reversed(entries)}
-    return [entry for entry in entries if unique[entry.text] is entry]
-
-
-def _format(item: Any) -> Format | None:
-    return None if item is None or item in PLAIN_TEXTS else parse_format(item)
-
-
-def _text(fmt: Format | None) -> str:
-    return PLAIN if fmt is None else str(fmt)
-
-
-def _activations(activations: Any) -> list[Format | None]:
-    if activations is None:
-        return [None]
-    items = [activations] if isinstance(activations, (str, Format)) else list(activations)
-    return list(dict.fromkeys([None, *map(_format, items)]))
-
-
-def _network_of(weights: Any) -> tuple[Mapping[str, Any], Callable[..., Any]] | None:
-    found, evaluate = getattr(weights, "weights", None), getattr(weights, "evaluate", None)
-    if isinstance(weights, Mapping) or not isinstance(found, Mapping) or not callable(evaluate):
-        return None
-    return found, evaluate
-
-
-def _evaluator(
-    evaluate: Callable[..., Any] | None, with_activations: bool
-) -> Callable[[dict[str, Any], Format | None], dict[str, float | None]] | None:
-    """Wrap the caller's function: check its keyword now, and its answers later."""
-    if evaluate is None:
-        return None
-    if not callable(evaluate):
-        raise TypeError(f"study: evaluate is of type {type(evaluate).__name__}, wanted a function of the weights")
-    keywords = {"activations": None} if with_activations else {}
-    try:
-        signature = inspect.signature(evaluate)
-    except ValueError:  # some functions written in C have none
-        signature = None
-    if signature is not None:
-        try:
-            signature.bind({}, **keywords)
-        except TypeError as error:
-            wanted = "evaluate(weights, activations=...)" if with_activations else "evaluate(weights)"
-            raise TypeError(f"study: evaluate cannot be called as {wanted}: {error}") from None
-
-    def call(weights: dict[str, Any], kind: Format | None) -> dict[str, float | None]:
-        answer = evaluate(weights, activations=kind) if with_activations else evaluate(weights)
-        found = answer if isinstance(answer, Mapping) else {"metric": answer}
-        numbers: dict[str, float | None] = {}
-        for key, value in found.items():
-            if not isinstance(key, str) or key in RESERVED:
-                raise ValueError(f"study: evaluate named a number {key!r}; wanted a str other than {', '.join(RESERVED)}")
-            try:
-                numbers[key] = _finite(float(value))
-            except (TypeError, ValueError):
-                kind_of = type(value).__name__
-                raise TypeError(f"study: evaluate returned a {kind_of} for {key!r}, wanted a number") from None
-        return numbers
-
-    return call
-
-
-class _Steps:
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self.done, self.total, self.progress = 0, total, progress
-
-    def __call__(self, text: str) -> None:
-        if self.progress is not None:
-            self.progress(self.done, self.total, text)
-        self.done += 1
-
-    def finish(self) -> None:
-        if self.progress is not None:
-            self.progress(self.total, self.total, "done")
-
-
-class _named:
-    """Put the tensor's name before the message of a ValueError."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (ValueError, TypeError)):
-            raise type(error)(f"tensor {self.name!r}: {error}") from error
-
-
-def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
-    stored = sum(one.row["bytes"] for one in chosen)
-    signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
-    times = [one.seconds[i] for one in chosen]
-    known = [seconds for seconds in times if seconds is not None]
-    return {
-        "bits": _bits(stored, sum(one.size for one in chosen)),
-        "bytes": stored,
-        "sqnr_db": _finite(10 * math.log10(signal / noise)) if signal and noise else None,
-        "seconds": math.fsum(known) if known else None,
-    }
-
-
-def _sum_of_squares(matrix: NDArray[Any]) -> float:
-    block = max(1, (1 << 20) // max(1, matrix.shape[1]))
-    parts = (matrix[i : i + block].astype(np.float64) for i in range(0, len(matrix), block))
-    return math.fsum(float(np.square(part, out=part).sum()) for part in parts)
-
-
-def _bits(stored: int, size: int) -> float | None:
-    return 8 * stored / size if size else None
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return run(weights, formats, evaluate, include, exclude, activations, axis, progress)

@@ -10,7 +10,20 @@ from . import report
 
 __all__ = ["Study"]
 
-LOWER_IS_BETTER = ("loss", "perplexity", "ppl", "error", "mse", "rmse", "mae", "nll", "entropy", "seconds", "bits", "bytes")
+LOWER_IS_BETTER = (
+    "loss",
+    "perplexity",
+    "ppl",
+    "error",
+    "mse",
+    "rmse",
+    "mae",
+    "nll",
+    "entropy",
+    "seconds",
+    "bits",
+    "bytes",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,8 +42,8 @@ class Study:
     metrics : list of str
         The names of the numbers that `evaluate` returned.
     histograms : list of dict
-        For each tensor: ``counts`` in equal bins over [-``range``, ``range``], and ``levels``: for each format the values
-        that row ``row`` takes after quantization.
+        For each tensor: ``counts`` in equal bins over [-``range``, ``range``], the share of values ``outside``, and
+        ``levels``: for each format the values that row ``row`` takes after quantization.
     """
 
     table: list[dict[str, Any]]
@@ -170,7 +183,7 @@ class Study:
         """
         from .plot import study_figure
 
-        figure = study_figure(self.table, self.layers, self.pareto(), self._metric)
+        figure = study_figure(self.table, self.layers, self.pareto(), self._metric, more_is_better(self._metric))
         if path is not None:
             figure.savefig(path)
         return figure

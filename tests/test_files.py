@@ -128,6 +128,11 @@ def test_we_read_files_of_the_safetensors_package(path):
         assert reader.metadata == {"format": "np"}
 
 
+def test_null_metadata_is_none(path):
+    write_raw(path, {"__metadata__": None, "x": PLAIN}, b"\0" * 8)
+    assert hc.load(path)["x"].tolist() == [0, 0]
+
+
 def test_tensors_lie_aligned(path):
     save(path, {"bytes": np.zeros(3, np.uint8), "wide": np.zeros(2), "half": np.zeros(1, np.float16)})
     header, _ = read_raw(path)
@@ -416,7 +421,9 @@ def add_plain(path, name):
             writer.write(n, array)
 
 
-@pytest.mark.parametrize("name, words", [("array.zero_points", ["no component"]), ("array", ["plain"]), ("b", ["single"])])
+@pytest.mark.parametrize(
+    "name, words", [("array.zero_points", ["no component"]), ("array", ["plain"]), ("b", ["single"])]
+)
 def test_surplus_tensor_is_refused(path, name, words):
     hc.quantize(weights(3, 40), "vsq4-g16-s4").save(path)
     add_plain(path, name)

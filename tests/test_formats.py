@@ -34,9 +34,7 @@ def test_families_have_what_everything_iterates_over():
 
 def legal_formats():
     groups = (None, 1, 16, 128, 2**31 - 1)
-    for bits, group, symmetric, scale in itertools.product(
-        range(2, 9), groups, (True, False), ("f32", "f16")
-    ):
+    for bits, group, symmetric, scale in itertools.product(range(2, 9), groups, (True, False), ("f32", "f16")):
         yield Int(bits, group, symmetric, scale)
     yield from (Int(16), Int(24))
     scale_bits = (None, *range(2, 11))
@@ -94,9 +92,7 @@ def test_only_the_canonical_text_is_accepted(text, nearest):
         format(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["nonsense", "", "-", "int", "int\u0664", "int4-", "x" * 10**6, "vsq4-g" + "9" * 9999]
-)
+@pytest.mark.parametrize("text", ["nonsense", "", "-", "int", "int\u0664", "int4-", "x" * 10**6, "vsq4-g" + "9" * 9999])
 def test_nonsense_names_a_valid_text(text):
     with pytest.raises(ValueError, match="no format") as caught:
         format(text)

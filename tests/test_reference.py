@@ -114,7 +114,10 @@ def plain_vs_quant(fmt, rows):
     scales = [[np.float32(max(map(magnitude, group))) / np.float32(largest) for group in row] for row in rows]
     if fmt.scale_bits is None:
         return (
-            [[[code(x, float(s)) for x in g] for g, s in zip(*two)] for two in zip(rows, scales)],
+            [
+                [[code(x, float(s)) for x in g] for g, s in zip(*two, strict=True)]
+                for two in zip(rows, scales, strict=True)
+            ],
             scales,
             None,
         )
@@ -123,10 +126,10 @@ def plain_vs_quant(fmt, rows):
     if fmt.coarse == "tensor":
         gammas = [max(gammas)] * len(rows)
     codes, scale_codes = [], []
-    for row, row_scales, gamma in zip(rows, scales, gammas):
+    for row, row_scales, gamma in zip(rows, scales, gammas, strict=True):
         codes.append([])
         scale_codes.append([])
-        for group, s in zip(row, row_scales):
+        for group, s in zip(row, row_scales, strict=True):
             s_q = min(max(round(float(s) / float(gamma)), 0), top) if gamma > 0 else 0
             by = float(gamma) * s_q if fmt.refit else float(s)
             codes[-1].append([code(x, by) if s_q > 0 else 0 for x in group])
@@ -166,7 +169,7 @@ def test_codes_equal_those_of_one_value_at_a_time(text, dtype):
         if gammas is not None:
             assert factors.row_scale.tolist() == gammas
     elif fmt.family == "int":
-        expected, scales, zero_points = map(list, zip(*(plain_integers(fmt, row) for row in rows)))
+        expected, scales, zero_points = map(list, zip(*(plain_integers(fmt, row) for row in rows), strict=True))
         gammas = None
     else:
         pytest.skip(f"{fmt.family} has tests of its own")
@@ -226,9 +229,7 @@ def test_subnormal_scales_count_in_full():
     assert codes.reshape(-1).tolist() == [7, 3, -2, 0] and np.array_equal(values, x)
 
 
-@pytest.mark.parametrize(
-    "text", ["int4", "int4-asym", "vsq4-g16", "vsq4-g16-s4", "vsq4-g16-s4-refit", "int8-f16"]
-)
+@pytest.mark.parametrize("text", ["int4", "int4-asym", "vsq4-g16", "vsq4-g16-s4", "vsq4-g16-s4-refit", "int8-f16"])
 def test_a_scale_that_rounds_to_zero_makes_its_group_zero(text):
     # 3 / 7 and 3 / 15 of the smallest subnormal round to zero.
     components, codes, _, values = quantized(np.float32([3 * SMALLEST, -SMALLEST]), text, axis=0)
@@ -365,9 +366,7 @@ def test_wide_codes_are_little_end_bytes():
     x = np.float32([-1, 0.25, 0.5])
     assert quantized(x, "int16")[0]["codes"].tobytes() == np.int16([-32767, 8192, 16384]).tobytes()
     codes = quantized(x, "int24")[0]["codes"]
-    assert codes.tobytes() == b"".join(
-        n.to_bytes(3, "little", signed=True) for n in (-8388607, 2097152, 4194304)
-    )
+    assert codes.tobytes() == b"".join(n.to_bytes(3, "little", signed=True) for n in (-8388607, 2097152, 4194304))
 
 
 def test_no_code_is_the_lowest_of_its_bits():
@@ -409,9 +408,7 @@ def test_clip_of_asymmetric_and_unsigned_codes():
     x = np.float32([-8, -1, 0, 2])
     assert quantized(x, "int4-asym", clip=0.5)[0]["scales"].tolist() == [[np.float32((2 + 4) / 15)]]
     assert quantized(x, "vsq4u-g4", clip=0.5)[0]["scales"].tolist() == [[np.float32(1) / np.float32(15)]]
-    assert quantized(x, "vsq4u-g4", clip="percentile:100")[0]["scales"].tolist() == [
-        [np.float32(2) / np.float32(15)]
-    ]
+    assert quantized(x, "vsq4u-g4", clip="percentile:100")[0]["scales"].tolist() == [[np.float32(2) / np.float32(15)]]
 
 
 def test_what_lies_beyond_the_threshold_saturates():
@@ -434,11 +431,7 @@ def test_octav_is_near_the_best_of_all_fractions(bits):
         return np.sum((quantized(x, f"int{bits}", clip=clip)[3] - x) ** 2)
 
     best = min(error(fraction) for fraction in np.linspace(0.05, 1, 96))
-    assert (
-        best <= error("octav") * 1.0001
-        and error("octav") < 1.25 * best
-        and error("octav") < 0.8 * error(None)
-    )
+    assert best <= error("octav") * 1.0001 and error("octav") < 1.25 * best and error("octav") < 0.8 * error(None)
 
 
 def test_lane_sums_have_their_order():
@@ -450,9 +443,7 @@ def test_lane_sums_have_their_order():
     assert clipping.lane_sum(np.array(x)) == ((a + b) + (c + d)) + ((e + f) + (g + h))
 
 
-@pytest.mark.parametrize(
-    "clip", [0, 0.0, -1, 1.5, np.nan, "", "octave", "percentile", "percentile:", "percentile:x"]
-)
+@pytest.mark.parametrize("clip", [0, 0.0, -1, 1.5, np.nan, "", "octave", "percentile", "percentile:", "percentile:x"])
 def test_an_illegal_clip_is_a_value_error(clip):
     with pytest.raises(ValueError, match="clip: "):
         quantized(RAMP, "int4", clip=clip)

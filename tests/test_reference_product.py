@@ -58,9 +58,8 @@ def test_fma_rounds_once_for_any_float32():
     x, y, z = (random_float32(rng, 5000) for _ in range(3))
     # Addends near the product, where rounding twice goes wrong.
     with np.errstate(over="ignore", under="ignore"):
-        near = (x.astype(np.float64) * y).astype(np.float32) * np.float32(2.0) ** rng.integers(
-            -30, 30, 5000
-        ).astype("f4")
+        shift = np.float32(2.0) ** rng.integers(-30, 30, 5000).astype(np.float32)
+        near = (x.astype(np.float64) * y).astype(np.float32) * shift
     near = np.where(np.isfinite(near), near, z)
     for addend in (z, near, -near):
         found = fma(x, y, addend)
@@ -181,6 +180,16 @@ def test_float_scales_enter_by_segments(a_text, b_text):
             expected[i, j] = total
     assert np.array_equal(product.linear(a, b), expected)
     assert np.array_equal(product.linear(b, a), expected.T)
+
+
+def test_a_scale_made_of_two_levels_saturates():
+    largest = np.finfo(np.float32).max
+    a = product.packed(np.float32([[largest, 0]]), format("vsq2-g1-s5"))
+    factors = reference.terms(*a)
+    with np.errstate(over="ignore"):
+        assert np.isinf(factors.row_scale[0] * np.float32(31))  # gamma was rounded up
+    b = product.packed(np.float32([[2.0**-10, 0], [0, 1]]), format("int2-g1"))
+    assert product.linear(a, b).tolist() == [[float(largest) * 2.0**-10, 0]]
 
 
 # One quantized operand.
@@ -382,9 +391,7 @@ def test_convolution_of_integers_is_exact(window, w_text, x_text):
     x_integers = x_integers.transpose(0, 1, 4, 2, 3).reshape(2, 6, 5, 6)
     w_integers = w_integers.transpose(0, 3, 1, 2)
     for index, pairs in plain_windows(x, w, **window):
-        total = sum(
-            int(x_integers[pixel]) * int(w_integers[weight]) for pixel, weight in pairs if pixel is not None
-        )
+        total = sum(int(x_integers[pixel]) * int(w_integers[weight]) for pixel, weight in pairs if pixel is not None)
         scale = float(x_scale[index[0]]) * float(w_scale[index[1]])
         assert found[index] == np.float32(scale * float(total)) + bias[index[1]]
 

@@ -75,7 +75,7 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
     }
     if (is_symmetric(format)) {
         const int32_t largest = hc_largest_code(bits, false);
-        const float absmax = threshold ? *threshold : (float)(high > -low ? high : -low);
+        const float absmax = threshold ? *threshold : (float)(high > -low ? high : 0 - low); /* never -0 */
         const double scale = (double)store_scale(format, out, row, group, absmax / (float)largest);
         for (int64_t c = first; c < first + n; c++)
             hc_write_bits(codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest),

@@ -46,7 +46,8 @@ typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int
 typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, const int8_t *panel, int lanes, int32_t factor,
                            int32_t *sums);
 
-#include "kernels/few.h" /* the families of products with few vectors */
+#include "kernels/few.h"   /* the families of products with few vectors */
+#include "kernels/limit.h" /* the families of benchmark loops */
 
 /* encode_<format>, decode_<format>, decode_int_<format>, decode_codes_<format>: typedefs of base/packed.h. They may
  * decline; there is no scalar line: the format's own function is it. */

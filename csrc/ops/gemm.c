@@ -1,12 +1,12 @@
-/* Products of two sources, blocked: blocks of rows of both sides are packed into panels (pack.h), every thread
- * taking panels, then multiplied, every thread taking tasks of a few panels by a few panels. Threads share M and N,
- * never k, and every value keeps the order of ops/source.h, so blocks and threads change no bit.
+/* Products of two sources, blocked. The smaller side is packed once into panels that all threads read (pack.h). The
+ * other is taken in groups of a few panels: a task packs its group into memory of its thread's own, which stays in
+ * the second cache, and multiplies it with all shared panels. So each side is decoded once, unless the shared one
+ * passes SHARED_BYTES. Threads share M and N, never k, and every value keeps the order of ops/source.h, so neither
+ * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), slabs of k are the outer
+ * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
  *
- * Where the partial sums between two slabs of k can wait in `out` (FLOATS, GROUPED), slabs are the outer loop and each
- * side is packed once a slab; where they are integers, they wait in memory of our own for one block of `out`.
- *
- * Memory: panels A_BYTES + B_BYTES, sums WAITING_BYTES, tables 0.2 MiB, scratch below 84 KiB a thread: with 256 threads
- * less than 54 MiB.
+ * Memory: SHARED_BYTES + PRIVATE_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
+ * threads, the most there are, less than 55 MiB.
  */
 #include "base/threads.h"
 #include "ops/pack.h"
@@ -15,16 +15,16 @@
 #include <string.h>
 
 enum {
-    A_BYTES = 12 << 20,
-    B_BYTES = 12 << 20,
-    WAITING_BYTES = 8 << 20,
-    /* Columns of a slab. Folded int32 sums stay exact up to 65536; a panel of any kind stays below 5 MiB. */
-    FLOAT_SLAB = 4096,
+    SHARED_BYTES = 12 << 20,
+    PRIVATE_BYTES = 16 << 20,
+    WAITING_BYTES = 6 << 20,
+    THREAD_BYTES = 576 << 10, /* private panels of one thread: about half a second cache of 1 MiB */
+    /* Columns of a slab. Folded int32 sums stay exact up to 65536. Float slabs of 512, 1024, 2048 and 4096 gave 101.6,
+     * 103.0, 103.3 and 102.0 GFLOP/s at M 512, N 4096, K 4096 (one thread, Zen 4, 2026-11). */
+    FLOAT_SLAB = 1024,
     FOLDED_SLAB = 16384,
     GROUPED_SLAB = 8192,
-    FLOAT_STEPS = 512, /* of k between two visits of a tile of C */
-    TASK_A_BYTES = 384 << 10,
-    TASK_B_PANELS = 2,
+    LEAST_SLAB = 32,
     MAX_TILE = 512, /* mr * nr of any line */
 };
 
@@ -38,34 +38,26 @@ typedef struct {
     hc_kernel kernel;
     hc_fold_s32_fn *fold;
     hc_panels a, b;
+    hc_panels *shared, *streamed; /* one is a, the other b */
     hc_slab slab;
-    int64_t a_block, b_block; /* panels of a full block */
-    uint8_t *memory, *scratch;
-    int64_t *dots;     /* integer sums that wait for the next slab, (a_block * mr, b_block * nr) */
-    float *partial;    /* GROUPED with exact_groups: values that wait */
-    /* The step at hand. */
-    int64_t a_first, b_first, a_panels, b_panels; /* first rows, panels */
-    bool pack_a, pack_b;
-    int64_t a_parts, b_parts; /* tasks */
+    int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, of one task */
+    uint8_t *memory, *private_memory, *scratch;
+    int64_t private_bytes; /* of one thread */
+    int64_t *dots;         /* integer sums that wait for the next slab, tile by tile */
+    float *partial;        /* with exact_groups: values that wait */
+    /* The step at hand: first rows and panels of either side, tasks. */
+    int64_t shared_first, streamed_first, shared_panels, streamed_panels;
+    int64_t parts, groups;
 } hc_product;
-
-static int64_t min_panels(int64_t rows, int tile, int64_t most) { return hc_min(hc_ceil_div(rows, tile), most); }
 
 /* What lies where of one tile. */
 typedef struct {
+    const hc_panels *a, *b;
     int64_t a_panel, b_panel;
     int64_t row, column; /* in out */
     int64_t rows, columns;
+    int64_t waiting; /* index of its first value in dots and partial */
 } hc_place;
-
-static hc_place place_of(const hc_product *p, int64_t a_panel, int64_t b_panel) {
-    hc_place at = {.a_panel = a_panel, .b_panel = b_panel};
-    at.row = p->a_first + a_panel * p->kernel.mr;
-    at.column = p->b_first + b_panel * p->kernel.nr;
-    at.rows = hc_min(p->kernel.mr, p->m - at.row);
-    at.columns = hc_min(p->kernel.nr, p->n - at.column);
-    return at;
-}
 
 static const uint8_t *digit_of(const hc_panels *side, int64_t panel, int digit) {
     return side->panels + (panel * side->digits + digit) * side->digit_bytes;
@@ -75,43 +67,50 @@ static const uint8_t *digit_of(const hc_panels *side, int64_t panel, int digit) 
 
 static bool is_plain(const hc_product *p) { return p->out.n_dims <= 1 && p->out.column_stride == sizeof(float); }
 
-static void write_tile(const hc_product *p, const hc_place *at, const float *tile, int64_t ld) {
-    for (int64_t i = 0; i < at->rows; i++) {
-        char *row = hc_row(&p->out, at->row + i) + at->column * p->out.column_stride;
-        if (p->out.column_stride == sizeof(float))
-            memcpy(row, tile + i * ld, (size_t)at->columns * sizeof(float));
-        else
-            for (int64_t j = 0; j < at->columns; j++)
-                memcpy(row + j * p->out.column_stride, tile + i * ld + j, sizeof(float));
-    }
-}
-
-static void read_tile(const hc_product *p, const hc_place *at, float *tile, int64_t ld) {
-    memset(tile, 0, (size_t)(p->kernel.mr * ld) * sizeof(float));
-    for (int64_t i = 0; i < at->rows; i++) {
-        const char *row = hc_row(&p->out, at->row + i) + at->column * p->out.column_stride;
-        for (int64_t j = 0; j < at->columns; j++)
-            memcpy(tile + i * ld + j, row + j * p->out.column_stride, sizeof(float));
+/* Between a tile and `out`, along whichever of the two directions lies closer in memory. */
+static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool to_out) {
+    const int64_t ld = p->kernel.nr, column_step = p->out.column_stride;
+    const int last = p->out.n_dims - 1;
+    for (int64_t i = 0; i < at->rows;) {
+        char *row = hc_row(&p->out, at->row + i) + at->column * column_step;
+        int64_t even = at->rows - i; /* rows that lie evenly */
+        if (last > 0)
+            even = hc_min(even, p->out.shape[last] - (p->out.first + at->row + i) % p->out.shape[last]);
+        const int64_t row_step = last >= 0 ? p->out.stride[last] : 0;
+        const bool by_rows = column_step == sizeof(float) || row_step != sizeof(float);
+        const int64_t outer = by_rows ? even : at->columns, inner = by_rows ? at->columns : even;
+        const int64_t outer_step = by_rows ? row_step : column_step, inner_step = by_rows ? column_step : row_step;
+        const int64_t outer_ld = by_rows ? ld : 1, inner_ld = by_rows ? 1 : ld;
+        for (int64_t u = 0; u < outer; u++)
+            for (int64_t v = 0; v < inner; v++) {
+                char *value = row + u * outer_step + v * inner_step;
+                float *own = tile + i * ld + u * outer_ld + v * inner_ld;
+                if (to_out)
+                    memcpy(value, own, sizeof(float));
+                else
+                    memcpy(own, value, sizeof(float));
+            }
+        i += even;
     }
 }
 
 /* One tile of each kind. */
 
-static void multiply_floats(const hc_product *p, const hc_place *at, int64_t first, int64_t steps) {
+static void multiply_floats(const hc_product *p, const hc_place *at) {
     hc_gemm_f32_fn *const gemm = (hc_gemm_f32_fn *)p->kernel.fn;
-    const float *a = (const float *)(const void *)digit_of(&p->a, at->a_panel, 0) + first * p->kernel.mr;
-    const float *b = (const float *)(const void *)digit_of(&p->b, at->b_panel, 0) + first * p->kernel.nr;
-    const bool accumulate = p->slab.first + first > 0;
+    const float *a = (const float *)(const void *)digit_of(at->a, at->a_panel, 0);
+    const float *b = (const float *)(const void *)digit_of(at->b, at->b_panel, 0);
+    const bool accumulate = p->slab.first > 0;
     if (is_plain(p) && at->rows == p->kernel.mr && at->columns == p->kernel.nr) {
         float *c = (float *)(void *)hc_row(&p->out, at->row) + at->column;
-        gemm(steps, a, b, c, p->out.n_dims ? p->out.stride[0] / (int64_t)sizeof(float) : 0, accumulate);
+        gemm(p->slab.steps, a, b, c, p->out.n_dims ? p->out.stride[0] / (int64_t)sizeof(float) : 0, accumulate);
         return;
     }
-    float tile[MAX_TILE];
+    float tile[MAX_TILE] = {0};
     if (accumulate)
-        read_tile(p, at, tile, p->kernel.nr);
-    gemm(steps, a, b, tile, p->kernel.nr, accumulate);
-    write_tile(p, at, tile, p->kernel.nr);
+        copy_tile(p, at, tile, false);
+    gemm(p->slab.steps, a, b, tile, p->kernel.nr, accumulate);
+    copy_tile(p, at, tile, true);
 }
 
 /* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
@@ -126,30 +125,25 @@ static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, i
             int32_t tile[MAX_TILE];
             const int32_t *init = ZEROS;
             if (p->kernel.form == HC_PANEL_U8 && i == p->a.digits - 1)
-                init = p->b.init + ((at->b_panel * p->b.digits + j) * p->slab.n_segments + segment) * p->kernel.nr;
-            gemm(p->slab.segment_steps[segment], digit_of(&p->a, at->a_panel, i) + a_skip,
-                 (const int8_t *)digit_of(&p->b, at->b_panel, j) + b_skip, init, tile);
+                init = at->b->init + ((at->b_panel * p->b.digits + j) * p->slab.n_segments + segment) * p->kernel.nr;
+            gemm(p->slab.segment_steps[segment], digit_of(at->a, at->a_panel, i) + a_skip,
+                 (const int8_t *)digit_of(at->b, at->b_panel, j) + b_skip, init, tile);
             for (int t = 0; t < tile_size; t++)
                 dots[t] += (uint64_t)(int64_t)tile[t] << 8 * (i + j);
         }
 }
 
-/* Sums that wait between slabs, tile by tile. */
-static int64_t waiting_of(const hc_product *p, const hc_place *at) {
-    return (at->a_panel * p->b_panels + at->b_panel) * p->kernel.mr * p->kernel.nr;
-}
-
 static void multiply_folded(const hc_product *p, const hc_place *at) {
     const int mr = p->kernel.mr, nr = p->kernel.nr;
-    const float *scale_a = p->a.row_scales + at->a_panel * mr, *scale_b = p->b.row_scales + at->b_panel * nr;
+    const float *scale_a = at->a->row_scales + at->a_panel * mr, *scale_b = at->b->row_scales + at->b_panel * nr;
     const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
     float values[MAX_TILE];
     if (p->a.digits == 1 && p->b.digits == 1 && is_first && is_last) {
         static const int32_t ZEROS[MAX_TILE];
         int32_t tile[MAX_TILE];
-        ((hc_gemm_s8_fn *)p->kernel.fn)(p->slab.steps, digit_of(&p->a, at->a_panel, 0),
-                                        (const int8_t *)digit_of(&p->b, at->b_panel, 0),
-                                        p->kernel.form == HC_PANEL_U8 ? p->b.init + at->b_panel * nr : ZEROS, tile);
+        ((hc_gemm_s8_fn *)p->kernel.fn)(p->slab.steps, digit_of(at->a, at->a_panel, 0),
+                                        (const int8_t *)digit_of(at->b, at->b_panel, 0),
+                                        p->kernel.form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         if (is_plain(p)) {
             p->fold(at->rows, at->columns, tile, nr, scale_a, scale_b,
                     (float *)(void *)hc_row(&p->out, at->row) + at->column,
@@ -159,7 +153,7 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
         p->fold(at->rows, at->columns, tile, nr, scale_a, scale_b, values, nr);
     } else {
         uint64_t dots[MAX_TILE] = {0};
-        int64_t *waiting = p->dots ? p->dots + waiting_of(p, at) : NULL;
+        int64_t *waiting = p->dots ? p->dots + at->waiting : NULL;
         if (!is_first)
             memcpy(dots, waiting, (size_t)(mr * nr) * sizeof *dots);
         add_dots(p, at, 0, 0, dots);
@@ -172,33 +166,31 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
                 values[i * nr + j] =
                     (float)((double)scale_a[i] * (double)scale_b[j] * (double)(int64_t)dots[i * nr + j]);
     }
-    write_tile(p, at, values, nr);
+    copy_tile(p, at, values, true);
 }
 
 static void multiply_grouped(const hc_product *p, const hc_place *at) {
     const int mr = p->kernel.mr, nr = p->kernel.nr;
     const int64_t n_segments = p->slab.n_segments;
-    const float *scale_a = p->a.scales + at->a_panel * n_segments * mr;
-    const float *scale_b = p->b.scales + at->b_panel * n_segments * nr;
+    const float *scale_a = at->a->scales + at->a_panel * n_segments * mr;
+    const float *scale_b = at->b->scales + at->b_panel * n_segments * nr;
     const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
-    float values[MAX_TILE];
+    float values[MAX_TILE] = {0};
     if (!p->exact_groups) {
         if (!is_first)
-            read_tile(p, at, values, nr);
-        const int32_t *init = p->b.init ? p->b.init + at->b_panel * n_segments * nr : NULL;
-        ((hc_gemm_s8_scaled_fn *)p->kernel.fn)(n_segments, p->slab.segment_steps, digit_of(&p->a, at->a_panel, 0),
-                                               (const int8_t *)digit_of(&p->b, at->b_panel, 0), init, scale_a, scale_b,
+            copy_tile(p, at, values, false);
+        const int32_t *init = at->b->init ? at->b->init + at->b_panel * n_segments * nr : NULL;
+        ((hc_gemm_s8_scaled_fn *)p->kernel.fn)(n_segments, p->slab.segment_steps, digit_of(at->a, at->a_panel, 0),
+                                               (const int8_t *)digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b,
                                                values, !is_first);
-        write_tile(p, at, values, nr);
+        copy_tile(p, at, values, true);
         return;
     }
     uint64_t dots[MAX_TILE] = {0};
-    memset(values, 0, sizeof values);
-    const int64_t waiting = waiting_of(p, at);
     if (!is_first) {
-        memcpy(values, p->partial + waiting, (size_t)(mr * nr) * sizeof *values);
+        memcpy(values, p->partial + at->waiting, (size_t)(mr * nr) * sizeof *values);
         if (!p->slab.opens)
-            memcpy(dots, p->dots + waiting, (size_t)(mr * nr) * sizeof *dots);
+            memcpy(dots, p->dots + at->waiting, (size_t)(mr * nr) * sizeof *dots);
     }
     int64_t step = 0;
     for (int64_t s = 0; s < n_segments; s++, scale_a += mr, scale_b += nr) {
@@ -213,42 +205,72 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
         }
     }
     if (is_last) {
-        write_tile(p, at, values, nr);
+        copy_tile(p, at, values, true);
     } else {
-        memcpy(p->partial + waiting, values, (size_t)(mr * nr) * sizeof *values);
-        memcpy(p->dots + waiting, dots, (size_t)(mr * nr) * sizeof *dots);
+        memcpy(p->partial + at->waiting, values, (size_t)(mr * nr) * sizeof *values);
+        memcpy(p->dots + at->waiting, dots, (size_t)(mr * nr) * sizeof *dots);
     }
 }
 
 /* Tasks. */
 
-static void pack_task(void *context, int64_t task, int thread) {
+/* Lays the arrays of `panels` panels out from `memory` on (NULL: only asks for the bytes). */
+static int64_t lay_out(hc_panels *side, int64_t panels, const hc_product *p, uint8_t *memory) {
+    const int64_t words = panels * p->max_segments * side->tile * 4;
+    const int64_t init_at = panels * side->digits * hc_digit_bytes(side, p->max_steps);
+    const int64_t scales_at = init_at + (side->sums_s8 ? words * side->digits : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
+    if (memory) {
+        side->panels = memory;
+        side->init = side->sums_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
+        side->scales = (float *)(void *)(memory + scales_at);
+        side->row_scales = (float *)(void *)(memory + row_scales_at);
+    }
+    return hc_round_up(row_scales_at + panels * side->tile * 4, HC_CACHE_LINE);
+}
+
+static void pack_task(void *context, int64_t panel, int thread) {
     const hc_product *p = context;
-    const bool is_a = p->pack_a && task < p->a_panels;
-    const hc_panels *side = is_a ? &p->a : &p->b;
-    const int64_t panel = is_a || !p->pack_a ? task : task - p->a_panels;
-    hc_pack_panel(side, &p->slab, (is_a ? p->a_first : p->b_first) + panel * side->tile, panel,
+    hc_pack_panel(p->shared, &p->slab, p->shared_first + panel * p->shared->tile, panel,
                   p->scratch + thread * hc_pack_scratch());
 }
 
+static void multiply_tile(const hc_product *p, const hc_panels *mine, int64_t shared_panel, int64_t first_streamed,
+                          int64_t panel) {
+    const bool shares_a = p->shared == &p->a;
+    const int64_t shared_row = p->shared_first + shared_panel * p->shared->tile;
+    const int64_t streamed_row = p->streamed_first + (first_streamed + panel) * mine->tile;
+    hc_place at;
+    at.a = shares_a ? p->shared : mine;
+    at.b = shares_a ? mine : p->shared;
+    at.a_panel = shares_a ? shared_panel : panel;
+    at.b_panel = shares_a ? panel : shared_panel;
+    at.row = shares_a ? shared_row : streamed_row;
+    at.column = shares_a ? streamed_row : shared_row;
+    at.rows = hc_min(p->kernel.mr, p->m - at.row);
+    at.columns = hc_min(p->kernel.nr, p->n - at.column);
+    at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->kernel.mr * p->kernel.nr;
+    if (p->kind == HC_PRODUCT_FLOATS)
+        multiply_floats(p, &at);
+    else if (p->kind == HC_PRODUCT_FOLDED)
+        multiply_folded(p, &at);
+    else
+        multiply_grouped(p, &at);
+}
+
 static void multiply_task(void *context, int64_t task, int thread) {
-    (void)thread;
     const hc_product *p = context;
-    const int64_t part_a = task / p->b_parts, part_b = task % p->b_parts;
-    const int64_t a_from = p->a_panels * part_a / p->a_parts, a_to = p->a_panels * (part_a + 1) / p->a_parts;
-    const int64_t b_from = p->b_panels * part_b / p->b_parts, b_to = p->b_panels * (part_b + 1) / p->b_parts;
-    const int64_t steps = p->kind == HC_PRODUCT_FLOATS ? FLOAT_STEPS : p->slab.steps;
-    for (int64_t first = 0; first < p->slab.steps; first += steps)
-        for (int64_t b_panel = b_from; b_panel < b_to; b_panel++)
-            for (int64_t a_panel = a_from; a_panel < a_to; a_panel++) {
-                const hc_place at = place_of(p, a_panel, b_panel);
-                if (p->kind == HC_PRODUCT_FLOATS)
-                    multiply_floats(p, &at, first, hc_min(steps, p->slab.steps - first));
-                else if (p->kind == HC_PRODUCT_FOLDED)
-                    multiply_folded(p, &at);
-                else
-                    multiply_grouped(p, &at);
-            }
+    const int64_t part = task % p->parts, group = task / p->parts;
+    const int64_t from = p->shared_panels * part / p->parts, to = p->shared_panels * (part + 1) / p->parts;
+    const int64_t first_panel = group * p->group, panels = hc_min(p->group, p->streamed_panels - first_panel);
+    hc_panels mine = *p->streamed;
+    lay_out(&mine, p->group, p, p->private_memory + thread * p->private_bytes);
+    for (int64_t panel = 0; panel < panels; panel++)
+        hc_pack_panel(&mine, &p->slab, p->streamed_first + (first_panel + panel) * mine.tile, panel,
+                      p->scratch + thread * hc_pack_scratch());
+    for (int64_t shared_panel = from; shared_panel < to; shared_panel++)
+        for (int64_t panel = 0; panel < panels; panel++)
+            multiply_tile(p, &mine, shared_panel, first_panel, panel);
 }
 
 /* Plans. */
@@ -270,6 +292,14 @@ static hc_rows merge_dims(const hc_rows *rows) {
         }
     }
     return merged;
+}
+
+static bool lies_transposed(const hc_rows *out) {
+    return out->n_dims == 1 && out->stride[0] == sizeof(float) && out->column_stride != sizeof(float);
+}
+
+static bool has_one_limb(hc_product_kind kind, const hc_source *source) {
+    return source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
 }
 
 static void fill_zeros(const hc_rows *out, int64_t columns) {
@@ -312,100 +342,114 @@ static void side_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_r
         side->sums_s8 = (hc_sums_s8_fn *)hc_kernel_pick("sums_s8", run->isa, NULL)->fn;
 }
 
-/* Gives the slab's tables memory and walks all slabs: how large they get, whether segments had to be cut. */
-static bool measure_slabs(hc_product *p, bool *cuts) {
-    const int64_t entries = p->kind == HC_PRODUCT_GROUPED ? p->slab_limit : 1;
-    p->slab.end = hc_alloc_aligned(entries * (int64_t)(sizeof *p->slab.end + sizeof *p->slab.segment_steps));
-    if (!p->slab.end)
-        return false;
-    p->slab.segment_steps = (int32_t *)(p->slab.end + entries);
+/* Walks all slabs: how large they get, and whether segments had to be cut. */
+static bool measure_slabs(hc_product *p) {
+    bool cuts = false;
+    p->slabs = p->max_steps = p->max_segments = 0;
     for (int64_t first = 0; first < p->k; first += p->slab.columns, p->slabs++) {
-        *cuts |= hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel.kr);
+        cuts |= hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel.kr);
         p->max_steps = hc_max(p->max_steps, p->slab.steps);
         p->max_segments = hc_max(p->max_segments, p->slab.n_segments);
     }
-    return true;
+    return cuts;
 }
 
-/* Lays the arrays of a block of panels out from `memory` on (NULL: only asks for the bytes). */
-static int64_t lay_out(hc_panels *side, int64_t panels, const hc_product *p, uint8_t *memory) {
-    const int64_t words = panels * p->max_segments * side->tile * 4;
-    const int64_t digits_at = 0, init_at = panels * side->digits * hc_digit_bytes(side, p->max_steps);
-    const int64_t scales_at = init_at + (side->sums_s8 ? words * side->digits : 0);
-    const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
-    if (memory) {
-        side->panels = memory + digits_at;
-        side->init = side->sums_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
-        side->scales = (float *)(void *)(memory + scales_at);
-        side->row_scales = (float *)(void *)(memory + row_scales_at);
+static void use_kernel(hc_product *p, const hc_run *run, const char *family) {
+    p->kernel = *hc_kernel_pick(family, run->isa, NULL);
+    side_use_kernel(&p->a, &p->kernel, run);
+    side_use_kernel(&p->b, &p->kernel, run);
+}
+
+/* Chooses the kernel and the slabs: as long as a panel of either side fits a thread's share of memory. */
+static void plan_slabs(hc_product *p, const hc_run *run) {
+    const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
+    const bool one_digit = p->a.digits == 1 && p->b.digits == 1;
+    p->exact_groups = p->kind == HC_PRODUCT_GROUPED && !one_digit;
+    use_kernel(p, run, p->kind == HC_PRODUCT_FLOATS                         ? "gemm_f32"
+                       : p->kind == HC_PRODUCT_GROUPED && !p->exact_groups ? "gemm_s8_scaled"
+                                                                           : "gemm_s8");
+    for (;; p->slab_limit /= 2) {
+        if (measure_slabs(p) && !p->exact_groups) {
+            p->exact_groups = true;
+            use_kernel(p, run, "gemm_s8");
+        }
+        if (p->slab_limit <= LEAST_SLAB ||
+            (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
+             hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
+            break;
     }
-    return hc_round_up(row_scales_at + panels * side->tile * 4, HC_CACHE_LINE);
+    p->waits_in_out = p->kind == HC_PRODUCT_FLOATS || (p->kind == HC_PRODUCT_GROUPED && !p->exact_groups);
 }
 
 static bool allocate(hc_product *p, const hc_run *run) {
-    const int mr = p->kernel.mr, nr = p->kernel.nr;
-    p->a_block = hc_max(A_BYTES / hc_panel_bytes(&p->a, p->max_steps, p->max_segments), 1);
-    p->b_block = hc_max(B_BYTES / hc_panel_bytes(&p->b, p->max_steps, p->max_segments), 1);
-    p->a_block = min_panels(p->m, mr, p->a_block);
-    p->b_block = min_panels(p->n, nr, p->b_block);
-    const bool waits = !p->waits_in_out && p->slabs > 1;
-    const int64_t value_bytes = p->kind == HC_PRODUCT_GROUPED ? 12 : 8;
-    int64_t tiles = 0;
-    if (waits) {
-        const int64_t most = WAITING_BYTES / (value_bytes * mr * nr);
-        p->a_block = hc_min(p->a_block, hc_max(512 / mr, hc_ceil_div(most, p->b_block)));
-        p->b_block = hc_min(p->b_block, most / p->a_block);
-        tiles = p->a_block * p->b_block;
+    const bool shares_a = p->m <= p->n;
+    p->shared = shares_a ? &p->a : &p->b;
+    p->streamed = shares_a ? &p->b : &p->a;
+    const int64_t tile_size = p->kernel.mr * p->kernel.nr;
+    const int64_t shared_bytes = hc_panel_bytes(p->shared, p->max_steps, p->max_segments);
+    const int64_t streamed_bytes = hc_panel_bytes(p->streamed, p->max_steps, p->max_segments);
+    p->streamed_block = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
+    p->shared_block = hc_min(hc_ceil_div(p->shared->source->rows, p->shared->tile),
+                             hc_max(SHARED_BYTES / shared_bytes, 1));
+    const int64_t waiting_bytes = p->kind == HC_PRODUCT_GROUPED ? 12 : 8;
+    int64_t waiting = 0;
+    if (!p->waits_in_out && p->slabs > 1) {
+        const int64_t tiles = WAITING_BYTES / (waiting_bytes * tile_size);
+        p->shared_block = hc_min(p->shared_block, hc_max(512 / p->shared->tile, 1));
+        p->streamed_block = hc_min(p->streamed_block, tiles / p->shared_block);
+        waiting = p->shared_block * p->streamed_block * tile_size;
     }
-    const int64_t a_bytes = lay_out(&p->a, p->a_block, p, NULL);
-    const int64_t b_bytes = lay_out(&p->b, p->b_block, p, NULL);
-    const int64_t dots_bytes = hc_round_up(tiles * mr * nr * 8, HC_CACHE_LINE);
-    const int64_t partial_bytes = value_bytes == 12 ? tiles * mr * nr * 4 : 0;
-    const int64_t total = a_bytes + b_bytes + dots_bytes + partial_bytes;
-    p->memory = hc_alloc_aligned(total + hc_pack_scratch() * run->n_threads + HC_CACHE_LINE);
+    /* Groups as large as a thread's share of memory, but at least four a thread, to end together. */
+    p->group = hc_min(hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads) / streamed_bytes,
+                      p->streamed_block / (4 * run->n_threads));
+    p->group = hc_max(p->group, 1);
+    p->private_bytes = lay_out(p->streamed, p->group, p, NULL);
+    const int64_t shared_at = 0, private_at = lay_out(p->shared, p->shared_block, p, NULL);
+    const int64_t scratch_at = private_at + p->private_bytes * run->n_threads;
+    const int64_t dots_at = scratch_at + hc_pack_scratch() * run->n_threads;
+    const int64_t partial_at = dots_at + hc_round_up(waiting * 8, HC_CACHE_LINE);
+    p->memory = hc_alloc_aligned(partial_at + (waiting_bytes == 12 ? waiting * 4 : 0));
     if (!p->memory)
         return false;
-    lay_out(&p->a, p->a_block, p, p->memory);
-    lay_out(&p->b, p->b_block, p, p->memory + a_bytes);
-    p->dots = tiles ? (int64_t *)(void *)(p->memory + a_bytes + b_bytes) : NULL;
-    p->partial = tiles ? (float *)(void *)(p->memory + a_bytes + b_bytes + dots_bytes) : NULL;
-    p->scratch = p->memory + hc_round_up(total, HC_CACHE_LINE);
+    lay_out(p->shared, p->shared_block, p, p->memory + shared_at);
+    p->private_memory = p->memory + private_at;
+    p->scratch = p->memory + scratch_at;
+    p->dots = waiting ? (int64_t *)(void *)(p->memory + dots_at) : NULL;
+    p->partial = waiting ? (float *)(void *)(p->memory + partial_at) : NULL;
     return true;
 }
 
-/* One slab of one block of `out`. */
-static void step(hc_product *p, const hc_run *run) {
-    p->a.digit_bytes = hc_digit_bytes(&p->a, p->slab.steps);
-    p->b.digit_bytes = hc_digit_bytes(&p->b, p->slab.steps);
-    hc_parallel(run->n_threads, (p->pack_a ? p->a_panels : 0) + (p->pack_b ? p->b_panels : 0), pack_task, p);
-    const int64_t task_a = hc_max(TASK_A_BYTES / hc_panel_bytes(&p->a, hc_min(p->slab.steps, FLOAT_STEPS), 1), 1);
-    p->a_parts = hc_ceil_div(p->a_panels, task_a);
-    p->b_parts = hc_ceil_div(p->b_panels, TASK_B_PANELS);
-    hc_parallel(run->n_threads, p->a_parts * p->b_parts, multiply_task, p);
-}
-
+/* All blocks of `out` and all slabs, in the order that keeps what is packed as long as it is needed. */
 static void walk(hc_product *p, const hc_run *run) {
-    const int64_t a_blocks = hc_ceil_div(hc_ceil_div(p->m, p->kernel.mr), p->a_block);
-    const int64_t b_blocks = hc_ceil_div(hc_ceil_div(p->n, p->kernel.nr), p->b_block);
-    int64_t packed_a = -1, packed_b = -1, last_slab = -1;
-    for (int64_t t = 0; t < p->slabs * a_blocks * b_blocks; t++) {
-        const int64_t slab = p->waits_in_out ? t / (a_blocks * b_blocks) : t % p->slabs;
-        const int64_t block = p->waits_in_out ? t % (a_blocks * b_blocks) : t / p->slabs;
-        if (slab != last_slab) {
+    const int64_t shared_total = hc_ceil_div(p->shared->source->rows, p->shared->tile);
+    const int64_t streamed_total = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
+    const int64_t shared_blocks = hc_ceil_div(shared_total, p->shared_block);
+    const int64_t streamed_blocks = hc_ceil_div(streamed_total, p->streamed_block);
+    const int64_t blocks = shared_blocks * streamed_blocks;
+    int64_t packed = -1, filled = -1;
+    for (int64_t t = 0; t < p->slabs * blocks; t++) {
+        const int64_t slab = p->waits_in_out ? t / blocks : t % p->slabs;
+        const int64_t block = p->waits_in_out ? t % blocks : t / p->slabs;
+        const int64_t shared = block / streamed_blocks, streamed = block % streamed_blocks;
+        if (slab != filled) {
             const int64_t first = slab == 0 ? 0 : p->slab.first + p->slab.columns;
             hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel.kr);
-            last_slab = slab;
+            p->a.digit_bytes = hc_digit_bytes(&p->a, p->slab.steps);
+            p->b.digit_bytes = hc_digit_bytes(&p->b, p->slab.steps);
+            filled = slab;
         }
-        const int64_t a_index = block / b_blocks, b_index = block % b_blocks;
-        p->a_first = a_index * p->a_block * p->kernel.mr;
-        p->b_first = b_index * p->b_block * p->kernel.nr;
-        p->a_panels = min_panels(p->m - p->a_first, p->kernel.mr, p->a_block);
-        p->b_panels = min_panels(p->n - p->b_first, p->kernel.nr, p->b_block);
-        p->pack_a = packed_a != slab * a_blocks + a_index;
-        p->pack_b = packed_b != slab * b_blocks + b_index;
-        packed_a = slab * a_blocks + a_index;
-        packed_b = slab * b_blocks + b_index;
-        step(p, run);
+        p->shared_first = shared * p->shared_block * p->shared->tile;
+        p->streamed_first = streamed * p->streamed_block * p->streamed->tile;
+        p->shared_panels = hc_min(p->shared_block, shared_total - shared * p->shared_block);
+        p->streamed_panels = hc_min(p->streamed_block, streamed_total - streamed * p->streamed_block);
+        if (packed != slab * shared_blocks + shared)
+            hc_parallel(run->n_threads, p->shared_panels, pack_task, p);
+        packed = slab * shared_blocks + shared;
+        /* Too few groups for all threads: several tasks share one, each packs it. */
+        p->groups = hc_ceil_div(p->streamed_panels, p->group);
+        p->parts = p->groups >= 2 * run->n_threads ? 1 : hc_ceil_div(2 * run->n_threads, p->groups);
+        p->parts = run->n_threads == 1 ? 1 : hc_min(p->parts, p->shared_panels);
+        hc_parallel(run->n_threads, p->groups * p->parts, multiply_task, p);
     }
 }
 
@@ -418,7 +462,20 @@ hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, c
         fill_zeros(out, b->rows);
         return HC_OK;
     }
-    hc_product p = {.kind = kind, .out = merge_dims(out), .m = a->rows, .n = b->rows, .k = a->columns};
+    hc_rows target = merge_dims(out);
+    if (lies_transposed(&target) && (kind == HC_PRODUCT_FLOATS || has_one_limb(kind, a))) {
+        /* Every product of two values commutes: b's rows become those of `out`, and tiles need no turning. */
+        const hc_source *rows = a;
+        a = b;
+        b = rows;
+        target = (hc_rows){.data = hc_row(&target, 0),
+                           .n_dims = 1,
+                           .shape = {a->rows},
+                           .stride = {target.column_stride},
+                           .rows = a->rows,
+                           .column_stride = sizeof(float)};
+    }
+    hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
     if (kind != HC_PRODUCT_FLOATS) {
         const hc_status status = check_sums(kind, a, b, error);
         if (status != HC_OK)
@@ -428,20 +485,14 @@ hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, c
     p.fold = (hc_fold_s32_fn *)hc_kernel_pick("fold_s32", run->isa, NULL)->fn;
     side_init(&p.a, &p, run, a, false);
     side_init(&p.b, &p, run, b, true);
-    const bool one_digit = p.a.digits == 1 && p.b.digits == 1;
-    const char *family = kind == HC_PRODUCT_FLOATS ? "gemm_f32" : "gemm_s8";
-    if (kind == HC_PRODUCT_GROUPED && one_digit)
-        family = "gemm_s8_scaled";
-    p.kernel = *hc_kernel_pick(family, run->isa, NULL);
-    bool cuts = false;
-    bool has_memory = measure_slabs(&p, &cuts);
-    p.exact_groups = kind == HC_PRODUCT_GROUPED && (cuts || !one_digit);
-    if (p.exact_groups)
-        p.kernel = *hc_kernel_pick("gemm_s8", run->isa, NULL);
-    p.waits_in_out = kind == HC_PRODUCT_FLOATS || (kind == HC_PRODUCT_GROUPED && !p.exact_groups);
-    side_use_kernel(&p.a, &p.kernel, run);
-    side_use_kernel(&p.b, &p.kernel, run);
-    has_memory = has_memory && allocate(&p, run);
+    const int64_t segments = kind == HC_PRODUCT_GROUPED ? p.slab_limit : 1;
+    p.slab.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.slab.end + sizeof *p.slab.segment_steps));
+    bool has_memory = p.slab.end != NULL;
+    if (has_memory) {
+        p.slab.segment_steps = (int32_t *)(p.slab.end + segments);
+        plan_slabs(&p, run);
+        has_memory = allocate(&p, run);
+    }
     if (has_memory)
         walk(&p, run);
     hc_free_aligned(p.slab.end);

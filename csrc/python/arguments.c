@@ -1,7 +1,7 @@
 /* From Python objects to the C API's plain data, with the checks that keep memory safe. */
 #include "python/arguments.h"
 
-#include "formats/format.h"
+#include <string.h>
 
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
@@ -101,8 +101,10 @@ int hc_parse_format(PyObject *object, hc_format *format) {
     const char *family = PyUnicode_AsUTF8(PyTuple_GET_ITEM(object, 0));
     if (!family)
         return 0;
-    format->family = hc_format_index(family);
-    if (format->family < 0) {
+    const char *name, *description;
+    while (hc_family(format->family, &name, &description) && strcmp(name, family) != 0)
+        format->family++;
+    if (!hc_family(format->family, &name, &description)) {
         PyErr_Format(PyExc_ValueError, "format: there is no family %s", family);
         return 0;
     }
@@ -192,7 +194,7 @@ static int parse_component(PyObject *dict, const char *name, hc_component_id id,
         contiguous = contiguous && (layout->shape[i] <= 1 || view.strides[lead + i] == size);
         size *= layout->shape[i];
     }
-    if (!same || !contiguous) {
+    if (!same || (!contiguous && PyArray_SIZE(array) > 0)) {
         PyErr_Format(PyExc_ValueError, "%s: its component %s has the wrong %s", name, HC_COMPONENT_NAMES[id],
                      same ? "strides" : "shape");
         return 0;

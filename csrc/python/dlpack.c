@@ -1,7 +1,7 @@
 /* DLPack's structures, as far as they are read here: https://dmlc.github.io/dlpack/latest/c_api.html */
 #include "python/dlpack.h"
 
-#include "base/base.h"
+#include "hc.h"
 
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api

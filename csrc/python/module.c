@@ -1,9 +1,6 @@
 /* The binding: parse -> view -> release the GIL -> call -> status. No arithmetic here. */
 #include "python/arguments.h"
 
-#include "base/float_env.h"
-#include "formats/format.h"
-#include "kernels/kernel.h"
 #include "python/blas.h"
 #include "python/dlpack.h"
 
@@ -218,12 +215,39 @@ static PyObject *conv2d(PyObject *self, PyObject *args) {
     return finish(status, &error, &held);
 }
 
+static PyObject *limit(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *amount_object;
+    const char *what;
+    hc_run run;
+    if (!PyArg_ParseTuple(args, "OsO", &run_object, &what, &amount_object) || !hc_parse_run(run_object, &run))
+        return NULL;
+    const bool counts = PyLong_Check(amount_object);
+    Py_buffer bytes = {0};
+    const long long amount = counts ? PyLong_AsLongLong(amount_object) : 0;
+    if (counts ? amount == -1 && PyErr_Occurred() : PyObject_GetBuffer(amount_object, &bytes, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (counts != (strncmp(what, "read", 4) != 0)) {
+        PyBuffer_Release(&bytes);
+        return PyErr_Format(PyExc_TypeError, "limit: '%s' wants %s", what, counts ? "bytes" : "a number of steps");
+    }
+    hc_error error;
+    hc_limit_result result;
+    hc_status status;
+    WITHOUT_GIL(hc_limit(&run, what, bytes.buf, counts ? amount : bytes.len, &result, &error));
+    PyBuffer_Release(&bytes);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    return Py_BuildValue("(dKs)", result.work, (unsigned long long)result.sum, result.isa);
+}
+
 static PyObject *formats(PyObject *self, PyObject *none) {
     (void)self, (void)none;
     PyObject *answer = PyDict_New();
-    for (int32_t i = 0; answer && hc_format_find(i); i++) {
-        PyObject *text = PyUnicode_FromString(hc_format_find(i)->description);
-        if (!text || PyDict_SetItemString(answer, hc_format_find(i)->name, text) < 0)
+    const char *name, *description;
+    for (int32_t i = 0; answer && hc_family(i, &name, &description); i++) {
+        PyObject *text = PyUnicode_FromString(description);
+        if (!text || PyDict_SetItemString(answer, name, text) < 0)
             Py_CLEAR(answer);
         Py_XDECREF(text);
     }
@@ -232,11 +256,11 @@ static PyObject *formats(PyObject *self, PyObject *none) {
 
 static PyObject *kernels(PyObject *self, PyObject *none) {
     (void)self, (void)none;
-    int count;
-    const hc_kernel *table = hc_kernels(&count);
     PyObject *answer = PyList_New(0);
-    for (int i = 0; answer && i < count; i++) {
-        PyObject *line = Py_BuildValue("(ssI)", table[i].family, table[i].isa, (unsigned int)table[i].needs);
+    const char *family, *isa;
+    uint32_t needs;
+    for (int i = 0; answer && hc_kernel_line(i, &family, &isa, &needs); i++) {
+        PyObject *line = Py_BuildValue("(ssI)", family, isa, (unsigned int)needs);
         if (!line || PyList_Append(answer, line) < 0)
             Py_CLEAR(answer);
         Py_XDECREF(line);
@@ -301,6 +325,7 @@ static PyMethodDef METHODS[] = {
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
+    {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
     {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},

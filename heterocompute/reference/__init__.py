@@ -55,8 +55,9 @@ def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> dict[str, Ar
     Examples
     --------
     >>> import numpy as np
-    >>> from heterocompute import formats, reference
-    >>> quantized = reference.quantize(np.float32([[1, -7, 3.5, 0]]), formats.format("int4"))
+    >>> import heterocompute as hc
+    >>> from heterocompute import reference
+    >>> quantized = reference.quantize(np.float32([[1, -7, 3.5, 0]]), hc.format("int4"))
     >>> quantized["scales"], quantized["codes"]
     (array([[1.]], dtype=float32), array([[145,   4]], dtype=uint8))
     """

@@ -119,9 +119,7 @@ def octav(magnitudes: Array, absmax: Array, bits: int, steps: int = 20) -> Array
         if not running.any():
             return found
         weighted = inside_weight * (nonzero - outside) + outside
-        following = np.divide(
-            lane_sum(np.where(beyond, magnitudes, 0.0)), weighted, out=s.copy(), where=running
-        )
+        following = np.divide(lane_sum(np.where(beyond, magnitudes, 0.0)), weighted, out=s.copy(), where=running)
         found = np.where(running, following.astype(np.float32), found)
         running = running & (following != s)
         s = following

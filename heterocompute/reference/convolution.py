@@ -77,9 +77,7 @@ def conv2d(
     else:
         if activations is not None:
             x = decoded(_image_values(x, activations))
-        weights = (
-            decoded(exact_rows(w.components, w.format, w.shape, w.axis)) if is_packed else _filter_rows(w)
-        )
+        weights = decoded(exact_rows(w.components, w.format, w.shape, w.axis)) if is_packed else _filter_rows(w)
         channels_last = x.astype(np.float32).transpose(0, 1, 3, 4, 2)
         for g in range(groups):
             part = many_vectors(windows.rows(channels_last[:, g]), weights[of_group[g]])
@@ -105,8 +103,7 @@ class _Windows:
             # As many outputs as ceil(size / stride); an odd pixel of padding goes after.
             wanted = [-(-size // step) for size, step in zip(image, stride, strict=True)]
             total = [
-                max((n - 1) * step + r - size, 0)
-                for n, step, r, size in zip(wanted, stride, reach, image, strict=True)
+                max((n - 1) * step + r - size, 0) for n, step, r, size in zip(wanted, stride, reach, image, strict=True)
             ]
             self.padding = [(both // 2, both - both // 2) for both in total]
         else:

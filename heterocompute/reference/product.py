@@ -58,7 +58,7 @@ class Columns:
     row_scale : ndarray of float32, (rows,), or None
     codes : ndarray of int64, (rows, columns)
     scale : ndarray of float32, (rows, columns)
-        What multiplies a code beside an operand with float32 scales.
+        What multiplies a code beside an operand with float32 scales; saturates as a decoded value does.
     starts : ndarray of bool, (columns,)
         Where a group starts.
     """
@@ -93,8 +93,7 @@ def columns(factors: Terms, sizes: Geometry) -> Columns:
     spread = from_groups(np.broadcast_to(group_scale[..., None], factors.codes.shape), sizes)
     if factors.row_scale is None:
         return Columns(None, None, codes, spread.astype(np.float32), starts)
-    with np.errstate(over="ignore"):
-        scale = factors.row_scale[:, None] * spread.astype(np.float32)
+    scale = decoded(factors.row_scale.astype(np.float64)[:, None] * spread)
     return Columns(codes * spread, factors.row_scale, codes, scale, starts)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ops import conv2d, linear
-from ..safetensors_io import load
+from ..safetensors_file import Reader
 
 __all__ = ["Digits", "digits"]
 
@@ -61,12 +61,17 @@ class Digits:
         -------
         Digits
         """
-        tensors = load(path)
-        weights = {f"{name}.{part}": tensors[f"weights/{name}.{part}"] for name in LAYERS for part in ("weight", "bias")}
+        with Reader(path) as reader:
+            tensors = {name: reader.tensor(name) for name in reader.names}
+        weights = {
+            f"{name}.{part}": tensors[f"weights/{name}.{part}"] for name in LAYERS for part in ("weight", "bias")
+        }
         x = tensors["test/images"].astype(np.float32) / np.float32(16)
         return cls(weights, x, tensors["test/labels"].astype(np.int64))
 
-    def forward(self, weights: Mapping[str, Any], x: NDArray[np.float32], activations: Any = None) -> NDArray[np.float32]:
+    def forward(
+        self, weights: Mapping[str, Any], x: NDArray[np.float32], activations: Any = None
+    ) -> NDArray[np.float32]:
         """Run the network.
 
         Parameters

@@ -1,11 +1,11 @@
 """Train the network of `heterocompute.zoo.digits` again, in plain NumPy: python -m heterocompute.zoo.train_digits
 
-Data: scikit-learn's handwritten digits, 1797 images of 8 x 8. The last 599 of them, in scikit-learn's order, are held out:
-they come from other people's hands than most of the first 1198, so the test is harder than a shuffled one. Nothing is
-chosen by looking at them: the weights are those after the last epoch.
+Data: scikit-learn's handwritten digits, 1797 images of 8 x 8. The last 599 of them, in scikit-learn's order (not
+shuffled, so that one person's digits rarely stand on both sides), are held out: nothing is trained on them, and the
+weights are those after the last epoch.
 Network: 3x3 convolutions 1 -> 32, 32 -> 64 (stride 2), 64 -> 64 (stride 2), linear 256 -> 64 -> 10, ReLU between.
-Training: Adam, cosine learning rate, softmax cross-entropy, random shifts, turns and sizes. Fixed seed, one BLAS thread: the
-same machine writes the same bytes. Takes about half a minute; needs scikit-learn.
+Training: Adam, cosine learning rate, softmax cross-entropy, random shifts, turns and sizes. Fixed seed, one BLAS
+thread: the same machine writes the same bytes. Takes about half a minute; needs scikit-learn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..safetensors_io import save
-from .network import FILE, LAYERS, STRIDES
+from ..safetensors_file import Writer
+from .network import FILE, LAYERS, STRIDES, Digits
 
 F32 = NDArray[np.float32]
 
@@ -53,7 +53,7 @@ def convolve_backward(dy: F32, columns: F32, w: F32, shape: tuple[int, ...], str
     flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
     dw = (flat.T @ columns).reshape(w.shape)
     dcolumns = (flat @ w.reshape(w.shape[0], -1)).reshape(n, h, width, shape[1], 3, 3)
-    dx = np.zeros((n, shape[1], shape[2] + 2, shape[3] + 2), np.float32)
+    dx = np.zeros((n, shape[1], shape[2] + 2, shape[3] + 2), dy.dtype)
     for r in range(3):
         for s in range(3):
             here = dx[:, :, r : r + stride * h : stride, s : s + stride * width : stride]
@@ -111,7 +111,8 @@ def distort(x: F32, random: np.random.Generator) -> F32:
     i = np.arange(n)[:, None, None]
     top = padded[i, r, c] * (1 - fc) + padded[i, r, c + 1] * fc
     bottom = padded[i, r + 1, c] * (1 - fc) + padded[i, r + 1, c + 1] * fc
-    return (top * (1 - fr) + bottom * fr)[:, None].astype(np.float32)
+    turned: F32 = (top * (1 - fr) + bottom * fr)[:, None].astype(np.float32)
+    return turned
 
 
 def first_weights(random: np.random.Generator) -> dict[str, F32]:
@@ -123,7 +124,9 @@ def first_weights(random: np.random.Generator) -> dict[str, F32]:
     return weights
 
 
-def train(x: F32, labels: NDArray[np.int64], epochs: int = EPOCHS, seed: int = SEED, quiet: bool = False) -> dict[str, F32]:
+def train(
+    x: F32, labels: NDArray[np.int64], epochs: int = EPOCHS, seed: int = SEED, quiet: bool = False
+) -> dict[str, F32]:
     """Adam with decoupled weight decay; x (n, 1, 8, 8) in 0..1."""
     random = np.random.default_rng(seed)
     weights = first_weights(random)
@@ -156,20 +159,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     options = parser.parse_args(arguments)
 
+    import threadpoolctl  # comes with scikit-learn
     from sklearn.datasets import load_digits
-    from threadpoolctl import threadpool_limits
 
     images, labels = load_digits(return_X_y=True)
     pixels = images.reshape(-1, 1, 8, 8).astype(np.uint8)  # 0..16
     x, labels = pixels.astype(np.float32) / 16, labels.astype(np.int64)
-    with threadpool_limits(1):  # sums in the same order whatever the number of cores
+    one_thread: Any = threadpoolctl.threadpool_limits
+    with one_thread(1):  # sums in the same order whatever the number of cores
         weights = train(x[:TRAIN_IMAGES], labels[:TRAIN_IMAGES], options.epochs)
     tensors = {f"weights/{name}": w for name, w in weights.items()}
     tensors["test/images"] = pixels[TRAIN_IMAGES:]
     tensors["test/labels"] = labels[TRAIN_IMAGES:].astype(np.uint8)
-    save(options.out, tensors)
-
-    from .network import Digits
+    with Writer(options.out, {name: (array.dtype.name, array.shape) for name, array in tensors.items()}) as writer:
+        for name, array in tensors.items():
+            writer.write(name, array)
 
     net = Digits.load(options.out)
     print(f"{options.out}: {net.accuracy(net.weights):.4f} of {len(net.test_y)} held-out images right")

@@ -1,6 +1,6 @@
 """Build the runner of this folder: the C core without Python, for this machine or another.
 
-python tests/c/build.py OUT [--cc CC] [--machine x86_64|aarch64] [-- FLAGS ...]
+python tests/c/build.py OUT [--cc CC] [--machine x86_64|aarch64] [COMPILER FLAGS ...]
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"))
     parser.add_argument("--machine", default=platform.machine())
-    parser.add_argument("flags", nargs="*")
-    options = parser.parse_args()
+    options, more_flags = parser.parse_known_args()
 
     with mock.patch("setuptools.setup"):
         build = runpy.run_path(str(ROOT / "setup.py"))
@@ -38,12 +37,12 @@ def main() -> None:
 
         def compile_one(job: tuple[int, Path]) -> str:
             target = f"{folder}/{job[0]}.o"
-            flags = [*build["FLAGS"], *isa_flags.get(build["isa_suffix"](job[1]) or "", []), *options.flags]
+            flags = [*build["FLAGS"], *isa_flags.get(build["isa_suffix"](job[1]) or "", []), *more_flags]
             run([options.cc, *flags, f"-I{ROOT}/csrc", "-c", str(job[1]), "-o", target])
             return target
 
         objects = list(pool.map(compile_one, enumerate(sources)))
-        run([options.cc, *options.flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", options.out])
+        run([options.cc, *more_flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", options.out])
 
 
 def run(command: list[str]) -> None:

@@ -1,0 +1,143 @@
+/* AVX2 primitives of kernels/encode_rows.h. A unit is 16 values, two registers. */
+#ifndef HC_ENCODE_AVX2_H
+#define HC_ENCODE_AVX2_H
+
+#include "kernels/encode.h"
+
+#include <immintrin.h>
+
+/* The bits of |x|, max(x, 0) or max(-x, 0): magnitudes compare as integers. */
+static inline __m256i magnitude_i32x8(__m256i x, int which) {
+    if (which == HC_ABSOLUTE)
+        return _mm256_and_si256(x, _mm256_set1_epi32(0x7fffffff));
+    if (which == HC_NEGATIVE)
+        x = _mm256_xor_si256(x, _mm256_set1_epi32(INT32_MIN));
+    return _mm256_max_epi32(x, _mm256_setzero_si256());
+}
+
+static inline __m256i load_i32x8(const float *x) { return _mm256_loadu_si256((const __m256i *)x); }
+
+/* Lane i of the answer is the largest lane of v[i]. */
+static inline __m256i transposed_max(const __m256i v[8]) {
+    __m256i pair[4], quad[2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        pair[i] = _mm256_max_epi32(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                   _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        quad[i] = _mm256_max_epi32(_mm256_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
+                                   _mm256_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
+    return _mm256_max_epi32(_mm256_permute2x128_si256(quad[0], quad[1], 0x20),
+                            _mm256_permute2x128_si256(quad[0], quad[1], 0x31));
+}
+
+/* Largest magnitude of each of n_groups groups of units * 16 values; then zeros to a multiple of 16. */
+static inline __attribute__((always_inline)) void line_maxima(const float *x, int64_t n_groups, int64_t units,
+                                                              int which, float *maxima) {
+    for (int64_t first = 0; first < hc_round_up(n_groups, 16); first += 8) {
+        __m256i group_i32x8[8];
+        const float *from = x + first * units * 16;
+        const int64_t present = n_groups - first;
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            group_i32x8[i] = _mm256_setzero_si256();
+            for (int64_t unit = 0; unit < units && i < present; unit++) {
+                const float *here = from + (i * units + unit) * 16;
+                group_i32x8[i] = _mm256_max_epi32(group_i32x8[i], magnitude_i32x8(load_i32x8(here), which));
+                group_i32x8[i] = _mm256_max_epi32(group_i32x8[i], magnitude_i32x8(load_i32x8(here + 8), which));
+            }
+        }
+        _mm256_storeu_si256((__m256i *)(maxima + first), transposed_max(group_i32x8));
+    }
+}
+
+/* Largest magnitude of n values. */
+static inline float line_maximum(const float *x, int64_t n, int which) {
+    __m256i even = _mm256_setzero_si256(), odd = even;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        even = _mm256_max_epi32(even, magnitude_i32x8(load_i32x8(x + i), which));
+        odd = _mm256_max_epi32(odd, magnitude_i32x8(load_i32x8(x + i + 8), which));
+    }
+    float lane[16] = {0};
+    memcpy(lane, x + i, (size_t)(n - i) * sizeof *lane);
+    even = _mm256_max_epi32(even, magnitude_i32x8(load_i32x8(lane), which));
+    odd = _mm256_max_epi32(odd, magnitude_i32x8(load_i32x8(lane + 8), which));
+    const __m256i both = _mm256_max_epi32(even, odd);
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1))));
+}
+
+/* Codes of 8 values by the reciprocal, as int32; `worst` gathers the distances to the integers. */
+static inline __m256i half_codes(const float *x, __m256 reciprocal, hc_code_mode mode, __m256 *worst) {
+    __m256 quotient = _mm256_mul_ps(_mm256_loadu_ps(x), reciprocal);
+    if (mode != HC_CODES_PLAIN)
+        quotient = _mm256_min_ps(quotient, _mm256_set1_ps(1024.0f));
+    const __m256i code = _mm256_cvtps_epi32(quotient);
+    const __m256 distance = _mm256_sub_ps(quotient, _mm256_cvtepi32_ps(code));
+    *worst = _mm256_max_ps(*worst, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), distance));
+    return code;
+}
+
+/* Codes of one unit as int16, the quarters of the two halves interleaved. */
+static inline __m256i unit_codes(const float *x, float reciprocal, int32_t zero, const hc_code_range *range,
+                                 hc_code_mode mode, __m256 *worst) {
+    const __m256 reciprocal_f32x8 = _mm256_set1_ps(reciprocal);
+    const __m256i low = half_codes(x, reciprocal_f32x8, mode, worst);
+    const __m256i high = half_codes(x + 8, reciprocal_f32x8, mode, worst);
+    __m256i code = _mm256_packs_epi32(low, high);
+    if (mode == HC_CODES_SHIFTED)
+        code = _mm256_add_epi16(code, _mm256_set1_epi16((short)zero));
+    if (mode != HC_CODES_PLAIN)
+        code = _mm256_min_epi16(_mm256_max_epi16(code, _mm256_set1_epi16((short)range->low)),
+                                _mm256_set1_epi16((short)range->high));
+    return code;
+}
+
+/* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
+static inline __attribute__((always_inline)) bool line_codes(const float *x, const uint8_t *group_of,
+                                                             const float *reciprocal, const int32_t *zero,
+                                                             const hc_code_range *range, hc_code_mode mode,
+                                                             uint8_t *codes) {
+    const __m256i lanes = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
+    __m256 worst = _mm256_setzero_ps();
+#pragma GCC unroll 2
+    for (int i = 0; i < 4; i += 2) {
+        const int even = group_of[i], odd = group_of[i + 1];
+        const __m256i low = unit_codes(x + i * 16, reciprocal[even], mode == HC_CODES_SHIFTED ? zero[even] : 0, range,
+                                       mode, &worst);
+        const __m256i high = unit_codes(x + i * 16 + 16, reciprocal[odd], mode == HC_CODES_SHIFTED ? zero[odd] : 0,
+                                        range, mode, &worst);
+        const __m256i bytes = is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
+        _mm256_storeu_si256((__m256i *)(codes + i * 16), _mm256_permutevar8x32_epi32(bytes, lanes));
+    }
+    return _mm256_movemask_ps(_mm256_cmp_ps(worst, _mm256_set1_ps(range->near), _CMP_GT_OQ)) == 0;
+}
+
+/* 64 codes in bytes -> 32 bytes. */
+static inline void pack4_bytes(const uint8_t *codes, uint8_t *out) {
+    const __m256i nibble = _mm256_set1_epi8(15), weights = _mm256_set1_epi16(0x1001);
+    const __m256i low = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)codes), nibble);
+    const __m256i high = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(codes + 32)), nibble);
+    const __m256i both =
+        _mm256_packus_epi16(_mm256_maddubs_epi16(low, weights), _mm256_maddubs_epi16(high, weights));
+    _mm256_storeu_si256((__m256i *)out, _mm256_permute4x64_epi64(both, 0xd8));
+}
+
+/* n codes in bytes -> 4 bits each. */
+static inline void line_pack4(const uint8_t *codes, int64_t n, uint8_t *out) {
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64)
+        pack4_bytes(codes + i, out + i / 2);
+    if (i < n) {
+        uint8_t last[64] = {0}, packed[32];
+        memcpy(last, codes + i, (size_t)(n - i));
+        pack4_bytes(last, packed);
+        memcpy(out + i / 2, packed, (size_t)(n - i + 1) / 2);
+    }
+}
+
+#endif

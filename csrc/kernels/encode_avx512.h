@@ -1,0 +1,129 @@
+/* AVX-512 primitives of kernels/encode_rows.h. A unit is 16 values, one register. */
+#ifndef HC_ENCODE_AVX512_H
+#define HC_ENCODE_AVX512_H
+
+#include "kernels/encode.h"
+
+#include <immintrin.h>
+
+/* The bits of |x|, max(x, 0) or max(-x, 0): magnitudes compare as integers. */
+static inline __m512i magnitude_i32x16(__m512i x, int which) {
+    if (which == HC_ABSOLUTE)
+        return _mm512_and_si512(x, _mm512_set1_epi32(0x7fffffff));
+    if (which == HC_NEGATIVE)
+        x = _mm512_xor_si512(x, _mm512_set1_epi32(INT32_MIN));
+    return _mm512_max_epi32(x, _mm512_setzero_si512());
+}
+
+static inline __m512i max_of_halves(__m512i low, __m512i high) { return _mm512_max_epi32(low, high); }
+
+/* Lane i of the answer is the largest lane of v[i]. */
+static inline __m512i transposed_max(const __m512i v[16]) {
+    __m512i pair[8], quad[4];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        pair[i] = max_of_halves(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        quad[i] = max_of_halves(_mm512_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
+                                _mm512_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
+    const __m512i low = max_of_halves(_mm512_shuffle_i32x4(quad[0], quad[1], 0x88),
+                                      _mm512_shuffle_i32x4(quad[0], quad[1], 0xdd));
+    const __m512i high = max_of_halves(_mm512_shuffle_i32x4(quad[2], quad[3], 0x88),
+                                       _mm512_shuffle_i32x4(quad[2], quad[3], 0xdd));
+    return max_of_halves(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xdd));
+}
+
+/* Largest magnitude of each of n_groups groups of units * 16 values; writes up to 15 more than asked. */
+static inline __attribute__((always_inline)) void line_maxima(const float *x, int64_t n_groups, int64_t units,
+                                                              int which, float *maxima) {
+    for (int64_t first = 0; first < n_groups; first += 16) {
+        __m512i group_i32x16[16];
+        const float *from = x + first * units * 16;
+        if (n_groups - first >= 16 && units == 1) {
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++)
+                group_i32x16[i] = magnitude_i32x16(_mm512_loadu_si512(from + i * 16), which);
+        } else {
+            for (int i = 0; i < 16; i++) {
+                group_i32x16[i] = _mm512_setzero_si512();
+                for (int64_t unit = 0; unit < units && first + i < n_groups; unit++)
+                    group_i32x16[i] = _mm512_max_epi32(
+                        group_i32x16[i], magnitude_i32x16(_mm512_loadu_si512(from + (i * units + unit) * 16), which));
+            }
+        }
+        _mm512_storeu_si512(maxima + first, transposed_max(group_i32x16));
+    }
+}
+
+/* Largest magnitude of n values. */
+static inline float line_maximum(const float *x, int64_t n, int which) {
+    __m512i even = _mm512_setzero_si512(), odd = even;
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        even = _mm512_max_epi32(even, magnitude_i32x16(_mm512_loadu_si512(x + i), which));
+        odd = _mm512_max_epi32(odd, magnitude_i32x16(_mm512_loadu_si512(x + i + 16), which));
+    }
+    for (; i < n; i += 16) {
+        const __mmask16 mask = n - i >= 16 ? 0xffff : (__mmask16)((1u << (n - i)) - 1);
+        even = _mm512_max_epi32(even, magnitude_i32x16(_mm512_maskz_loadu_epi32(mask, x + i), which));
+    }
+    const int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(even, odd));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
+}
+
+/* Codes of one unit by the reciprocal; `worst` gathers the distances to the integers. */
+static inline __attribute__((always_inline)) __m512i unit_codes(const float *x, float reciprocal, int32_t zero,
+                                                                const hc_code_range *range, hc_code_mode mode,
+                                                                __m512 *worst) {
+    __m512 quotient = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(reciprocal));
+    if (mode != HC_CODES_PLAIN)
+        quotient = _mm512_min_ps(quotient, _mm512_set1_ps(1024.0f));
+    __m512i code = _mm512_cvtps_epi32(quotient);
+    const __m512 distance = _mm512_sub_ps(quotient, _mm512_cvtepi32_ps(code));
+    *worst = _mm512_range_ps(*worst, distance, 0x0b); /* the larger magnitude, as positive */
+    if (mode == HC_CODES_SHIFTED)
+        code = _mm512_add_epi32(code, _mm512_set1_epi32(zero));
+    if (mode != HC_CODES_PLAIN)
+        code = _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(range->low)),
+                                _mm512_set1_epi32(range->high));
+    return code;
+}
+
+/* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
+static inline __attribute__((always_inline)) bool line_codes(const float *x, const uint8_t *group_of,
+                                                             const float *reciprocal, const int32_t *zero,
+                                                             const hc_code_range *range, hc_code_mode mode,
+                                                             uint8_t *codes) {
+    const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512 worst = _mm512_setzero_ps();
+    __m512i unit[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        unit[i] = unit_codes(x + i * 16, reciprocal[group_of[i]],
+                             mode == HC_CODES_SHIFTED ? zero[group_of[i]] : 0, range, mode, &worst);
+    const __m512i low = _mm512_packs_epi32(unit[0], unit[1]), high = _mm512_packs_epi32(unit[2], unit[3]);
+    const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
+    const __m512i bytes = is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
+    _mm512_storeu_si512(codes, _mm512_permutexvar_epi32(lanes, bytes));
+    return _mm512_cmp_ps_mask(worst, _mm512_set1_ps(range->near), _CMP_GT_OQ) == 0;
+}
+
+static inline __m256i pack4_bytes(__m512i codes) {
+    const __m512i low = _mm512_and_si512(codes, _mm512_set1_epi8(15));
+    return _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(low, _mm512_set1_epi16(0x1001)));
+}
+
+/* n codes in bytes -> 4 bits each. */
+static inline void line_pack4(const uint8_t *codes, int64_t n, uint8_t *out) {
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64)
+        _mm256_storeu_si256((__m256i *)(out + i / 2), pack4_bytes(_mm512_loadu_si512(codes + i)));
+    if (i < n) {
+        const __m512i last = _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1, codes + i);
+        _mm256_mask_storeu_epi8(out + i / 2, (__mmask32)(((uint64_t)1 << ((n - i + 1) / 2)) - 1), pack4_bytes(last));
+    }
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* Uniform integers' scales for kernels/encode_rows.h; the definition and the options are in formats/int.c. The ISA's
+ * file names the function by HC_ENCODE. */
+#include "kernels/encode_rows.h"
+
+HC_SLICE(plain_slice, HC_CODES_PLAIN)
+HC_SLICE(signed_slice, HC_CODES_SIGNED)
+HC_SLICE(shifted_slice, HC_CODES_SHIFTED)
+
+/* Scales as they are stored, in place of the scales; false where one was cut to float16's largest or is subnormal, so
+ * that codes may leave their range. */
+static inline bool store_half_scales(float *scales, int64_t n, int64_t whole, uint8_t *out) {
+    uint16_t halves[SEGMENT_GROUPS + UNIT];
+    int within = 1;
+    for (int64_t i = 0; i < whole; i += 8) {
+        const __m256 cut = _mm256_min_ps(_mm256_loadu_ps(scales + i), _mm256_set1_ps(65504.0f));
+        const __m128i half = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(halves + i), half);
+        _mm256_storeu_ps(scales + i, _mm256_cvtph_ps(half));
+    }
+    for (int64_t i = 0; i < whole; i++)
+        within &= (scales[i] == 0) | ((scales[i] > 0x1p-14f) & (scales[i] < 65504.0f));
+    memcpy(out, halves, (size_t)n * sizeof *halves);
+    return within;
+}
+
+/* Zero points clip(RNE(-low / s)) of a segment, and their packed form. */
+static inline void zero_points(int64_t n, int64_t whole, int32_t largest, int bits, hc_segment *segment, uint8_t *out) {
+    uint8_t bytes[SEGMENT_GROUPS + HC_CACHE_LINE];
+    for (int64_t i = 0; i < whole; i++) {
+        double quotient = (double)segment->minimum[i] / (double)segment->multiple[i];
+        quotient = quotient < largest ? quotient : largest;
+        const int32_t zero = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+        segment->zero[i] = segment->multiple[i] != 0 ? zero : 0;
+        bytes[i] = (uint8_t)segment->zero[i];
+    }
+    pack_bytes(bytes, n, bits, out);
+}
+
+/* Scales of a segment: what is stored, and what codes are made with. Returns the function for the codes. */
+static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bool clipped, hc_segment *segment,
+                                          uint8_t *scales, uint8_t *zeros) {
+    const bool symmetric = format->option[0] != 0;
+    const int32_t largest = (1 << (symmetric ? format->bits - 1 : format->bits)) - 1;
+    const int64_t whole = hc_round_up(n, UNIT);
+    float *scale = segment->multiple;
+    if (symmetric)
+        for (int64_t i = 0; i < whole; i++)
+            scale[i] = segment->maximum[i] / (float)largest;
+    else
+        for (int64_t i = 0; i < whole; i++)
+            scale[i] = (float)(((double)segment->maximum[i] + (double)segment->minimum[i]) / largest);
+    if (format->option[1])
+        clipped |= !store_half_scales(scale, n, whole, scales);
+    else
+        memcpy(scales, scale, (size_t)n * sizeof *scale);
+    segment->factor = 1;
+    invert_scales(scale, whole, segment);
+    if (!symmetric)
+        zero_points(n, whole, largest, format->bits, segment, zeros);
+    return !symmetric ? shifted_slice : clipped ? signed_slice : plain_slice;
+}
+
+int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                  const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    const int bits = format->bits, scale_bytes = format->option[1] ? 2 : 4;
+    const bool symmetric = format->option[0] != 0;
+    (void)state;
+    if (bits > 8 || !serves(geometry, x))
+        return HC_DECLINED;
+    const int32_t largest = (1 << (symmetric ? bits - 1 : bits)) - 1;
+    const hc_code_range range = code_range(symmetric ? -largest : 0, largest);
+    const int64_t step = segment_groups(geometry);
+    hc_segment segment;
+    number_units(geometry, &segment);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        for (int64_t group = 0; group < geometry->groups; group += step) {
+            const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
+            bool legal;
+            if (symmetric) {
+                legal = group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum);
+            } else {
+                legal = group_maxima(geometry, from + first, n, HC_POSITIVE, segment.maximum) &
+                        group_maxima(geometry, from + first, n, HC_NEGATIVE, segment.minimum);
+            }
+            if (!legal)
+                return row;
+            for (int64_t j = 0; thresholds && j < n; j++) {
+                const float threshold = thresholds[i * geometry->groups + group + j];
+                segment.maximum[j] = symmetric || segment.maximum[j] > threshold ? threshold : segment.maximum[j];
+                segment.minimum[j] = symmetric || segment.minimum[j] > threshold ? threshold : segment.minimum[j];
+            }
+            hc_slice_fn *encode = segment_scales(
+                format, n, thresholds != NULL, &segment, (uint8_t *)hc_part(out, HC_SCALES, row) + group * scale_bytes,
+                symmetric ? NULL : (uint8_t *)hc_part(out, HC_ZERO_POINTS, row) + group / 8 * bits);
+            encode_groups(geometry, from + first, n, &segment, &range, encode, step * geometry->group * 4, bits,
+                          (uint8_t *)hc_part(out, HC_CODES, row) + first / 8 * bits);
+        }
+    }
+    return HC_DONE;
+}

@@ -1,0 +1,185 @@
+/* Encoding rows of float32 at the speed of memory; what every ISA and both integer formats share.
+ *
+ * A segment of a row (groups that stay in the first-level cache) is read twice: for the largest magnitudes, and for the
+ * codes. RNE(x / s) is the integer nearest to x * (1/s), unless that lies within the error of two roundings of a
+ * midpoint (k + 1/2): then four units of 16 values are made again by division in float64, which is the definition.
+ *
+ * The ISA gives line_maxima, line_maximum, line_codes, line_pack4.
+ */
+#ifndef HC_ENCODE_ROWS_H
+#define HC_ENCODE_ROWS_H
+
+#include "kernels/encode.h"
+
+enum {
+    SEGMENT_GROUPS = 1024, /* a multiple of 16, hence of 8: segments start on a byte of every component */
+    SEGMENT_VALUES = 4096, /* 16 KiB: half of the smallest first-level cache */
+    SLICE = 1024,          /* values between two packings */
+    UNIT = 16,
+};
+
+/* What the codes of a segment's groups are made with: the divisor of group i is factor * multiple[i], exact in
+ * float64, and reciprocal[i] is near its inverse; both are 0 for groups of zeros. */
+typedef struct {
+    _Alignas(HC_CACHE_LINE) float maximum[SEGMENT_GROUPS + UNIT]; /* of |x|, or of x */
+    float minimum[SEGMENT_GROUPS + UNIT];                         /* of -x */
+    float multiple[SEGMENT_GROUPS + UNIT], reciprocal[SEGMENT_GROUPS + UNIT];
+    int32_t zero[SEGMENT_GROUPS + UNIT];
+    _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
+    uint8_t group_of[SLICE / UNIT];
+    float factor;
+    bool divide; /* reciprocals are no use */
+} hc_segment;
+
+/* n codes in bytes -> `bits` bits each; reads up to 63 bytes more, writes the bytes of the codes alone. */
+static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
+    if (bits == 8) {
+        memcpy(out, codes, (size_t)n);
+        return;
+    }
+    if (bits == 4) {
+        line_pack4(codes, n, out);
+        return;
+    }
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    const int64_t out_bytes = (n * bits + 7) / 8;
+    for (int64_t i = 0; i * 8 < n; i++) {
+        uint64_t word;
+        memcpy(&word, codes + i * 8, sizeof word);
+        if (n - i * 8 < 8) /* what lies beyond the last code is no code */
+            word &= ((uint64_t)1 << (8 * (n - i * 8))) - 1;
+        const uint64_t packed = _pext_u64(word, mask);
+        const int64_t left = out_bytes - i * bits;
+        if (left >= 8)
+            memcpy(out + i * bits, &packed, 8);
+        else
+            memcpy(out + i * bits, &packed, (size_t)(left < bits ? left : bits));
+    }
+}
+
+/* The definition, for one unit. */
+static __attribute__((noinline)) void divided_codes(const float *x, double divisor, int32_t zero, const hc_code_range *range,
+                                 uint8_t *codes) {
+    if (divisor == 0)
+        divisor = (double)INFINITY;
+    for (int i = 0; i < UNIT; i++) {
+        double quotient = (double)x[i] / divisor;
+        quotient = quotient > 1024 ? 1024 : quotient;
+        quotient = quotient > -1024 ? quotient : -1024;
+        const int32_t code = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52) + zero;
+        codes[i] = (uint8_t)(code < range->low ? range->low : code > range->high ? range->high : code);
+    }
+}
+
+/* Groups of a row that one segment takes: a multiple of 8, so that every component goes on at a byte. */
+static inline int64_t segment_groups(const hc_geometry *geometry) {
+    const int64_t wanted = SEGMENT_VALUES / geometry->group;
+    return wanted >= SEGMENT_GROUPS ? SEGMENT_GROUPS : wanted < 16 ? 8 : wanted & ~(int64_t)15;
+}
+
+/* True for float32 rows whose groups consist of whole units, or rows that are one group. */
+static inline bool serves(const hc_geometry *geometry, const hc_float_rows *x) {
+    return x->dtype == HC_F32 && geometry->padded > 0 && (geometry->group % UNIT == 0 || geometry->groups == 1);
+}
+
+/* The largest of n numbers that are not negative (as integers: a float maximum would not be vectorized). */
+static inline float largest_of(const float *values, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(values[i]);
+        largest = largest > bits ? largest : bits;
+    }
+    return hc_f32_from_bits(largest);
+}
+
+static inline bool is_finite(float value) { return (hc_f32_bits(value) & 0x7f800000) != 0x7f800000; }
+
+/* Largest magnitudes of groups; false where a value is NaN or infinite. */
+static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry *geometry, const float *x,
+                                                               int64_t n_groups, int which, float *maxima) {
+    if (geometry->groups == 1) {
+        memset(maxima, 0, UNIT * sizeof *maxima);
+        maxima[0] = line_maximum(x, geometry->group, which);
+    } else {
+        line_maxima(x, n_groups, geometry->group / UNIT, which, maxima);
+    }
+    return is_finite(largest_of(maxima, n_groups));
+}
+
+/* Codes of a slice of at most SLICE values from group `group` of the segment on; `ahead`: see encode_groups. */
+static inline __attribute__((always_inline)) void encode_slice(const float *x, int64_t n, int64_t group,
+                                                               hc_segment *segment, const hc_code_range *range,
+                                                               hc_code_mode mode, int64_t ahead) {
+    const int32_t *zero = segment->zero + group;
+    for (int64_t i = 0; i < n; i += 4 * UNIT) {
+        const float *from = x + i;
+        const uint8_t *groups = segment->group_of + i / UNIT;
+        for (int j = 0; j < 4; j++) /* memory brings the next segment while this one is computed */
+            __builtin_prefetch((const void *)((uintptr_t)(from + j * UNIT) + (uintptr_t)ahead));
+        float tail[4 * UNIT];
+        if (n - i < 4 * UNIT) {
+            memset(tail, 0, sizeof tail);
+            memcpy(tail, from, (size_t)(n - i) * sizeof *tail);
+            from = tail;
+        }
+        if (line_codes(from, groups, segment->reciprocal + group, zero, range, mode, segment->codes + i) &&
+            !segment->divide)
+            continue;
+        for (int j = 0; j < 4; j++)
+            divided_codes(from + j * UNIT, (double)segment->factor * segment->multiple[group + groups[j]],
+                          mode == HC_CODES_SHIFTED ? zero[groups[j]] : 0, range, segment->codes + i + j * UNIT);
+    }
+}
+
+/* One function a mode: together they would share too few registers. */
+#define HC_SLICE(name, mode)                                                                                        \
+    static __attribute__((noinline)) void name(const float *x, int64_t n, int64_t group, hc_segment *segment,       \
+                                               const hc_code_range *range, int64_t ahead) {                         \
+        encode_slice(x, n, group, segment, range, mode, ahead);                                                     \
+    }
+typedef void hc_slice_fn(const float *, int64_t, int64_t, hc_segment *, const hc_code_range *, int64_t);
+
+/* The group of each unit of a slice, counted from the slice's first. */
+static inline void number_units(const hc_geometry *geometry, hc_segment *segment) {
+    const int64_t units = geometry->group / UNIT;
+    for (int64_t i = 0; i < SLICE / UNIT; i++)
+        segment->group_of[i] = geometry->group < SLICE && geometry->groups > 1 ? (uint8_t)(i / units) : 0;
+}
+
+/* All codes of a segment; `ahead`: bytes to the next one. */
+static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t n_groups, hc_segment *segment,
+                                 const hc_code_range *range, hc_slice_fn *encode, int64_t ahead, int bits,
+                                 uint8_t *out) {
+    const int64_t values = n_groups * geometry->group;
+    const int64_t slice = geometry->group >= SLICE ? SLICE : SLICE / geometry->group * geometry->group;
+    for (int64_t first = 0, end; first < values; first = end) {
+        const int64_t group = first / geometry->group;
+        end = hc_min(first + slice, geometry->group >= SLICE ? (group + 1) * geometry->group : values);
+        encode(x + first, end - first, group, segment, range, ahead);
+        pack_bytes(segment->codes, end - first, bits, out + first / 8 * bits);
+    }
+}
+
+/* Distances from an integer at which a midpoint is within the error of the reciprocal and of the product, twice. */
+static inline hc_code_range code_range(int32_t low, int32_t high) {
+    return (hc_code_range){0.5f - (float)(high - low + 2) * 0x1p-22f, low, high};
+}
+
+/* Reciprocals of these scales are normal: 2^-126 to 2^126, and 0, whose reciprocal is taken as 0. */
+static inline bool is_plain(float scale) {
+    const uint32_t bits = hc_f32_bits(scale);
+    return (bits == 0) | (bits - 0x00800000 <= 0x7e800000 - 0x00800000);
+}
+
+/* Reciprocals of n scales; whether to divide at once. */
+static inline void invert_scales(const float *scales, int64_t n, hc_segment *segment) {
+    int divide = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float reciprocal = 1.0f / scales[i];
+        divide |= !is_plain(scales[i]);
+        segment->reciprocal[i] = scales[i] != 0 ? reciprocal : 0.0f;
+    }
+    segment->divide = divide;
+}
+
+#endif

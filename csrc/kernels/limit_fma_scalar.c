@@ -1,0 +1,17 @@
+/* limit_fma in plain C: kernels/limit.h. */
+#include "kernels/limit.h"
+
+#include <math.h>
+
+int64_t hc_limit_fma_scalar(int64_t steps, void *state) {
+    float *const chain = state;
+    float x[HC_LIMIT_CHAINS * 4];
+    for (int i = 0; i < HC_LIMIT_CHAINS * 4; i++)
+        x[i] = chain[i];
+    for (int64_t step = 0; step < steps; step++)
+        for (int i = 0; i < HC_LIMIT_CHAINS * 4; i++)
+            x[i] = fmaf(x[i], -0.5f, 1.0f);
+    for (int i = 0; i < HC_LIMIT_CHAINS * 4; i++)
+        chain[i] = x[i];
+    return steps > 0 ? HC_LIMIT_CHAINS * 4 * 2 : 0;
+}

@@ -1,0 +1,85 @@
+"""The benchmarks: kernels against the machine's limits, OpenBLAS, and the peers that are installed.
+
+Each runs in a process of its own, with settings that keep idle workers of the peers from spinning on the processors
+of the others. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize` and `imports` what is timed.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import runtime
+
+__all__ = ["NAMES", "main"]
+
+NAMES = ("limits", "gemm", "gemv", "quantize", "import")
+
+# Idle workers that spin make others look up to 1.7 x slower.
+SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE"}
+AVX2_SETTINGS = {"HETEROCOMPUTE_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
+
+
+def main(names: list[str], *, json: bool, quick: bool, threads: int | None) -> int:
+    """Run benchmarks and print what they found.
+
+    Parameters
+    ----------
+    names : list of str
+        Some of `NAMES`; none stands for all.
+    json : bool
+        Print one JSON object and nothing else; otherwise tables, and a line of JSON after each benchmark.
+    quick : bool
+        Tiny sizes, measured once: shows that everything runs, not how fast.
+    threads : int or None
+        Threads of every candidate; None measures with one and with all processors.
+
+    Returns
+    -------
+    int
+        0, or 1 if a benchmark failed.
+    """
+    counts = [threads] if threads else sorted({1, runtime.get_num_threads()})
+    found: dict[str, Any] = {}
+    for name in names or NAMES:
+        report = _run(name, quick, counts, {})
+        if report is not None and name == "gemm" and _can_be_avx2():
+            narrow = _run("gemm-avx2", quick, counts, AVX2_SETTINGS)
+            report = narrow and {**report, "tables": report["tables"] + narrow["tables"]}
+        if report is None:
+            return 1
+        found[name] = report
+        if not json:
+            from .show import show
+
+            show(report)
+            print(json_text.dumps(report, allow_nan=False), flush=True)
+    if json:
+        print(json_text.dumps({"benchmarks": found}, allow_nan=False))
+    return 0
+
+
+def _can_be_avx2() -> bool:
+    used = runtime.config()["isa_used"]
+    return "avx2" in used and used[-1] != "avx2"
+
+
+def _run(name: str, quick: bool, threads: list[int], settings: dict[str, str]) -> dict[str, Any] | None:
+    """Run one benchmark in a child, which ends when its standard input closes: with this process, at the latest."""
+    package = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, **SETTINGS, **settings}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
+    code = f"from {__name__}.child import main; main()"
+    options = ["--quick"] if quick else []
+    command = [sys.executable, "-P", "-c", code, name, *options, *map(str, threads)]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        output = child.stdout.read()  # not communicate(), which would close standard input
+    if child.returncode:
+        return None
+    report: dict[str, Any] = json_text.loads(output)
+    return report

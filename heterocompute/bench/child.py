@@ -1,0 +1,37 @@
+"""The process that runs one benchmark: NAME [--quick] THREADS..., one JSON object on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from importlib import import_module
+
+from .machine import machine
+from .measure import CheckFailed, Options
+
+MODULES = {"import": "imports", "gemm-avx2": "gemm"}
+
+
+def main() -> None:
+    """Run what the command line of this process names."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    name, *rest = sys.argv[1:]
+    options = Options(quick="--quick" in rest, threads=[int(text) for text in rest if text != "--quick"], name=name)
+    results = os.dup(1)
+    os.dup2(2, 1)  # what a peer prints goes to stderr
+    try:
+        tables = import_module(f".{MODULES.get(name, name)}", __package__).measure(options)
+    except CheckFailed as failure:
+        sys.exit(f"heterocompute bench: {name}: {failure}")
+    report = {"benchmark": name, "machine": machine(), "quick": options.quick, "tables": tables}
+    with open(results, "w") as out:
+        json.dump(report, out, allow_nan=False)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(130)

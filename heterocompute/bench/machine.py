@@ -1,0 +1,82 @@
+"""What a measurement must be read with: processor, caches, instruction sets, settings, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from .. import runtime
+
+PACKAGES = ("heterocompute", "numpy", "scipy-openblas32", "ml_dtypes", "torch", "onnxruntime")
+VARIABLES = ("HETEROCOMPUTE_", "OPENBLAS_", "OMP_", "MKL_")
+
+
+def machine() -> dict[str, Any]:
+    """Return a description of machine, build and environment."""
+    config = runtime.config()
+    return {
+        "cpu": _cpu_model(),
+        "processors": os.cpu_count(),
+        "last_cache_bytes": last_cache_bytes(),
+        "isa": config["isa_used"],
+        "blas": config["blas"],
+        "compiler": config["compiler"],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+        "commit": _commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def last_cache_bytes() -> int:
+    """Return the size of the last cache that the first processor sees; 32 MiB where that cannot be known."""
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+        largest = max(largest, int(text.rstrip("KM")) * scale)
+    return largest or 32 << 20
+
+
+def beyond_cache_bytes() -> int:
+    """Return how much to walk through so that nothing is found in a cache: 8 times the last one, which may be less
+    where that is huge."""
+    cache = last_cache_bytes()
+    return min(8 * cache, max(2 * cache, 640 << 20))
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Return the commit of a checkout that this package lies in, if it is one of heterocompute."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

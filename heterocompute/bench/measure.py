@@ -1,0 +1,146 @@
+"""How times are taken: results first, then a warm-up, then rounds in which every candidate has its turn.
+
+A ratio is the median over the rounds of the ratio inside a round, so that what disturbs the machine for a while
+disturbs both sides. A turn repeats a short candidate until it takes SAMPLE_SECONDS.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Row = dict[str, Any]
+Table = dict[str, Any]
+
+ROUNDS = 11
+SAMPLE_SECONDS = 0.02
+MAX_REPEATS = 10_000
+
+
+class CheckFailed(Exception):
+    """A candidate gave a wrong result."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asked for."""
+
+    quick: bool
+    threads: list[int]
+    name: str = ""
+
+    def say(self, what: str) -> None:
+        """Tell a person what happens now."""
+        print(f"{self.name}: {what}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to time.
+
+    Attributes
+    ----------
+    name : str
+    run : callable
+        One repetition.
+    work : float
+        What one repetition does, in the candidate's unit: operations or bytes.
+    unit : str
+        Of the rate, ``"GFLOP/s"``, ``"GOP/s"``, ``"GB/s"``: 1e9 of `work` a second.
+    check : callable
+        Raises `CheckFailed` if the result is wrong.
+    details : dict
+        More columns of the candidate's row.
+    """
+
+    name: str
+    run: Callable[[], object]
+    work: float
+    unit: str
+    check: Callable[[], None] = lambda: None
+    details: Row = field(default_factory=dict)
+
+
+class Times:
+    """Seconds of one repetition of each candidate in each round."""
+
+    def __init__(self, candidates: Sequence[Candidate], options: Options) -> None:
+        self.candidates = {candidate.name: candidate for candidate in candidates}
+        repeats = {}
+        for candidate in candidates:
+            candidate.run()
+            candidate.check()
+            seconds = _timed(candidate.run, 1)
+            wanted = 1 if options.quick else int(SAMPLE_SECONDS / max(seconds, 1e-9))
+            repeats[candidate.name] = min(max(wanted, 1), MAX_REPEATS)
+        self.seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            for turn in range(1 if options.quick else ROUNDS):
+                first = turn % len(candidates)
+                for candidate in [*candidates[first:], *candidates[:first]]:
+                    count = repeats[candidate.name]
+                    self.seconds[candidate.name].append(_timed(candidate.run, count) / count)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    def median(self, name: str) -> float:
+        """Return the median seconds of one repetition."""
+        return float(np.median(self.seconds[name]))
+
+    def rate(self, name: str) -> float:
+        """Return the median of work a second."""
+        return self.candidates[name].work / self.median(name)
+
+    def speedup(self, name: str, base: str | None) -> float | None:
+        """Return how many times faster a repetition is than one of `base`; None without a base."""
+        if base is None or base not in self.seconds:
+            return None
+        return float(np.median(np.divide(self.seconds[base], self.seconds[name])))
+
+    def fraction(self, name: str, base: str | None, work: float | None = None) -> float | None:
+        """Return the ratio of the two rates, work a second; `work` is the candidate's, counted in the base's unit."""
+        ratio = self.speedup(name, base)
+        if ratio is None or base is None:
+            return None
+        return ratio * (self.candidates[name].work if work is None else work) / self.candidates[base].work
+
+    def best(self, names: Sequence[str]) -> str | None:
+        """Return the one of the names with the highest rate; None if none of them was timed."""
+        timed = [name for name in names if name in self.seconds]
+        return max(timed, key=self.rate) if timed else None
+
+    def row(self, name: str, **ratios: float | None) -> Row:
+        """Return a candidate's row: its median time and rate, and these ratios where they are known."""
+        candidate = self.candidates[name]
+        row = {"name": name, "seconds": self.median(name), "rate": self.rate(name) / 1e9, "unit": candidate.unit}
+        return {**row, **{key: value for key, value in ratios.items() if value is not None}, **candidate.details}
+
+
+def _timed(run: Callable[[], object], count: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(count):
+        run()
+    return time.perf_counter() - begin
+
+
+def expect_equal(name: str, found: Array, wanted: Array) -> None:
+    """Raise unless two arrays hold the same bits."""
+    if found.shape != wanted.shape or found.tobytes() != wanted.astype(found.dtype, copy=False).tobytes():
+        raise CheckFailed(f"{name}: the result differs from the definition")
+
+
+def expect_close(name: str, found: Array, wanted: Array, relative: float) -> None:
+    """Raise if the norm of the difference is more than this part of the norm of what was wanted."""
+    difference = np.linalg.norm(found.astype(np.float64) - wanted) / np.linalg.norm(wanted)
+    if not difference <= relative:
+        raise CheckFailed(f"{name}: the result is off by {difference:.3g} of its norm, at most {relative:.3g} was wanted")

@@ -1,0 +1,60 @@
+"""What the tests share: formats of the table, instruction sets of this machine, data by seed, guarded buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import heterocompute as hc
+from heterocompute import _heterocompute as core
+
+FORMATS = [text for family in hc.Format.families() for text in family.examples]
+SMALL_FORMATS = [text for text in FORMATS if getattr(hc.format(text), "bits", 99) <= 8]
+
+
+def isas() -> list[str]:
+    """Every instruction set that this machine has, scalar first."""
+    return list(core.isa_names(core.cpu_isa()))
+
+
+def reals(shape: Any, seed: int = 0, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """Normal data with some exact zeros and some large values."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape) * np.exp(rng.standard_normal(shape))
+    x[rng.random(shape) < 0.05] = 0
+    return x.astype(dtype)
+
+
+@contextmanager
+def guarded(nbytes: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield `nbytes` bytes that end where an unreadable page begins: one read past the end kills the process."""
+    page = mmap.PAGESIZE
+    size = -(-max(nbytes, 1) // page) * page
+    memory = mmap.mmap(-1, size + page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(page), 0) == 0
+    try:
+        buffer = (ctypes.c_ubyte * nbytes).from_address(address + size - nbytes)
+        yield np.frombuffer(buffer, np.uint8)
+    finally:
+        assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(page), 3) == 0
+
+
+@contextmanager
+def guarded_copy(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield a C-ordered copy of the array in guarded memory."""
+    with guarded(array.nbytes) as raw:
+        copy = raw.view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        yield copy
+
+
+def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Tell whether two arrays are equal to the bit, the sign of zero included."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -1,0 +1,149 @@
+"""QuantizedArray: views, copies, comparison, operators, and arrays of other libraries."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from common import FORMATS, reals
+
+import heterocompute as hc
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_views_are_the_values_of_the_view(text: str) -> None:
+    x = reals((6, 3, 35))
+    q = hc.quantize(x, text)
+    values = q.dequantize()
+    for index in (0, -1, 3, slice(1, 4), slice(None, None, 2), slice(None, None, -1), slice(4, 1), np.int64(2)):
+        assert np.array_equal(q[index].dequantize(), values[index])
+    m = hc.quantize(x[0], text)
+    assert m.T.shape == (35, 3) and m.T.axis == (0,)
+    assert np.array_equal(m.T.dequantize(), m.dequantize().T)
+    assert m.T.T == m
+    assert len(q) == 6
+    assert q[1:3].nbytes <= q.nbytes
+
+
+def test_views_share_memory() -> None:
+    q = hc.quantize(reals((6, 64)), "vsq4-g16-s4")
+    for name in q.components:
+        assert np.shares_memory(q[2:5].components[name], q.components[name])
+        assert np.shares_memory(q.T.components[name], q.components[name])
+        assert np.shares_memory(copy.copy(q).components[name], q.components[name])
+        assert not np.shares_memory(copy.deepcopy(q).components[name], q.components[name])
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_copies_and_pickles_are_equal(text: str) -> None:
+    q = hc.quantize(reals((5, 40)), text)
+    for other in (copy.copy(q), copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
+        assert other == q and not other != q
+        assert other.source_dtype == q.source_dtype
+    assert q != hc.quantize(-reals((5, 40)) - 1, text)
+    assert q != q.dequantize().shape
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(q)
+
+
+def test_what_numpy_sees() -> None:
+    q = hc.quantize(reals((4, 8)), "int8")
+    assert np.asarray(q).dtype == np.float32
+    assert np.asarray(q, dtype=np.float64).dtype == np.float64
+    assert np.array(q).shape == (4, 8)
+    assert q.dtype == np.float32 and q.size == 32 and q.ndim == 2
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(q, copy=False)
+    for call in (lambda: q + 1, lambda: 2 * q, lambda: np.exp(q), lambda: -q, lambda: np.add.reduce(q), lambda: q < q):
+        with pytest.raises(TypeError, match="dequantize"):
+            call()
+
+
+def test_operators_reach_the_product() -> None:
+    x, w = reals((3, 32), 1), reals((5, 32), 2)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    expected = hc.linear(x, q)
+    assert np.array_equal(x @ q.T, expected)
+    assert np.array_equal(np.matmul(x, q.T), expected)
+    assert np.array_equal((q @ x.T).T, expected)
+    out = np.zeros((3, 5), np.float32)
+    assert np.matmul(x, q.T, out=out) is out and np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [((0, 1), ValueError), ([0, 1], ValueError), (np.array([True] * 4), ValueError), (None, ValueError),
+     (True, ValueError), (4, IndexError), (-5, IndexError), (..., ValueError)],
+)
+def test_other_indices_name_dequantize(index, error) -> None:
+    q = hc.quantize(reals((4, 8)), "int8")
+    with pytest.raises(error, match="dequantize|range"):
+        q[index]
+
+
+def test_reduction_axis_and_other_ndim_are_refused() -> None:
+    with pytest.raises(ValueError, match="dequantize"):
+        hc.quantize(reals((4, 8)), "int8", axis=0)[0]
+    with pytest.raises(ValueError, match="T:"):
+        hc.quantize(reals((2, 4, 8)), "int8").T  # noqa: B018
+
+
+def test_repr_is_one_line_and_html_shows_codes() -> None:
+    q = hc.quantize(reals((4, 32)), "vsq4-g16-s4")
+    assert "\n" not in repr(q) and "vsq4-g16-s4" in repr(q)
+    assert "first codes" in q._repr_html_() and "vsq4-g16-s4" in q._repr_html_()
+    assert "first codes" not in hc.quantize(np.zeros((0, 4), np.float32), "int8")._repr_html_()
+
+
+def test_wrong_components_are_refused() -> None:
+    q = hc.quantize(reals((4, 32)), "vsq4-g16-s4")
+    parts = dict(q.components)
+    for wrong in (
+        {**parts, "codes": parts["codes"][:3]},
+        {**parts, "codes": parts["codes"].astype(np.int8)},
+        {**parts, "scales": parts["scales"][:, :0]},
+        {name: part for name, part in parts.items() if name != "coarse"},
+        {**parts, "codebook": parts["coarse"]},
+    ):
+        with pytest.raises(ValueError, match="QuantizedArray"):
+            hc.QuantizedArray(wrong, q.format, q.shape, q.axis)
+    strided = {**parts, "codes": np.repeat(parts["codes"], 2, axis=1)[:, ::2]}
+    with pytest.raises(ValueError, match="strides"):
+        hc.QuantizedArray(strided, q.format, q.shape, q.axis).dequantize()
+
+
+class _Exporter:
+    """Something that is no ndarray but speaks DLPack or `__array__`."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def test_dlpack_arrays_go_in_without_a_copy() -> None:
+    x = reals((6, 40), 4)
+    for view in (x, x[::2], x.T, x[:, ::-1][::-1]):
+        assert hc.quantize(_Exporter(view), "int4-g16") == hc.quantize(view, "int4-g16")
+    from heterocompute.arrays import as_array
+
+    assert np.shares_memory(as_array(_Exporter(x), "x"), x)
+    with pytest.raises(TypeError, match="astype"):
+        hc.quantize(_Exporter(np.arange(6)), "int8")
+
+
+def test_torch_tensors_go_in_alike() -> None:
+    torch = pytest.importorskip("torch")
+    t = torch.randn(6, 64)
+    assert hc.quantize(t, "int8") == hc.quantize(t.numpy(), "int8")
+    assert hc.quantize(t.T, "int8", axis=0) == hc.quantize(t.numpy().T, "int8", axis=0)
+    half = t.to(torch.bfloat16)
+    assert hc.quantize(half, "int8") == hc.quantize(half.float().numpy(), "int8")
+    assert hc.quantize(half, "int8").source_dtype == "bfloat16"
+    assert hc.quantize(torch.nn.Parameter(t), "int8") == hc.quantize(t, "int8")

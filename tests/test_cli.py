@@ -1,0 +1,327 @@
+"""The command line: what it prints and where, how it fails, and that Ctrl-C leaves nothing behind."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import cli
+from heterocompute.safetensors_io import save
+
+COMMANDS = ["study", "quantize", "inspect", "bench", "info"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = str(tmp_path / "model.safetensors")
+    random = np.random.default_rng(2)
+    arrays = {
+        "fc.weight": random.standard_normal((16, 64)).astype(np.float32),
+        "fc.bias": random.standard_normal(16).astype(np.float32),
+        "[red]odd\x1b[31m.weight": random.standard_normal((4, 20)).astype(np.float16),
+    }
+    save(path, arrays)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    return str(tmp_path / "out.safetensors")
+
+
+def run(capsys, *arguments):
+    """Return (exit code, stdout, stderr) of a command in this process."""
+    try:
+        code = cli.main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def parse(text):
+    assert text.count("\n") == 1
+    return json.loads(text, parse_constant=refuse)
+
+
+def assert_one_line(stderr, *words):
+    lines = [line for line in stderr.splitlines() if "%" not in line[:60]]  # progress stands before it
+    assert len(lines) == 1
+    assert "Traceback" not in stderr and "\x1b" not in stderr
+    for word in words:
+        assert word in lines[0]
+
+
+# Help and usage.
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_that_parses(capsys, command):
+    code, stdout, _ = run(capsys, command, "--help")
+    assert code == 0
+    examples = [line.split()[1:] for line in stdout.split("example:")[1].splitlines() if line.strip()]
+    assert examples
+    for example in examples:
+        found = cli._parser().parse_args([word.strip("'") for word in example])
+        assert found.command == command
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ([], ["COMMAND"]),
+        (["nonsense"], ["nonsense"]),
+        (["quantize", "a"], ["OUT"]),
+        (["quantize", "a", "b"], ["--format or --recipe"]),
+        (["quantize", "a", "b", "--format", "int9"], ["--format", "int9", "int8"]),
+        (["quantize", "a", "b", "--form", "int8"], ["--form"]),
+        (["quantize", "a", "a", "--format", "int8"], ["OUT is IN"]),
+        (["quantize", "a", "./a", "--format", "int8"], ["OUT is IN"]),
+        (["study", "a", "--formats", "int8,nonsense"], ["nonsense"]),
+        (["study", "a", "--formats", ""], ["--formats"]),
+        (["study", "a", "--activations", "int8,vsq99"], ["vsq99"]),
+        (["study", "a", "--html", "a"], ["model itself"]),
+        (["study", "a", "--html", "b", "--csv", "./b"], ["one file"]),
+        (["inspect", "a", "--unknown"], ["--unknown"]),
+        (["bench", "nonsense"], ["nonsense"]),
+        (["bench", "--threads", "0"], ["--threads"]),
+    ],
+)
+def test_usage_errors_exit_with_2(capsys, arguments, words):
+    code, stdout, stderr = run(capsys, *arguments)
+    assert code == 2 and stdout == ""
+    assert_one_line(stderr, *words)
+
+
+def test_unknown_format_in_a_recipe_is_a_usage_error(capsys, model, out, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[formats]\n"*" = "int9"\n')
+    code, _, stderr = run(capsys, "quantize", model, out, "--recipe", recipe)
+    assert code == 2
+    assert_one_line(stderr, "recipe.toml", "int9")
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("command", ["study", "inspect", "quantize"])
+def test_unreadable_files_exit_with_1(capsys, tmp_path, out, command):
+    rest = [out, "--format", "int8"] if command == "quantize" else []
+    hostile = tmp_path / "hostile\n\x1b[31m"
+    hostile.write_bytes(b"not a safetensors file at all")
+    for path, words in ((tmp_path / "absent", ["absent"]), (tmp_path, ["regular"]), (hostile, ["hostile\\n\\x1b"])):
+        code, stdout, stderr = run(capsys, command, path, *rest)
+        assert code == 1 and stdout == ""
+        assert_one_line(stderr, f"heterocompute {command}: ", *words)
+    assert not os.path.exists(out)
+
+
+@pytest.mark.parametrize("command", ["study", "quantize"])
+def test_nan_names_file_tensor_and_index(capsys, tmp_path, out, command):
+    path = str(tmp_path / "nan.safetensors")
+    array = np.ones((3, 8), np.float32)
+    array[1, 5] = np.nan
+    save(path, {"first": np.ones((2, 2)), "broken": array})
+    rest = [out, "--format", "int8"] if command == "quantize" else ["--formats", "int8"]
+    code, stdout, stderr = run(capsys, command, path, *rest)
+    assert code == 1 and stdout == ""
+    assert_one_line(stderr, path, "'broken'", "(1, 5)")
+    assert os.listdir(tmp_path) == ["nan.safetensors"]
+
+
+@pytest.mark.parametrize("command", ["study", "quantize"])
+def test_unknown_tensor_exits_with_1(capsys, model, out, command):
+    rest = [out, "--format", "int8"] if command == "quantize" else []
+    for option, name in (("--include", "absent"), ("--exclude", "absent"), ("--include", "absent*")):
+        code, _, stderr = run(capsys, command, model, *rest, option, name)
+        assert code == 1
+        assert_one_line(stderr, model, "absent")
+    assert not os.path.exists(out)
+
+
+def test_output_that_cannot_be_written_exits_with_1(capsys, model, tmp_path):
+    absent = str(tmp_path / "absent" / "out")
+    for arguments in (
+        ["quantize", model, absent, "--format", "int8"],
+        ["quantize", model, str(tmp_path), "--format", "int8"],
+        ["study", model, "--html", absent],
+        ["study", model, "--csv", str(tmp_path)],
+    ):
+        code, stdout, stderr = run(capsys, *arguments)
+        assert code == 1 and stdout == ""
+        assert_one_line(stderr, str(tmp_path))
+
+
+# Successes.
+
+
+def test_quantize_prints_one_object(capsys, model, out):
+    code, stdout, stderr = run(
+        capsys, "quantize", model, out, "--format", "vsq4-g16-s4", "--exclude", "*odd*", "--json"
+    )
+    assert code == 0 and "quantize" in stderr
+    found = parse(stdout)
+    assert {row["name"]: row["format"] for row in found["tensors"]}["fc.weight"] == "vsq4-g16-s4"
+    assert sum(row["format"] is not None for row in found["tensors"]) == 1
+    assert found["bytes"] < found["bytes_before"]
+    assert str(hc.load(out)["fc.weight"].format) == "vsq4-g16-s4"
+
+
+def test_quantize_follows_a_recipe_and_replaces(capsys, model, out, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[formats]\n"fc.*" = "int4-g16"\n"*" = "skip"\n')
+    with open(out, "w") as file:
+        file.write("old")
+    code, stdout, _ = run(capsys, "quantize", model, out, "--recipe", recipe)
+    assert code == 0 and "1 tensors quantized, 2 copied" in stdout
+    assert str(hc.load(out)["fc.weight"].format) == "int4-g16"
+
+
+def test_inspect_prints_one_object_without_nan(capsys, tmp_path):
+    path = str(tmp_path / "x.safetensors")
+    save(path, {"w": np.array([[np.nan, np.inf, 1]]), "q": hc.quantize(np.ones((2, 8), np.float32), "int4")})
+    code, stdout, _ = run(capsys, "inspect", path, "--json")
+    rows = parse(stdout)["tensors"]
+    assert code == 0
+    assert all(set(row) == {"name", "dtype", "shape", "format", "bytes", "min", "max", "nan"} for row in rows)
+    assert rows[0] == {
+        "name": "w", "dtype": "float64", "shape": [1, 3], "format": None, "bytes": 24, "min": 1.0, "max": None, "nan": 1
+    }  # fmt: skip
+    assert (rows[1]["name"], rows[1]["format"], rows[1]["bytes"]) == ("q", "int4", 16)
+
+
+def test_tables_are_plain_text_without_a_terminal(capsys, model):
+    code, stdout, stderr = run(capsys, "inspect", model)
+    assert code == 0
+    assert "\x1b" not in stdout + stderr
+    assert "[red]odd\\x1b[31m.weight" in stdout and "16 x 64" in stdout and "3 tensors" in stdout
+    assert stderr.splitlines()[-1] == "inspect model.safetensors: 100%"
+
+
+def test_study_of_a_checkpoint(capsys, model, tmp_path):
+    table, page = str(tmp_path / "t.csv"), str(tmp_path / "r.html")
+    code, stdout, stderr = run(
+        capsys, "study", model, "--formats", "int8,vsq4-g16-s4", "--csv", table, "--html", page, "--json"
+    )
+    assert code == 0 and "100%" in stderr
+    found = parse(stdout)
+    assert [row["format"] for row in found["rows"]] == ["fp32", "int8", "vsq4-g16-s4"]
+    assert {row["name"] for row in found["layers"]} == {"fc.weight", "[red]odd\x1b[31m.weight"}
+    with open(table, newline="") as file:
+        assert [row["format"] for row in csv.DictReader(file)] == ["fp32", "int8", "vsq4-g16-s4"]
+    with open(page) as file:
+        assert "vsq4-g16-s4" in file.read()
+
+
+def test_study_takes_a_recipe_as_one_more_row(capsys, model, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[formats]\n"fc.*" = "int4"\n"*" = "skip"\n')
+    code, stdout, _ = run(capsys, "study", model, "--formats", "int8", "--recipe", recipe, "--json")
+    rows = parse(stdout)["rows"]
+    assert code == 0 and len(rows) == 3
+    assert rows[1]["bytes"] < rows[2]["bytes"] or rows[2]["bits"] < 32
+
+
+def test_study_prints_tables(capsys, model):
+    code, stdout, _ = run(capsys, "study", model, "--formats", "int8,int4", "--include", "fc.*")
+    assert code == 0
+    assert "int4" in stdout and "Pareto" in stdout and "\x1b" not in stdout
+
+
+def test_info_shows_the_machine(capsys):
+    code, stdout, _ = run(capsys, "info")
+    assert code == 0 and "scalar" in stdout
+    code, stdout, _ = run(capsys, "info", "--json")
+    assert code == 0 and "scalar" in parse(stdout)["isa_found"]
+
+
+# As processes.
+
+
+def start(*arguments, code=None, **options):
+    command = ["-m", "heterocompute"] if code is None else ["-c", code]
+    return subprocess.Popen(
+        [sys.executable, *command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_module_is_the_command(model):
+    process = start("inspect", model, "--json")
+    stdout, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and len(parse(stdout)["tensors"]) == 3
+    process = start("inspect", model + ".absent")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1 and stdout == ""
+    assert_one_line(stderr, "absent")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes are POSIX's")
+def test_closed_pipe_is_no_traceback(model):
+    process = start("inspect", model)
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.wait(timeout=120)
+    assert "Traceback" not in stderr and "Exception" not in stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs an encoding by the locale")
+def test_names_fit_a_narrow_encoding(tmp_path):
+    path = str(tmp_path / "model.safetensors")
+    save(path, {"größe.重み": np.ones((2, 2))})
+    process = start("inspect", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0 and "gr\\xf6\\xdfe" in stdout, stderr
+
+
+# A call of the core that takes long and cannot be interrupted: the second thread sleeps, whatever the main one does.
+BUSY = """
+import sys, time
+import heterocompute.checkpoint as checkpoint, heterocompute.ops as ops
+from heterocompute import cli
+
+def busy(*_, **__):
+    print("busy", file=sys.stderr, flush=True)
+    time.sleep(600)
+
+checkpoint.quantize = ops.quantize = busy
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+@pytest.mark.parametrize("command", ["quantize", "study"])
+def test_interrupt_leaves_nothing_behind(model, out, tmp_path, command):
+    rest = [out, "--format", "int8"] if command == "quantize" else ["--formats", "int8", "--html", out]
+    if command == "quantize":
+        with open(out, "w") as file:
+            file.write("old")
+    before = sorted(os.listdir(tmp_path))
+    process = start(command, model, *rest, code=BUSY)
+    try:
+        for line in process.stderr:
+            if line == "busy\n":
+                break
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, stderr
+    assert stdout == "" and stderr == "interrupted\n"
+    assert sorted(os.listdir(tmp_path)) == before
+    if command == "quantize":
+        with open(out) as file:
+            assert file.read() == "old"

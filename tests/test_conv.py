@@ -1,0 +1,111 @@
+"""conv2d: the definition's bits on every ISA, layouts, paddings, groups, and scipy's answer within the bound."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from common import isas, reals, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import convolution, product
+
+WEIGHTS = [None, "int8", "int4-g5", "vsq4-g16-s4", "vsq3-g4", "int8-asym", "vsq6-g16-s6", "int4-g32-f16"]
+ACTIVATIONS = [None, "int8", "vsq4-g16-s4", "int4-g8", "int16", "vsq8-g16-s8-tensor"]
+# n, c, h, w, filters, r, s, stride, padding, dilation, groups
+CASES = [
+    (2, 6, 5, 7, 4, 3, 3, 1, 1, 1, 1),
+    (1, 20, 6, 6, 6, 3, 2, 2, (0, 1), 2, 2),
+    (3, 3, 4, 4, 5, 1, 1, 1, 0, 1, 1),
+    (2, 4, 9, 8, 8, 3, 3, (2, 1), "same", 1, 4),
+    (1, 5, 6, 6, 3, 2, 3, 1, "valid", (1, 2), 1),
+]
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_convolutions_are_those_of_the_definition(weights: str | None, isa: str) -> None:
+    with hc.use(isa=isa):
+        for seed, (activations, case) in enumerate(itertools.product(ACTIVATIONS, CASES)):
+            n, c, h, w, k, r, s, stride, padding, dilation, groups = case
+            x, filters, bias = reals((n, c, h, w), seed), reals((k, c // groups, r, s), seed + 1), reals((k,), seed + 2)
+            q = filters if weights is None else hc.quantize(filters, weights, axis=(2, 3, 1))
+            expected = convolution.conv2d(
+                x,
+                filters if weights is None else product.packed(filters, hc.format(weights), axis=(2, 3, 1)),
+                bias,
+                stride,
+                padding,
+                dilation,
+                groups,
+                activations=None if activations is None else hc.format(activations),
+            )
+            found = hc.conv2d(x, q, bias, stride, padding, dilation, groups, activations)
+            assert same_bits(found, expected), (activations, case)
+            last = hc.conv2d(x.transpose(0, 2, 3, 1), q, bias, stride, padding, dilation, groups, activations, layout="NHWC")
+            assert same_bits(np.ascontiguousarray(last.transpose(0, 3, 1, 2)), expected)
+
+
+def test_threads_and_strides_change_nothing() -> None:
+    x, filters = reals((3, 40, 12, 11), 1), reals((33, 40, 3, 3), 2)
+    for weights, activations in itertools.product(["int8", "vsq4-g16-s4", "vsq4-g16"], [None, "int8"]):
+        q = hc.quantize(filters, weights, axis=(2, 3, 1))
+        with hc.use(threads=1, isa="scalar"):
+            expected = hc.conv2d(x, q, padding=1, activations=activations)
+        with hc.use(threads=2):
+            assert same_bits(hc.conv2d(x, q, padding=1, activations=activations), expected)
+            assert same_bits(hc.conv2d(x[:, :, ::-1][:, :, ::-1], q, padding=1, activations=activations), expected)
+            out = np.empty((*expected.shape, 2), np.float32)[..., 1]
+            assert hc.conv2d(x, q, padding=1, activations=activations, out=out) is out
+            assert same_bits(np.ascontiguousarray(out), expected)
+
+
+def test_many_images_are_quantized_one_by_one() -> None:
+    x, q = reals((40, 16, 9, 9), 3), hc.quantize(reals((8, 16, 3, 3), 4), "vsq4-g16-s4", axis=(2, 3, 1))
+    whole = hc.conv2d(x, q, activations="int8")
+    for i in (0, 17, 39):
+        assert same_bits(whole[i : i + 1], hc.conv2d(x[i : i + 1], q, activations="int8"))
+
+
+def test_empty_sizes() -> None:
+    q = hc.quantize(reals((4, 3, 3, 3)), "int8", axis=(2, 3, 1))
+    assert hc.conv2d(np.zeros((0, 3, 5, 5), np.float32), q).shape == (0, 4, 3, 3)
+    assert hc.conv2d(np.zeros((2, 3, 2, 5), np.float32), q).shape == (2, 4, 0, 3)
+    assert hc.conv2d(np.zeros((2, 0, 5, 5), np.float32), np.zeros((4, 0, 3, 3), np.float32)).tolist() == np.zeros(
+        (2, 4, 3, 3)).tolist()
+    for activations in ("int8", "vsq4-g16-s4"):
+        assert hc.conv2d(np.zeros((0, 3, 5, 5), np.float32), q, activations=activations).shape == (0, 4, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"x": np.zeros((3, 5, 5), np.float32)}, ValueError, "four"),
+        ({"x": np.zeros((1, 4, 5, 5), np.float32)}, ValueError, "channels"),
+        ({"x": np.zeros((1, 3, 5, 5), np.int8)}, TypeError, "astype"),
+        ({"w": hc.quantize(reals((4, 3, 3, 3)), "int8")}, ValueError, r"\(2, 3, 1\)"),
+        ({"w": reals((4, 3, 3))}, ValueError, "four"),
+        ({"stride": 0}, ValueError, "stride"),
+        ({"stride": (1, 2, 3)}, TypeError, "stride"),
+        ({"stride": 1.5}, TypeError, "stride"),
+        ({"padding": -1}, ValueError, "padding"),
+        ({"padding": "full"}, ValueError, "padding"),
+        ({"dilation": 2**40}, ValueError, "dilation"),
+        ({"groups": 2}, ValueError, "groups"),
+        ({"groups": 0}, ValueError, "groups"),
+        ({"bias": np.zeros(3, np.float32)}, ValueError, "bias"),
+        ({"algorithm": "winograd2"}, NotImplementedError, "im2col"),
+        ({"algorithm": "magic"}, ValueError, "im2col"),
+        ({"layout": "CHWN"}, ValueError, "layout"),
+        ({"activations": "int1"}, ValueError, "int1"),
+        ({"out": np.zeros((1, 4, 3, 3))}, TypeError, "float32"),
+        ({"out": np.zeros((1, 4, 9, 3), np.float32)}, ValueError, "shape"),
+        ({"x": np.full((1, 3, 5, 5), np.nan, np.float32), "activations": "int8"}, ValueError, "nan"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_named(change, kind, words) -> None:
+    arguments = {"x": np.zeros((1, 3, 5, 5), np.float32), "w": hc.quantize(reals((4, 3, 3, 3)), "int8", axis=(2, 3, 1))}
+    with pytest.raises(kind, match=words):
+        hc.conv2d(**{**arguments, **change})

@@ -1,0 +1,236 @@
+"""matmul and linear: the stated orders and the exact integers of the definition, bit for bit, on every ISA."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from common import FORMATS, guarded_copy, isas, reals, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import product
+
+WEIGHTS = [
+    "int8", "int5", "int2", "int16", "int8-asym", "int4-g32-f16", "int4-g128", "int3-g5-asym", "int8-g16-asym",
+    "int2-g1", "vsq4-g16-s4", "vsq4-g32-s4", "vsq4-g64-s8", "vsq3-g16-s4", "vsq4-g16", "vsq8-g16-s10", "vsq6-g5-s6",
+    "vsq4u-g16-s4", "vsq8u-g16", "vsq4-g16-s4-tensor",
+]  # fmt: skip
+ACTIVATIONS = [None, "int8", "int16", "int24", "vsq4-g16-s4", "int4-g32", "int8-asym", "vsq8-g64-s8-tensor", "vsq4-g16"]
+SIZES = [(1, 5, 50), (3, 17, 64), (8, 33, 37), (9, 16, 37), (13, 35, 128), (2, 3, 1), (30, 1, 200)]
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_products_are_those_of_the_definition(weights: str, isa: str) -> None:
+    fmt = hc.format(weights)
+    with hc.use(isa=isa):
+        for seed, ((m, n, k), activations) in enumerate(itertools.product(SIZES, ACTIVATIONS)):
+            x, w = reals((m, k), seed), reals((n, k), seed + 1)
+            q = hc.quantize(w, fmt)
+            act = None if activations is None else hc.format(activations)
+            expected = product.linear(x, product.packed(w, fmt), activations=act)
+            found = hc.linear(x, q, activations=act)
+            assert same_bits(found, expected), (m, n, k, activations)
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_every_format_multiplies(text: str) -> None:
+    x, w = reals((5, 70), 1), reals((6, 70), 2)
+    expected = product.linear(x, product.packed(w, hc.format(text)))
+    assert same_bits(hc.linear(x, hc.quantize(w, text)), expected)
+    both = product.matmul(product.packed(x, hc.format(text)), product.packed(w.T, hc.format("int8"), axis=0))
+    assert same_bits(hc.matmul(hc.quantize(x, text), hc.quantize(w.T, "int8", axis=0)), both)
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("k", [4096, 65536, 65537, 131072])
+def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
+    """The largest products of one sign, where an int32 or a saturating int16 sum would break."""
+    with hc.use(isa=isa):
+        for sign, m in itertools.product((1.0, -1.0), (2, 11)):
+            x, w = np.full((m, k), 1.0, np.float32), np.full((3, k), sign, np.float32)
+            y = hc.matmul(hc.quantize(x, "int8"), hc.quantize(w, "int8").T)
+            s = np.float64(np.float32(1) / np.float32(127))
+            assert (y == np.float32(s * s * np.float64(sign * 127 * 127 * k))).all()
+            wide = hc.matmul(x, hc.quantize(w, "vsq4-g16-s4").T, activations="int24")
+            gamma = np.float64(hc.quantize(w, "vsq4-g16-s4").components["coarse"][0])
+            top = np.float64(np.float32(1) / np.float32(2**23 - 1))
+            assert (wide == np.float32(gamma * top * np.float64(sign * 105 * (2**23 - 1) * k))).all()
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_random_integer_products_are_equation_5(isa: str) -> None:
+    rng = np.random.default_rng(0)
+    with hc.use(isa=isa):
+        for (wf, af), (m, n, k) in itertools.product(
+            [("vsq4-g16-s4", "vsq4-g16-s4"), ("vsq6-g32-s6", "int8"), ("vsq8-g16-s10", "vsq8u-g64-s8"), ("int8", "int24")],
+            [(4, 6, 1000), (33, 70, 777), (64, 65, 4097)],
+        ):
+            x = rng.standard_normal((m, k)).astype(np.float32)
+            w = rng.standard_normal((n, k)).astype(np.float32)
+            a, b = product.packed(x, hc.format(af)), product.packed(w, hc.format(wf))
+            qa, qb = hc.quantize(x, af), hc.quantize(w, wf)
+            exact = _integers(qa) @ _integers(qb).T  # Python integers
+            scale = np.multiply.outer(_row_scale(qa), _row_scale(qb))
+            expected = (scale * exact.astype(np.float64)).astype(np.float32)
+            assert same_bits(hc.matmul(qa, qb.T), expected)
+            assert same_bits(product.linear(a, b), expected)
+
+
+def _row_scale(q: hc.QuantizedArray) -> np.ndarray:
+    part = q.components["coarse"] if "coarse" in q.components else q.components["scales"][:, 0]
+    return part.astype(np.float64)
+
+
+def _integers(q: hc.QuantizedArray) -> np.ndarray:
+    """The integers of a row-scaled array, from its unrounded values."""
+    return np.rint(q.dequantize(np.float64) / _row_scale(q)[:, None]).astype(object)
+
+
+def test_isas_and_threads_change_nothing() -> None:
+    rng = np.random.default_rng(1)
+    for (m, n, k), weights, activations in itertools.product(
+        [(1, 301, 515), (7, 64, 256), (61, 133, 515), (200, 37, 1024)],
+        ["vsq4-g16-s4", "int4-g32-f16", "int8", "vsq4-g16"],
+        [None, "int8", "int24"],
+    ):
+        x, q = rng.standard_normal((m, k)).astype(np.float32), hc.quantize(
+            rng.standard_normal((n, k)).astype(np.float32), weights)
+        with hc.use(isa="scalar", threads=1):
+            expected = hc.linear(x, q, activations=activations)
+        for isa, threads in itertools.product(isas(), (1, 2, 5)):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(hc.linear(x, q, activations=activations), expected), (isa, threads, weights)
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_own_dense_product_is_one_chain(isa: str) -> None:
+    with hc.use(isa=isa, blas="own"):
+        for m, n, k in [(1, 1, 1), (3, 5, 7), (15, 33, 130), (29, 65, 1025), (0, 3, 4), (3, 0, 4), (3, 4, 0)]:
+            a, b = reals((m, k), 1), reals((k, n), 2)
+            assert same_bits(hc.matmul(a, b), product.many_vectors(a, b.T))
+            assert same_bits(hc.matmul(a.T.copy().T, b[:, ::-1][:, ::-1]), product.many_vectors(a, b.T))
+
+
+def test_float_products_stay_within_the_derived_bound() -> None:
+    for m, k in [(1, 300), (8, 1000), (40, 3000)]:
+        x, w = reals((m, k), 3), reals((20, k), 4)
+        for text in ("vsq4-g16-s4", "int4-g32-f16", "int8"):
+            q = hc.quantize(w, text)
+            values = q.dequantize(np.float64)
+            bound = 2 * (k + 1) * np.finfo(np.float32).eps * np.abs(x).max() * np.abs(values).max()
+            assert np.abs(hc.linear(x, q) - x.astype(np.float64) @ values.T).max() <= bound
+
+
+SHAPES = [
+    ((3, 40), (40, 5)), ((40,), (40, 5)), ((3, 40), (40,)), ((40,), (40,)), ((2, 3, 40), (40, 5)),
+    ((3, 40), (2, 40, 5)), ((2, 3, 40), (2, 40, 5)), ((4, 1, 3, 40), (2, 40, 5)), ((2, 12, 40), (1, 40, 5)),
+    ((0, 40), (40, 5)), ((3, 40), (40, 0)), ((3, 0), (0, 4)), ((0, 3, 40), (40, 5)), ((12, 40), (40, 15)),
+    ((2, 11, 40), (3, 1, 40, 13)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "int4-g8"])
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_shapes_broadcast_as_in_numpy(shapes, text: str) -> None:
+    a, b = reals(shapes[0], 1), reals(shapes[1], 2)
+    qa, qb = hc.quantize(a, text), hc.quantize(b, text, -2 if b.ndim > 1 else 0)
+    va, vb = qa.dequantize(np.float64), qb.dequantize(np.float64)
+    k = a.shape[-1]
+
+    def close(found: np.ndarray, left: np.ndarray, right: np.ndarray) -> bool:
+        expected = np.matmul(left.astype(np.float64), right.astype(np.float64))
+        top = np.abs(left).max(initial=0) * np.abs(right).max(initial=0)
+        limit = 2 * (k + 1) * np.finfo(np.float32).eps * k * top
+        return found.dtype == np.float32 and found.shape == expected.shape and bool((np.abs(found - expected) <= limit).all())
+
+    assert close(hc.matmul(a, b), a, b)
+    with hc.use(blas="own"):
+        assert close(hc.matmul(a, b), a, b)
+    assert close(hc.matmul(qa, b), va, b) and close(hc.matmul(a, qb), a, vb) and close(hc.matmul(qa, qb), va, vb)
+    assert close(hc.matmul(a, qb, activations="int24"), a, vb) and close(hc.matmul(qa, b, activations="int24"), va, b)
+    shape = np.matmul(va, vb).shape
+    for out in (np.empty(shape[::-1], np.float32).T, np.empty((*shape, 2), np.float32)[..., 0], np.empty(shape, np.float32)[::-1] if shape else np.empty(shape, np.float32)):
+        out[...] = 7
+        assert hc.matmul(qa, qb, out=out) is out and close(out, va, vb)
+        assert hc.matmul(a, qb, out=out) is out and close(out, a, vb)
+
+
+def test_nothing_beside_out_is_written() -> None:
+    x, q = reals((21, 50), 1), hc.quantize(reals((19, 50), 2), "vsq4-g16-s4")
+    for activations in (None, "int8"):
+        for rows in (1, 8, 21):
+            frame = np.full((rows + 2, 19 + 2), 7.0, np.float32)
+            hc.linear(x[:rows], q, activations=activations, out=frame[1:-1, 1:-1])
+            assert same_bits(np.ascontiguousarray(frame[1:-1, 1:-1]), hc.linear(x[:rows], q, activations=activations))
+            frame[1:-1, 1:-1] = 7
+            assert (frame == 7).all()
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_operands_end_on_a_guard_page(isa: str) -> None:
+    with hc.use(isa=isa):
+        for weights, k, m in itertools.product(["vsq4-g16-s4", "int4-g32-f16", "int8", "int3"], [37, 64, 129], [1, 5, 20]):
+            q = hc.quantize(reals((23, k), 2), weights)
+            parts = dict(q.components)
+            for activations in (None, "int8"):
+                expected = hc.linear(reals((m, k), 1), q, activations=activations)
+                for name in parts:
+                    with guarded_copy(parts[name]) as copy, guarded_copy(reals((m, k), 1)) as x:
+                        moved = hc.QuantizedArray({**parts, name: copy}, q.format, q.shape, q.axis)
+                        assert same_bits(hc.linear(x, moved, activations=activations), expected)
+                        del copy, x, moved
+
+
+def test_linear_with_bias_and_activations() -> None:
+    x, w, b = reals((4, 7, 48), 1), reals((9, 48), 2), reals((9,), 3)
+    q = hc.quantize(w, "vsq4-g16-s4")
+    assert same_bits(hc.linear(x, q, b), hc.linear(x, q) + b)
+    assert same_bits(hc.linear(x, q, b, activations="int8"), hc.linear(x, q, activations="int8") + b)
+    assert same_bits(hc.linear(x, w, b, activations="int8"), hc.linear(hc.fake_quantize(x, "int8"), w, b))
+    assert same_bits(hc.linear(x[0, 0], q, b), hc.linear(x[:1, 0], q, b)[0])
+    tensor = hc.linear(x, q, activations="vsq8-g16-s8-tensor")
+    whole = hc.quantize(x, "vsq8-g16-s8-tensor")
+    assert same_bits(tensor, hc.matmul(whole, q.T))
+
+
+def test_slices_of_packed_arrays_multiply() -> None:
+    w = reals((12, 64), 1)
+    x = reals((3, 64), 2)
+    for text in ("vsq4-g16-s4", "int4-g32-f16", "int8"):
+        q = hc.quantize(w, text)
+        for rows in (slice(2, 9), slice(None, None, 3), slice(None, None, -1)):
+            for activations in (None, "int8"):
+                whole = hc.linear(x, q, activations=activations)
+                assert same_bits(hc.linear(x, q[rows], activations=activations), np.ascontiguousarray(whole[:, rows]))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda x, q: hc.matmul(x, q), ValueError, "axis"),
+        (lambda x, q: hc.matmul(x[:, :5], q.T), ValueError, "columns"),
+        (lambda x, q: hc.matmul(x, x.T, activations="int8"), ValueError, "activations"),
+        (lambda x, q: hc.matmul(q, q.T, activations="int8"), ValueError, "activations"),
+        (lambda x, q: hc.matmul(x, q.T, activations="int99"), ValueError, "int99"),
+        (lambda x, q: hc.matmul(x, q.T, activations=8), TypeError, "activations"),
+        (lambda x, q: hc.matmul(x.astype(int), q.T), TypeError, "astype"),
+        (lambda x, q: hc.matmul(np.float32(1), q.T), ValueError, "dimensions"),
+        (lambda x, q: hc.matmul(x, q.T, out=np.zeros((4, 6))), TypeError, "float32"),
+        (lambda x, q: hc.matmul(x, q.T, out=np.zeros((4, 5), np.float32)), ValueError, "shape"),
+        (lambda x, q: hc.matmul(x, q.T, out=[0]), TypeError, "float32"),
+        (lambda x, q: hc.matmul(x, x.T, out=x[:4, :4]), ValueError, "memory"),
+        (lambda x, q: hc.matmul(x, q.T, out=np.broadcast_to(np.float32(0), (4, 6))), ValueError, "read-only"),
+        (lambda x, q: hc.matmul(x * np.float32("nan"), q.T, activations="int8"), ValueError, "nan"),
+        (lambda x, q: hc.matmul(np.broadcast_to(np.float32(0), (2**40, 1)), np.broadcast_to(np.float32(0), (1, 2**40))),
+         ValueError, "overflow"),
+        (lambda x, q: hc.linear(x, q, bias=np.zeros(3, np.float32)), ValueError, "bias"),
+        (lambda x, q: hc.linear(x, q[0]), ValueError, "out_features"),
+        (lambda x, q: hc.linear(x, hc.quantize(reals((6, 8)), "int8", axis=0)), ValueError, "axis"),
+        (lambda x, q: hc.matmul(np.zeros((2, 4, 8), np.float32), np.zeros((3, 8, 2), np.float32)), ValueError, "broadcast"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_named(call, kind, words) -> None:
+    with pytest.raises(kind, match=words):
+        call(reals((4, 8), 14), hc.quantize(reals((6, 8), 15), "int8"))

@@ -1,0 +1,147 @@
+"""Tables and pages say what the rows say, whatever the names, and a file is written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterocompute import report
+
+HOSTILE = "</script><img src=x onerror=alert(1)> \x1b[31m[bold]{{table}} & 'q' \u2028"
+
+
+def row(fmt: str, bits: float, accuracy: float | None, sqnr: float | None, kind: str | None = None) -> dict[str, Any]:
+    return {
+        "format": fmt, "activations": kind, "bits": bits, "bytes": int(bits * 1000), "sqnr_db": sqnr,
+        "accuracy": accuracy, "seconds": 1e-5 * bits,
+    }  # fmt: skip
+
+
+ROWS = [row("fp32", 32.0, 0.99, None), row("int8", 8.1, 0.98, 40.0), row("int2", 2.1, None, 1.5, "int8")]
+FRONT = [1, 0]
+LAYERS = [
+    {"name": name, "shape": [4, 5], "format": fmt, "bits": 4.0, "bytes": 10, "sqnr_db": sqnr, "seconds": 1e-6}
+    for name, values in (("good", (None, 40.0, 9.0)), (HOSTILE, (None, 20.0, 3.0)), ("exact", (None, None, None)))
+    for fmt, sqnr in zip(("fp32", "int8", "int2"), values, strict=True)
+]
+HISTOGRAMS = [
+    {"name": HOSTILE, "range": 1.0, "counts": [1, 5, 1], "outside": 0.1, "row": 2, "levels": {"int2": [-0.5, 0.0, 0.5]}}
+]
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.script, self.cells, self._open = "", [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+        self._open = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "script":
+            self.script += data
+        if self._open == "td":
+            self.cells.append(data)
+
+
+def page(**changes: Any) -> str:
+    arguments = {"title": "T", "rows": ROWS, "layers": LAYERS, "front": FRONT, "metric": "accuracy", "higher": True}
+    return report.page(**{**arguments, "histograms": HISTOGRAMS, **changes})
+
+
+def test_the_page_fetches_nothing_and_runs_one_script() -> None:
+    text = page()
+    found = Page(text)
+    assert [tag for tag, _ in found.tags].count("script") == 1
+    assert not {"link", "img", "iframe", "object", "embed"} & {tag for tag, _ in found.tags}
+    assert not [a for _, attributes in found.tags for a in attributes if a in ("src", "href", "onclick", "onerror")]
+    urls = set(re.findall(r"https?://[^\s\"']+", text))
+    assert urls == {"http://www.w3.org/2000/svg"}  # a name, never fetched
+    assert "@import" not in text and "url(" not in text
+
+
+def test_the_page_holds_every_number() -> None:
+    found = Page(page())
+    data = json.loads(re.search(r"const data = (.*);\n", found.script)[1])
+    assert [{k: v for k, v in one.items() if k != "speed"} for one in data["rows"]] == ROWS
+    assert data["front"] == FRONT and data["metric"] == "accuracy"
+    assert data["layers"]["names"] == [HOSTILE, "good", "exact"]
+    assert data["layers"]["sqnr"] == [[20.0, 3.0], [40.0, 9.0], [None, None]]
+    assert data["histograms"][0]["levels"] == {"int2": [3, [250, 500, 749]]}
+    assert {"fp32", "0.9900", "8.10", "exact"} <= {cell.strip(" ●") for cell in found.cells}
+
+
+def test_names_cannot_leave_their_place() -> None:
+    rows = [ROWS[0], {**ROWS[1], "format": HOSTILE}, ROWS[2]]
+    text = page(title=HOSTILE, rows=rows)
+    assert "<img" not in text and text.count("</script>") == 1
+    data = json.loads(re.search(r"const data = (.*);\n", Page(text).script)[1])
+    assert data["rows"][1]["format"] == HOSTILE and data["histograms"][0]["name"] == HOSTILE
+    assert "<img" not in report.table_html(rows, FRONT, "accuracy")
+    terminal = report.text(rows, LAYERS, FRONT, "accuracy")
+    assert "\x1b" not in terminal and "[bold]" in terminal
+
+
+def test_a_page_of_little_still_stands() -> None:
+    for changes in ({"layers": [], "histograms": []}, {"rows": ROWS[:1], "front": [0]}, {"metric": "sqnr_db"}):
+        assert page(**changes).endswith("</html>\n")
+
+
+def test_text_marks_the_front_and_shows_the_worst_first() -> None:
+    lines = report.text(ROWS, LAYERS, FRONT, "accuracy").splitlines()
+    marked = [line.split()[1] for line in lines if line.strip().startswith("●") and "Pareto" not in line]
+    assert marked == ["fp32", "int8"]
+    int2 = next(line for line in lines if line.split()[:2] == ["int2", "int8"])
+    assert "–" in int2 and "1.5" in int2 and "2.10" in int2
+    places = [next(i for i, line in enumerate(lines) if word in line) for word in ("onerror", " good", " exact  ")]
+    assert places[0] < places[1]
+
+
+def test_worst_first_counts_exact_as_best() -> None:
+    assert report.worst_first(LAYERS) == [HOSTILE, "good", "exact"]
+
+
+def test_csv_keeps_all_columns_and_leaves_none_empty() -> None:
+    lines = list(csv.DictReader(io.StringIO(report.csv_text([*ROWS, {**ROWS[0], "more": 'a,"b"\n'}]))))
+    assert list(lines[0]) == [*ROWS[0], "more"]
+    assert lines[0]["sqnr_db"] == "" and lines[1]["sqnr_db"] == "40.0" and lines[3]["more"] == 'a,"b"\n'
+
+
+def test_a_file_is_replaced_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.html"
+    report.write_text(path, "old ● text")
+    assert path.read_text(encoding="utf-8") == "old ● text"
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        report.write_text(path, "new")
+    assert path.read_text(encoding="utf-8") == "old ● text" and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError):
+        report.write_text(tmp_path / "absent" / "page.html", "new")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (99_600, "100 kB"), (90_868_376, "90.9 MB")]
+)
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert report.size_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.5e-7, "0.25 µs"), (9.996e-4, "1 ms"), (0.0123, "12.3 ms"), (61.0, "61 s"), (None, "–")]
+)
+def test_times_read_well(seconds: float | None, text: str) -> None:
+    assert report.time_text(seconds) == text
