@@ -223,7 +223,7 @@ def error(w: Any, q: Any) -> Error:
     >>> import numpy as np, heterocompute as hc
     >>> w = np.random.default_rng(0).standard_normal((64, 64), dtype=np.float32)
     >>> round(hc.error(w, hc.quantize(w, "int8")).sqnr_db)
-    40
+    44
     """
     x = as_array(w, "error: w")
     y = q.dequantize() if isinstance(q, QuantizedArray) else as_array(q, "error: q")

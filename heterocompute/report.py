@@ -151,14 +151,13 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def study_table(rows: Sequence[Row], front: Iterable[int], metric: str) -> Any:
+def study_table(rows: Sequence[Row], front: Iterable[int]) -> Any:
     """Return the main table for rich; a dot marks the Pareto front.
 
     Parameters
     ----------
     rows : sequence of dict
     front : iterable of int
-    metric : str
 
     Returns
     -------
@@ -210,14 +209,17 @@ def layer_table(layers: Sequence[Row], width: int = 100) -> Any:
     for column in columns:
         room -= max(len(_printable(column)), 5) + 2
         kept += room >= 0
-    caption = f"and {left_out} more tensors" if left_out else None
+    kept = max(1, kept)
+    missing = [(left_out, "tensors"), (len(columns) - kept, "formats" if rows is names else "tensors")]
+    words = " and ".join(f"{count} more {what}" for count, what in missing if count > 0)
+    caption = f"... {words}" if words else None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False, caption=caption)
     table.caption_justify = "left"
     table.add_column("SQNR dB")
-    for column in columns[: max(1, kept)]:
+    for column in columns[:kept]:
         table.add_column(_escape(column), justify="right", no_wrap=True)
     for name in rows:
-        cells = [found.get((name, c) if rows is names else (c, name), "") for c in columns[: max(1, kept)]]
+        cells = [found.get((name, c) if rows is names else (c, name), "") for c in columns[:kept]]
         table.add_row(_escape(name), *("" if v == "" else _cell("sqnr_db", v) for v in cells))
     return table
 
@@ -244,7 +246,7 @@ def show(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
     from rich.text import Text
 
     console = Console(highlight=False) if console is None else console
-    console.print(study_table(rows, front, metric))
+    console.print(study_table(rows, front))
     console.print()
     steps = {rows[i]["format"]: f"{_printable(rows[i]['format'])} ({number(rows[i]['bits'])} bits)" for i in front}
     console.print(Text(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps.values())}"))
@@ -262,7 +264,9 @@ def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
     from rich.console import Console
 
     out = io.StringIO()
-    console = Console(file=out, width=110, color_system=None, force_terminal=False, force_jupyter=False, highlight=False)
+    console = Console(
+        file=out, width=110, color_system=None, force_terminal=False, force_jupyter=False, highlight=False
+    )
     show(rows, layers, front, metric, console)
     return out.getvalue().rstrip()
 

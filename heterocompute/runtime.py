@@ -176,15 +176,16 @@ def _open_blas() -> str | None:
     """Open the BLAS and return its description, or None if there is none."""
     path = os.environ.get("HETEROCOMPUTE_BLAS")
     if path:
-        config = _core.blas_open(path, "cblas_sgemm", "openblas_set_num_threads", "openblas_get_config")
+        names = ("cblas_sgemm", "cblas_sgemv", "openblas_set_num_threads", "openblas_get_config")
+        config = _core.blas_open(path, *names)
         return f"{config or 'cblas_sgemm'} ({path})".strip()
     try:
         import scipy_openblas32
     except ImportError:
         return None
     library = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
-    names = ("scipy_cblas_sgemm", "scipy_openblas_set_num_threads", "scipy_openblas_get_config")
-    return str(_core.blas_open(library, *names)).strip()
+    names = ("cblas_sgemm", "cblas_sgemv", "openblas_set_num_threads", "openblas_get_config")
+    return str(_core.blas_open(library, *(f"scipy_{name}" for name in names))).strip()
 
 
 def use_blas() -> bool:

@@ -60,13 +60,59 @@ static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bo
     return !symmetric ? shifted_slice : clipped ? signed_slice : plain_slice;
 }
 
+/* Rows of 16- or 24-bit codes, made by division: quotients have too many bits for a float32 reciprocal. */
+static inline void encode_wide(const float *x, int64_t n, double divisor, int32_t largest, int n_bytes, uint8_t *out) {
+    int32_t codes[SLICE];
+    if (divisor == 0)
+        divisor = (double)INFINITY;
+    for (int64_t first = 0; first < n; first += SLICE) {
+        const int64_t count = hc_min(SLICE, n - first);
+        for (int64_t i = 0; i < count; i++) {
+            double quotient = (double)x[first + i] / divisor;
+            quotient = quotient < largest ? quotient : largest;
+            quotient = quotient > -largest ? quotient : -largest;
+            codes[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+        }
+        uint8_t *to = out + first * n_bytes;
+        if (n_bytes == 2)
+            for (int64_t i = 0; i < count; i++) {
+                to[2 * i] = (uint8_t)codes[i];
+                to[2 * i + 1] = (uint8_t)((uint32_t)codes[i] >> 8);
+            }
+        else
+            for (int64_t i = 0; i < count; i++) {
+                to[3 * i] = (uint8_t)codes[i];
+                to[3 * i + 1] = (uint8_t)((uint32_t)codes[i] >> 8);
+                to[3 * i + 2] = (uint8_t)((uint32_t)codes[i] >> 16);
+            }
+    }
+}
+
+static inline int64_t encode_wide_rows(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
+                                       const float *thresholds, const hc_components *out) {
+    const int32_t largest = (1 << (format->bits - 1)) - 1;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        const float absmax = line_maximum(from, geometry->padded, HC_ABSOLUTE);
+        if (!is_finite(absmax))
+            return row;
+        const float scale = (thresholds ? thresholds[i] : absmax) / (float)largest;
+        hc_store_f32(hc_part(out, HC_SCALES, row), scale);
+        encode_wide(from, geometry->padded, (double)scale, largest, format->bits / 8, hc_part(out, HC_CODES, row));
+    }
+    return HC_DONE;
+}
+
 int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                   const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     const int bits = format->bits, scale_bytes = format->option[1] ? 2 : 4;
     const bool symmetric = format->option[0] != 0;
     (void)state;
-    if (bits > 8 || !serves(geometry, x))
+    if (!serves(geometry, x))
         return HC_DECLINED;
+    if (bits > 8)
+        return encode_wide_rows(format, geometry, x, thresholds, out);
     const int32_t largest = (1 << (symmetric ? bits - 1 : bits)) - 1;
     const hc_code_range range = code_range(symmetric ? -largest : 0, largest);
     const int64_t step = segment_groups(geometry);

@@ -13,7 +13,7 @@
 
 enum {
     SEGMENT_GROUPS = 1024, /* a multiple of 16, hence of 8: segments start on a byte of every component */
-    SEGMENT_VALUES = 4096, /* 16 KiB: half of the smallest first-level cache */
+    SEGMENT_VALUES = 1024, /* 16 KiB: half of the smallest first-level cache */
     SLICE = 1024,          /* values between two packings */
     UNIT = 16,
 };
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
         const float *from = x + i;
         const uint8_t *groups = segment->group_of + i / UNIT;
         for (int j = 0; j < 4; j++) /* memory brings the next segment while this one is computed */
-            __builtin_prefetch((const void *)((uintptr_t)(from + j * UNIT) + (uintptr_t)ahead));
+            __builtin_prefetch((const void *)((uintptr_t)(from + j * UNIT) + (uintptr_t)ahead), 0, 2);
         float tail[4 * UNIT];
         if (n - i < 4 * UNIT) {
             memset(tail, 0, sizeof tail);
@@ -150,13 +150,14 @@ static inline void number_units(const hc_geometry *geometry, hc_segment *segment
 static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t n_groups, hc_segment *segment,
                                  const hc_code_range *range, hc_slice_fn *encode, int64_t ahead, int bits,
                                  uint8_t *out) {
-    const int64_t values = n_groups * geometry->group;
-    const int64_t slice = geometry->group >= SLICE ? SLICE : SLICE / geometry->group * geometry->group;
-    for (int64_t first = 0, end; first < values; first = end) {
-        const int64_t group = first / geometry->group;
-        end = hc_min(first + slice, geometry->group >= SLICE ? (group + 1) * geometry->group : values);
+    const int64_t length = geometry->group, values = n_groups * length;
+    const int64_t slice_groups = length < SLICE ? SLICE / length : 1, slice = length < SLICE ? slice_groups * length : SLICE;
+    for (int64_t group = 0, first = 0, end; first < values; first = end) {
+        end = hc_min(first + slice, length < SLICE ? values : (group + 1) * length);
         encode(x + first, end - first, group, segment, range, ahead);
         pack_bytes(segment->codes, end - first, bits, out + first / 8 * bits);
+        if (length < SLICE || end == (group + 1) * length)
+            group += slice_groups;
     }
 }
 

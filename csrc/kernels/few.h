@@ -12,7 +12,7 @@ typedef struct {
     int bits;    /* 4 or 8 */
     int flip;    /* one code's */
     float zero;  /* where zeros[0] is NULL */
-    int n_rows, n_vectors;
+    int n_rows, n_vectors; /* 4 and 1, 2 and 2, or 1 and 4 */
     int64_t columns;                     /* few_rows: values of a row */
     int64_t group, groups;               /* few_groups: a group fills whole 32-bit words; groups of a row */
     const uint8_t *codes[HC_FEW_ROWS];   /* no byte beyond a row's last code is read */

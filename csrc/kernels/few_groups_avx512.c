@@ -1,237 +1,230 @@
 /* few_groups: 16 groups in lanes. A block of 16 groups is turned from [group][word] into [word][group]; then each
  * word's codes, low bits first, are one step of the 16 chains.
  *
- * A nibble becomes a float without a shift where it can: at bit 0 by vpermps (a 16-entry table, which reads just the low
- * 4 bits), at bit 16 by vpermw with the low halves zeroed (a bfloat16 is the upper half of a float), and at bits 4 to 12
- * as mantissa bits of 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly. These use different ports.
+ * A nibble becomes a float by tables: at bit 0 by vpermps (16 entries; it reads the low 4 bits of each index), at bit
+ * 16 by vpermw with the lower halves zeroed (a bfloat16 is the upper half of a float). A byte becomes mantissa bits of
+ * 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly.
  */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
-enum { FIELD = 158 }; /* an exponent field that has every bit of those of 2^23, 2^19, 2^15, 2^11, 2^7 */
+#define INLINE static inline __attribute__((always_inline))
+enum { CHUNK = 16, AHEAD = 1024 }; /* words of a group turned at once; bytes of a row prefetched (Zen 4, 2026-11) */
 
 typedef struct {
-    __m512 table;       /* c by code */
+    __m512 table;       /* nibbles: c by code */
     __m512i table_bf16; /* the same, 32 entries: bit 4 of the index is ignored */
-    __m512i low, field; /* words -> (words & low) ^ field, codes flipped under an exponent field */
-    __m512i mask[5];    /* by the code's bit / 4: leaves one code and its exponent */
-    __m512 offset[5];
+    __m512i field[2], mask[2]; /* bytes at bit 0 and 8: an exponent above the flipped code; what is kept of a word */
+    __m512 offset[2];
 } hc_decoder;
-
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE hc_decoder make_decoder(int bits, int flip, float zero) {
     hc_decoder d;
-    float values[16];
-    uint16_t halves[32];
-    for (int i = 0; i < 16; i++)
-        values[i] = (float)(i ^ flip) - zero;
-    d.table = _mm512_loadu_ps(values);
-    for (int i = 0; i < 32; i++)
-        halves[i] = (uint16_t)(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(values[i % 16]))) >> 16);
-    d.table_bf16 = _mm512_loadu_si512(halves);
-    const int flips = bits == 4 ? flip * 0x11111 : flip * 0x101;
-    d.low = _mm512_set1_epi32(bits == 4 ? 0xfffff : 0xffff);
-    d.field = _mm512_set1_epi32(FIELD << 23 | flips);
-    for (int p = 0; p < 5; p++) {
-        const int exponent = 150 - 4 * p;
-        d.mask[p] = _mm512_set1_epi32(exponent << 23 | ((1 << bits) - 1) << (4 * p));
-        d.offset[p] = _mm512_add_ps(_mm512_castsi512_ps(_mm512_set1_epi32(exponent << 23)), _mm512_set1_ps(zero));
+    const __m512i flips = _mm512_set1_epi32(flip);
+    const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    if (bits == 4) {
+        d.table = _mm512_sub_ps(_mm512_cvtepi32_ps(_mm512_xor_si512(codes, flips)), _mm512_set1_ps(zero));
+        const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(d.table), 16));
+        d.table_bf16 = _mm512_broadcast_i64x4(halves);
+    }
+    for (int p = 0; p < 2; p++) {
+        const __m512i exponent = _mm512_set1_epi32((150 - 8 * p) << 23);
+        d.mask[p] = _mm512_set1_epi32(0xff << 8 * p);
+        d.field[p] = _mm512_xor_si512(exponent, _mm512_set1_epi32(flip << 8 * p));
+        d.offset[p] = _mm512_add_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(zero));
     }
     return d;
 }
 
-INLINE __m512 by_field(const hc_decoder *d, __m512i words, int p) {
-    return _mm512_sub_ps(_mm512_castsi512_ps(_mm512_and_si512(words, d->mask[p])), d->offset[p]);
+/* Words shifted right so that every code stands where it can be taken. */
+typedef struct {
+    __m512i shifted[4];
+} hc_words;
+
+INLINE hc_words make_words(__m512i words, int bits) {
+    hc_words w = {{words, words, words, words}};
+    if (bits == 4)
+        for (int i = 1; i < 4; i++)
+            w.shifted[i] = _mm512_srli_epi32(words, 4 * i);
+    else
+        w.shifted[1] = _mm512_srli_epi32(words, 16);
+    return w;
 }
 
-INLINE __m512 by_table(const hc_decoder *d, __m512i words) { return _mm512_permutexvar_ps(words, d->table); }
-
-INLINE __m512 by_upper_table(const hc_decoder *d, __m512i words) {
-    return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, words, d->table_bf16));
+INLINE __m512 code_f32x16(const hc_decoder *d, const hc_words *w, int bits, int j) {
+    if (bits == 4 && j < 4)
+        return _mm512_permutexvar_ps(w->shifted[j], d->table);
+    if (bits == 4)
+        return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, w->shifted[j - 4], d->table_bf16));
+    const __m512i field =
+        _mm512_ternarylogic_epi32(w->shifted[j / 2], d->mask[j % 2], d->field[j % 2], 0x6a); /* (w & mask) ^ field */
+    return _mm512_sub_ps(_mm512_castsi512_ps(field), d->offset[j % 2]);
 }
-
-enum { CHUNK = 16 }; /* words of a group that are turned at once */
 
 /* n registers hold [16 groups][n words]; each stage parts even from odd words. */
 INLINE void part_words(__m512i *a, int n) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     __m512i b[CHUNK];
-#pragma GCC unroll 4
     for (int parts = 1; parts < n; parts *= 2) { /* part q holds the words congruent to q modulo parts */
-        const int size = n / parts;
-#pragma GCC unroll 16
+        const int size = n / parts, half = size / 2;
         for (int i = 0; i < n / 2; i++) {
-            const int q = i / (size / 2), j = i % (size / 2);
-            b[q * (size / 2) + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], even, a[q * size + 2 * j + 1]);
-            b[(q + parts) * (size / 2) + j] =
-                _mm512_permutex2var_epi32(a[q * size + 2 * j], odd, a[q * size + 2 * j + 1]);
+            const int q = i / half, j = i % half;
+            b[q * half + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], even, a[q * size + 2 * j + 1]);
+            b[(q + parts) * half + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], odd, a[q * size + 2 * j + 1]);
         }
-#pragma GCC unroll 16
         for (int i = 0; i < n; i++)
             a[i] = b[i];
     }
 }
 
-INLINE void turn_whole(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
-    __m512i a[CHUNK];
-#pragma GCC unroll 16
+/* A block whose groups have 2, 4 or 8 words: [group][word] -> [word][group]; no byte behind its last group is read. */
+INLINE void turn_block(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
     for (int i = 0; i < words; i++) {
-        const int64_t valid = groups * words - 16 * i;
-        const __mmask16 mask = valid >= 16 ? 0xffff : valid <= 0 ? 0 : (__mmask16)((1u << valid) - 1);
-        a[i] = groups >= 16 ? _mm512_loadu_si512(codes + 64 * i) : _mm512_maskz_loadu_epi32(mask, codes + 64 * i);
+        const int64_t left = groups * words - 16 * i;
+        const __mmask16 mask = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
+        out[i] = groups == 16 ? _mm512_loadu_si512(codes + 64 * i) : _mm512_maskz_loadu_epi32(mask, codes + 64 * i);
     }
-    part_words(a, words);
-#pragma GCC unroll 16
-    for (int i = 0; i < words; i++)
-        out[i] = a[i];
+    if (words == 2) { /* spelled out: these stay in registers */
+        const __m512i a = out[0], b = out[1];
+        out[0] = _mm512_permutex2var_epi32(
+            a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
+        out[1] = _mm512_permutex2var_epi32(
+            a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
+    } else if (words == 4) {
+        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        const __m512i a = _mm512_permutex2var_epi32(out[0], even, out[1]);
+        const __m512i b = _mm512_permutex2var_epi32(out[2], even, out[3]);
+        const __m512i c = _mm512_permutex2var_epi32(out[0], odd, out[1]);
+        const __m512i d = _mm512_permutex2var_epi32(out[2], odd, out[3]);
+        out[0] = _mm512_permutex2var_epi32(a, even, b);
+        out[1] = _mm512_permutex2var_epi32(c, even, d);
+        out[2] = _mm512_permutex2var_epi32(a, odd, b);
+        out[3] = _mm512_permutex2var_epi32(c, odd, d);
+    } else {
+        part_words(out, words);
+    }
 }
 
-/* Words [first, first + n) of each of the (at most 16) groups: [group][word] -> [word][group]. */
-INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m512i *out) {
-    switch (words) {
-    case 2: turn_whole(codes, 2, groups, out); return;
-    case 4: turn_whole(codes, 4, groups, out); return;
-    case 8: turn_whole(codes, 8, groups, out); return;
-    default: break;
-    }
-    if (n == CHUNK) {
+/* The same for n words from `first` on of groups of any length. */
+static void turn_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m512i *out) {
+    if (words == 8) {
+        turn_block(codes, 8, groups, out);
+    } else if (n == CHUNK) {
         for (int i = 0; i < CHUNK; i++)
             out[i] = i < groups ? _mm512_loadu_si512(codes + 4 * (i * words + first)) : _mm512_setzero_si512();
         part_words(out, CHUNK);
-        return;
-    }
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)words), lanes);
-    const __mmask16 mask = groups >= 16 ? 0xffff : (__mmask16)((1u << groups) - 1);
-    for (int64_t h = 0; h < n; h++)
-        out[h] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, places, codes + 4 * (first + h), 4);
-}
-
-
-/* Words in the forms that their codes are taken from. */
-typedef struct {
-    __m512i v, v4, v12, low, high; /* shifted right; the low and the high codes under an exponent field */
-} hc_words;
-
-INLINE hc_words make_words(const hc_decoder *d, __m512i v, int bits) {
-    hc_words w = {.v = v, .low = _mm512_ternarylogic_epi32(v, d->low, d->field, 0x6a)};
-    if (bits == 8) {
-        w.high = _mm512_xor_si512(_mm512_srli_epi32(v, 16), d->field);
-        return w;
-    }
-    w.v4 = _mm512_srli_epi32(v, 4);
-    w.v12 = _mm512_srli_epi32(v, 12);
-    w.high = _mm512_xor_si512(w.v12, d->field);
-    return w;
-}
-
-INLINE __m512 code_f32x16(const hc_decoder *d, const hc_words *w, int bits, int j) {
-    if (bits == 8)
-        return by_field(d, j < 2 ? w->low : w->high, j % 2 * 2);
-    switch (j) {
-    case 0: return by_table(d, w->v);
-    case 1: return by_table(d, w->v4);
-    case 2: return by_field(d, w->low, 2);
-    case 3: return by_table(d, w->v12);
-    case 4: return by_upper_table(d, w->v);
-    case 5: return by_upper_table(d, w->v4);
-    case 6: return by_field(d, w->high, 3);
-    default: return by_upper_table(d, w->v12);
+    } else {
+        const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)words), lanes);
+        const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+        for (int64_t h = 0; h < n; h++)
+            out[h] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, places, codes + 4 * (first + h), 4);
     }
 }
 
-/* p = fmaf(x, c, p) for the codes of n words; returns x behind them. */
-INLINE const float *add_words(const hc_decoder *d, __m512i turned[][CHUNK], const __m512 zero[], int64_t n,
-                              const float *x, __m512 p[], int bits, int n_rows, int n_vectors, bool zeros) {
-    const int n_codes = 32 / bits;
-    for (int64_t h = 0; h < n; h++) {
-        hc_words words[4];
-#pragma GCC unroll 4
-        for (int r = 0; r < n_rows; r++)
-            words[r] = make_words(d, turned[r][h], bits);
+/* p = fmaf(x, c, p) for the codes of one word of each row. */
+INLINE void add_word(const hc_decoder *d, const __m512i turned[], const __m512 zero[], const float *x, __m512 p[],
+                     int bits, int n_rows, int n_vectors, bool zeros) {
+    hc_words words[HC_FEW_ROWS];
+    for (int r = 0; r < n_rows; r++)
+        words[r] = make_words(turned[r], bits);
 #pragma GCC unroll 8
-        for (int j = 0; j < n_codes; j++) {
-            __m512 x_f32x16[4];
-#pragma GCC unroll 4
+    for (int j = 0; j < 32 / bits; j++) {
+        __m512 x_f32x16[HC_FEW_VECTORS];
+        for (int i = 0; i < n_vectors; i++)
+            x_f32x16[i] = _mm512_loadu_ps(x + (j * n_vectors + i) * 16);
+        for (int r = 0; r < n_rows; r++) {
+            __m512 c = code_f32x16(d, &words[r], bits, j);
+            if (zeros)
+                c = _mm512_sub_ps(c, zero[r]);
             for (int i = 0; i < n_vectors; i++)
-                x_f32x16[i] = _mm512_loadu_ps(x + (j * n_vectors + i) * 16);
-#pragma GCC unroll 4
-            for (int r = 0; r < n_rows; r++) {
-                __m512 c = code_f32x16(d, &words[r], bits, j);
-                if (zeros)
-                    c = _mm512_sub_ps(c, zero[r]);
-#pragma GCC unroll 4
-                for (int i = 0; i < n_vectors; i++)
-                    p[r * n_vectors + i] = _mm512_fmadd_ps(x_f32x16[i], c, p[r * n_vectors + i]);
-            }
+                p[r * n_vectors + i] = _mm512_fmadd_ps(x_f32x16[i], c, p[r * n_vectors + i]);
         }
-        x += n_codes * n_vectors * 16;
     }
-    return x;
 }
 
-INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_rows, int n_vectors, bool zeros) {
+/* `words` a group where it is known when compiled, else 0. */
+INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_rows, int n_vectors, int words, bool zeros) {
     const hc_decoder d = make_decoder(bits, args->flip, zeros ? 0 : args->zero);
-    const int64_t words = args->group * bits / 32, groups = args->groups;
-    __m512 acc[8], p[8], zero[4];
-    __m512i turned[4][CHUNK];
+    const int64_t group_words = words ? words : args->group * bits / 32, row_bytes = args->groups * group_words * 4;
+    const int64_t x_step = 32 / bits * n_vectors * 16;
     const float *x = args->x;
-#pragma GCC unroll 8
+    __m512 acc[HC_FEW_ROWS], p[HC_FEW_ROWS], zero[HC_FEW_ROWS]; /* n_rows x n_vectors is at most 4 */
     for (int i = 0; i < n_rows * n_vectors; i++)
         acc[i] = _mm512_setzero_ps();
-    for (int64_t g = 0; g < groups; g += 16) {
-        const int64_t left = hc_min(groups - g, 16);
-        const __mmask16 mask = (__mmask16)((1u << left) - 1);
-#pragma GCC unroll 8
+    for (int64_t g = 0; g < args->groups; g += 16) {
+        const int64_t groups = hc_min(args->groups - g, 16), place = g * group_words * 4, ahead = place + AHEAD;
+        const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+        for (int r = 0; r < n_rows; r++) {
+            const uint8_t *soon = ahead < row_bytes ? args->codes[r] + ahead : args->next[r] + (ahead - row_bytes);
+            for (int64_t line = 0; line < group_words; line++)
+                _mm_prefetch(soon + 64 * line, _MM_HINT_T0);
+            zero[r] = zeros ? _mm512_maskz_loadu_ps(mask, args->zeros[r] + g) : _mm512_setzero_ps();
+        }
         for (int i = 0; i < n_rows * n_vectors; i++)
             p[i] = _mm512_setzero_ps();
-#pragma GCC unroll 4
-        for (int r = 0; zeros && r < n_rows; r++)
-            zero[r] = _mm512_maskz_loadu_ps(mask, args->zeros[r] + g);
-        for (int64_t first = 0; first < words; first += CHUNK) {
-            const int64_t n = hc_min(words - first, CHUNK);
-#pragma GCC unroll 4
+        if (words) {
+            __m512i turned[4][HC_FEW_ROWS];
             for (int r = 0; r < n_rows; r++) {
-                turn(args->codes[r] + g * words * 4, words, first, n, left, turned[r]);
-                for (int64_t line = first; line < first + n; line++)
-                    _mm_prefetch(args->next[r] + g * words * 4 + line * 64, _MM_HINT_T0);
+                __m512i block[4];
+                turn_block(args->codes[r] + place, words, groups, block);
+                for (int h = 0; h < words; h++)
+                    turned[h][r] = block[h];
             }
-            x = add_words(&d, turned, zero, n, x, p, bits, n_rows, n_vectors, zeros);
-        }
 #pragma GCC unroll 4
+            for (int h = 0; h < words; h++)
+                add_word(&d, turned[h], zero, x + h * x_step, p, bits, n_rows, n_vectors, zeros);
+        } else {
+            __m512i turned[HC_FEW_ROWS][CHUNK], word[HC_FEW_ROWS];
+            for (int64_t first = 0; first < group_words; first += CHUNK) {
+                const int64_t n = hc_min(group_words - first, CHUNK);
+                for (int r = 0; r < n_rows; r++)
+                    turn_chunk(args->codes[r] + place, group_words, first, n, groups, turned[r]);
+                for (int64_t h = 0; h < n; h++) {
+                    for (int r = 0; r < n_rows; r++)
+                        word[r] = turned[r][h];
+                    add_word(&d, word, zero, x + (first + h) * x_step, p, bits, n_rows, n_vectors, zeros);
+                }
+            }
+        }
+        x += group_words * x_step;
         for (int r = 0; r < n_rows; r++) {
             const __m512 scale = _mm512_maskz_loadu_ps(mask, args->scales[r] + g);
-#pragma GCC unroll 4
-            for (int v = 0; v < n_vectors; v++)
-                acc[r * n_vectors + v] =
-                    _mm512_mask3_fmadd_ps(scale, p[r * n_vectors + v], acc[r * n_vectors + v], mask);
+            for (int i = r * n_vectors; i < (r + 1) * n_vectors; i++)
+                acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
         }
     }
-#pragma GCC unroll 8
     for (int i = 0; i < n_rows * n_vectors; i++) {
         const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(acc[i]), _mm512_extractf32x8_ps(acc[i], 1));
         const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-        const __m128 e = _mm_add_ps(b, _mm_movehl_ps(b, b));
-        args->out[i] = _mm_cvtss_f32(_mm_add_ss(e, _mm_movehdup_ps(e)));
+        const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+        args->out[i] = _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
     }
 }
 
-#define SHAPE(rows, vectors)                                                                                        \
-    if (args->n_rows == rows && args->n_vectors == vectors) {                                                       \
-        if (args->bits == 4)                                                                                        \
-            args->zeros[0] ? few_groups(args, 4, rows, vectors, true) : few_groups(args, 4, rows, vectors, false);  \
-        else                                                                                                        \
-            args->zeros[0] ? few_groups(args, 8, rows, vectors, true) : few_groups(args, 8, rows, vectors, false);  \
-        return;                                                                                                     \
-    }
+INLINE void choose(const hc_few_floats_args *args, int n_rows, int n_vectors) {
+    const int64_t words = args->group * args->bits / 32;
+    if (args->bits == 4 && args->zeros[0])
+        few_groups(args, 4, n_rows, n_vectors, 0, true);
+    else if (args->bits == 4)
+        words == 2   ? few_groups(args, 4, n_rows, n_vectors, 2, false)
+        : words == 4 ? few_groups(args, 4, n_rows, n_vectors, 4, false)
+                     : few_groups(args, 4, n_rows, n_vectors, 0, false);
+    else if (args->zeros[0])
+        few_groups(args, 8, n_rows, n_vectors, 0, true);
+    else
+        words == 4 ? few_groups(args, 8, n_rows, n_vectors, 4, false)
+                   : few_groups(args, 8, n_rows, n_vectors, 0, false);
+}
 
 void hc_few_groups_avx512(const hc_few_floats_args *args) {
-    SHAPE(4, 1)
-    SHAPE(2, 1)
-    SHAPE(1, 1)
-    SHAPE(2, 2)
-    SHAPE(2, 4)
+    if (args->n_vectors == 1)
+        choose(args, 4, 1);
+    else if (args->n_vectors == 2)
+        choose(args, 2, 2);
+    else
+        choose(args, 1, 4);
 }

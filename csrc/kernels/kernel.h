@@ -27,15 +27,24 @@ typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, cons
 
 /* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
  * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; the form U8 alone has and
- * reads init); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8, for each segment. */
+ * reads init); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8,
+ * for each segment. */
 typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                   const int32_t *init, const float *scale_a, const float *scale_b, float *c,
                                   bool accumulate);
 
 /* fold_s32:  out[i, j] = float32((float64(scale_a[i]) * float64(scale_b[j])) * float64(c[i, j])) for the first `columns`
- * columns of each row. */
+ * columns of each row; fold_s64: the same of 64-bit sums. */
 typedef void hc_fold_s32_fn(int64_t rows, int64_t columns, const int32_t *c, int64_t ldc, const float *scale_a,
                             const float *scale_b, float *out, int64_t ldo);
+typedef void hc_fold_s64_fn(int64_t rows, int64_t columns, const int64_t *c, int64_t ldc, const float *scale_a,
+                            const float *scale_b, float *out, int64_t ldo);
+
+/* join_s32:  dots[t] += sum over p < n of tiles[p * count + t] * 2^shifts[p], modulo 2^64; count a multiple of 8.
+ * scale_s64: c[i, j] = fmaf(float(scale_a[i] * scale_b[j]), float(dots[i, j]), c[i, j]), columns a multiple of 8. */
+typedef void hc_join_s32_fn(int n, int64_t count, const int32_t *tiles, const int *shifts, int64_t *dots);
+typedef void hc_scale_s64_fn(int64_t rows, int64_t columns, const int64_t *dots, const float *scale_a,
+                             const float *scale_b, float *c);
 
 /* pack_x32:  panel[u * lanes + i] = unit u of row i, XOR flip, for n_rows rows of 32-bit units (a float, or 4 bytes of
  * an integer panel with kr = 4), row_bytes apart, at most 16 of them; other lanes stay as they are. */
@@ -49,8 +58,9 @@ typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, const int8_
 #include "kernels/few.h"   /* the families of products with few vectors */
 #include "kernels/limit.h" /* the families of benchmark loops */
 
-/* encode_<format>, decode_<format>, decode_int_<format>, decode_codes_<format>: typedefs of base/packed.h. They may
- * decline; there is no scalar line: the format's own function is it. */
+/* encode_<format>, values_<format> (float32), integers_<format> (of products), codes_<format> (scales apart): typedefs
+ * hc_encode_fn, hc_decode_fn, hc_decode_int_fn, hc_decode_codes_fn of base/packed.h. They may decline; there is no
+ * scalar line: the format's own function is it. */
 
 typedef struct {
     const char *family; /* "gemm_s8", "encode_vsq" */

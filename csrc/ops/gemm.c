@@ -11,7 +11,6 @@
 #include "base/threads.h"
 #include "ops/pack.h"
 
-#include <math.h>
 #include <string.h>
 
 enum {
@@ -25,7 +24,8 @@ enum {
     FOLDED_SLAB = 16384,
     GROUPED_SLAB = 8192,
     LEAST_SLAB = 32,
-    MAX_TILE = 512, /* mr * nr of any line */
+    MAX_TILE = 512,           /* mr * nr of any line */
+    THREAD_PRODUCTS = 1 << 20, /* a thread is worth waking for this many: 5 to 20 us */
 };
 
 typedef struct {
@@ -36,7 +36,10 @@ typedef struct {
     bool waits_in_out;
     int64_t slab_limit, slabs, max_steps, max_segments;
     hc_kernel kernel;
-    hc_fold_s32_fn *fold;
+    hc_fold_s32_fn *fold_s32;
+    hc_fold_s64_fn *fold_s64;
+    hc_join_s32_fn *join;
+    hc_scale_s64_fn *scale_s64;
     hc_panels a, b;
     hc_panels *shared, *streamed; /* one is a, the other b */
     hc_slab slab;
@@ -58,6 +61,8 @@ typedef struct {
     int64_t rows, columns;
     int64_t waiting; /* index of its first value in dots and partial */
 } hc_place;
+
+static const int32_t ZEROS[MAX_TILE];
 
 static const uint8_t *digit_of(const hc_panels *side, int64_t panel, int digit) {
     return side->panels + (panel * side->digits + digit) * side->digit_bytes;
@@ -114,23 +119,23 @@ static void multiply_floats(const hc_product *p, const hc_place *at) {
 }
 
 /* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
-static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, int64_t step, uint64_t *dots) {
-    static const int32_t ZEROS[MAX_TILE];
+static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, int64_t step, int64_t *dots) {
     hc_gemm_s8_fn *const gemm = (hc_gemm_s8_fn *)p->kernel.fn;
-    const int tile_size = p->kernel.mr * p->kernel.nr;
+    const int64_t tile_size = p->kernel.mr * p->kernel.nr;
     const int64_t a_skip = step * p->kernel.kr * p->kernel.mr * (p->kernel.form == HC_PANEL_S16 ? 2 : 1);
     const int64_t b_skip = step * p->kernel.kr * p->kernel.nr;
-    for (int i = 0; i < p->a.digits; i++)
-        for (int j = 0; j < p->b.digits; j++) {
-            int32_t tile[MAX_TILE];
-            const int32_t *init = ZEROS;
-            if (p->kernel.form == HC_PANEL_U8 && i == p->a.digits - 1)
-                init = at->b->init + ((at->b_panel * p->b.digits + j) * p->slab.n_segments + segment) * p->kernel.nr;
+    int32_t tiles[HC_MAX_LIMBS * HC_MAX_DIGITS * MAX_TILE];
+    int shifts[HC_MAX_LIMBS * HC_MAX_DIGITS], pairs = 0;
+    for (int i = 0; i < at->a->digits; i++)
+        for (int j = 0; j < at->b->digits; j++) {
+            const bool corrected = p->kernel.form == HC_PANEL_U8 && i == at->a->digits - 1;
+            const int64_t init = ((at->b_panel * at->b->digits + j) * p->slab.n_segments + segment) * p->kernel.nr;
             gemm(p->slab.segment_steps[segment], digit_of(at->a, at->a_panel, i) + a_skip,
-                 (const int8_t *)digit_of(at->b, at->b_panel, j) + b_skip, init, tile);
-            for (int t = 0; t < tile_size; t++)
-                dots[t] += (uint64_t)(int64_t)tile[t] << 8 * (i + j);
+                 (const int8_t *)digit_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
+                 tiles + pairs * tile_size);
+            shifts[pairs++] = 8 * (i + j);
         }
+    p->join(pairs, tile_size, tiles, shifts, dots);
 }
 
 static void multiply_folded(const hc_product *p, const hc_place *at) {
@@ -139,20 +144,19 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
     const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
     float values[MAX_TILE];
     if (p->a.digits == 1 && p->b.digits == 1 && is_first && is_last) {
-        static const int32_t ZEROS[MAX_TILE];
         int32_t tile[MAX_TILE];
         ((hc_gemm_s8_fn *)p->kernel.fn)(p->slab.steps, digit_of(at->a, at->a_panel, 0),
                                         (const int8_t *)digit_of(at->b, at->b_panel, 0),
                                         p->kernel.form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         if (is_plain(p)) {
-            p->fold(at->rows, at->columns, tile, nr, scale_a, scale_b,
+            p->fold_s32(at->rows, at->columns, tile, nr, scale_a, scale_b,
                     (float *)(void *)hc_row(&p->out, at->row) + at->column,
                     p->out.n_dims ? p->out.stride[0] / (int64_t)sizeof(float) : 0);
             return;
         }
-        p->fold(at->rows, at->columns, tile, nr, scale_a, scale_b, values, nr);
+        p->fold_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, nr);
     } else {
-        uint64_t dots[MAX_TILE] = {0};
+        int64_t dots[MAX_TILE] = {0};
         int64_t *waiting = p->dots ? p->dots + at->waiting : NULL;
         if (!is_first)
             memcpy(dots, waiting, (size_t)(mr * nr) * sizeof *dots);
@@ -161,10 +165,7 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
             memcpy(waiting, dots, (size_t)(mr * nr) * sizeof *dots);
             return;
         }
-        for (int64_t i = 0; i < at->rows; i++)
-            for (int64_t j = 0; j < at->columns; j++)
-                values[i * nr + j] =
-                    (float)((double)scale_a[i] * (double)scale_b[j] * (double)(int64_t)dots[i * nr + j]);
+        p->fold_s64(at->rows, at->columns, dots, nr, scale_a, scale_b, values, nr);
     }
     copy_tile(p, at, values, true);
 }
@@ -186,7 +187,7 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
         copy_tile(p, at, values, true);
         return;
     }
-    uint64_t dots[MAX_TILE] = {0};
+    int64_t dots[MAX_TILE] = {0};
     if (!is_first) {
         memcpy(values, p->partial + at->waiting, (size_t)(mr * nr) * sizeof *values);
         if (!p->slab.opens)
@@ -198,11 +199,8 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
         step += p->slab.segment_steps[s];
         if (s == n_segments - 1 && !p->slab.closes)
             break;
-        for (int t = 0; t < mr * nr; t++) {
-            const float scale = scale_a[t / nr] * scale_b[t % nr];
-            values[t] = fmaf(scale, (float)(int64_t)dots[t], values[t]);
-            dots[t] = 0;
-        }
+        p->scale_s64(mr, nr, dots, scale_a, scale_b, values);
+        memset(dots, 0, (size_t)(mr * nr) * sizeof *dots);
     }
     if (is_last) {
         copy_tile(p, at, values, true);
@@ -453,7 +451,12 @@ static void walk(hc_product *p, const hc_run *run) {
     }
 }
 
-hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, const hc_source *b,
+static hc_run run_for(const hc_run *run, int64_t m, int64_t n, int64_t k) {
+    const double threads = (double)m * (double)n * (double)k / THREAD_PRODUCTS;
+    return (hc_run){run->isa, threads < run->n_threads ? (int)threads + 1 : run->n_threads};
+}
+
+hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b,
                   const hc_rows *out, hc_error *error) {
     HC_ASSUME(a->columns == b->columns && out->rows == a->rows);
     if (a->rows == 0 || b->rows == 0)
@@ -475,6 +478,7 @@ hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, c
                            .rows = a->rows,
                            .column_stride = sizeof(float)};
     }
+    const hc_run fewer = run_for(all, a->rows, b->rows, a->columns), *run = &fewer;
     hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
     if (kind != HC_PRODUCT_FLOATS) {
         const hc_status status = check_sums(kind, a, b, error);
@@ -482,7 +486,10 @@ hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, c
             return status;
     }
     p.slab_limit = kind == HC_PRODUCT_FLOATS ? FLOAT_SLAB : kind == HC_PRODUCT_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
-    p.fold = (hc_fold_s32_fn *)hc_kernel_pick("fold_s32", run->isa, NULL)->fn;
+    p.fold_s32 = (hc_fold_s32_fn *)hc_kernel_pick("fold_s32", run->isa, NULL)->fn;
+    p.fold_s64 = (hc_fold_s64_fn *)hc_kernel_pick("fold_s64", run->isa, NULL)->fn;
+    p.join = (hc_join_s32_fn *)hc_kernel_pick("join_s32", run->isa, NULL)->fn;
+    p.scale_s64 = (hc_scale_s64_fn *)hc_kernel_pick("scale_s64", run->isa, NULL)->fn;
     side_init(&p.a, &p, run, a, false);
     side_init(&p.b, &p, run, b, true);
     const int64_t segments = kind == HC_PRODUCT_GROUPED ? p.slab_limit : 1;

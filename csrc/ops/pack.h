@@ -13,7 +13,7 @@
 #include "kernels/kernel.h"
 #include "ops/source.h"
 
-enum { HC_MAX_DIGITS = 4 };
+enum { HC_MAX_LIMBS = 3, HC_MAX_DIGITS = 4 }; /* parts of an integer of a, of b */
 
 typedef struct {
     int64_t first, columns; /* of k */

@@ -1,4 +1,4 @@
-/* cblas_sgemm of a library opened with dlopen(RTLD_LOCAL), so that several BLAS live in one process untouched. */
+/* cblas_sgemm and cblas_sgemv of a library opened with dlopen(RTLD_LOCAL), so that several BLAS live in one process untouched. */
 #include "python/blas.h"
 #include "python/arguments.h"
 
@@ -9,27 +9,35 @@ enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
                       const float *b, int ldb, float beta, float *c, int ldc);
 
+typedef void sgemv_fn(int order, int trans, int m, int n, float alpha, const float *a, int lda, const float *x,
+                      int incx, float beta, float *y, int incy);
+
 static sgemm_fn *sgemm;
+static sgemv_fn *sgemv;
 static void (*set_threads)(int);
 
 PyObject *hc_blas_open(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *path;
-    const char *gemm_name, *threads_name, *config_name;
-    if (!PyArg_ParseTuple(args, "O&sss", PyUnicode_FSConverter, &path, &gemm_name, &threads_name, &config_name))
+    const char *gemm_name, *gemv_name, *threads_name, *config_name;
+    if (!PyArg_ParseTuple(args, "O&ssss", PyUnicode_FSConverter, &path, &gemm_name, &gemv_name, &threads_name,
+                          &config_name))
         return NULL;
     void *library = dlopen(PyBytes_AS_STRING(path), RTLD_NOW | RTLD_LOCAL);
     Py_DECREF(path);
     if (!library)
         return PyErr_Format(PyExc_OSError, "blas: %s", dlerror());
     sgemm_fn *found;
+    sgemv_fn *found_gemv;
     *(void **)&found = dlsym(library, gemm_name);
-    if (!found)
-        return PyErr_Format(PyExc_OSError, "blas: the library has no function %s", gemm_name);
+    *(void **)&found_gemv = dlsym(library, gemv_name);
+    if (!found || !found_gemv)
+        return PyErr_Format(PyExc_OSError, "blas: the library has no function %s", found ? gemv_name : gemm_name);
     *(void **)&set_threads = dlsym(library, threads_name);
     char *(*config)(void);
     *(void **)&config = dlsym(library, config_name);
     sgemm = found;
+    sgemv = found_gemv;
     return PyUnicode_FromString(config ? config() : "");
 }
 
@@ -53,6 +61,10 @@ static int matrix(const hc_view *view, int *trans, int *ld) {
     return 1;
 }
 
+static bool is_vector(const hc_view *view, int axis) {
+    return view->shape[axis] <= 1 || view->strides[axis] == sizeof(float);
+}
+
 PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
     (void)self;
     int threads;
@@ -72,8 +84,15 @@ PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
                         a.shape[0] > 0 && a.shape[1] > 0 && b.shape[1] > 0;
     if (served) {
         Py_BEGIN_ALLOW_THREADS if (set_threads) set_threads(threads);
-        sgemm(ROW_MAJOR, trans_a, trans_b, (int)a.shape[0], (int)b.shape[1], (int)a.shape[1], 1.0f, a.data, lda, b.data,
-              ldb, 0.0f, out.data, ldc);
+        const int m = (int)a.shape[0], n = (int)b.shape[1], k = (int)a.shape[1];
+        if (m == 1 && is_vector(&a, 1) && is_vector(&out, 1)) /* sgemm packs the whole matrix for a single vector */
+            sgemv(ROW_MAJOR, trans_b == TRANS ? NO_TRANS : TRANS, trans_b == TRANS ? n : k, trans_b == TRANS ? k : n,
+                  1.0f, b.data, ldb, a.data, 1, 0.0f, out.data, 1);
+        else if (n == 1 && is_vector(&b, 0) && is_vector(&out, 0))
+            sgemv(ROW_MAJOR, trans_a, trans_a == TRANS ? k : m, trans_a == TRANS ? m : k, 1.0f, a.data, lda, b.data, 1,
+                  0.0f, out.data, 1);
+        else
+            sgemm(ROW_MAJOR, trans_a, trans_b, m, n, k, 1.0f, a.data, lda, b.data, ldb, 0.0f, out.data, ldc);
         Py_END_ALLOW_THREADS
     }
     hc_release(&held);

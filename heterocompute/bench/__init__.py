@@ -79,7 +79,10 @@ def _run(name: str, quick: bool, threads: list[int], settings: dict[str, str]) -
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         output = child.stdout.read()  # not communicate(), which would close standard input
+        child.wait()
     if child.returncode:
+        if child.returncode < 0:
+            print(f"heterocompute bench: {name}: ended by signal {-child.returncode}", file=sys.stderr)
         return None
     report: dict[str, Any] = json_text.loads(output)
     return report

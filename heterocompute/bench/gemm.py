@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import QuantizedArray, linear, quantize, use
-from .. import format as parse_format
+from ..arrays import QuantizedArray
+from ..formats import format as parse_format
+from ..ops import linear, quantize
 from ..reference import product as reference
+from ..runtime import use
 from .blas import Blas, find_blas
 from .limits import loop_limit
 from .measure import Candidate, CheckFailed, Options, Row, Table, Times, expect_close, expect_equal
@@ -91,7 +93,8 @@ def _table(
             found = peer.answer(peer.run())
             expect_close(peer.name, found[:: _step(m, SAMPLE_ROWS)], exact, peer.error)
 
-        candidates.append(Candidate(peer.name, peer.run, work, "GOP/s", check))
+        unit = "GFLOP/s" if peer.kind == "bf16" else "GOP/s"
+        candidates.append(Candidate(peer.name, peer.run, work, unit, check))
     times = Times(candidates, options)
     int8_peer = times.best([peer.name for peer in peers if peer.kind == "int8"])
     four_bit_peer = times.best([peer.name for peer in peers if peer.kind == "4 bit"])
@@ -103,7 +106,7 @@ def _table(
 def _row(times: Times, name: str, int8_peer: str | None, four_bit_peer: str | None) -> Row:
     if name == INT8_LIMIT:
         return times.row(name)
-    integer = "int" in name.partition(" x ")[2] or "vsq" in name.partition(" x ")[2] or "int" in name.split(",")[0]
+    integer = times.candidates[name].unit == "GOP/s"
     return times.row(
         name,
         to_sgemm=times.speedup(name, SGEMM),

@@ -1,0 +1,37 @@
+"""The time of ``import heterocompute`` over that of ``import numpy``, each in a fresh process, in turn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+
+from .measure import CheckFailed, Options, Row, Table
+
+ROUNDS = 21
+MODULES = ("numpy", "heterocompute")
+CODE = "import time; begin = time.perf_counter(); import {}; print(time.perf_counter() - begin)"
+
+
+def measure(options: Options) -> list[Table]:
+    """Measure both imports in turn; the median of the ratios."""
+    seconds: dict[str, list[float]] = {name: [] for name in MODULES}
+    for name in MODULES:  # fills the cache of files
+        _seconds(name)
+    for _ in range(1 if options.quick else ROUNDS):
+        for name in MODULES:
+            seconds[name].append(_seconds(name))
+    rows: list[Row] = []
+    for name in MODULES:
+        ratio = float(np.median(np.divide(seconds[name], seconds["numpy"])))
+        rows.append({"name": f"import {name}", "seconds": float(np.median(seconds[name])), "of_numpy": ratio})
+    return [{"title": "Import", "threads": 1, "rows": rows}]
+
+
+def _seconds(module: str) -> float:
+    command = [sys.executable, "-P", "-c", CODE.format(module)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise CheckFailed(f"import {module} failed: {done.stderr.strip()[-200:]}")
+    return float(done.stdout)
