@@ -142,7 +142,7 @@ def _distinct(array: Array) -> bool:
 
 def _overlap(a: Array, b: Array) -> bool:
     try:
-        return bool(np.shares_memory(a, b, max_work=10_000))
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
@@ -385,9 +385,7 @@ def _as_bias(bias: Any, n: int, name: str) -> Array | None:
     return array.astype(np.float32, copy=False)
 
 
-def linear(
-    x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None
-) -> FloatArray:
+def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None) -> FloatArray:
     """Apply a linear layer: ``x @ w.T + bias``.
 
     Parameters

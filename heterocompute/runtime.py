@@ -31,7 +31,8 @@ class _Settings:
     blas: str | None = None
 
 
-_settings: ContextVar[_Settings] = ContextVar("heterocompute_settings", default=_Settings())
+_DEFAULT = _Settings()
+_settings: ContextVar[_Settings] = ContextVar("heterocompute_settings", default=_DEFAULT)
 _process_threads: int | None = None
 
 
@@ -115,9 +116,7 @@ def get_num_threads() -> int:
 
 
 @contextmanager
-def use(
-    *, isa: str | None = None, threads: int | None = None, blas: str | None = None
-) -> Iterator[None]:
+def use(*, isa: str | None = None, threads: int | None = None, blas: str | None = None) -> Iterator[None]:
     """Use other instruction sets, threads or BLAS inside a ``with`` block, in this context only.
 
     Parameters

@@ -74,8 +74,16 @@ def test_operators_reach_the_product() -> None:
 
 @pytest.mark.parametrize(
     ("index", "error"),
-    [((0, 1), ValueError), ([0, 1], ValueError), (np.array([True] * 4), ValueError), (None, ValueError),
-     (True, ValueError), (4, IndexError), (-5, IndexError), (..., ValueError)],
+    [
+        ((0, 1), ValueError),
+        ([0, 1], ValueError),
+        (np.array([True] * 4), ValueError),
+        (None, ValueError),
+        (True, ValueError),
+        (4, IndexError),
+        (-5, IndexError),
+        (..., ValueError),
+    ],
 )
 def test_other_indices_name_dequantize(index, error) -> None:
     q = hc.quantize(reals((4, 8)), "int8")

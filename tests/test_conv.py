@@ -43,7 +43,8 @@ def test_convolutions_are_those_of_the_definition(weights: str | None, isa: str)
             )
             found = hc.conv2d(x, q, bias, stride, padding, dilation, groups, activations)
             assert same_bits(found, expected), (activations, case)
-            last = hc.conv2d(x.transpose(0, 2, 3, 1), q, bias, stride, padding, dilation, groups, activations, layout="NHWC")
+            nhwc = x.transpose(0, 2, 3, 1)
+            last = hc.conv2d(nhwc, q, bias, stride, padding, dilation, groups, activations, layout="NHWC")
             assert same_bits(np.ascontiguousarray(last.transpose(0, 3, 1, 2)), expected)
 
 
@@ -72,8 +73,10 @@ def test_empty_sizes() -> None:
     q = hc.quantize(reals((4, 3, 3, 3)), "int8", axis=(2, 3, 1))
     assert hc.conv2d(np.zeros((0, 3, 5, 5), np.float32), q).shape == (0, 4, 3, 3)
     assert hc.conv2d(np.zeros((2, 3, 2, 5), np.float32), q).shape == (2, 4, 0, 3)
-    assert hc.conv2d(np.zeros((2, 0, 5, 5), np.float32), np.zeros((4, 0, 3, 3), np.float32)).tolist() == np.zeros(
-        (2, 4, 3, 3)).tolist()
+    assert (
+        hc.conv2d(np.zeros((2, 0, 5, 5), np.float32), np.zeros((4, 0, 3, 3), np.float32)).tolist()
+        == np.zeros((2, 4, 3, 3)).tolist()
+    )
     for activations in ("int8", "vsq4-g16-s4"):
         assert hc.conv2d(np.zeros((0, 3, 5, 5), np.float32), q, activations=activations).shape == (0, 4, 3, 3)
 

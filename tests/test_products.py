@@ -17,6 +17,12 @@ WEIGHTS = [
     "vsq4u-g16-s4", "vsq8u-g16", "vsq4-g16-s4-tensor",
 ]  # fmt: skip
 ACTIVATIONS = [None, "int8", "int16", "int24", "vsq4-g16-s4", "int4-g32", "int8-asym", "vsq8-g64-s8-tensor", "vsq4-g16"]
+EXACT_PAIRS = [
+    ("vsq4-g16-s4", "vsq4-g16-s4"),
+    ("vsq6-g32-s6", "int8"),
+    ("vsq8-g16-s10", "vsq8u-g64-s8"),
+    ("int8", "int24"),
+]
 SIZES = [(1, 5, 50), (3, 17, 64), (8, 33, 37), (9, 16, 37), (13, 35, 128), (2, 3, 1), (30, 1, 200)]
 
 
@@ -63,10 +69,7 @@ def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
 def test_random_integer_products_are_equation_5(isa: str) -> None:
     rng = np.random.default_rng(0)
     with hc.use(isa=isa):
-        for (wf, af), (m, n, k) in itertools.product(
-            [("vsq4-g16-s4", "vsq4-g16-s4"), ("vsq6-g32-s6", "int8"), ("vsq8-g16-s10", "vsq8u-g64-s8"), ("int8", "int24")],
-            [(4, 6, 1000), (33, 70, 777), (64, 65, 4097)],
-        ):
+        for (wf, af), (m, n, k) in itertools.product(EXACT_PAIRS, [(4, 6, 1000), (33, 70, 777), (64, 65, 4097)]):
             x = rng.standard_normal((m, k)).astype(np.float32)
             w = rng.standard_normal((n, k)).astype(np.float32)
             a, b = product.packed(x, hc.format(af)), product.packed(w, hc.format(wf))
@@ -95,8 +98,10 @@ def test_isas_and_threads_change_nothing() -> None:
         ["vsq4-g16-s4", "int4-g32-f16", "int8", "vsq4-g16"],
         [None, "int8", "int24"],
     ):
-        x, q = rng.standard_normal((m, k)).astype(np.float32), hc.quantize(
-            rng.standard_normal((n, k)).astype(np.float32), weights)
+        x, q = (
+            rng.standard_normal((m, k)).astype(np.float32),
+            hc.quantize(rng.standard_normal((n, k)).astype(np.float32), weights),
+        )
         with hc.use(isa="scalar", threads=1):
             expected = hc.linear(x, q, activations=activations)
         for isa, threads in itertools.product(isas(), (1, 2, 5)):
@@ -143,7 +148,8 @@ def test_shapes_broadcast_as_in_numpy(shapes, text: str) -> None:
         expected = np.matmul(left.astype(np.float64), right.astype(np.float64))
         top = np.abs(left).max(initial=0) * np.abs(right).max(initial=0)
         limit = 2 * (k + 1) * np.finfo(np.float32).eps * k * top
-        return found.dtype == np.float32 and found.shape == expected.shape and bool((np.abs(found - expected) <= limit).all())
+        alike = found.dtype == np.float32 and found.shape == expected.shape
+        return alike and bool((np.abs(found - expected) <= limit).all())
 
     assert close(hc.matmul(a, b), a, b)
     with hc.use(blas="own"):
@@ -151,7 +157,8 @@ def test_shapes_broadcast_as_in_numpy(shapes, text: str) -> None:
     assert close(hc.matmul(qa, b), va, b) and close(hc.matmul(a, qb), a, vb) and close(hc.matmul(qa, qb), va, vb)
     assert close(hc.matmul(a, qb, activations="int24"), a, vb) and close(hc.matmul(qa, b, activations="int24"), va, b)
     shape = np.matmul(va, vb).shape
-    for out in (np.empty(shape[::-1], np.float32).T, np.empty((*shape, 2), np.float32)[..., 0], np.empty(shape, np.float32)[::-1] if shape else np.empty(shape, np.float32)):
+    backwards = np.empty(shape, np.float32)[::-1] if shape else np.empty(shape, np.float32)
+    for out in (np.empty(shape[::-1], np.float32).T, np.empty((*shape, 2), np.float32)[..., 0], backwards):
         out[...] = 7
         assert hc.matmul(qa, qb, out=out) is out and close(out, va, vb)
         assert hc.matmul(a, qb, out=out) is out and close(out, a, vb)
@@ -171,7 +178,8 @@ def test_nothing_beside_out_is_written() -> None:
 @pytest.mark.parametrize("isa", isas())
 def test_operands_end_on_a_guard_page(isa: str) -> None:
     with hc.use(isa=isa):
-        for weights, k, m in itertools.product(["vsq4-g16-s4", "int4-g32-f16", "int8", "int3"], [37, 64, 129], [1, 5, 20]):
+        texts = ["vsq4-g16-s4", "int4-g32-f16", "int8", "int3"]
+        for weights, k, m in itertools.product(texts, [37, 64, 129], [1, 5, 20]):
             q = hc.quantize(reals((23, k), 2), weights)
             parts = dict(q.components)
             for activations in (None, "int8"):
@@ -228,7 +236,7 @@ def test_slices_of_packed_arrays_multiply() -> None:
         (lambda x, q: hc.linear(x, q, bias=np.zeros(3, np.float32)), ValueError, "bias"),
         (lambda x, q: hc.linear(x, q[0]), ValueError, "out_features"),
         (lambda x, q: hc.linear(x, hc.quantize(reals((6, 8)), "int8", axis=0)), ValueError, "axis"),
-        (lambda x, q: hc.matmul(np.zeros((2, 4, 8), np.float32), np.zeros((3, 8, 2), np.float32)), ValueError, "broadcast"),
+        (lambda x, q: hc.matmul(np.zeros((2, 4, 8)), np.zeros((3, 8, 2))), ValueError, "broadcast"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_named(call, kind, words) -> None:

@@ -201,8 +201,11 @@ def test_error_measures() -> None:
     assert found.max_abs == np.abs(d).max()
     assert found.sqnr_db == pytest.approx(10 * np.log10((w.astype(np.float64) ** 2).sum() / (d**2).sum()), rel=1e-12)
     assert found.cosine == pytest.approx(
-        (w.astype(np.float64) * q.dequantize()).sum() / np.linalg.norm(w.astype(np.float64)) / np.linalg.norm(
-            q.dequantize().astype(np.float64)), rel=1e-12)
+        (w.astype(np.float64) * q.dequantize()).sum()
+        / np.linalg.norm(w.astype(np.float64))
+        / np.linalg.norm(q.dequantize().astype(np.float64)),
+        rel=1e-12,
+    )
     assert found.bits_per_value == q.bits_per_value
     assert hc.error(w, w).sqnr_db == np.inf
     for threads in (1, 2):

@@ -96,7 +96,8 @@ def test_the_environment_says_the_same() -> None:
 )
 def test_a_bad_environment_fails_at_the_first_call_not_at_import(environment) -> None:
     name = next(iter(environment))
-    found = run("import heterocompute as hc; print('imported'); hc.get_num_threads(); hc.quantize([0.5, 1.0], 'int8')", **environment)
+    code = "import heterocompute as hc; print('imported'); hc.get_num_threads(); hc.quantize([0.5, 1.0], 'int8')"
+    found = run(code, **environment)
     assert found.stdout.strip() == "imported"
     assert found.returncode != 0 and name in found.stderr.splitlines()[-1]
 
@@ -216,7 +217,8 @@ x, w = np.ones((2, 64), np.float32), np.ones((8, 64), np.float32)
 q = hc.quantize(w, "vsq4-g16-s4")
 def cycle(n):
     for _ in range(n):
-        hc.linear(x, q, activations="int8"); hc.quantize(w, "int8"); q.dequantize(); hc.conv2d(x.reshape(1, 2, 8, 8), w.reshape(8, 64, 1, 1)[:, :2])
+        hc.linear(x, q, activations="int8"); hc.quantize(w, "int8"); q.dequantize()
+        hc.conv2d(x.reshape(1, 2, 8, 8), w.reshape(8, 64, 1, 1)[:, :2])
 cycle(500)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 cycle(25_000)

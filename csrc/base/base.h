@@ -40,8 +40,7 @@ typedef struct {
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-hc_status
-hc_fail(hc_error *error, hc_status code, const char *format, ...);
+hc_status hc_fail(hc_error *error, hc_status code, const char *format, ...);
 
 /* What one call may use, read once from the context at its entry and passed down. */
 typedef struct {

@@ -70,8 +70,8 @@ static inline void *hc_part(const hc_components *components, hc_component_id id,
 /* Rows of float values in padded columns, float32 or float64; tails of groups hold +0. */
 typedef struct {
     const void *data;
-    hc_dtype dtype;         /* HC_F32 or HC_F64 */
-    int64_t row_stride;     /* elements */
+    hc_dtype dtype;     /* HC_F32 or HC_F64 */
+    int64_t row_stride; /* elements */
     int64_t first_row, rows;
 } hc_float_rows;
 
@@ -87,8 +87,8 @@ typedef struct {
  * Zero points are subtracted. v = sum of limb[i] * 256^i: the top limb signed, those below unsigned bytes. */
 typedef enum { HC_INT_FOLDED = 0, HC_INT_GROUPED } hc_int_mode;
 typedef struct {
-    bool available; /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
-    int n_limbs;    /* 1 to 3 */
+    bool available;  /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
+    int n_limbs;     /* 1 to 3 */
     int32_t max_abs; /* of v, by the parameters alone */
 } hc_int_form;
 typedef struct {
@@ -108,6 +108,17 @@ typedef struct {
     float *row_scale; /* (rows): what multiplies the folded sum, 1 if nothing does */
 } hc_code_tile;
 
+/* How uniform integer codes are stored, for products that read them without decoding: value = scale * (code - zero point),
+ * code i of a row in bits i * bits .. (little end first), groups without a gap. Scales and zero points are packed alike. */
+typedef struct {
+    int bits;             /* 2 to 8 */
+    bool is_signed;       /* two's complement, else unsigned */
+    bool has_zero_points; /* one a group, `bits` wide */
+    hc_dtype scale_dtype; /* HC_F32, HC_F16, or HC_U8: unsigned integers of scale_bits each */
+    int scale_bits;
+    bool has_coarse; /* one float32 more, HC_COARSE, that multiplies the row */
+} hc_stored_form;
+
 /* What a format must know of the whole array before it encodes. */
 typedef struct {
     float maximum; /* what the passes gather: a running maximum, so that threads merge by maximum */
@@ -124,11 +135,10 @@ typedef int64_t hc_encode_fn(const hc_format *format, const hc_geometry *geometr
 /* Values of a tile as float32, rounded once; `ld` in elements. HC_DONE or HC_DECLINED. */
 typedef int64_t hc_decode_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                              const hc_tile *tile, float *values, int64_t ld);
-typedef int64_t hc_decode_f64_fn(const hc_format *format, const hc_geometry *geometry,
-                                 const hc_components *components, const hc_tile *tile, double *values, int64_t ld);
-typedef int64_t hc_decode_int_fn(const hc_format *format, const hc_geometry *geometry,
-                                 const hc_components *components, const hc_tile *tile, hc_int_mode mode,
-                                 const hc_int_tile *out);
+typedef int64_t hc_decode_f64_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                 const hc_tile *tile, double *values, int64_t ld);
+typedef int64_t hc_decode_int_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                 const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out);
 typedef int64_t hc_decode_codes_fn(const hc_format *format, const hc_geometry *geometry,
                                    const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 

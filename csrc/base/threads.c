@@ -16,13 +16,13 @@ typedef struct {
 } hc_job;
 
 static struct {
-    pthread_mutex_t owner;  /* held by the call that uses the pool */
-    pthread_mutex_t mutex;  /* guards all below */
+    pthread_mutex_t owner; /* held by the call that uses the pool */
+    pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t wake, done;
     int n_workers;
-    uint64_t generation;    /* counts jobs, so that a worker sees a new one */
+    uint64_t generation; /* counts jobs, so that a worker sees a new one */
     hc_job *job;
-    int running;            /* workers inside the job */
+    int running; /* workers inside the job */
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER,

@@ -32,6 +32,7 @@ typedef struct {
     void (*int_form)(const hc_format *format, hc_int_mode mode, hc_int_form *form);
     hc_decode_int_fn *decode_int; /* NULL where int_form says unavailable for both modes */
     hc_decode_codes_fn *decode_codes;
+    bool (*stored_form)(const hc_format *format, hc_stored_form *form); /* false, or NULL: not stored like that */
     hc_clip_domain (*clip_domain)(const hc_format *format);
 } hc_format_ops;
 

@@ -214,6 +214,14 @@ static int64_t int_decode_codes(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
+static bool int_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .is_signed = is_symmetric(format),
+                             .has_zero_points = !is_symmetric(format),
+                             .scale_dtype = has_half_scales(format) ? HC_F16 : HC_F32};
+    return format->bits <= 8;
+}
+
 const hc_format_ops hc_format_int = {
     .name = "int",
     .description = "uniform integers, one scale for a row or a group, zero point or none",
@@ -227,5 +235,6 @@ const hc_format_ops hc_format_int = {
     .int_form = int_int_form,
     .decode_int = int_decode_int,
     .decode_codes = int_decode_codes,
+    .stored_form = int_stored_form,
     .clip_domain = int_clip_domain,
 };

@@ -247,6 +247,15 @@ static int64_t vsq_decode_codes(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
+static bool vsq_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .is_signed = !is_unsigned(format),
+                             .scale_dtype = scale_bits(format) != 0 ? HC_U8 : HC_F32,
+                             .scale_bits = scale_bits(format),
+                             .has_coarse = scale_bits(format) != 0};
+    return true;
+}
+
 const hc_format_ops hc_format_vsq = {
     .name = "vsq",
     .description = "VS-Quant: integers, one scale for a short group, the scales integers too",
@@ -263,4 +272,5 @@ const hc_format_ops hc_format_vsq = {
     .int_form = vsq_int_form,
     .decode_int = vsq_decode_int,
     .decode_codes = vsq_decode_codes,
+    .stored_form = vsq_stored_form,
 };

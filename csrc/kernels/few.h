@@ -1,35 +1,62 @@
 /* Products of packed weights with few vectors (batch 1 to 8), straight from storage.
  *
- * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: flip 8 or 128 and the same zero for two's complement, flip 0
- * for unsigned codes; zero is one for all or one a group. Other widths are unpacked to 8 bits first (few_unpack).
+ * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: two's complement has flip 8 or 128 and zero the same, unsigned
+ * codes flip 0 and any zero. Other widths are unpacked to 8 bits first. No byte behind a row's last is read.
  */
 #ifndef HC_FEW_H
 #define HC_FEW_H
 
-enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 }; /* the most that one call takes */
+enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 };
 
 typedef struct {
-    int bits;    /* 4 or 8 */
-    int flip;    /* one code's */
-    float zero;  /* where zeros[0] is NULL */
-    int n_rows, n_vectors; /* 4 and 1, 2 and 2, or 1 and 4 */
-    int64_t columns;                     /* few_rows: values of a row */
-    int64_t group, groups;               /* few_groups: a group fills whole 32-bit words; groups of a row */
-    const uint8_t *codes[HC_FEW_ROWS];   /* no byte beyond a row's last code is read */
-    const float *scales[HC_FEW_ROWS];    /* (groups) */
-    const float *zeros[HC_FEW_ROWS];     /* (groups) or NULL */
-    const uint8_t *next[HC_FEW_ROWS];    /* where the next call's codes lie, for prefetch */
-    const float *x;                      /* in the family's order, places beyond the columns hold +0 */
-    float *out;                          /* (n_rows, n_vectors): the folded sums */
+    int bits;  /* 4 or 8 */
+    int flip;  /* of one code */
+    float zero; /* where zeros[0] is NULL */
+    int n_vectors; /* 1, 2 or 4, with 4, 2 or 1 rows */
+    int64_t columns;                   /* few_rows */
+    int64_t group, groups;             /* few_groups; a group fills whole 32-bit words */
+    const uint8_t *codes[HC_FEW_ROWS];
+    const float *scales[HC_FEW_ROWS];  /* few_groups: (groups) */
+    const float *zeros[HC_FEW_ROWS];   /* few_groups: (groups), or NULL */
+    const uint8_t *next[HC_FEW_ROWS];  /* where the codes of the next call lie, for prefetch */
+    const float *x;                    /* in the family's order; places without a column hold +0 */
+    float *out;                        /* (rows, n_vectors): the folded sums */
 } hc_few_floats_args;
 
-/* few_groups:  p = fmaf chain over the codes of a group from +0, acc[g % 16] = fmaf(scale_g, p, acc[g % 16]),
- * g ascending; out = acc folded i with i + 8, + 4, + 2, + 1. A padded code changes no p: codes are integers, so
- * no p is -0 and fmaf(+0, c, p) = p.   x[((g / 16 * group + k) * n_vectors + v) * 16 + g % 16] */
+/* few_groups:  p = fmaf chain over the codes of a group from +0, acc[g % 16] = fmaf(scale_g, p, acc[g % 16]), g
+ * ascending; out = acc folded i with i + 8, + 4, + 2, + 1. Padded codes change no p: codes are integers, so no p is -0
+ * and fmaf(+0, c, p) = p.   x[((g / 16 * group + k) * n_vectors + v) * 16 + g % 16] */
 typedef void hc_few_groups_fn(const hc_few_floats_args *args);
 
-/* few_rows:  acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k ascending; out = acc folded i with i + 32, ..., + 1.
- * x[(k / 64 * n_vectors + v) * 64 + place]: 8 bits: place = k % 4 * 16 + k / 4 % 16; 4 bits: k % 8 * 8 + k / 8 % 8. */
+/* few_rows:  acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k ascending; out = acc folded i with i + 32, + 16, ..., + 1.
+ * x[(k / 64 * n_vectors + v) * 64 + place], 8 bits: place = k % 4 * 16 + k / 4 % 16; 4 bits: k % 8 * 8 + k / 8 % 8. */
 typedef void hc_few_rows_fn(const hc_few_floats_args *args);
+
+/* few_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32. A segment fills 1, 2, 4, 8 or a multiple
+ * of 16 32-bit words; what x has behind the row's last byte is 0. `next` is prefetched.
+ * x, in blocks of 64 bytes of codes: 8 bits as they are; 4 bits: the 64 even places, then the 64 odd ones.
+ * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
+typedef struct {
+    int bits, flip;
+    int64_t segment, segments, row_bytes;
+    const uint8_t *codes, *next;
+    const int8_t *x;
+    int32_t *dots; /* written up to a multiple of 16 */
+} hc_few_dots_args;
+typedef void hc_few_dots_fn(const hc_few_dots_args *args);
+
+/* few_sum:  the sum of integers[s] * (dots[s] - corrections[s]) in int64; the factors are integers below 2^24. */
+typedef int64_t hc_few_sum_fn(int64_t n, const float *integers, const int32_t *dots, const int32_t *corrections);
+
+/* few_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), dots[i * ld + s], out[i]), s ascending from +0, for 16
+ * rows; ld a multiple of 16, and as much may be read of every row. */
+typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const float *dots,
+                             float *out);
+
+/* few_scales:  out[i] = number i as float32, of unsigned integers of 4 or 8 bits, or float16 (bits 16). */
+typedef void hc_few_scales_fn(const uint8_t *stored, int bits, int64_t n, float *out);
+
+/* few_unpack:  n codes of 2 to 8 bits, in row_bytes bytes, to a byte each, not extended; writes up to 7 bytes more. */
+typedef void hc_few_unpack_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);
 
 #endif

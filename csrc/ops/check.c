@@ -20,8 +20,7 @@ hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) 
     if (!is_float(view->dtype))
         return hc_fail(error, HC_TYPE, "%s: wanted float16, bfloat16, float32 or float64", name);
     if (view->ndim < 0 || view->ndim > HC_MAX_DIMS)
-        return hc_fail(error, HC_VALUE, "%s has %d dimensions, at most %d are possible", name, view->ndim,
-                       HC_MAX_DIMS);
+        return hc_fail(error, HC_VALUE, "%s has %d dimensions, at most %d are possible", name, view->ndim, HC_MAX_DIMS);
     int64_t values = 8;
     for (int i = 0; i < view->ndim; i++)
         if (view->shape[i] < 0 || !hc_mul_size(values, hc_max(view->shape[i], 1), &values))
@@ -64,8 +63,8 @@ hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape,
 }
 
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
-    hc_status status = hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes,
-                                     geometry, error);
+    hc_status status =
+        hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
     if (status != HC_OK)
         return status;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
@@ -120,8 +119,8 @@ static hc_status check_bias(const char *operation, const hc_view *bias, int64_t 
     return HC_OK;
 }
 
-hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations,
-                          const hc_view *bias, const hc_view *out, hc_side sides[2], hc_error *error) {
+hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations, const hc_view *bias,
+                          const hc_view *out, hc_side sides[2], hc_error *error) {
     hc_status status = check_side("a", a, false, &sides[0], error);
     if (status == HC_OK)
         status = check_side("b", b, true, &sides[1], error);
@@ -160,8 +159,8 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
     if (out->dtype != HC_F32)
         return hc_fail(error, HC_TYPE, "matmul: out must be float32");
     if (!same)
-        return hc_fail(error, HC_VALUE, "matmul: out has shape %s, wanted %s",
-                       shape_text(out->ndim, out->shape, text), shape_text(lead + 2, want, wanted));
+        return hc_fail(error, HC_VALUE, "matmul: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
+                       shape_text(lead + 2, want, wanted));
     status = hc_check_view("out", out, error);
     return status == HC_OK ? check_bias("linear", bias, n, error) : status;
 }
@@ -184,8 +183,8 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
     if (w_ndim != 4)
         return hc_fail(error, HC_VALUE, "conv2d: w has shape %s, wanted (filters, channels / groups, r, s)",
                        shape_text(w_ndim, w_shape, text));
-    if (w->packed && (w->packed->n_axes != 3 || w->packed->axes[0] != 2 || w->packed->axes[1] != 3 ||
-                      w->packed->axes[2] != 1)) {
+    if (w->packed &&
+        (w->packed->n_axes != 3 || w->packed->axes[0] != 2 || w->packed->axes[1] != 3 || w->packed->axes[2] != 1)) {
         int64_t got[HC_MAX_DIMS];
         for (int i = 0; i < w->packed->n_axes; i++)
             got[i] = w->packed->axes[i];
@@ -198,8 +197,8 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
     if (groups < 1)
         return hc_fail(error, HC_VALUE, "conv2d: groups is %lld, wanted at least 1", (long long)groups);
     if (c->filters % groups != 0)
-        return hc_fail(error, HC_VALUE, "conv2d: w has %lld filters, no multiple of groups %lld",
-                       (long long)c->filters, (long long)groups);
+        return hc_fail(error, HC_VALUE, "conv2d: w has %lld filters, no multiple of groups %lld", (long long)c->filters,
+                       (long long)groups);
     if (c->channels % groups != 0 || c->channels / groups != c->group_channels)
         return hc_fail(error, HC_VALUE, "conv2d: x has %lld channels, w with groups %lld wants %lld",
                        (long long)c->channels, (long long)groups, (long long)(c->group_channels * groups));
@@ -208,11 +207,9 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
         if (window->stride[i] < 1 || window->stride[i] > limit)
             return hc_fail(error, HC_VALUE, "conv2d: stride %lld, wanted 1 to 2^30", (long long)window->stride[i]);
         if (window->dilation[i] < 1 || window->dilation[i] > limit)
-            return hc_fail(error, HC_VALUE, "conv2d: dilation %lld, wanted 1 to 2^30",
-                           (long long)window->dilation[i]);
+            return hc_fail(error, HC_VALUE, "conv2d: dilation %lld, wanted 1 to 2^30", (long long)window->dilation[i]);
         if (window->pad_before[i] < 0 || window->pad_before[i] > limit)
-            return hc_fail(error, HC_VALUE, "conv2d: padding %lld, wanted 0 to 2^30",
-                           (long long)window->pad_before[i]);
+            return hc_fail(error, HC_VALUE, "conv2d: padding %lld, wanted 0 to 2^30", (long long)window->pad_before[i]);
     }
     c->out_height = out->ndim == 4 ? out->shape[2] : 0;
     c->out_width = out->ndim == 4 ? out->shape[3] : 0;
@@ -220,8 +217,8 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
         return hc_fail(error, HC_TYPE, "conv2d: out must be float32");
     const int64_t want[4] = {c->n, c->filters, c->out_height, c->out_width};
     if (out->ndim != 4 || out->shape[0] != want[0] || out->shape[1] != want[1])
-        return hc_fail(error, HC_VALUE, "conv2d: out has shape %s, wanted %s",
-                       shape_text(out->ndim, out->shape, text), shape_text(4, want, wanted));
+        return hc_fail(error, HC_VALUE, "conv2d: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
+                       shape_text(4, want, wanted));
     status = hc_check_view("out", out, error);
     return status == HC_OK ? check_bias("conv2d", bias, c->filters, error) : status;
 }

@@ -18,12 +18,12 @@ typedef struct {
     int64_t shape[HC_MAX_DIMS];
     hc_geometry geometry; /* of a packed one */
 } hc_side;
-hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations,
-                          const hc_view *bias, const hc_view *out, hc_side sides[2], hc_error *error);
+hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations, const hc_view *bias,
+                          const hc_view *out, hc_side sides[2], hc_error *error);
 
 typedef struct {
-    int64_t n, channels, height, width;                /* x */
-    int64_t filters, group_channels, r, s;             /* w */
+    int64_t n, channels, height, width;    /* x */
+    int64_t filters, group_channels, r, s; /* w */
     int64_t out_height, out_width;
     hc_geometry geometry; /* of a packed w */
 } hc_conv_shape;

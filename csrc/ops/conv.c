@@ -175,12 +175,12 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
                                 const hc_format *activations, const hc_conv_shape *s, const hc_view *out,
                                 hc_error *error) {
     const int64_t per_group = s->group_channels;
-    const hc_view grouped = {.data = x->data,
-                             .dtype = x->dtype,
-                             .ndim = 5,
-                             .shape = {s->n, window->groups, per_group, s->height, s->width},
-                             .strides = {x->strides[0], per_group * x->strides[1], x->strides[1], x->strides[2],
-                                         x->strides[3]}};
+    const hc_view grouped = {
+        .data = x->data,
+        .dtype = x->dtype,
+        .ndim = 5,
+        .shape = {s->n, window->groups, per_group, s->height, s->width},
+        .strides = {x->strides[0], per_group * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
     hc_encoder encoder;
     hc_status status = hc_encoder_init(&encoder, run, "conv2d: activations", &grouped, activations, 4,
                                        (const int[]){1, 3, 4, 2}, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
@@ -211,17 +211,17 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
                 status = hc_fail(error, HC_UNSUPPORTED, "conv2d: no product for these two formats");
                 break;
             }
-            hc_window_context context = {.shape = s,
-                                         .window = window,
-                                         .group = g,
-                                         .limb = {buffers.limbs, buffers.limbs + images * columns,
-                                                  buffers.limbs + 2 * images * columns},
-                                         .group_scale = buffers.scales,
-                                         .row_scale = buffers.scales,
-                                         .image_columns = columns,
-                                         .image_groups = geometry.groups,
-                                         .pixel_groups = geometry.groups_per_run,
-                                         .group_size = whole.group};
+            hc_window_context context = {
+                .shape = s,
+                .window = window,
+                .group = g,
+                .limb = {buffers.limbs, buffers.limbs + images * columns, buffers.limbs + 2 * images * columns},
+                .group_scale = buffers.scales,
+                .row_scale = buffers.scales,
+                .image_columns = columns,
+                .image_groups = geometry.groups,
+                .pixel_groups = geometry.groups_per_run,
+                .group_size = whole.group};
             if (decoded != mode) {
                 const hc_int_tile tile = {.limb = {context.limb[0], context.limb[1], context.limb[2]},
                                           .ld = columns,

@@ -86,7 +86,11 @@ static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool
         const int64_t outer = by_rows ? even : at->columns, inner = by_rows ? at->columns : even;
         const int64_t outer_step = by_rows ? row_step : column_step, inner_step = by_rows ? column_step : row_step;
         const int64_t outer_ld = by_rows ? ld : 1, inner_ld = by_rows ? 1 : ld;
+        const bool packed = inner_step == sizeof(float) && inner_ld == 1;
         for (int64_t u = 0; u < outer; u++)
+            if (packed && to_out)
+                memcpy(row + u * outer_step, tile + (i + u) * ld, (size_t)inner * sizeof(float));
+            else
             for (int64_t v = 0; v < inner; v++) {
                 char *value = row + u * outer_step + v * inner_step;
                 float *own = tile + i * ld + u * outer_ld + v * inner_ld;

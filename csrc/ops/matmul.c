@@ -64,8 +64,8 @@ static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const
         if (!values)
             return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)x->rows);
         x_source.floats(&x_source, 0, x->rows, 0, x->columns, values, ld);
-        const hc_status status = hc_few_floats(run, w->packed, w->geometry, w->first_row, w->rows, values, ld,
-                                               x->rows, out, error);
+        const hc_status status =
+            hc_few_floats(run, w->packed, w->geometry, w->first_row, w->rows, values, ld, x->rows, out, error);
         hc_free_aligned(values);
         return status;
     }
@@ -192,8 +192,7 @@ static hc_status one_product(const hc_run *run, const hc_encoder *encoder, const
     }
     if (!x->dense)
         return packed_times_packed(run, x, w, out, error);
-    return encoder ? quantized_times_packed(run, encoder, x, w, out, error)
-                   : dense_times_packed(run, x, w, out, error);
+    return encoder ? quantized_times_packed(run, encoder, x, w, out, error) : dense_times_packed(run, x, w, out, error);
 }
 
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,

@@ -109,16 +109,21 @@ int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments)
 
 /* v = sum of limb[i] 256^i, the lower limbs unsigned -> the same sum with digits between -128 and 127, in place. */
 static void balance(hc_portion *portion, int n_limbs, int n_digits, int64_t rows, int64_t columns) {
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = row * LIMB_LD; i < row * LIMB_LD + columns; i++) {
-            int carry = 0;
-            for (int d = 0; d < n_digits; d++) {
-                const int8_t limb = d < n_limbs ? portion->integers.digit[d][i] : 0;
-                const int sum = (d < n_limbs - 1 ? (int)(uint8_t)limb : (int)limb) + carry;
-                portion->integers.digit[d][i] = (int8_t)sum;
-                carry = sum > 127;
+    for (int64_t row = 0; row < rows; row++) {
+        uint8_t carry[INT_COLUMNS] = {0};
+        for (int d = 0; d < n_digits; d++) {
+            uint8_t *digit = (uint8_t *)portion->integers.digit[d] + row * LIMB_LD;
+            if (d >= n_limbs)
+                memset(digit, 0, (size_t)columns);
+            /* A byte from 128 on stands for itself minus 256: of the top limb, only 127 + 1 has become one. */
+            const uint8_t was = d < n_limbs - 1 ? 0xff : 0;
+            for (int64_t i = 0; i < columns; i++) {
+                const uint8_t limb = digit[i], sum = (uint8_t)(limb + carry[i]);
+                digit[i] = sum;
+                carry[i] = (uint8_t)((limb & was) | (sum & (uint8_t)~limb)) >> 7;
             }
         }
+    }
 }
 
 /* Bytes of `rows` rows, `columns` of them from k on, into a panel of kr = 4. What follows in the last step is 0. */

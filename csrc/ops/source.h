@@ -36,10 +36,10 @@ struct hc_source {
     void (*floats)(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                    float *values, int64_t ld);
     /* The same as integers; whole groups unless there are none; NULL where there are no integers. */
-    void (*integers)(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
-                     int64_t first_column, int64_t columns, const hc_int_tile *tile);
-    hc_int_form form[2];               /* by hc_int_mode */
-    int64_t runs, run_length, group;   /* group boundaries in columns: every run starts anew; group 0: one group a row */
+    void (*integers)(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows, int64_t first_column,
+                     int64_t columns, const hc_int_tile *tile);
+    hc_int_form form[2];             /* by hc_int_mode */
+    int64_t runs, run_length, group; /* group boundaries in columns: every run starts anew; group 0: one group a row */
     const void *context;
 };
 
@@ -47,8 +47,8 @@ struct hc_source {
  * y = float32((float64(row_scale_a) * float64(row_scale_b)) * float64(S)). GROUPED: acc = fmaf(float32(s_a * s_b),
  * float32(dot), acc) over the segments that all boundaries of both sides cut, ascending. */
 typedef enum { HC_PRODUCT_FLOATS = 0, HC_PRODUCT_FOLDED, HC_PRODUCT_GROUPED } hc_product_kind;
-hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, const hc_source *b,
-                  const hc_rows *out, hc_error *error);
+hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
+                  hc_error *error);
 
 /* Weights (packed rows: one run, reduction = the whole row) times 1 to 8 vectors, by the stated orders of the
  * public API. x: float32 (n_vectors, columns), leading dimension ldx, values of the dense operand. */
@@ -59,7 +59,7 @@ hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_ge
  * FOLDED or GROUPED as above. */
 hc_status hc_few_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
                           const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                          const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
-                          const hc_rows *out, hc_error *error);
+                          const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
+                          hc_error *error);
 
 #endif

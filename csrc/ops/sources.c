@@ -123,8 +123,7 @@ static void packed_floats(const hc_source *source, int64_t first_row, int64_t ro
             for (int64_t c = 0; c < part.tile.columns; c += PIECE) {
                 const hc_tile tile = {part.tile.first_row + r, 1, part.tile.first_column + c,
                                       hc_min(PIECE, part.tile.columns - c)};
-                hc_decode_tile(packed->run, packed->format, packed->geometry, packed->components, &tile, piece,
-                               PIECE);
+                hc_decode_tile(packed->run, packed->format, packed->geometry, packed->components, &tile, piece, PIECE);
                 const int64_t from = c == 0 ? part.skip : 0;
                 memcpy(values + r * ld + part.to + c + from - part.skip, piece + from,
                        (size_t)(tile.columns - from) * sizeof *piece);

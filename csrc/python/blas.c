@@ -49,8 +49,8 @@ static int matrix(const hc_view *view, int *trans, int *ld) {
     const int64_t row = rows > 1 ? view->strides[0] : columns * size;
     const int64_t column = columns > 1 ? view->strides[1] : size;
     const bool plain = column == size && row >= columns * size;
-    const bool transposed = (rows > 1 ? view->strides[0] : size) == size &&
-                            (columns > 1 ? view->strides[1] : rows * size) >= rows * size;
+    const bool transposed =
+        (rows > 1 ? view->strides[0] : size) == size && (columns > 1 ? view->strides[1] : rows * size) >= rows * size;
     if (!plain && !transposed)
         return 0;
     const int64_t stride = plain ? row : columns > 1 ? view->strides[1] : rows * size;

@@ -48,8 +48,8 @@ static PyObject *layout(PyObject *self, PyObject *args) {
     hc_geometry geometry;
     hc_component_layout parts[HC_N_COMPONENTS] = {{0}};
     hc_error error;
-    const hc_status status = hc_layout(&packed.format, packed.ndim, packed.shape, packed.n_axes, packed.axes, &geometry,
-                                       parts, &error);
+    const hc_status status =
+        hc_layout(&packed.format, packed.ndim, packed.shape, packed.n_axes, packed.axes, &geometry, parts, &error);
     if (status != HC_OK)
         return hc_raise(status, &error);
     PyObject *answer = PyDict_New();

@@ -106,13 +106,13 @@ def _table(
 def _row(times: Times, name: str, int8_peer: str | None, four_bit_peer: str | None) -> Row:
     if name == INT8_LIMIT:
         return times.row(name)
-    integer = times.candidates[name].unit == "GOP/s"
+    integer, ours = times.candidates[name].unit == "GOP/s", " x " in name
     return times.row(
         name,
         to_sgemm=times.speedup(name, SGEMM),
         of_limit=times.fraction(name, INT8_LIMIT) if integer else None,
-        to_int8_peer=times.speedup(name, int8_peer),
-        to_4_bit_peer=times.speedup(name, four_bit_peer),
+        to_int8_peer=times.speedup(name, int8_peer) if ours else None,
+        to_4_bit_peer=times.speedup(name, four_bit_peer) if ours else None,
     )
 
 

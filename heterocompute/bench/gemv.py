@@ -105,7 +105,7 @@ def _row(times: Times, name: str, best_peers: dict[str, str | None], dense_bytes
         name,
         to_sgemv=None if ratio is None else ratio * dense_bytes / bytes_each,
         of_limit=times.fraction(name, limit),
-        to_4_bit_peer=_against(times, name, best_peers["4 bit"], text != "int8"),
+        to_4_bit_peer=_against(times, name, best_peers["4 bit"], text in FORMATS and text != "int8"),
         to_int8_peer=_against(times, name, best_peers["int8"], text == "int8"),
     )
 

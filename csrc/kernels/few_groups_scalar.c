@@ -1,0 +1,28 @@
+/* few_groups, the definition. */
+#include "kernels/kernel.h"
+
+#include <math.h>
+
+void hc_few_groups_scalar(const hc_few_floats_args *args) {
+    const int n_vectors = args->n_vectors, n_rows = 4 / n_vectors;
+    for (int r = 0; r < n_rows; r++)
+        for (int v = 0; v < n_vectors; v++) {
+            float acc[16] = {0};
+            for (int64_t g = 0; g < args->groups; g++) {
+                const float zero = args->zeros[r] ? args->zeros[r][g] : args->zero;
+                float p = 0;
+                for (int64_t k = 0; k < args->group; k++) {
+                    const int64_t i = g * args->group + k;
+                    const uint8_t byte = args->codes[r][i * args->bits / 8];
+                    const int code = args->bits == 8 ? byte : byte >> (i % 2 * 4) & 15;
+                    const float x = args->x[((g / 16 * args->group + k) * n_vectors + v) * 16 + g % 16];
+                    p = fmaf(x, (float)(code ^ args->flip) - zero, p);
+                }
+                acc[g % 16] = fmaf(args->scales[r][g], p, acc[g % 16]);
+            }
+            for (int half = 8; half > 0; half /= 2)
+                for (int i = 0; i < half; i++)
+                    acc[i] = acc[i] + acc[i + half];
+            args->out[r * n_vectors + v] = acc[0];
+        }
+}

@@ -1,0 +1,186 @@
+"""Every benchmark runs at a tiny size, its results checked by itself; no time is asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from heterocompute import _heterocompute as _core
+from heterocompute import bench
+from heterocompute.bench import gemm, gemv, quantize
+from heterocompute.bench.limits import NAMES as LOOPS
+from heterocompute.bench.measure import Candidate, CheckFailed, Options, Times, expect_close, expect_equal
+from heterocompute.bench.onnx_model import one_node_model
+
+QUICK = Options(quick=True, threads=[1])
+ISAS = _core.isa_names(_core.cpu_isa())
+
+
+def run(capsys, *names, json_only=True):
+    code = bench.main(list(names), json=json_only, quick=True, threads=2)
+    return code, capsys.readouterr().out
+
+
+def names_of(table):
+    return {row["name"] for row in table["rows"]}
+
+
+@pytest.mark.parametrize("name", bench.NAMES)
+def test_every_benchmark_runs(name, capfd):
+    code, output = run(capfd, name)
+    assert code == 0
+    report = json.loads(output)["benchmarks"][name]
+    assert report["benchmark"] == name and report["quick"]
+    assert report["machine"]["isa"][0] == "scalar" and report["machine"]["processors"] >= 1
+    assert report["machine"]["environment"]["OPENBLAS_THREAD_TIMEOUT"] == "4"
+    assert report["tables"]
+    for table in report["tables"]:
+        assert len(names_of(table)) == len(table["rows"]) > 0
+        for row in table["rows"]:
+            numbers = [value for value in row.values() if isinstance(value, float)]
+            assert numbers and all(np.isfinite(numbers)) and min(numbers) > 0, row
+
+
+def test_the_rows_are_there(capfd):
+    reports = json.loads(run(capfd, "limits", "gemm", "gemv", "quantize")[1])["benchmarks"]
+    assert list(reports) == ["limits", "gemm", "gemv", "quantize"]
+    assert set(LOOPS.values()) | {"read", "read with prefetch"} <= names_of(reports["limits"]["tables"][0])
+    products = names_of(reports["gemm"]["tables"][0])
+    assert {gemm.OWN, gemm.INT8_LIMIT} <= products
+    assert {f"{weights} x {activations or 'float32'}" for weights, activations in gemm.PRODUCTS} <= products
+    assert [table["shape"][0] for table in reports["gemv"]["tables"]] == list(gemv.BATCHES)
+    for table in reports["gemv"]["tables"]:
+        wanted = {f"{fmt} x {activations or 'float32'}" for fmt in gemv.FORMATS for activations in gemv.ACTIVATIONS}
+        assert wanted <= names_of(table)
+    assert {f"quantize {fmt}" for fmt in quantize.FORMATS} <= names_of(reports["quantize"]["tables"][0])
+
+
+@pytest.mark.skipif("avx2" not in ISAS or os.environ.get("HETEROCOMPUTE_ISA"), reason="needs more than AVX2")
+def test_what_is_left_without_vnni_is_measured(capfd):
+    if ISAS[-1] == "avx2":
+        pytest.skip("this machine has nothing beyond AVX2")
+    tables = json.loads(run(capfd, "gemm")[1])["benchmarks"]["gemm"]["tables"]
+    narrow = [row for table in tables if "AVX2" in table["title"] for row in table["rows"]]
+    assert {row["isa"] for row in narrow if "isa" in row} == {"avx2"}
+
+
+def test_people_get_tables_and_one_line_of_json(capfd):
+    code, output = run(capfd, "limits", json_only=False)
+    assert code == 0 and "float32 FMA" in output and "GFLOP/s" in output
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    assert len(lines) == 1 and json.loads(lines[0])["benchmark"] == "limits"
+
+
+def test_all_benchmarks_are_meant_without_a_name(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(bench, "_run", lambda name, *rest: asked.append(name) or {"tables": []})
+    assert bench.main([], json=True, quick=True, threads=None) == 0
+    assert [name for name in asked if name != "gemm-avx2"] == list(bench.NAMES)
+    assert list(json.loads(capsys.readouterr().out)["benchmarks"]) == list(bench.NAMES)
+
+
+def test_a_failed_benchmark_is_exit_code_1(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert bench.main(["limits"], json=True, quick=True, threads=1) == 1
+    assert capfd.readouterr().out == ""
+
+
+def test_a_child_ends_with_its_parent():
+    code = "from heterocompute.bench.child import main; main()"
+    command = [sys.executable, "-c", code, "quantize", "1"]  # the full size takes minutes
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
+        child.stderr.readline()
+        child.stdin.close()
+        assert child.wait(timeout=60) == 130
+
+
+def test_a_wrong_result_is_not_timed():
+    out = np.zeros(3, np.float32)
+    calls = []
+
+    def check():
+        calls.append("check")
+        expect_equal("x", out, np.ones(3, np.float32))
+
+    with pytest.raises(CheckFailed, match="x"):
+        Times([Candidate("x", lambda: calls.append("run"), 1.0, "GB/s", check)], QUICK)
+    assert calls == ["run", "check"]
+
+
+def test_signs_and_shapes_count_in_the_comparison():
+    expect_equal("x", np.float32([0.0]), np.float32([0.0]))
+    with pytest.raises(CheckFailed):
+        expect_equal("x", np.float32([0.0]), np.float32([-0.0]))
+    with pytest.raises(CheckFailed):
+        expect_equal("x", np.zeros((1, 2)), np.zeros((2, 1)))
+    expect_close("x", np.float32([1.0, 0.01]), np.array([1.0, 0.0]), 0.02)
+    with pytest.raises(CheckFailed):
+        expect_close("x", np.float32([np.nan]), np.array([1.0]), 0.5)
+
+
+def test_ratios_are_medians_of_the_rounds():
+    candidates = [Candidate(name, lambda: None, work, "GB/s") for name, work in (("a", 10.0), ("b", 30.0))]
+    times = Times(candidates, QUICK)
+    times.seconds = {"a": [1.0, 2.0, 4.0], "b": [2.0, 2.0, 2.0]}
+    assert times.speedup("a", "b") == 1.0 and times.speedup("b", "a") == 1.0
+    assert times.fraction("b", "a") == 3.0
+    assert times.rate("b") == 15.0 and times.best(["a", "b", "c"]) == "b"
+    assert times.speedup("a", None) is None and times.fraction("a", "c") is None and times.best([]) is None
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("what", ["fma", "dot", "shuffle"])
+def test_every_isa_runs_the_same_loop(what, isa):
+    for steps in (0, 1, 16, 17, 100, 1000):
+        scalar_sum = _core.limit((0, 1), what, steps)[1]
+        for threads in (1, 2, 3):
+            work, found, _ = _core.limit((_core.isa_mask(isa), threads), what, steps)
+            assert found == scalar_sum
+            assert (work > 0) == (steps > 0)
+    works = [_core.limit((_core.isa_mask(isa), 1), what, steps)[0] for steps in (160, 320, 480)]
+    assert len({after - before for before, after in pairwise(works)}) == 1, "work grows with the steps"
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("what", ["read", "read-ahead"])
+def test_every_isa_reads_every_whole_line_once(what, isa):
+    memory = np.random.default_rng(0).integers(0, 2**64, (3 << 17) + 64, np.uint64)
+    first = -memory.ctypes.data % 64 // 8  # of the first whole cache line
+    for lines in (0, 1, 3, 4, 5, (1 << 20) // 64, (1 << 20) // 64 + 1, 40_000):
+        part = memory[first : first + 8 * lines]
+        for threads in (1, 3):
+            work, found, used = _core.limit((_core.isa_mask(isa), threads), what, part)
+            assert (work, found) == (64 * lines, int(part.sum(dtype=np.uint64)))
+            assert used in ISAS
+    inner = memory[first + 8 : first + 8 * 9]
+    outer = memory[first + 1 : first + 8 * 9 + 7]
+    assert _core.limit((_core.isa_mask(isa), 1), what, outer)[:2] == (inner.nbytes, int(inner.sum(dtype=np.uint64)))
+
+
+def test_a_limit_says_what_it_wants():
+    with pytest.raises(ValueError, match="there is no 'walk'"):
+        _core.limit((0, 1), "walk", 1)
+    with pytest.raises(ValueError, match="wanted 0 or more"):
+        _core.limit((0, 1), "fma", -1)
+    with pytest.raises(TypeError, match="wants bytes"):
+        _core.limit((0, 1), "read", 64)
+    with pytest.raises(TypeError, match="wants a number of steps"):
+        _core.limit((0, 1), "dot", np.zeros(64, np.uint8))
+
+
+def test_a_model_is_what_onnx_reads():
+    onnx = pytest.importorskip("onnx")
+    weights = np.arange(12, dtype=np.int8).reshape(3, 4)
+    data = one_node_model("DoIt", "com.example", {"x": (300, 3), "b": weights}, (300, 4), K=7)
+    model = onnx.load_model_from_string(data)
+    (node,) = model.graph.node
+    assert (node.op_type, node.domain, list(node.input), list(node.output)) == ("DoIt", "com.example", ["x", "b"], ["y"])
+    assert onnx.helper.get_attribute_value(node.attribute[0]) == 7
+    assert np.array_equal(onnx.numpy_helper.to_array(model.graph.initializer[0]), weights)
+    assert [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [300, 3]
