@@ -354,8 +354,8 @@ def formats() -> dict[str, str]:
     Examples
     --------
     >>> from heterocompute.formats import formats
-    >>> sorted(formats())
-    ['int', 'vsq']
+    >>> formats()["int"]
+    'uniform integers, one scale for a row or a group, zero point or none'
     """
     return {cls.family: cls.description for cls in Format.families()}
 

@@ -99,8 +99,8 @@ static inline __m256i unit_codes(const float *x, float reciprocal, int32_t zero,
 /* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
 static inline __attribute__((always_inline)) bool line_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
-                                                             const hc_code_range *range, hc_code_mode mode,
-                                                             uint8_t *codes) {
+                                                             const hc_code_range *range, float near,
+                                                             hc_code_mode mode, uint8_t *codes) {
     const __m256i lanes = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
     __m256 worst = _mm256_setzero_ps();
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) bool line_codes(const float *x, con
         const __m256i bytes = is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
         _mm256_storeu_si256((__m256i *)(codes + i * 16), _mm256_permutevar8x32_epi32(bytes, lanes));
     }
-    return _mm256_movemask_ps(_mm256_cmp_ps(worst, _mm256_set1_ps(range->near), _CMP_GT_OQ)) == 0;
+    return _mm256_movemask_ps(_mm256_cmp_ps(worst, _mm256_set1_ps(near), _CMP_GT_OQ)) == 0;
 }
 
 /* 64 codes in bytes -> 32 bytes. */

@@ -35,25 +35,36 @@ static inline __m512i transposed_max(const __m512i v[16]) {
     return max_of_halves(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xdd));
 }
 
-/* Largest magnitude of each of n_groups groups of units * 16 values; writes up to 15 more than asked. */
+/* Of 16 groups, of which n exist. */
+static inline __attribute__((always_inline)) void sixteen_maxima(const float *from, int64_t n, int64_t units, int which,
+                                                                 float *maxima) {
+    __m512i group_i32x16[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const float *group = from + i * units * 16;
+        __m512i largest = _mm512_setzero_si512();
+        if (i < n)
+            largest = magnitude_i32x16(_mm512_loadu_si512(group), which);
+        for (int64_t unit = 1; unit < units && i < n; unit++)
+            largest = _mm512_max_epi32(largest, magnitude_i32x16(_mm512_loadu_si512(group + unit * 16), which));
+        group_i32x16[i] = largest;
+    }
+    _mm512_storeu_si512(maxima, transposed_max(group_i32x16));
+}
+
+/* Largest magnitude of each of n_groups groups of units * 16 values; then zeros to a multiple of 16. */
 static inline __attribute__((always_inline)) void line_maxima(const float *x, int64_t n_groups, int64_t units,
                                                               int which, float *maxima) {
     for (int64_t first = 0; first < n_groups; first += 16) {
-        __m512i group_i32x16[16];
         const float *from = x + first * units * 16;
-        if (n_groups - first >= 16 && units == 1) {
-#pragma GCC unroll 16
-            for (int i = 0; i < 16; i++)
-                group_i32x16[i] = magnitude_i32x16(_mm512_loadu_si512(from + i * 16), which);
-        } else {
-            for (int i = 0; i < 16; i++) {
-                group_i32x16[i] = _mm512_setzero_si512();
-                for (int64_t unit = 0; unit < units && first + i < n_groups; unit++)
-                    group_i32x16[i] = _mm512_max_epi32(
-                        group_i32x16[i], magnitude_i32x16(_mm512_loadu_si512(from + (i * units + unit) * 16), which));
-            }
-        }
-        _mm512_storeu_si512(maxima + first, transposed_max(group_i32x16));
+        if (n_groups - first < 16)
+            sixteen_maxima(from, n_groups - first, units, which, maxima + first);
+        else if (units == 1)
+            sixteen_maxima(from, 16, 1, which, maxima + first);
+        else if (units == 2)
+            sixteen_maxima(from, 16, 2, which, maxima + first);
+        else
+            sixteen_maxima(from, 16, units, which, maxima + first);
     }
 }
 
@@ -77,25 +88,28 @@ static inline float line_maximum(const float *x, int64_t n, int which) {
 static inline __attribute__((always_inline)) __m512i unit_codes(const float *x, float reciprocal, int32_t zero,
                                                                 const hc_code_range *range, hc_code_mode mode,
                                                                 __m512 *worst) {
-    __m512 quotient = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(reciprocal));
-    if (mode != HC_CODES_PLAIN)
-        quotient = _mm512_min_ps(quotient, _mm512_set1_ps(1024.0f));
+    const __m512 value = _mm512_loadu_ps(x), reciprocal_f32x16 = _mm512_set1_ps(reciprocal);
+    if (mode == HC_CODES_PLAIN) { /* adding 1.5 * 2^23 rounds to an integer, in the low bits of the sum */
+        const __m512 magic = _mm512_set1_ps(0x1.8p23f);
+        const __m512 sum = _mm512_fmadd_ps(value, reciprocal_f32x16, magic);
+        const __m512 apart = _mm512_fmsub_ps(value, reciprocal_f32x16, _mm512_sub_ps(sum, magic));
+        *worst = _mm512_range_ps(*worst, apart, 0x0b); /* the larger magnitude, as positive */
+        return _mm512_sub_epi32(_mm512_castps_si512(sum), _mm512_castps_si512(magic));
+    }
+    const __m512 quotient = _mm512_min_ps(_mm512_mul_ps(value, reciprocal_f32x16), _mm512_set1_ps(1024.0f));
     __m512i code = _mm512_cvtps_epi32(quotient);
-    const __m512 distance = _mm512_sub_ps(quotient, _mm512_cvtepi32_ps(code));
-    *worst = _mm512_range_ps(*worst, distance, 0x0b); /* the larger magnitude, as positive */
+    const __m512 apart = _mm512_sub_ps(quotient, _mm512_cvtepi32_ps(code));
+    *worst = _mm512_range_ps(*worst, apart, 0x0b);
     if (mode == HC_CODES_SHIFTED)
         code = _mm512_add_epi32(code, _mm512_set1_epi32(zero));
-    if (mode != HC_CODES_PLAIN)
-        code = _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(range->low)),
-                                _mm512_set1_epi32(range->high));
-    return code;
+    return _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(range->low)), _mm512_set1_epi32(range->high));
 }
 
 /* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
 static inline __attribute__((always_inline)) bool line_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
-                                                             const hc_code_range *range, hc_code_mode mode,
-                                                             uint8_t *codes) {
+                                                             const hc_code_range *range, float near,
+                                                             hc_code_mode mode, uint8_t *codes) {
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512 worst = _mm512_setzero_ps();
     __m512i unit[4];
@@ -107,7 +121,7 @@ static inline __attribute__((always_inline)) bool line_codes(const float *x, con
     const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
     const __m512i bytes = is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
     _mm512_storeu_si512(codes, _mm512_permutexvar_epi32(lanes, bytes));
-    return _mm512_cmp_ps_mask(worst, _mm512_set1_ps(range->near), _CMP_GT_OQ) == 0;
+    return _mm512_cmp_ps_mask(worst, _mm512_set1_ps(near), _CMP_GT_OQ) == 0;
 }
 
 static inline __m256i pack4_bytes(__m512i codes) {

@@ -54,7 +54,7 @@ static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bo
     else
         memcpy(scales, scale, (size_t)n * sizeof *scale);
     segment->factor = 1;
-    invert_scales(scale, whole, segment);
+    invert_scales(scale, whole, segment->reciprocal, segment);
     if (!symmetric)
         zero_points(n, whole, largest, format->bits, segment, zeros);
     return !symmetric ? shifted_slice : clipped ? signed_slice : plain_slice;
@@ -140,7 +140,7 @@ int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc
             hc_slice_fn *encode = segment_scales(
                 format, n, thresholds != NULL, &segment, (uint8_t *)hc_part(out, HC_SCALES, row) + group * scale_bytes,
                 symmetric ? NULL : (uint8_t *)hc_part(out, HC_ZERO_POINTS, row) + group / 8 * bits);
-            encode_groups(geometry, from + first, n, &segment, &range, encode, step * geometry->group * 4, bits,
+            encode_groups(geometry, from + first, 0, n, &segment, &range, encode, step * geometry->group * 4, bits,
                           (uint8_t *)hc_part(out, HC_CODES, row) + first / 8 * bits);
         }
     }

@@ -13,7 +13,7 @@
 
 enum {
     SEGMENT_GROUPS = 1024, /* a multiple of 16, hence of 8: segments start on a byte of every component */
-    SEGMENT_VALUES = 1024, /* 16 KiB: half of the smallest first-level cache */
+    SEGMENT_VALUES = 1024, /* two segments of 4 KiB and their codes: a small part of the first-level cache */
     SLICE = 1024,          /* values between two packings */
     UNIT = 16,
 };
@@ -106,28 +106,39 @@ static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry
     return is_finite(largest_of(maxima, n_groups));
 }
 
+/* Four units by division. */
+static inline void divide_units(const float *from, const uint8_t *groups, int64_t group, const hc_segment *segment,
+                                const hc_code_range *range, hc_code_mode mode, uint8_t *codes) {
+    for (int j = 0; j < 4; j++) {
+        const int64_t here = group + groups[j];
+        divided_codes(from + j * UNIT, (double)segment->factor * (double)segment->multiple[here],
+                      mode == HC_CODES_SHIFTED ? segment->zero[here] : 0, range, codes + j * UNIT);
+    }
+}
+
 /* Codes of a slice of at most SLICE values from group `group` of the segment on; `ahead`: see encode_groups. */
 static inline __attribute__((always_inline)) void encode_slice(const float *x, int64_t n, int64_t group,
                                                                hc_segment *segment, const hc_code_range *range,
                                                                hc_code_mode mode, int64_t ahead) {
-    const int32_t *zero = segment->zero + group;
-    for (int64_t i = 0; i < n; i += 4 * UNIT) {
-        const float *from = x + i;
+    const float *reciprocals = segment->reciprocal + group;
+    const int32_t *zeros = segment->zero + group;
+    const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
+    const float near = range->near;
+    const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* memory brings it while this is computed */
+    const bool soon = ahead <= SEGMENT_VALUES * (int64_t)sizeof *x;
+    for (int64_t i = 0; i < whole; i += 4 * UNIT, next += 4 * HC_CACHE_LINE) {
+        for (int j = 0; j < 4 && soon; j++)
+            __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 3);
+        for (int j = 0; j < 4 && !soon; j++)
+            __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 2);
         const uint8_t *groups = segment->group_of + i / UNIT;
-        for (int j = 0; j < 4; j++) /* memory brings the next segment while this one is computed */
-            __builtin_prefetch((const void *)((uintptr_t)(from + j * UNIT) + (uintptr_t)ahead), 0, 2);
-        float tail[4 * UNIT];
-        if (n - i < 4 * UNIT) {
-            memset(tail, 0, sizeof tail);
-            memcpy(tail, from, (size_t)(n - i) * sizeof *tail);
-            from = tail;
-        }
-        if (line_codes(from, groups, segment->reciprocal + group, zero, range, mode, segment->codes + i) &&
-            !segment->divide)
-            continue;
-        for (int j = 0; j < 4; j++)
-            divided_codes(from + j * UNIT, (double)segment->factor * segment->multiple[group + groups[j]],
-                          mode == HC_CODES_SHIFTED ? zero[groups[j]] : 0, range, segment->codes + i + j * UNIT);
+        if (__builtin_expect(!line_codes(x + i, groups, reciprocals, zeros, range, near, mode, segment->codes + i), 0))
+            divide_units(x + i, groups, group, segment, range, mode, segment->codes + i);
+    }
+    for (int64_t i = whole; i < n; i += 4 * UNIT) {
+        float last[4 * UNIT] = {0};
+        memcpy(last, x + i, (size_t)hc_min(n - i, 4 * UNIT) * sizeof *last);
+        divide_units(last, segment->group_of + i / UNIT, group, segment, range, mode, segment->codes + i);
     }
 }
 
@@ -141,20 +152,24 @@ typedef void hc_slice_fn(const float *, int64_t, int64_t, hc_segment *, const hc
 
 /* The group of each unit of a slice, counted from the slice's first. */
 static inline void number_units(const hc_geometry *geometry, hc_segment *segment) {
-    const int64_t units = geometry->group / UNIT;
-    for (int64_t i = 0; i < SLICE / UNIT; i++)
-        segment->group_of[i] = geometry->group < SLICE && geometry->groups > 1 ? (uint8_t)(i / units) : 0;
+    const int64_t units = geometry->group < SLICE && geometry->groups > 1 ? geometry->group / UNIT : SLICE;
+    int64_t group = 0, next = units;
+    for (int64_t i = 0; i < SLICE / UNIT; i++) {
+        if (i == next)
+            group++, next += units;
+        segment->group_of[i] = (uint8_t)group;
+    }
 }
 
-/* All codes of a segment; `ahead`: bytes to the next one. */
-static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t n_groups, hc_segment *segment,
-                                 const hc_code_range *range, hc_slice_fn *encode, int64_t ahead, int bits,
-                                 uint8_t *out) {
+/* Codes of n_groups groups from number first_group of the segment on; `ahead`: bytes to what is encoded next. */
+static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t first_group, int64_t n_groups,
+                                 hc_segment *segment, const hc_code_range *range, hc_slice_fn *encode, int64_t ahead,
+                                 int bits, uint8_t *out) {
     const int64_t length = geometry->group, values = n_groups * length;
     const int64_t slice_groups = length < SLICE ? SLICE / length : 1, slice = length < SLICE ? slice_groups * length : SLICE;
     for (int64_t group = 0, first = 0, end; first < values; first = end) {
         end = hc_min(first + slice, length < SLICE ? values : (group + 1) * length);
-        encode(x + first, end - first, group, segment, range, ahead);
+        encode(x + first, end - first, first_group + group, segment, range, ahead);
         pack_bytes(segment->codes, end - first, bits, out + first / 8 * bits);
         if (length < SLICE || end == (group + 1) * length)
             group += slice_groups;
@@ -173,12 +188,12 @@ static inline bool is_plain(float scale) {
 }
 
 /* Reciprocals of n scales; whether to divide at once. */
-static inline void invert_scales(const float *scales, int64_t n, hc_segment *segment) {
+static inline void invert_scales(const float *scales, int64_t n, float *reciprocals, hc_segment *segment) {
     int divide = 0;
     for (int64_t i = 0; i < n; i++) {
         const float reciprocal = 1.0f / scales[i];
         divide |= !is_plain(scales[i]);
-        segment->reciprocal[i] = scales[i] != 0 ? reciprocal : 0.0f;
+        reciprocals[i] = scales[i] != 0 ? reciprocal : 0.0f;
     }
     segment->divide = divide;
 }

@@ -37,88 +37,150 @@ static inline void scale_codes(const float *scales, int64_t n, float coarse, int
     }
 }
 
-/* Scales of a segment: what is stored, and what codes are made with. */
-static inline void segment_scales(const hc_format *format, int64_t n, int32_t largest, float coarse,
-                                  hc_segment *segment, uint8_t *out) {
-    const int scale_bits = format->option[0];
-    const int64_t whole = hc_round_up(n, UNIT);
-    float *scale = segment->multiple;
-    for (int64_t i = 0; i < whole; i++)
-        scale[i] = segment->maximum[i] / (float)largest;
-    segment->factor = 1;
-    if (scale_bits == 0) {
-        memcpy(out, scale, (size_t)n * sizeof *scale);
-        invert_scales(scale, whole, segment);
-        return;
-    }
-    int32_t codes[SEGMENT_GROUPS + UNIT];
-    scale_codes(scale, whole, coarse, (1 << scale_bits) - 1, codes);
-    pack_scales(codes, n, scale_bits, out);
-    if (!format->option[3]) {
-        for (int64_t i = 0; i < whole; i++) /* a scale that became 0 makes its group 0 */
-            scale[i] = hc_f32_from_bits(hc_f32_bits(scale[i]) & (codes[i] != 0 ? ~0u : 0));
-        invert_scales(scale, whole, segment);
-        return;
-    }
-    float product[SEGMENT_GROUPS + UNIT]; /* refit: rounded for the reciprocals only */
-    for (int64_t i = 0; i < whole; i++) {
-        scale[i] = (float)codes[i];
-        product[i] = coarse * scale[i];
-    }
-    segment->factor = coarse;
-    invert_scales(product, whole, segment);
-}
-
 HC_SLICE(plain_slice, HC_CODES_PLAIN)
 HC_SLICE(signed_slice, HC_CODES_SIGNED)
 HC_SLICE(unsigned_slice, HC_CODES_UNSIGNED)
 
+/* What all rows have in common, and where one row lies. */
+typedef struct {
+    const hc_format *format;
+    const hc_geometry *geometry;
+    bool is_unsigned, refit;
+    int bits, scale_bits;
+    int32_t largest, largest_scale;
+    hc_code_range range;
+    hc_slice_fn *encode;
+    int64_t step; /* groups of a segment */
+    const float *x, *thresholds;
+    uint8_t *codes, *scales;
+} hc_vsq_row;
+
+/* Largest magnitudes, or thresholds, of groups [group, group + n) to place `at` of the segment; false: illegal. */
+static inline bool row_maxima(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
+    const float *from = row->x + group * row->geometry->group;
+    float *maximum = segment->maximum + at;
+    if (row->is_unsigned) {
+        if (!group_maxima(row->geometry, from, n, HC_POSITIVE, maximum) ||
+            !is_finite(line_maximum(from, n * row->geometry->group, HC_NEGATIVE)))
+            return false;
+    } else if (!group_maxima(row->geometry, from, n, HC_ABSOLUTE, maximum)) {
+        return false;
+    }
+    if (row->thresholds)
+        memcpy(maximum, row->thresholds + group, (size_t)n * sizeof *maximum);
+    const int64_t whole = hc_round_up(n, UNIT);
+    for (int64_t i = 0; i < whole; i++)
+        segment->multiple[at + i] = maximum[i] / (float)row->largest;
+    return true;
+}
+
+static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
+    const int64_t first = group * row->geometry->group;
+    encode_groups(row->geometry, row->x + first, at, n, segment, &row->range, row->encode,
+                  row->step * row->geometry->group * 4, row->bits, row->codes + first / 8 * row->bits);
+}
+
+/* Codes first, then the coarse scale, then the groups whose scale became 0; for rows of up to SEGMENT_GROUPS. */
+static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
+    const int64_t groups = row->geometry->groups, whole = hc_round_up(groups, UNIT);
+    segment->factor = 1;
+    for (int64_t group = 0; group < groups; group += row->step) {
+        const int64_t n = hc_min(row->step, groups - group);
+        if (!row_maxima(row, group, n, group, segment))
+            return false;
+        invert_scales(segment->multiple + group, hc_round_up(n, UNIT), segment->reciprocal + group, segment);
+        row_codes(row, group, n, group, segment);
+    }
+    *coarse = largest_of(segment->multiple, groups) / (float)row->largest_scale;
+    int32_t codes[SEGMENT_GROUPS + UNIT];
+    scale_codes(segment->multiple, whole, *coarse, row->largest_scale, codes);
+    pack_scales(codes, groups, row->scale_bits, row->scales);
+    int zeros = 0;
+    for (int64_t i = 0; i < groups; i++)
+        zeros |= codes[i] == 0;
+    const int64_t n = row->geometry->group;
+    for (int64_t i = 0; i < groups && zeros; i++)
+        if (codes[i] == 0) /* a group starts on a byte, or is the row */
+            memset(row->codes + i * n / 8 * row->bits, 0, (size_t)(n * row->bits + 7) / 8);
+    return true;
+}
+
+/* One level, or two with the coarse scale known. */
+static inline bool encode_with(const hc_vsq_row *row, float coarse, hc_segment *segment) {
+    for (int64_t group = 0; group < row->geometry->groups; group += row->step) {
+        const int64_t n = hc_min(row->step, row->geometry->groups - group), whole = hc_round_up(n, UNIT);
+        float *scale = segment->multiple, product[SEGMENT_GROUPS + UNIT];
+        if (!row_maxima(row, group, n, 0, segment))
+            return false;
+        segment->factor = 1;
+        if (row->scale_bits == 0) {
+            memcpy(row->scales + group * 4, scale, (size_t)n * sizeof *scale);
+        } else {
+            int32_t codes[SEGMENT_GROUPS + UNIT];
+            scale_codes(scale, whole, coarse, row->largest_scale, codes);
+            pack_scales(codes, n, row->scale_bits, row->scales + group / 8 * row->scale_bits);
+            if (row->refit) /* divisor coarse * code, exact; rounded for the reciprocals only */
+                segment->factor = coarse;
+            for (int64_t i = 0; i < whole; i++)
+                scale[i] = row->refit ? (float)codes[i] : hc_f32_from_bits(hc_f32_bits(scale[i]) & -(uint32_t)(codes[i] != 0));
+        }
+        for (int64_t i = 0; i < whole; i++)
+            product[i] = segment->factor * scale[i];
+        invert_scales(product, whole, segment->reciprocal, segment);
+        row_codes(row, group, n, 0, segment);
+    }
+    return true;
+}
+
+/* The coarse scale of a row that needs it before its codes. */
+static inline bool find_coarse(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
+    float largest = 0;
+    for (int64_t group = 0; group < row->geometry->groups; group += row->step) {
+        const int64_t n = hc_min(row->step, row->geometry->groups - group);
+        if (!row_maxima(row, group, n, 0, segment))
+            return false;
+        largest = fmaxf(largest, largest_of(segment->multiple, n));
+    }
+    *coarse = largest / (float)row->largest_scale;
+    return true;
+}
+
 int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                   const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    const int bits = format->bits, scale_bits = format->option[0];
-    const bool is_unsigned = format->option[1] != 0, tensor = format->option[2] != 0, refit = format->option[3] != 0;
     if (!serves(geometry, x))
         return HC_DECLINED;
-    const int32_t largest = (1 << (is_unsigned ? bits : bits - 1)) - 1;
-    const hc_code_range range = code_range(is_unsigned ? 0 : -largest, largest);
-    hc_slice_fn *encode = is_unsigned ? unsigned_slice : refit || thresholds ? signed_slice : plain_slice;
-    const bool row_coarse = scale_bits != 0 && !tensor, once = row_coarse && geometry->groups <= SEGMENT_GROUPS;
-    const int64_t step = once ? geometry->groups : segment_groups(geometry);
+    hc_vsq_row row = {.format = format,
+                      .geometry = geometry,
+                      .is_unsigned = format->option[1] != 0,
+                      .refit = format->option[3] != 0,
+                      .bits = format->bits,
+                      .scale_bits = format->option[0],
+                      .largest_scale = (1 << format->option[0]) - 1,
+                      .step = segment_groups(geometry)};
+    row.largest = (1 << (row.is_unsigned ? row.bits : row.bits - 1)) - 1;
+    row.range = code_range(row.is_unsigned ? 0 : -row.largest, row.largest);
+    row.encode = row.is_unsigned ? unsigned_slice : row.refit || thresholds ? signed_slice : plain_slice;
+    const bool tensor = format->option[2] != 0, row_coarse = row.scale_bits != 0 && !tensor;
     hc_segment segment;
     number_units(geometry, &segment);
     if (tensor && x->first_row == 0)
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {
-        const float *row = (const float *)x->data + i * x->row_stride;
-        uint8_t *codes = hc_part(out, HC_CODES, x->first_row + i), *scales = hc_part(out, HC_SCALES, x->first_row + i);
+        const int64_t number = x->first_row + i;
+        row.x = (const float *)x->data + i * x->row_stride;
+        row.thresholds = thresholds ? thresholds + i * geometry->groups : NULL;
+        row.codes = hc_part(out, HC_CODES, number);
+        row.scales = hc_part(out, HC_SCALES, number);
         float coarse = tensor ? state->coarse : 0;
-        /* A row scale needs the maxima of all groups: those of one segment are kept, those of several made again. */
-        for (int pass = row_coarse ? 0 : 1; pass < 2; pass++) {
-            float row_maximum = 0;
-            for (int64_t group = 0; group < geometry->groups; group += step) {
-                const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
-                if (pass == 0 || !once) {
-                    const bool legal =
-                        group_maxima(geometry, row + first, n, is_unsigned ? HC_POSITIVE : HC_ABSOLUTE, segment.maximum);
-                    if (!legal || (is_unsigned && !is_finite(line_maximum(row + first, n * geometry->group, HC_NEGATIVE))))
-                        return x->first_row + i;
-                    if (thresholds)
-                        memcpy(segment.maximum, thresholds + i * geometry->groups + group, (size_t)n * sizeof(float));
-                }
-                if (pass == 0) {
-                    row_maximum = fmaxf(row_maximum, largest_of(segment.maximum, n));
-                    continue;
-                }
-                segment_scales(format, n, largest, coarse, &segment,
-                               scales + (scale_bits ? group / 8 * scale_bits : group * 4));
-                encode_groups(geometry, row + first, n, &segment, &range, encode, step * geometry->group * 4, bits,
-                              codes + first / 8 * bits);
-            }
-            if (pass == 0) {
-                coarse = row_maximum / (float)largest / (float)((1 << scale_bits) - 1);
-                hc_store_f32(hc_part(out, HC_COARSE, x->first_row + i), coarse);
-            }
-        }
+        bool legal;
+        if (row_coarse && !row.refit && geometry->groups <= SEGMENT_GROUPS)
+            legal = encode_fine_first(&row, &segment, &coarse);
+        else
+            legal = (!row_coarse || find_coarse(&row, &segment, &coarse)) && encode_with(&row, coarse, &segment);
+        if (!legal)
+            return number;
+        if (row_coarse)
+            hc_store_f32(hc_part(out, HC_COARSE, number), coarse);
     }
     return HC_DONE;
 }

@@ -33,8 +33,8 @@ typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, cons
                                   const int32_t *init, const float *scale_a, const float *scale_b, float *c,
                                   bool accumulate);
 
-/* fold_s32:  out[i, j] = float32((float64(scale_a[i]) * float64(scale_b[j])) * float64(c[i, j])) for the first `columns`
- * columns of each row; fold_s64: the same of 64-bit sums. */
+/* fold_s32:  out[i, j] = float32((float64(scale_a[i]) * float64(scale_b[j])) * float64(c[i, j])) for the first
+ * `columns` columns of each row; fold_s64: the same of 64-bit sums. */
 typedef void hc_fold_s32_fn(int64_t rows, int64_t columns, const int32_t *c, int64_t ldc, const float *scale_a,
                             const float *scale_b, float *out, int64_t ldo);
 typedef void hc_fold_s64_fn(int64_t rows, int64_t columns, const int64_t *c, int64_t ldc, const float *scale_a,

@@ -10,7 +10,8 @@ void hc_scale_s64_avx2(int64_t rows, int64_t columns, const int64_t *dots, const
                        float *c) {
     for (int64_t i = 0; i < rows; i++, dots += columns, c += columns)
         for (int64_t j = 0; j < columns; j += 4) {
-            const __m128 values = _mm_setr_ps((float)dots[j], (float)dots[j + 1], (float)dots[j + 2], (float)dots[j + 3]);
+            const int64_t *four = dots + j;
+            const __m128 values = _mm_setr_ps((float)four[0], (float)four[1], (float)four[2], (float)four[3]);
             const __m128 scale = _mm_mul_ps(_mm_set1_ps(scale_a[i]), _mm_loadu_ps(scale_b + j));
             _mm_storeu_ps(c + j, _mm_fmadd_ps(scale, values, _mm_loadu_ps(c + j)));
         }

@@ -1,5 +1,6 @@
 /* Packed weights times 1 to 8 vectors, any format: y[v, i] = sum_k x_v[k] * w_i[k], rows of `out` are vectors and its
- * columns weight rows. Here every tile is decoded first; what can be read as it is stored takes few_stored.c.
+ * columns weight rows. Here every tile is decoded first; what can be read as it is stored goes to few_floats.c and
+ * few_integers.c, which give the same bits.
  *
  *   floats    groups: p = fmaf chain over the group's codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *             no groups: acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]); then folded in halves, times the row's scale
@@ -37,11 +38,8 @@ typedef struct {
     int64_t first_vector;
 } hc_few_job;
 
-static void store(const hc_few_job *job, int64_t row, int64_t vector, float value) {
-    *(float *)(hc_row(job->out, vector) + row * job->out->column_stride) = value;
-}
-
-float hc_few_fold(float *lanes, int n) {
+/* lanes[i] with lanes[i + n / 2], and so on down to one; n is a power of two. */
+static float fold(float *lanes, int n) {
     for (int half = n / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lanes[i] = lanes[i] + lanes[i + half];
@@ -102,7 +100,7 @@ static void float_rows(void *context, int64_t task, int thread) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < job->n_vectors; v++) {
             hc_few_state *state = states + i * MAX_VECTORS + v;
-            store(job, first + i, v, hc_few_fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
+            hc_few_store(job->out, first + i, v, fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
         }
 }
 
@@ -186,10 +184,10 @@ static void integer_rows(void *context, int64_t task, int thread) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < job->n_vectors; v++) {
             const hc_few_state *state = states + i * MAX_VECTORS + v;
-            store(job, first + i, v,
-                  job->kind == HC_PRODUCT_GROUPED
-                      ? state->p
-                      : (float)((double)x.row_scale[v] * (double)w.row_scale[i] * (double)state->integer));
+            hc_few_store(job->out, first + i, v,
+                         job->kind == HC_PRODUCT_GROUPED
+                             ? state->p
+                             : (float)((double)x.row_scale[v] * (double)w.row_scale[i] * (double)state->integer));
         }
 }
 
@@ -212,8 +210,12 @@ hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_ge
     hc_few_job job = {.run = run, .weights = weights, .geometry = geometry, .first_row = first_row, .rows = rows,
                       .n_vectors = n_vectors, .out = out, .x = x, .ldx = ldx};
     job.has_groups = hc_format_find(weights->format.family)->has_groups(&weights->format);
-    if (rows == 0 || n_vectors == 0)
-        return HC_OK;
+    bool served = rows == 0 || n_vectors == 0;
+    hc_status status = HC_OK;
+    if (!served)
+        status = hc_few_floats_stored(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
+    if (served || status != HC_OK)
+        return status;
     const int64_t bytes = ROWS * (MAX_VECTORS * (int64_t)sizeof(hc_few_state) + 2 * TILE * (int64_t)sizeof(float));
     return run_job(&job, float_rows, bytes, error);
 }
@@ -226,8 +228,13 @@ hc_status hc_few_integers(const hc_run *run, hc_product_kind kind, const hc_pack
     hc_few_job job = {.run = run, .weights = weights, .geometry = geometry, .first_row = first_row, .rows = rows,
                       .n_vectors = n_vectors, .out = out, .kind = kind, .vectors = x, .x_geometry = x_geometry,
                       .first_vector = first_vector};
-    if (rows == 0 || n_vectors == 0)
-        return HC_OK;
+    bool served = rows == 0 || n_vectors == 0;
+    hc_status status = HC_OK;
+    if (!served)
+        status = hc_few_integers_stored(run, kind, weights, geometry, first_row, rows, x, x_geometry, first_vector,
+                                        n_vectors, out, &served, error);
+    if (served || status != HC_OK)
+        return status;
     const int64_t side = ROWS * (TILE * (int64_t)(sizeof(int32_t) + sizeof(float) + 3) + (int64_t)sizeof(float));
     const int64_t bytes = ROWS * MAX_VECTORS * (int64_t)sizeof(hc_few_state) + 2 * side;
     return run_job(&job, integer_rows, bytes, error);

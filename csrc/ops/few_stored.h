@@ -1,10 +1,51 @@
-/* Products with few vectors whose weights are read as they are stored, without a decoded tile. */
+/* Products with few vectors whose weights are read as they are stored, without a decoded tile: the parts that floats
+ * (few_floats.c) and integers (few_integers.c) share, and their entries.
+ */
 #ifndef HC_FEW_STORED_H
 #define HC_FEW_STORED_H
 
+#include "formats/format.h"
+#include "kernels/kernel.h"
 #include "ops/source.h"
 
-/* Folds lanes[i] with lanes[i + n / 2], and so on down to one; n is a power of two. */
-float hc_few_fold(float *lanes, int n);
+/* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. */
+typedef struct {
+    const hc_packed *packed;
+    const hc_geometry *geometry;
+    hc_stored_form form;
+    int64_t first_row, rows;
+    int bits, flip;
+    float zero;                         /* of a code after the flip, where there are no zero points */
+    int64_t row_bytes, scratch_bytes;   /* stored; of the buffers that one row needs */
+    hc_few_scales_fn *scales;
+    hc_few_unpack_fn *unpack;
+} hc_few_weights;
+
+/* false where the format is not stored like that. */
+bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_packed *packed,
+                         const hc_geometry *geometry, int64_t first_row, int64_t rows);
+
+/* One row; the pointers lead into the array or into scratch. row_scale multiplies the folded sum. */
+typedef struct {
+    const uint8_t *codes;
+    const float *scales, *zeros; /* (groups), readable up to a multiple of 16 only where they lie in scratch */
+    float row_scale;
+} hc_few_row;
+void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, hc_few_row *out);
+
+/* Where the codes of a row begin, for prefetch; the last row stands for those behind it. */
+const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row);
+
+/* y[vector, row]; every NaN is the same one, since processors differ in what they make. */
+void hc_few_store(const hc_rows *out, int64_t row, int64_t vector, float value);
+
+/* As hc_few_floats and hc_few_integers; *served is false, and nothing done, for what only tiles can do. */
+hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
+                               int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
+                               const hc_rows *out, bool *served, hc_error *error);
+hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
+                                 const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
+                                 const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
+                                 const hc_rows *out, bool *served, hc_error *error);
 
 #endif

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a block whose columns lie far apart: 16 float32 are one line. */
-enum { ACROSS = 16 };
+/* Blocks of rows whose columns lie far apart: two lines of float32 from each column, copied in squares, the lines of
+ * the squares AHEAD columns further asked for early (every column is another page to a large matrix). */
+enum { ACROSS = 32, SQUARE = 16, AHEAD = 32 };
 
 static void append_dim(hc_dims *dims, int64_t shape, int64_t stride) {
     if (shape == 1)
@@ -82,15 +83,57 @@ typedef struct {
     bool across;
 } hc_piece;
 
-#define COPY(FROM_ROW_MAJOR)                                                                                        \
+static void fetch_ahead(const hc_piece *piece, int64_t column) {
+    for (int64_t c = column + AHEAD; c < hc_min(column + AHEAD + SQUARE, piece->columns); c++)
+        for (int64_t r = 0; r < piece->rows; r += SQUARE)
+            __builtin_prefetch(piece->array + r * piece->row_stride + c * piece->column_stride, 0, 2);
+}
+
+/* Rows that are neighbours in memory: a line of each column is read whole, once, as columns a power of two apart share
+ * a cache set, and turned in a square of its own. */
+#define TURN(TYPE, TO, CONVERT)                                                                                     \
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                       \
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                \
+        fetch_ahead(piece, c0);                                                                                     \
+        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                      \
+            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                  \
+            TYPE square[SQUARE][SQUARE];                                                                            \
+            TO *to = (TO *)values + r0 * piece->ld + c0;                                                            \
+            for (int64_t c = 0; c < columns; c++)                                                                   \
+                memcpy(square[c], piece->array + r0 * sizeof(TYPE) + (c0 + c) * piece->column_stride,               \
+                       (size_t)rows * sizeof(TYPE));                                                                \
+            if (rows == SQUARE && columns == SQUARE)                                                                \
+                for (int r = 0; r < SQUARE; r++)                                                                    \
+                    for (int c = 0; c < SQUARE; c++)                                                                \
+                        to[r * piece->ld + c] = CONVERT(square[c][r]);                                              \
+            else                                                                                                    \
+                for (int64_t r = 0; r < rows; r++)                                                                  \
+                    for (int64_t c = 0; c < columns; c++)                                                           \
+                        to[r * piece->ld + c] = CONVERT(square[c][r]);                                              \
+        }                                                                                                           \
+    }
+
+static void gather_turned(const hc_piece *piece, hc_dtype dtype, void *values) {
+    if (dtype == HC_F32)
+        TURN(float, float, )
+    else if (dtype == HC_F64)
+        TURN(double, double, )
+    else if (dtype == HC_F16)
+        TURN(uint16_t, float, hc_f16_to_f32)
+    else
+        TURN(uint16_t, float, hc_bf16_to_f32)
+}
+
+/* Anything else, in the loop order of the shorter stride. */
+#define COPY(ONE)                                                                                                   \
     if (piece->across)                                                                                              \
         for (int64_t c = 0; c < piece->columns; c++)                                                                \
             for (int64_t r = 0; r < piece->rows; r++)                                                               \
-                FROM_ROW_MAJOR;                                                                                     \
+                ONE;                                                                                                \
     else                                                                                                            \
         for (int64_t r = 0; r < piece->rows; r++)                                                                   \
             for (int64_t c = 0; c < piece->columns; c++)                                                            \
-                FROM_ROW_MAJOR
+                ONE
 #define HERE (piece->array + r * piece->row_stride + c * piece->column_stride)
 
 static void widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to) {
@@ -112,6 +155,8 @@ static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
         for (int64_t r = 0; r < piece->rows; r++)
             widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
                       (float *)values + r * ld);
+    } else if (piece->across && piece->row_stride == size) {
+        gather_turned(piece, dtype, values);
     } else if (dtype == HC_F32) {
         COPY(((float *)values)[r * ld + c] = hc_load_f32(HERE));
     } else if (dtype == HC_F64) {

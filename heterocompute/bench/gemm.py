@@ -135,7 +135,7 @@ def _dense(name: str, x: Array, w: Array, out: Array, blas: str | None) -> Candi
 
 
 def _work(x: Array, w: Any) -> float:
-    return 2.0 * x.shape[0] * x.shape[1] * w.shape[0]
+    return 2.0 * int(x.shape[0]) * int(x.shape[1]) * int(w.shape[0])
 
 
 def _check_dense(name: str, x: Array, w: Array, out: Array) -> None:

@@ -6,6 +6,7 @@ The loops are the kernel families limit_* of the C core (csrc/kernels/limit.h).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ STEPS = 1 << 21  # 12 instructions each, about 7 ms
 UNITS = {"fma": "GFLOP/s", "dot": "GOP/s", "shuffle": "G/s"}
 NAMES = {"fma": "float32 FMA", "dot": "int8 dot", "shuffle": "byte shuffle"}
 READS = {"read": "read", "read-ahead": "read with prefetch"}
-WIDTH = 64  # bytes of a cache line: edges that fill none are not read
 
 
 def loop_limit(what: str, threads: int, options: Options) -> Candidate:
@@ -46,12 +46,12 @@ def read_limits(arrays: list[Array], threads: int, label: str = "") -> list[Cand
             for array in arrays:
                 _core.limit(run, what, array)
 
-        check = _same_sum(name, lambda used, what=what: _word_sum(arrays[0], used, what), run)
+        check = _same_sum(name, partial(_word_sum, arrays[0], what), run)
         candidates.append(Candidate(name + label, read, work, "GB/s", check, {"isa": isa}))
     return candidates
 
 
-def _word_sum(array: Array, run: tuple[int, int], what: str) -> int:
+def _word_sum(array: Array, what: str, run: tuple[int, int]) -> int:
     return _core.limit(run, what, array)[1]
 
 

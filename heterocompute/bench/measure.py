@@ -143,4 +143,6 @@ def expect_close(name: str, found: Array, wanted: Array, relative: float) -> Non
     """Raise if the norm of the difference is more than this part of the norm of what was wanted."""
     difference = np.linalg.norm(found.astype(np.float64) - wanted) / np.linalg.norm(wanted)
     if not difference <= relative:
-        raise CheckFailed(f"{name}: the result is off by {difference:.3g} of its norm, at most {relative:.3g} was wanted")
+        raise CheckFailed(
+            f"{name}: the result is off by {difference:.3g} of its norm, at most {relative:.3g} was wanted"
+        )

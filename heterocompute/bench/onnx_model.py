@@ -37,8 +37,8 @@ def one_node_model(
     bytes
     """
     node = b"".join(_text(1, name) for name in inputs) + _text(2, "y") + _text(4, op) + _text(7, domain)
-    for name, value in attributes.items():
-        node += _message(5, _text(1, name) + _number(3, value) + _number(20, INT_ATTRIBUTE))
+    for name, number in attributes.items():
+        node += _message(5, _text(1, name) + _number(3, number) + _number(20, INT_ATTRIBUTE))
     graph = _message(1, node) + _text(2, "graph")
     for name, value in inputs.items():
         if isinstance(value, np.ndarray):

@@ -148,7 +148,8 @@ def _plain_numpy(w: Array, text: str) -> Candidate:
 
 def _numpy_int8(w: Array) -> Array:
     scale = np.abs(w).max(axis=1, keepdims=True) / np.float32(127)
-    return np.rint(w / scale).astype(np.int8)
+    codes: Array = np.rint(w / scale).astype(np.int8)
+    return codes
 
 
 def _numpy_int4(w: Array) -> Array:

@@ -1,0 +1,62 @@
+/* few_chain: 16 rows in lanes; blocks of 16 segments are transposed. */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void transpose(__m512 *a) {
+    __m512 b[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(b[i]), _mm512_castps_pd(b[i + 2])));
+        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(b[i]), _mm512_castps_pd(b[i + 2])));
+        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(b[i + 1]), _mm512_castps_pd(b[i + 3])));
+        a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(b[i + 1]), _mm512_castps_pd(b[i + 3])));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* 128-bit quarters, rows 0-3 and 4-7, 8-11 and 12-15 */
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88);
+        a[i + 8] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd);
+        a[i + 4] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88);
+        a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
+    }
+}
+
+void hc_few_chain_avx512(int64_t n, int64_t ld, const float *x_scales, const float *scales, const float *dots,
+                         float *out) {
+    __m512 acc = _mm512_setzero_ps();
+    for (int64_t s = 0; s < n; s += 16) {
+        const int64_t steps = hc_min(n - s, 16);
+        const __m512 x_scale = _mm512_maskz_loadu_ps((__mmask16)((1u << steps) - 1), x_scales + s);
+        __m512 scale[16], dot[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            scale[i] = _mm512_mul_ps(x_scale, _mm512_loadu_ps(scales + i * ld + s));
+        transpose(scale);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            dot[i] = _mm512_loadu_ps(dots + i * ld + s);
+        transpose(dot);
+        if (steps == 16)
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++)
+                acc = _mm512_fmadd_ps(scale[i], dot[i], acc);
+        else
+            for (int64_t i = 0; i < steps; i++)
+                acc = _mm512_fmadd_ps(scale[i], dot[i], acc);
+    }
+    _mm512_storeu_ps(out, acc);
+}

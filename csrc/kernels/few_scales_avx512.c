@@ -1,0 +1,26 @@
+/* few_scales. */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+void hc_few_scales_avx512(const uint8_t *stored, int bits, int64_t n, float *out) {
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512 table = _mm512_cvtepi32_ps(lanes);
+    const __m512i shifts = _mm512_and_si512(_mm512_slli_epi32(lanes, 2), _mm512_set1_epi32(28));
+    for (int64_t i = 0; i < n; i += 16) {
+        const int64_t left = n - i;
+        const __mmask16 mask = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+        __m512 value;
+        if (bits == 16) {
+            value = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, stored + 2 * i));
+        } else if (bits == 8) {
+            value = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, stored + i)));
+        } else {
+            const __mmask16 bytes = left >= 16 ? 0xff : (__mmask16)((1u << (left + 1) / 2) - 1);
+            const __m128i codes = _mm_maskz_loadu_epi8(bytes, stored + i / 2);
+            const __m512i words = _mm512_permutexvar_epi32(_mm512_srli_epi32(lanes, 3), _mm512_castsi128_si512(codes));
+            value = _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table);
+        }
+        _mm512_mask_storeu_ps(out + i, mask, value);
+    }
+}

@@ -1,0 +1,208 @@
+/* Stored weights times few float vectors: x is put into the kernel's order once, then every four rows are one call for
+ * one vector, every two for two, every one for three or four.
+ */
+#include "base/convert.h"
+#include "base/threads.h"
+#include "ops/few_stored.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10, X_BYTES = 16 << 20 };
+
+bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_packed *packed,
+                         const hc_geometry *geometry, int64_t first_row, int64_t rows) {
+    const hc_format_ops *ops = hc_format_find(packed->format.family);
+    *weights = (hc_few_weights){.packed = packed, .geometry = geometry, .first_row = first_row, .rows = rows};
+    hc_stored_form *form = &weights->form;
+    if (!ops->stored_form || !ops->stored_form(&packed->format, form))
+        return false;
+    weights->bits = form->bits == 4 ? 4 : 8;
+    weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
+    weights->zero = (float)weights->flip;
+    weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
+    const int64_t numbers = hc_round_up(geometry->groups, 16) * (int64_t)sizeof(float);
+    const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
+    weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
+    weights->scales = (hc_few_scales_fn *)hc_kernel_pick("few_scales", run->isa, NULL)->fn;
+    weights->unpack = (hc_few_unpack_fn *)hc_kernel_pick("few_unpack", run->isa, NULL)->fn;
+    return true;
+}
+
+const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row) {
+    return hc_part(&weights->packed->components, HC_CODES, weights->first_row + hc_min(row, weights->rows - 1));
+}
+
+/* n unsigned integers of 2 to 10 bits as float32. */
+static void load_numbers(const hc_few_weights *weights, const uint8_t *stored, int bits, int64_t n, uint8_t *bytes,
+                         float *out) {
+    if (bits == 4 || bits == 8) {
+        weights->scales(stored, bits, n, out);
+    } else if (bits < 8) {
+        weights->unpack(stored, hc_ceil_div(n * bits, 8), bits, n, bytes);
+        weights->scales(bytes, 8, n, out);
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t bit = i * bits;
+            const uint32_t word = stored[bit / 8] | (uint32_t)stored[bit / 8 + 1] << 8;
+            out[i] = (float)(word >> (bit % 8) & ((1u << bits) - 1));
+        }
+    }
+}
+
+void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, hc_few_row *out) {
+    const hc_stored_form *form = &weights->form;
+    const hc_components *components = &weights->packed->components;
+    const int64_t groups = weights->geometry->groups, numbers = hc_round_up(groups, 16);
+    float *scales = (float *)scratch, *zeros = scales + numbers;
+    uint8_t *bytes = (uint8_t *)(zeros + numbers);
+    row = weights->first_row + hc_min(row, weights->rows - 1);
+    const uint8_t *stored = hc_part(components, HC_SCALES, row);
+    out->scales = scales;
+    if (form->scale_dtype == HC_U8)
+        load_numbers(weights, stored, form->scale_bits, groups, bytes, scales);
+    else if (form->scale_dtype == HC_F16)
+        weights->scales(stored, 16, groups, scales);
+    else if ((uintptr_t)stored % sizeof(float) == 0)
+        out->scales = (const float *)(const void *)stored;
+    else
+        memcpy(scales, stored, (size_t)groups * sizeof(float));
+    out->row_scale = form->has_coarse ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+    out->zeros = NULL;
+    if (form->has_zero_points) {
+        load_numbers(weights, hc_part(components, HC_ZERO_POINTS, row), form->bits, groups, bytes, zeros);
+        out->zeros = zeros;
+    }
+    out->codes = hc_part(components, HC_CODES, row);
+    if (form->bits != weights->bits) {
+        uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
+        weights->unpack(out->codes, weights->row_bytes, form->bits, weights->geometry->padded, codes);
+        out->codes = codes;
+    }
+}
+
+void hc_few_store(const hc_rows *out, int64_t row, int64_t vector, float value) {
+    *(float *)(hc_row(out, vector) + row * out->column_stride) = value == value ? value : NAN;
+}
+
+typedef struct {
+    hc_few_weights weights;
+    bool has_groups;
+    void (*kernel)(const hc_few_floats_args *args);
+    int n_chunks, chunk_vectors[MAX_CHUNKS]; /* as the kernel sees them: 1, 2 or 4 */
+    float *x[MAX_CHUNKS];
+    int64_t n_vectors, task_rows, scratch_bytes;
+    uint8_t *scratch;
+    const hc_rows *out;
+} hc_floats_job;
+
+static void float_rows(void *context, int64_t task, int thread) {
+    const hc_floats_job *job = context;
+    const hc_few_weights *weights = &job->weights;
+    const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
+    uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
+    for (int64_t row = first; row < last; row += HC_FEW_ROWS) {
+        hc_few_row rows[HC_FEW_ROWS];
+        for (int r = 0; r < HC_FEW_ROWS; r++)
+            if (r == 0 || row + r < last)
+                hc_few_row_load(weights, row + r, scratch + r * weights->scratch_bytes, &rows[r]);
+            else
+                rows[r] = rows[0];
+        for (int chunk = 0; chunk < job->n_chunks; chunk++) {
+            const int n_vectors = job->chunk_vectors[chunk], n_rows = HC_FEW_ROWS / n_vectors;
+            float sums[HC_FEW_ROWS];
+            hc_few_floats_args args = {.bits = weights->bits,
+                                       .flip = weights->flip,
+                                       .zero = weights->zero,
+                                       .n_vectors = n_vectors,
+                                       .columns = weights->geometry->columns,
+                                       .group = weights->geometry->group,
+                                       .groups = weights->geometry->groups,
+                                       .x = job->x[chunk],
+                                       .out = sums};
+            for (int64_t part = 0; part < HC_FEW_ROWS && row + part < last; part += n_rows) {
+                for (int r = 0; r < n_rows; r++) {
+                    args.codes[r] = rows[part + r].codes;
+                    args.scales[r] = rows[part + r].scales;
+                    args.zeros[r] = rows[part + r].zeros;
+                    args.next[r] = hc_few_row_codes(weights, row + part + r + HC_FEW_ROWS);
+                }
+                job->kernel(&args);
+                for (int r = 0; r < n_rows && row + part + r < last; r++) {
+                    const hc_few_row *loaded = &rows[part + r];
+                    const float scale = job->has_groups ? loaded->row_scale : loaded->scales[0];
+                    for (int v = 0; v < n_vectors && chunk * HC_FEW_VECTORS + v < job->n_vectors; v++)
+                        hc_few_store(job->out, row + part + r, chunk * HC_FEW_VECTORS + v,
+                                     sums[r * n_vectors + v] * scale);
+                }
+            }
+        }
+    }
+}
+
+/* n vectors in the order of few_groups or few_rows, between the others of n_vectors. */
+static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n, int n_vectors, float *out) {
+    const int64_t columns = job->weights.geometry->columns, group = job->weights.geometry->group;
+    int place[64];
+    for (int k = 0; k < 64; k++)
+        place[k] = job->weights.bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+    for (int v = 0; v < n; v++) {
+        const float *from = x + v * ldx;
+        if (!job->has_groups) {
+            for (int64_t k = 0; k < columns; k += 64)
+                for (int64_t i = 0; i < hc_min(columns - k, 64); i++)
+                    out[(k / 64 * n_vectors + v) * 64 + place[i]] = from[k + i];
+            continue;
+        }
+        for (int64_t g = 0, k = 0; k < columns; g++, k += group) {
+            float *to = out + (g / 16 * group * n_vectors + v) * 16 + g % 16;
+            for (int64_t i = 0; i < hc_min(columns - k, group); i++)
+                to[i * n_vectors * 16] = from[k + i];
+        }
+    }
+}
+
+hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
+                               int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
+                               const hc_rows *out, bool *served, hc_error *error) {
+    hc_floats_job job = {.n_vectors = n_vectors, .out = out};
+    *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows);
+    job.has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
+    const int64_t places = job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group
+                                          : hc_round_up(geometry->columns, 64);
+    *served = *served && geometry->columns > 0 && (!job.has_groups || geometry->group * job.weights.bits % 32 == 0) &&
+              places * n_vectors <= X_BYTES / (int64_t)sizeof(float);
+    if (!*served)
+        return HC_OK;
+    const hc_kernel *kernel = hc_kernel_pick(job.has_groups ? "few_groups" : "few_rows", run->isa, NULL);
+    job.kernel = (void (*)(const hc_few_floats_args *))kernel->fn;
+    job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.weights.row_bytes, 1), 1), HC_FEW_ROWS);
+    job.scratch_bytes = hc_round_up(HC_FEW_ROWS * job.weights.scratch_bytes, HC_CACHE_LINE);
+    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
+
+    int64_t x_values = 0;
+    for (int64_t v = 0; v < n_vectors; v += HC_FEW_VECTORS) {
+        const int64_t n = hc_min(n_vectors - v, HC_FEW_VECTORS);
+        job.chunk_vectors[job.n_chunks] = n == 3 ? 4 : (int)n;
+        x_values += places * job.chunk_vectors[job.n_chunks++];
+    }
+    float *ordered = hc_alloc_aligned(x_values * (int64_t)sizeof(float));
+    job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
+    hc_status status = HC_OK;
+    if (ordered && job.scratch) {
+        memset(ordered, 0, (size_t)x_values * sizeof(float));
+        float *next = ordered;
+        for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {
+            const int64_t v = chunk * HC_FEW_VECTORS;
+            job.x[chunk] = next;
+            order_x(&job, x + v * ldx, ldx, (int)hc_min(n_vectors - v, HC_FEW_VECTORS), job.chunk_vectors[chunk], next);
+        }
+        hc_parallel(n_threads, n_tasks, float_rows, &job);
+    } else {
+        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+    }
+    hc_free_aligned(job.scratch);
+    hc_free_aligned(ordered);
+    return status;
+}

@@ -1,0 +1,262 @@
+/* Stored weights times few integer vectors. A value of x of more than 8 bits is cut into signed digits to the base 256;
+ * each digit is a vector of its own for the kernel, which gives the exact dot of every segment:
+ *
+ *   x = sum_d 256^d x_d, |x_d| <= 128      dot_s = sum_d 256^d (sum_k x_d[k] u[k] - zero sum_k x_d[k])
+ *
+ * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes.
+ */
+#include "base/threads.h"
+#include "ops/encoder.h"
+#include "ops/few_stored.h"
+
+#include <float.h>
+#include <string.h>
+
+enum { MAX_DIGITS = 4, MAX_VECTORS = 8, ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20 };
+
+typedef struct {
+    hc_few_weights weights;
+    hc_product_kind kind;
+    bool folds; /* every segment has an integer scale, which is multiplied into its dot */
+    int64_t n_vectors, segment, segments, padded_segments, x_bytes;
+    int n_digits;
+    int8_t *x;            /* (n_vectors, n_digits, x_bytes), in the kernel's order */
+    int32_t *sums;        /* (n_vectors, n_digits, padded_segments): of x */
+    int32_t *corrections; /* the same times the weights' one zero point */
+    float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
+    int64_t task_rows, scratch_bytes;
+    uint8_t *scratch;
+    hc_few_dots_fn *dots;
+    hc_few_sum_fn *sum;
+    hc_few_chain_fn *chain;
+    const hc_rows *out;
+} hc_integers_job;
+
+/* What one thread works with, in its scratch. */
+typedef struct {
+    uint8_t *row;
+    int32_t *dots, *corrections; /* (n_digits, padded_segments) */
+    float *ones;                 /* (padded_segments) */
+    float *scales;               /* GROUPED: (ROWS, padded_segments) */
+    float *values;               /* GROUPED: (n_vectors, ROWS, padded_segments) */
+} hc_integers_scratch;
+
+static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
+    const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_digits * line;
+    const int64_t grouped = job->kind == HC_PRODUCT_GROUPED ? ROWS * line : 0;
+    *scratch = (hc_integers_scratch){memory, NULL, NULL, NULL, NULL, NULL};
+    uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
+    scratch->dots = (int32_t *)next;
+    scratch->corrections = (int32_t *)(next += digits);
+    scratch->ones = (float *)(next += digits);
+    scratch->scales = (float *)(next += line);
+    scratch->values = (float *)(next += grouped);
+    return next + job->n_vectors * grouped - memory;
+}
+
+/* The zero point's share of the dots of vector v. */
+static const int32_t *row_corrections(const hc_integers_job *job, const hc_few_row *row, int64_t v,
+                                      const hc_integers_scratch *scratch) {
+    const int64_t n = job->padded_segments, group = job->weights.geometry->group;
+    if (!row->zeros)
+        return job->corrections + v * job->n_digits * n;
+    for (int d = 0; d < job->n_digits; d++)
+        for (int64_t s = 0; s < job->segments; s++)
+            scratch->corrections[d * n + s] = job->sums[(v * job->n_digits + d) * n + s] *
+                                              (int32_t)row->zeros[s * job->segment / group];
+    return scratch->corrections;
+}
+
+static void row_scales(const hc_integers_job *job, const hc_few_row *row, float *scales) {
+    const int64_t group = job->weights.geometry->group, parts = hc_ceil_div(group, job->segment);
+    for (int64_t g = 0, s = 0; s < job->segments; g++) {
+        float scale = row->scales[g];
+        if (job->weights.form.has_coarse) {
+            scale = row->row_scale * scale;
+            scale = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
+        }
+        if (parts <= 1)
+            scales[s++] = scale;
+        else
+            for (int64_t last = hc_min(s + parts, job->segments); s < last; s++)
+                scales[s] = scale;
+    }
+}
+
+/* dots (one digit) or joined digits, exact, as float32. */
+static void row_values(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
+    const int64_t n = job->padded_segments;
+    if (job->n_digits == 1) {
+        for (int64_t s = 0; s < n; s++)
+            values[s] = (float)(int32_t)((uint32_t)dots[s] - (uint32_t)corrections[s]);
+        return;
+    }
+    for (int64_t s = 0; s < job->segments; s++) {
+        int64_t dot = 0;
+        for (int d = job->n_digits - 1; d >= 0; d--)
+            dot = dot * 256 + (int32_t)((uint32_t)dots[d * n + s] - (uint32_t)corrections[d * n + s]);
+        values[s] = (float)dot;
+    }
+}
+
+static void integer_rows(void *context, int64_t task, int thread) {
+    const hc_integers_job *job = context;
+    const hc_few_weights *weights = &job->weights;
+    const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
+    const int64_t n = job->padded_segments;
+    hc_integers_scratch scratch;
+    scratch_init(job, job->scratch + thread * job->scratch_bytes, &scratch);
+    for (int64_t s = 0; s < n; s++)
+        scratch.ones[s] = 1;
+    hc_few_dots_args args = {.bits = weights->bits,
+                             .flip = weights->flip,
+                             .segment = job->segment,
+                             .segments = job->segments,
+                             .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8),
+                             .dots = scratch.dots};
+    for (int64_t block = first; block < last; block += ROWS) {
+        const int64_t n_rows = hc_min(ROWS, last - block);
+        for (int64_t i = 0; i < n_rows; i++) {
+            hc_few_row row;
+            hc_few_row_load(weights, block + i, scratch.row, &row);
+            if (job->kind == HC_PRODUCT_GROUPED)
+                row_scales(job, &row, scratch.scales + i * n);
+            args.codes = row.codes;
+            for (int64_t v = 0; v < job->n_vectors; v++) {
+                args.next = v == 0 ? hc_few_row_codes(weights, block + i + 2) : row.codes;
+                for (int d = 0; d < job->n_digits; d++) {
+                    args.x = job->x + (v * job->n_digits + d) * job->x_bytes;
+                    args.dots = scratch.dots + d * n;
+                    job->dots(&args);
+                }
+                const int32_t *corrections = row_corrections(job, &row, v, &scratch);
+                if (job->kind == HC_PRODUCT_GROUPED) {
+                    row_values(job, scratch.dots, corrections, scratch.values + (v * ROWS + i) * n);
+                    continue;
+                }
+                int64_t sum = 0;
+                for (int d = job->n_digits - 1; d >= 0; d--)
+                    sum = sum * 256 + job->sum(job->segments, job->folds ? row.scales : scratch.ones,
+                                               scratch.dots + d * n, corrections + d * n);
+                if (weights->form.has_coarse && !job->folds)
+                    sum *= (int64_t)row.scales[0];
+                const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
+                hc_few_store(job->out, block + i, v,
+                             (float)((double)job->x_scales[v] * (double)scale * (double)sum));
+            }
+        }
+        for (int64_t v = 0; v < job->n_vectors && job->kind == HC_PRODUCT_GROUPED; v++) {
+            float y[ROWS];
+            job->chain(job->segments, n, job->x_scales + v * n, scratch.scales, scratch.values + v * ROWS * n, y);
+            for (int64_t i = 0; i < n_rows; i++)
+                hc_few_store(job->out, block + i, v, y[i]);
+        }
+    }
+}
+
+/* Decodes vector v and stores its digits, their sums, and its scales; `limbs` holds 3 x padded bytes. */
+static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_packed *x,
+                        const hc_geometry *geometry, int64_t row, int64_t v, int8_t *limbs, float *group_scales) {
+    const hc_int_mode mode = job->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const int64_t padded = geometry->padded, n = job->padded_segments;
+    hc_int_form form;
+    hc_format_find(x->format.family)->int_form(&x->format, mode, &form);
+    const hc_tile tile = {row, 1, 0, padded};
+    const hc_int_tile out = {{limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups,
+                             job->x_scales + v};
+    hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, mode, &out);
+    if (mode == HC_INT_GROUPED)
+        for (int64_t s = 0; s < job->segments; s++)
+            job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
+    int8_t *digits = job->x + v * job->n_digits * job->x_bytes;
+    int32_t *sums = job->sums + v * job->n_digits * n;
+    for (int64_t k = 0; k < geometry->columns; k++) {
+        int32_t value = limbs[(form.n_limbs - 1) * padded + k];
+        for (int limb = form.n_limbs - 2; limb >= 0; limb--)
+            value = value * 256 + (uint8_t)limbs[limb * padded + k];
+        const int64_t place = job->weights.bits == 8 ? k : (k & ~(int64_t)127) + (k & 1) * 64 + (k & 127) / 2;
+        for (int d = 0; d < job->n_digits; d++) {
+            const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
+            digits[d * job->x_bytes + place] = digit;
+            sums[d * n + k / job->segment] += digit;
+            value = (value - digit) / 256;
+        }
+    }
+}
+
+/* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
+static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_geometry) {
+    const hc_geometry *geometry = job->weights.geometry;
+    const int64_t columns = geometry->columns;
+    int64_t segment = job->kind == HC_PRODUCT_FOLDED && !job->folds ? columns : geometry->group;
+    if (job->kind == HC_PRODUCT_GROUPED) {
+        const int64_t other = x_geometry->group;
+        if (segment < columns && other < columns && segment % other != 0 && other % segment != 0)
+            return 0;
+        segment = hc_min(segment, other);
+    } else if (segment >= columns) {
+        return SEGMENT; /* the parts of one group add up in int64 */
+    }
+    const int64_t bits = segment * job->weights.bits, words = bits / 32;
+    const bool fits = words == 1 || words == 2 || words == 4 || words == 8 || words % 16 == 0;
+    return bits % 32 == 0 && fits && segment <= LONGEST ? segment : 0;
+}
+
+hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
+                                 const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
+                                 const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
+                                 const hc_rows *out, bool *served, hc_error *error) {
+    hc_integers_job job = {.kind = kind, .n_vectors = n_vectors, .out = out};
+    hc_int_form form;
+    hc_format_find(x->format.family)
+        ->int_form(&x->format, kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
+    job.n_digits = form.max_abs <= 127 ? 1 : form.max_abs <= 32639 ? 2 : form.max_abs <= 8355711 ? 3 : 4;
+    *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows);
+    job.folds = kind == HC_PRODUCT_FOLDED && job.weights.form.has_coarse;
+    job.segment = *served && geometry->columns > 0 ? choose_segment(&job, x_geometry) : 0;
+    *served = job.segment > 0;
+    if (!*served)
+        return HC_OK;
+    job.folds = job.folds && job.segment >= geometry->group; /* else all segments share one */
+    job.segments = hc_ceil_div(geometry->columns, job.segment);
+    job.padded_segments = hc_round_up(job.segments, 16);
+    job.x_bytes = hc_round_up(job.padded_segments * job.segment, 128);
+    job.dots = (hc_few_dots_fn *)hc_kernel_pick("few_dots", run->isa, NULL)->fn;
+    job.sum = (hc_few_sum_fn *)hc_kernel_pick("few_sum", run->isa, NULL)->fn;
+    job.chain = (hc_few_chain_fn *)hc_kernel_pick("few_chain", run->isa, NULL)->fn;
+    const int64_t tasks_rows = (64 << 10) / hc_max(job.weights.row_bytes, 1);
+    job.task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
+    hc_integers_scratch unused;
+    job.scratch_bytes = hc_round_up(scratch_init(&job, NULL, &unused), HC_CACHE_LINE);
+    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
+    const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments;
+    const int64_t x_bytes = lines * (job.x_bytes + 2 * n * 4) + n_vectors * n * 4;
+    const int64_t load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
+    *served = x_bytes + load_bytes + n_threads * job.scratch_bytes <= MEMORY;
+    if (!*served)
+        return HC_OK;
+    uint8_t *memory = hc_alloc_aligned(x_bytes + load_bytes);
+    job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
+    hc_status status = HC_OK;
+    if (memory && job.scratch) {
+        memset(memory, 0, (size_t)x_bytes);
+        memset(job.scratch, 0, (size_t)(job.scratch_bytes * n_threads));
+        job.x = (int8_t *)memory;
+        job.sums = (int32_t *)(memory + lines * job.x_bytes);
+        job.corrections = job.sums + lines * n;
+        job.x_scales = (float *)(job.corrections + lines * n);
+        float *group_scales = job.x_scales + n_vectors * n;
+        for (int64_t v = 0; v < n_vectors; v++)
+            load_vector(&job, run, x, x_geometry, first_vector + v, v, (int8_t *)(group_scales + x_geometry->groups),
+                        group_scales);
+        for (int64_t i = 0; i < lines * n; i++)
+            job.corrections[i] = job.sums[i] * (int32_t)job.weights.zero;
+        hc_parallel(n_threads, n_tasks, integer_rows, &job);
+    } else {
+        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+    }
+    hc_free_aligned(job.scratch);
+    hc_free_aligned(memory);
+    return status;
+}

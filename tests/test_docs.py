@@ -1,0 +1,117 @@
+"""The README and the pages of docs/: their Python runs and shows what they say, their links lead somewhere.
+
+A ```python block runs in an empty folder that holds a small checkpoint, model.safetensors; blocks of a page share
+their names. A trailing comment on an expression, `1 + 1  # 2`, is its value, and a ```text block right after the code
+is what it prints; `...` stands for anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import heterocompute as hc
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "csrc/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield each Python block of a page with what it prints, where the page shows that."""
+    words = page.read_text()
+    fences = list(FENCE.finditer(words))
+    for i, fence in enumerate(fences):
+        if fence[1] != "python":
+            continue
+        following = fences[i + 1] if i + 1 < len(fences) else None
+        if following and (following[1] != "text" or words[fence.end() : following.start()].strip()):
+            following = None
+        yield fence[2], following[2] if following else None
+
+
+def run(code: str, names: dict[str, Any]) -> None:
+    """Run a block, and compare the value of each expression that has a comment behind it."""
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    comments = {token.start[0]: token.string[1:].strip() for token in tokens if token.type == tokenize.COMMENT}
+    for statement in ast.parse(code).body:
+        shown = comments.get(statement.end_lineno or 0) if isinstance(statement, ast.Expr) else None
+        source = ast.get_source_segment(code, statement) or ""
+        if isinstance(statement, ast.Expr) and shown is not None:
+            found = repr(eval(source, names))
+            assert is_shown(found, shown), f"{source}\n  is    {found}\n  shown {shown}"
+        else:
+            exec(compile(ast.Module([statement], []), "<docs>", "exec"), names)
+
+
+def is_shown(found: str, shown: str) -> bool:
+    """Tell whether two texts are equal but for white space, the kind of quotes and `...`."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"\s+", "", text).replace('"', "'")
+
+    pattern = plain(shown).replace("[", "[[]").replace("?", "[?]").replace("...", "*")
+    return fnmatchcase(plain(found), pattern)
+
+
+@each_page
+def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for i, (code, printed) in enumerate(blocks(page)):
+        if "sklearn" in code:
+            pytest.importorskip("sklearn")
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        rng = np.random.default_rng(0)
+        save_file({"fc.weight": rng.standard_normal((8, 64), dtype=np.float32)}, "model.safetensors")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            run(code, names)
+        if printed is not None:
+            assert is_shown(output.getvalue(), printed), f"{code}\nprints\n{output.getvalue()}\nshown\n{printed}"
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links {target}"
+
+
+def test_every_format_has_its_page() -> None:
+    table = (ROOT / "docs/formats.md").read_text()
+    for family in hc.Format.families():
+        page = ROOT / f"docs/formats/{family.family}.md"
+        assert page.exists(), f"docs/formats/{family.family}.md says what {family.family} is and where it comes from"
+        assert f"(formats/{page.name})" in table and family.description in table, f"docs/formats.md lists {family.family}"
+
+
+def test_texts_of_formats_are_formats() -> None:
+    """What the pages call a format is one: code that begins with the letters of a family and a digit."""
+    text = re.compile(r"`((?:int|vsq)\d[\w-]*)`")
+    pages = [ROOT / "README.md", ROOT / "docs/formats.md", *(ROOT / "docs/formats").glob("*.md")]
+    found = {name for page in pages for name in text.findall(page.read_text())}
+    assert len(found) >= 10
+    for name in found:
+        assert str(hc.format(name)) == name
+
+
+def test_the_two_commands_stand_in_the_first_screen() -> None:
+    screen = (ROOT / "README.md").read_text().splitlines()[:30]
+    for command in ("python3 -m venv .venv && ", ".venv/bin/pip install '.[test]' && "):
+        assert any(line.startswith(command) for line in screen), command
