@@ -28,7 +28,16 @@ typedef struct {
     int n_axes;
     int axes[HC_MAX_DIMS]; /* not negative, in the order that makes a row */
     hc_components components;
+    const struct hc_prepacked *prepacked; /* of hc_prepack, or NULL; made of this very array */
 } hc_packed;
+
+/* The integers of a packed array as the panels of one kernel line: products of many rows then decode nothing. Taken
+ * where they fit (integers on both sides, the same line picked, the whole of k in one slab), else the array itself is
+ * used; bits are the same. NULL in *prepacked where the format has no integers. */
+typedef struct hc_prepacked hc_prepacked;
+hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **prepacked, hc_error *error);
+int64_t hc_prepacked_bytes(const hc_prepacked *prepacked);
+void hc_prepacked_free(hc_prepacked *prepacked);
 
 /* How scales are found: absmax, a fraction of it, a percentile of |x|, or OCTAV (formats.md, Clipping). */
 typedef enum { HC_CLIP_ABSMAX = 0, HC_CLIP_FRACTION, HC_CLIP_PERCENTILE, HC_CLIP_OCTAV } hc_clip_kind;

@@ -39,13 +39,16 @@ def main() -> None:
         'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="13" fill="#7d8590">',
         "<title>Accuracy of a digits network against stored bits a weight</title>",
         text(LEFT - 44, 22, "Top-1 accuracy on 599 held-out digits", 'font-weight="600"'),
-        text(WIDTH - RIGHT, HEIGHT - 12, "stored bits a weight, scales included (points: codes of 2 to 5 bits)", 'text-anchor="end"'),
+        text(
+            WIDTH - RIGHT,
+            HEIGHT - 12,
+            "stored bits a weight, scales included (points: codes of 2 to 5 bits)",
+            'text-anchor="end"',
+        ),
     ]
     for percent in (25, 50, 75, 100):
         x, y = place(BITS[0], percent / 100)
-        lines.append(
-            f'<line x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#7d8590" stroke-opacity="0.25"/>'
-        )
+        lines.append(f'<line x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#7d8590" stroke-opacity="0.25"/>')
         lines.append(text(x - 8, y + 4, f"{percent} %", 'text-anchor="end"'))
     for bits in (2, 3, 4, 5):
         x, y = place(bits, ACCURACY[0])

@@ -10,9 +10,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .arrays import QuantizedArray
+from .arrays import Prepacked, QuantizedArray
 from .formats import VSQ, Format, Int, format, formats
-from .ops import Error, conv2d, error, fake_quantize, linear, matmul, quantize
+from .ops import Error, conv2d, error, fake_quantize, linear, matmul, prepack, quantize
 from .runtime import get_num_threads, set_num_threads, show_config, use
 from .study import study  # at once: a later import of its module would bind the module to this name
 
@@ -27,6 +27,7 @@ __all__ = [
     "Error",
     "Format",
     "Int",
+    "Prepacked",
     "QuantizedArray",
     "Study",
     "VSQ",
@@ -39,6 +40,7 @@ __all__ = [
     "linear",
     "load",
     "matmul",
+    "prepack",
     "quantize",
     "set_num_threads",
     "show_config",

@@ -20,7 +20,7 @@ from . import _heterocompute as _core
 from . import runtime
 from .formats import Format
 
-__all__ = ["QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
+__all__ = ["Prepacked", "QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -89,7 +89,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         Not an array, or integers, bool, complex, objects.
     """
     if isinstance(value, np.ndarray):
-        array = value
+        array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
     elif isinstance(value, QuantizedArray):
         raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
@@ -157,6 +157,8 @@ class QuantizedArray(NDArrayOperatorsMixin):
         axis: Sequence[int],
         source_dtype: str = "float32",
     ) -> None:
+        if not isinstance(format, Format):
+            raise TypeError(f"QuantizedArray: format is {format!r}, wanted a Format")
         self._components = dict(components)
         self._format = format
         self._shape = tuple(shape)
@@ -169,6 +171,8 @@ class QuantizedArray(NDArrayOperatorsMixin):
             )
         for name, (dtype, wanted) in layout.items():
             part = self._components[name]
+            if not isinstance(part, np.ndarray):
+                raise TypeError(f"QuantizedArray: component {name} is {type(part).__name__}, wanted an ndarray")
             if part.dtype != dtype or part.shape != wanted:
                 raise ValueError(
                     f"QuantizedArray: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}"
@@ -361,3 +365,53 @@ class QuantizedArray(NDArrayOperatorsMixin):
             for c in first
         )
         return f"<table><tr><th>first codes</th>{cells}</tr></table>"
+
+
+class Prepacked(QuantizedArray):
+    """A quantized array that keeps the panels of its integer products beside its components. Made by `prepack`.
+
+    It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
+    are used. It pickles and copies as its source.
+
+    Attributes
+    ----------
+    source : QuantizedArray
+    nbytes : int
+        Bytes of the panels; 0 where the format has no integers to prepare, or rows of more than 8192 values.
+    """
+
+    __slots__ = ("_panels", "source")
+
+    def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None) -> None:
+        super().__init__(source._components, source._format, source._shape, source._axis, source.source_dtype)
+        self.source = source
+        self._panels = panels
+
+    @property
+    def nbytes(self) -> int:
+        return self._panels[1] if self._panels else 0
+
+    @property
+    def bits_per_value(self) -> float:
+        return self.source.bits_per_value
+
+    @property
+    def T(self) -> Prepacked:  # noqa: N802 (NumPy's name)
+        """The transposed array; components and panels are shared. Two dimensions only."""
+        return Prepacked(self.source.T, self._panels)
+
+    def _packed(self) -> tuple[Any, ...]:
+        packed = super()._packed()
+        return (*packed, self._panels[0]) if self._panels else packed
+
+    def __copy__(self) -> QuantizedArray:
+        return self.source.__copy__()
+
+    def __deepcopy__(self, memo: Any) -> QuantizedArray:
+        return self.source.__deepcopy__(memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.source.__reduce__()
+
+    def __repr__(self) -> str:
+        return f"Prepacked({self.source!r}, {self.nbytes} bytes of panels)"

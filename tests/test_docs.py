@@ -98,7 +98,9 @@ def test_every_format_has_its_page() -> None:
     for family in hc.Format.families():
         page = ROOT / f"docs/formats/{family.family}.md"
         assert page.exists(), f"docs/formats/{family.family}.md says what {family.family} is and where it comes from"
-        assert f"(formats/{page.name})" in table and family.description in table, f"docs/formats.md lists {family.family}"
+        assert f"(formats/{page.name})" in table and family.description in table, (
+            f"docs/formats.md lists {family.family}"
+        )
 
 
 def test_texts_of_formats_are_formats() -> None:

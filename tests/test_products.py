@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -242,3 +244,37 @@ def test_slices_of_packed_arrays_multiply() -> None:
 def test_bad_arguments_are_named(call, kind, words) -> None:
     with pytest.raises(kind, match=words):
         call(reals((4, 8), 14), hc.quantize(reals((6, 8), 15), "int8"))
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_prepacked_weights_give_the_same_bits(weights: str, isa: str) -> None:
+    with hc.use(isa=isa):
+        for (n, k), activations in itertools.product([(5, 64), (70, 100), (33, 1030)], ACTIVATIONS):
+            q = hc.quantize(reals((n, k), 1), weights)
+            ready = hc.prepack(q)
+            for m in (1, 9, 50):
+                x = reals((m, k), 2)
+                expected = hc.linear(x, q, activations=activations)
+                assert same_bits(hc.linear(x, ready, activations=activations), expected)
+                assert same_bits(hc.matmul(x, ready.T, activations=activations), expected)
+                out = np.empty((n, m), np.float32).T
+                assert same_bits(np.ascontiguousarray(hc.linear(x, ready, activations=activations, out=out)), expected)
+                with hc.use(isa="scalar", threads=2):
+                    assert same_bits(hc.linear(x, ready, activations=activations), expected)
+
+
+def test_prepacked_arrays_behave_as_their_source() -> None:
+    q = hc.quantize(reals((24, 64), 1), "vsq4-g16-s4")
+    ready = hc.prepack(q)
+    assert ready == q and ready.shape == q.shape and ready.source is q and ready.nbytes >= q.size
+    for other in (pickle.loads(pickle.dumps(ready)), copy.copy(ready), copy.deepcopy(ready)):
+        assert type(other) is hc.QuantizedArray and other == q
+    assert hc.prepack(ready).source is q
+    assert ready.T.T == q and np.array_equal(ready[3:5].dequantize(), q[3:5].dequantize())
+    w = hc.quantize(reals((24, 16, 3, 3), 2), "vsq4-g16-s4", axis=(2, 3, 1))
+    x = reals((2, 16, 8, 8), 3)
+    assert same_bits(hc.conv2d(x, hc.prepack(w), activations="int8"), hc.conv2d(x, w, activations="int8"))
+    assert hc.prepack(hc.quantize(np.zeros((0, 4), np.float32), "int8")).nbytes == 0
+    with pytest.raises(TypeError, match="prepack"):
+        hc.prepack(reals((3, 4)))

@@ -1,6 +1,7 @@
 /* CPU features by cpuid and xgetbv: a feature counts only when the operating system saves its registers. */
 #include "base/cpu.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static const struct {
@@ -112,10 +113,9 @@ bool hc_cpu_request_amx(void) { return false; }
 #endif
 
 uint32_t hc_cpu_isa(void) {
-    /* Two threads may both detect: they find the same, and a 32-bit store is whole. The top bit says "found". */
-    static volatile uint32_t found;
-    uint32_t isa = found;
+    static _Atomic uint32_t found; /* two threads may both detect: they find the same. The top bit says "found". */
+    uint32_t isa = atomic_load(&found);
     if (!isa)
-        found = isa = detect() | 1u << 31;
+        atomic_store(&found, isa = detect() | 1u << 31);
     return isa & ~(1u << 31);
 }

@@ -42,9 +42,6 @@ static void take_tickets(hc_job *job, int thread) {
 static void *work(void *argument) {
     const int thread = (int)(intptr_t)argument;
     uint64_t seen = 0;
-    sigset_t all; /* signals belong to the caller's threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, NULL);
     pthread_mutex_lock(&pool.mutex);
     for (;;) {
         while (!pool.job || pool.generation == seen || thread >= pool.job->n_threads) {
@@ -79,21 +76,27 @@ static void register_fork_handler(void) { pthread_atfork(NULL, NULL, restart_in_
 
 /* Called with the owner lock held: workers 1 .. wanted - 1 exist afterwards, or as many as the system gives. */
 static void grow(int wanted) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_fork_handler);
+    if (pool.n_workers >= wanted - 1)
+        return;
+    sigset_t all, before; /* signals belong to the caller's threads: a worker is born deaf to them */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool.n_workers < wanted - 1) {
         pthread_t handle;
         if (pthread_create(&handle, NULL, work, (void *)(intptr_t)(pool.n_workers + 1)) != 0)
-            return;
+            break;
         pthread_detach(handle);
         pool.n_workers++;
     }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     hc_job job = {.task = task, .context = context, .n_tasks = n_tasks};
     atomic_init(&job.next, 0);
     n_threads = (int)hc_min(hc_min(n_threads, HC_MAX_THREADS), n_tasks);
+    static pthread_once_t once = PTHREAD_ONCE_INIT; /* before anyone can hold a lock */
+    pthread_once(&once, register_fork_handler);
     if (n_threads <= 1 || pthread_mutex_trylock(&pool.owner) != 0) {
         take_tickets(&job, 0);
         return;

@@ -117,6 +117,38 @@ static inline __attribute__((always_inline)) bool line_codes(const float *x, con
     return _mm256_movemask_ps(_mm256_cmp_ps(worst, _mm256_set1_ps(near), _CMP_GT_OQ)) == 0;
 }
 
+/* Codes of 8 values that are exact: the remainder x - k * s is, and tells on which side of the midpoint x lies. */
+static inline __m256i corrected_i32x8(__m256 value, __m256 scale, float reciprocal) {
+    const __m256 bound = _mm256_set1_ps(1024.0f), none = _mm256_setzero_ps();
+    const __m256i one = _mm256_set1_epi32(1);
+    __m256 quotient = _mm256_min_ps(_mm256_mul_ps(value, _mm256_set1_ps(reciprocal)), bound);
+    quotient = _mm256_max_ps(quotient, _mm256_sub_ps(none, bound));
+    const __m256i code = _mm256_cvtps_epi32(quotient);
+    const __m256 remainder = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(code), scale, value);
+    const __m256 twice = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_add_ps(remainder, remainder));
+    const __m256i odd = _mm256_cmpeq_epi32(_mm256_and_si256(code, one), one);
+    const __m256 tie = _mm256_and_ps(_mm256_cmp_ps(twice, scale, _CMP_EQ_OQ), _mm256_castsi256_ps(odd));
+    __m256 off = _mm256_or_ps(_mm256_cmp_ps(twice, scale, _CMP_GT_OQ), tie);
+    off = _mm256_and_ps(off, _mm256_cmp_ps(scale, none, _CMP_GT_OQ));
+    /* all ones is minus one: added it goes down, subtracted up */
+    const __m256i down = _mm256_castps_si256(_mm256_and_ps(off, _mm256_cmp_ps(remainder, none, _CMP_LE_OQ)));
+    const __m256i up = _mm256_castps_si256(_mm256_and_ps(off, _mm256_cmp_ps(remainder, none, _CMP_GT_OQ)));
+    return _mm256_sub_epi32(_mm256_add_epi32(code, down), up);
+}
+
+static inline void line_corrected(const float *x, float scale, float reciprocal, int32_t zero,
+                                  const hc_code_range *range, uint8_t *codes) {
+    const __m256 scale_f32x8 = _mm256_set1_ps(scale);
+    __m256i code = _mm256_packs_epi32(corrected_i32x8(_mm256_loadu_ps(x), scale_f32x8, reciprocal),
+                                      corrected_i32x8(_mm256_loadu_ps(x + 8), scale_f32x8, reciprocal));
+    code = _mm256_add_epi16(_mm256_permute4x64_epi64(code, 0xd8), _mm256_set1_epi16((short)zero));
+    code = _mm256_min_epi16(_mm256_max_epi16(code, _mm256_set1_epi16((short)range->low)),
+                            _mm256_set1_epi16((short)range->high));
+    const __m256i bytes = _mm256_and_si256(code, _mm256_set1_epi16(0xff));
+    _mm_storeu_si128((__m128i *)codes,
+                     _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+}
+
 /* 64 codes in bytes -> 32 bytes. */
 static inline void pack4_bytes(const uint8_t *codes, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15), weights = _mm256_set1_epi16(0x1001);

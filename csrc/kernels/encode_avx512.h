@@ -124,6 +124,26 @@ static inline __attribute__((always_inline)) bool line_codes(const float *x, con
     return _mm512_cmp_ps_mask(worst, _mm512_set1_ps(near), _CMP_GT_OQ) == 0;
 }
 
+/* Codes of one unit that are exact: the remainder x - k * s is, and tells on which side of the midpoint x lies. */
+static inline void line_corrected(const float *x, float scale, float reciprocal, int32_t zero,
+                                  const hc_code_range *range, uint8_t *codes) {
+    const __m512 value = _mm512_loadu_ps(x), scale_f32x16 = _mm512_set1_ps(scale), bound = _mm512_set1_ps(1024.0f);
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512 quotient = _mm512_min_ps(_mm512_mul_ps(value, _mm512_set1_ps(reciprocal)), bound);
+    quotient = _mm512_max_ps(quotient, _mm512_sub_ps(_mm512_setzero_ps(), bound));
+    __m512i code = _mm512_cvtps_epi32(quotient);
+    const __m512 remainder = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(code), scale_f32x16, value);
+    const __m512 twice = _mm512_abs_ps(_mm512_add_ps(remainder, remainder));
+    const __mmask16 tie = _mm512_cmp_ps_mask(twice, scale_f32x16, _CMP_EQ_OQ) & _mm512_test_epi32_mask(code, one);
+    const __mmask16 off = scale > 0 ? _mm512_cmp_ps_mask(twice, scale_f32x16, _CMP_GT_OQ) | tie : 0;
+    const __mmask16 up = _mm512_cmp_ps_mask(remainder, _mm512_setzero_ps(), _CMP_GT_OQ);
+    code = _mm512_mask_add_epi32(code, off & up, code, one);
+    code = _mm512_mask_sub_epi32(code, off & ~up, code, one);
+    code = _mm512_add_epi32(code, _mm512_set1_epi32(zero));
+    code = _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(range->low)), _mm512_set1_epi32(range->high));
+    _mm_storeu_si128((__m128i *)codes, _mm512_cvtepi32_epi8(code));
+}
+
 static inline __m256i pack4_bytes(__m512i codes) {
     const __m512i low = _mm512_and_si512(codes, _mm512_set1_epi8(15));
     return _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(low, _mm512_set1_epi16(0x1001)));

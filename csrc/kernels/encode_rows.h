@@ -2,9 +2,9 @@
  *
  * A segment of a row (groups that stay in the first-level cache) is read twice: for the largest magnitudes, and for the
  * codes. RNE(x / s) is the integer nearest to x * (1/s), unless that lies within the error of two roundings of a
- * midpoint (k + 1/2): then four units of 16 values are made again by division in float64, which is the definition.
+ * midpoint (k + 1/2): then four units of 16 values are made again, exactly.
  *
- * The ISA gives line_maxima, line_maximum, line_codes, line_pack4.
+ * The ISA gives line_maxima, line_maximum, line_codes, line_corrected, line_pack4.
  */
 #ifndef HC_ENCODE_ROWS_H
 #define HC_ENCODE_ROWS_H
@@ -58,17 +58,18 @@ static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t
 }
 
 /* The definition, for one unit. */
-static __attribute__((noinline)) void divided_codes(const float *x, double divisor, int32_t zero, const hc_code_range *range,
-                                 uint8_t *codes) {
-    if (divisor == 0)
-        divisor = (double)INFINITY;
+static __attribute__((noinline)) void divided_codes(const float *restrict x, double divisor, int32_t zero,
+                                                    const hc_code_range *range, uint8_t *restrict codes) {
+    const double low = range->low - zero, high = range->high - zero, by = divisor != 0 ? divisor : (double)INFINITY;
+    int32_t code[UNIT];
     for (int i = 0; i < UNIT; i++) {
-        double quotient = (double)x[i] / divisor;
-        quotient = quotient > 1024 ? 1024 : quotient;
-        quotient = quotient > -1024 ? quotient : -1024;
-        const int32_t code = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52) + zero;
-        codes[i] = (uint8_t)(code < range->low ? range->low : code > range->high ? range->high : code);
+        double quotient = (double)x[i] / by;
+        quotient = quotient < high ? quotient : high;
+        quotient = quotient > low ? quotient : low;
+        code[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52) + zero;
     }
+    for (int i = 0; i < UNIT; i++)
+        codes[i] = (uint8_t)code[i];
 }
 
 /* Groups of a row that one segment takes: a multiple of 8, so that every component goes on at a byte. */
@@ -106,13 +107,18 @@ static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry
     return is_finite(largest_of(maxima, n_groups));
 }
 
-/* Four units by division. */
-static inline void divide_units(const float *from, const uint8_t *groups, int64_t group, const hc_segment *segment,
-                                const hc_code_range *range, hc_code_mode mode, uint8_t *codes) {
+/* Four units with the exact rounding. */
+static inline void exact_codes(const float *from, const uint8_t *groups, int64_t group, const hc_segment *segment,
+                               const hc_code_range *range, hc_code_mode mode, uint8_t *codes) {
     for (int j = 0; j < 4; j++) {
         const int64_t here = group + groups[j];
-        divided_codes(from + j * UNIT, (double)segment->factor * (double)segment->multiple[here],
-                      mode == HC_CODES_SHIFTED ? segment->zero[here] : 0, range, codes + j * UNIT);
+        const int32_t zero = mode == HC_CODES_SHIFTED ? segment->zero[here] : 0;
+        if (segment->divide || segment->factor != 1)
+            divided_codes(from + j * UNIT, (double)segment->factor * (double)segment->multiple[here], zero, range,
+                          codes + j * UNIT);
+        else
+            line_corrected(from + j * UNIT, segment->multiple[here], segment->reciprocal[here], zero, range,
+                           codes + j * UNIT);
     }
 }
 
@@ -133,12 +139,12 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
             __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 2);
         const uint8_t *groups = segment->group_of + i / UNIT;
         if (__builtin_expect(!line_codes(x + i, groups, reciprocals, zeros, range, near, mode, segment->codes + i), 0))
-            divide_units(x + i, groups, group, segment, range, mode, segment->codes + i);
+            exact_codes(x + i, groups, group, segment, range, mode, segment->codes + i);
     }
     for (int64_t i = whole; i < n; i += 4 * UNIT) {
         float last[4 * UNIT] = {0};
         memcpy(last, x + i, (size_t)hc_min(n - i, 4 * UNIT) * sizeof *last);
-        divide_units(last, segment->group_of + i / UNIT, group, segment, range, mode, segment->codes + i);
+        exact_codes(last, segment->group_of + i / UNIT, group, segment, range, mode, segment->codes + i);
     }
 }
 

@@ -48,10 +48,23 @@ typedef void hc_few_dots_fn(const hc_few_dots_args *args);
 /* few_sum:  the sum of integers[s] * (dots[s] - corrections[s]) in int64; the factors are integers below 2^24. */
 typedef int64_t hc_few_sum_fn(int64_t n, const float *integers, const int32_t *dots, const int32_t *corrections);
 
-/* few_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), dots[i * ld + s], out[i]), s ascending from +0, for 16
- * rows; ld a multiple of 16, and as much may be read of every row. */
-typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const float *dots,
-                             float *out);
+/* few_folded:  the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and unsigned integer
+ * scales of 4 bits. A group fills 2, 4 or 8 32-bit words; x as in few_dots; start[w] = -zero * sum of x over word w.
+ * Budget: |x| <= 128 and at most 2^20 codes keep the sum of each word's lane inside int32. */
+typedef struct {
+    int flip, words;
+    int64_t row_bytes;
+    const uint8_t *codes, *scales;
+    const int8_t *x;
+    const int32_t *start;
+} hc_few_folded_args;
+typedef int64_t hc_few_folded_fn(const hc_few_folded_args *args);
+
+/* few_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0, for 16
+ * rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32, or, where corrections is NULL, dots holds float32.
+ * ld is a multiple of 16, and so much may be read of every row. */
+typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
+                             const int32_t *corrections, float *out);
 
 /* few_scales:  out[i] = number i as float32, of unsigned integers of 4 or 8 bits, or float16 (bits 16). */
 typedef void hc_few_scales_fn(const uint8_t *stored, int bits, int64_t n, float *out);

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
-enum { AHEAD = 4096 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
+enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
 
 /* Code bytes; those behind the row's last are not touched. */
 INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
@@ -18,9 +18,9 @@ INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
 INLINE __m512i dot_register(__m512i sum, __m512i codes, int bits, __m512i flip, const int8_t *x) {
     if (bits == 8)
         return _mm512_dpbusd_epi32(sum, _mm512_xor_si512(codes, flip), _mm512_loadu_si512(x));
-    const __m512i nibbles = _mm512_set1_epi8(15); /* 0x6a: (codes & nibbles) ^ flip */
-    const __m512i low = _mm512_ternarylogic_epi32(codes, nibbles, flip, 0x6a);
-    const __m512i high = _mm512_ternarylogic_epi32(_mm512_srli_epi16(codes, 4), nibbles, flip, 0x6a);
+    const __m512i nibbles = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(codes, flip);
+    const __m512i low = _mm512_and_si512(flipped, nibbles);
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(flipped, 4), nibbles);
     sum = _mm512_dpbusd_epi32(sum, low, _mm512_loadu_si512(x));
     return _mm512_dpbusd_epi32(sum, high, _mm512_loadu_si512(x + 64));
 }
@@ -48,12 +48,12 @@ INLINE __m512i dot_block(const uint8_t *codes, int64_t left, int words, int bits
 }
 
 INLINE void few_dots(const hc_few_dots_args *args, int bits, int words) {
-    const __m512i flip = _mm512_set1_epi8((char)args->flip);
+    const __m512i flip = _mm512_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     const int64_t block_bytes = 64 * words;
     for (int64_t s = 0, place = 0; s < args->segments; s += 16, place += block_bytes) {
         const int64_t left = args->row_bytes - place;
         for (int i = 0; i < words; i++)
-            _mm_prefetch(args->codes + place + AHEAD + 64 * i, _MM_HINT_T0);
+            _mm_prefetch(args->codes + place + AHEAD + 64 * i, _MM_HINT_T1);
         const int8_t *x = args->x + place * 8 / bits;
         const __m512i dots = left >= block_bytes ? dot_block(args->codes + place, INT64_MAX, words, bits, flip, x)
                                                  : dot_block(args->codes + place, left, words, bits, flip, x);
@@ -63,7 +63,7 @@ INLINE void few_dots(const hc_few_dots_args *args, int bits, int words) {
 
 /* Segments of whole registers. */
 INLINE void few_long_dots(const hc_few_dots_args *args, int bits, int64_t registers) {
-    const __m512i flip = _mm512_set1_epi8((char)args->flip);
+    const __m512i flip = _mm512_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     const uint8_t *codes = args->codes;
     const int8_t *x = args->x;
     int64_t left = args->row_bytes;
@@ -74,7 +74,7 @@ INLINE void few_long_dots(const hc_few_dots_args *args, int bits, int64_t regist
         for (; i + 4 <= registers && left >= 256; i += 4, codes += 256, x += 2048 / bits, left -= 256)
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
-                _mm_prefetch(codes + AHEAD + 64 * j, _MM_HINT_T0);
+                _mm_prefetch(codes + AHEAD + 64 * j, _MM_HINT_T1);
                 sum[j] = dot_register(sum[j], _mm512_loadu_si512(codes + 64 * j), bits, flip, x + j * (512 / bits));
             }
         for (; i < registers && left > 0; i++, codes += 64, x += 512 / bits, left -= 64)

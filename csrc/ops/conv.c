@@ -140,6 +140,8 @@ static hc_source filter_source(const hc_run *run, const hc_operand *w, const hc_
     if (w->packed) {
         context->packed = (hc_packed_context){run, &w->packed->format, &s->geometry, &w->packed->components, first};
         hc_packed_source(&source, &context->packed, filters);
+        if (filters == s->filters)
+            source.prepacked = w->packed->prepacked;
     } else {
         const hc_view *v = w->dense;
         context->dense = (hc_dense_context){.rows = {.data = (char *)v->data + first * v->strides[0],

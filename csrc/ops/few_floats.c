@@ -50,11 +50,13 @@ static void load_numbers(const hc_few_weights *weights, const uint8_t *stored, i
     }
 }
 
-void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, hc_few_row *out) {
+void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, float *scales, hc_few_row *out) {
     const hc_stored_form *form = &weights->form;
     const hc_components *components = &weights->packed->components;
     const int64_t groups = weights->geometry->groups, numbers = hc_round_up(groups, 16);
-    float *scales = (float *)scratch, *zeros = scales + numbers;
+    const bool anywhere = !scales;
+    float *zeros = (float *)scratch + numbers;
+    scales = anywhere ? (float *)scratch : scales;
     uint8_t *bytes = (uint8_t *)(zeros + numbers);
     row = weights->first_row + hc_min(row, weights->rows - 1);
     const uint8_t *stored = hc_part(components, HC_SCALES, row);
@@ -63,7 +65,7 @@ void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratc
         load_numbers(weights, stored, form->scale_bits, groups, bytes, scales);
     else if (form->scale_dtype == HC_F16)
         weights->scales(stored, 16, groups, scales);
-    else if ((uintptr_t)stored % sizeof(float) == 0)
+    else if (anywhere && (uintptr_t)stored % sizeof(float) == 0)
         out->scales = (const float *)(const void *)stored;
     else
         memcpy(scales, stored, (size_t)groups * sizeof(float));
@@ -105,7 +107,7 @@ static void float_rows(void *context, int64_t task, int thread) {
         hc_few_row rows[HC_FEW_ROWS];
         for (int r = 0; r < HC_FEW_ROWS; r++)
             if (r == 0 || row + r < last)
-                hc_few_row_load(weights, row + r, scratch + r * weights->scratch_bytes, &rows[r]);
+                hc_few_row_load(weights, row + r, scratch + r * weights->scratch_bytes, NULL, &rows[r]);
             else
                 rows[r] = rows[0];
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {

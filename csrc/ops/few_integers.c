@@ -5,6 +5,7 @@
  *
  * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes.
  */
+#include "base/convert.h"
 #include "base/threads.h"
 #include "ops/encoder.h"
 #include "ops/few_stored.h"
@@ -12,7 +13,7 @@
 #include <float.h>
 #include <string.h>
 
-enum { MAX_DIGITS = 4, MAX_VECTORS = 8, ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20 };
+enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20 };
 
 typedef struct {
     hc_few_weights weights;
@@ -23,9 +24,11 @@ typedef struct {
     int8_t *x;            /* (n_vectors, n_digits, x_bytes), in the kernel's order */
     int32_t *sums;        /* (n_vectors, n_digits, padded_segments): of x */
     int32_t *corrections; /* the same times the weights' one zero point */
+    int32_t *start;       /* few_folded: (n_vectors, n_digits, x_bytes / 8), minus zero times the sums over words */
     float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
     int64_t task_rows, scratch_bytes;
     uint8_t *scratch;
+    hc_few_folded_fn *folded; /* or NULL: dots and sum do its work */
     hc_few_dots_fn *dots;
     hc_few_sum_fn *sum;
     hc_few_chain_fn *chain;
@@ -38,7 +41,7 @@ typedef struct {
     int32_t *dots, *corrections; /* (n_digits, padded_segments) */
     float *ones;                 /* (padded_segments) */
     float *scales;               /* GROUPED: (ROWS, padded_segments) */
-    float *values;               /* GROUPED: (n_vectors, ROWS, padded_segments) */
+    void *values;                /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
 } hc_integers_scratch;
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
@@ -50,7 +53,7 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
     scratch->corrections = (int32_t *)(next += digits);
     scratch->ones = (float *)(next += digits);
     scratch->scales = (float *)(next += line);
-    scratch->values = (float *)(next += grouped);
+    scratch->values = next += grouped;
     return next + job->n_vectors * grouped - memory;
 }
 
@@ -67,30 +70,21 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_few_r
     return scratch->corrections;
 }
 
-static void row_scales(const hc_integers_job *job, const hc_few_row *row, float *scales) {
-    const int64_t group = job->weights.geometry->group, parts = hc_ceil_div(group, job->segment);
-    for (int64_t g = 0, s = 0; s < job->segments; g++) {
-        float scale = row->scales[g];
-        if (job->weights.form.has_coarse) {
-            scale = row->row_scale * scale;
-            scale = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
+/* The stored scales of a row, made those of its segments; they lie in scales[0 .. groups). */
+static void spread_scales(const hc_integers_job *job, const hc_few_row *row, float *scales) {
+    const int64_t parts = hc_ceil_div(job->weights.geometry->group, job->segment);
+    if (job->weights.form.has_coarse)
+        for (int64_t g = 0; g < job->weights.geometry->groups; g++) {
+            const float scale = row->row_scale * scales[g];
+            scales[g] = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
         }
-        if (parts <= 1)
-            scales[s++] = scale;
-        else
-            for (int64_t last = hc_min(s + parts, job->segments); s < last; s++)
-                scales[s] = scale;
-    }
+    for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
+        scales[s] = scales[s / parts];
 }
 
-/* dots (one digit) or joined digits, exact, as float32. */
-static void row_values(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
+/* The digits' dots joined, exact, as float32. */
+static void join_digits(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
     const int64_t n = job->padded_segments;
-    if (job->n_digits == 1) {
-        for (int64_t s = 0; s < n; s++)
-            values[s] = (float)(int32_t)((uint32_t)dots[s] - (uint32_t)corrections[s]);
-        return;
-    }
     for (int64_t s = 0; s < job->segments; s++) {
         int64_t dot = 0;
         for (int d = job->n_digits - 1; d >= 0; d--)
@@ -99,58 +93,106 @@ static void row_values(const hc_integers_job *job, const int32_t *dots, const in
     }
 }
 
+/* S of a row and vector v. */
+static int64_t folded_sum(const hc_integers_job *job, const hc_few_row *row, int64_t v,
+                          const hc_integers_scratch *scratch) {
+    const int64_t n = job->padded_segments;
+    const int32_t *corrections = row_corrections(job, row, v, scratch);
+    int64_t sum = 0;
+    for (int d = job->n_digits - 1; d >= 0; d--)
+        sum = sum * 256 + job->sum(job->segments, job->folds ? row->scales : scratch->ones, scratch->dots + d * n,
+                                   corrections + d * n);
+    return job->weights.form.has_coarse && !job->folds ? sum * (int64_t)row->scales[0] : sum;
+}
+
+static void dot_row(const hc_integers_job *job, hc_few_dots_args *args, int64_t v, int32_t *dots) {
+    for (int d = 0; d < job->n_digits; d++) {
+        args->x = job->x + (v * job->n_digits + d) * job->x_bytes;
+        args->dots = dots + d * job->padded_segments;
+        job->dots(args);
+    }
+}
+
+/* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32. */
+static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, int64_t block, int64_t n_rows,
+                          const hc_integers_scratch *scratch) {
+    const int64_t n = job->padded_segments;
+    const bool joins = job->n_digits > 1 || job->weights.form.has_zero_points;
+    for (int64_t i = 0; i < n_rows; i++) {
+        float *scales = scratch->scales + i * n;
+        hc_few_row row;
+        hc_few_row_load(&job->weights, block + i, scratch->row, scales, &row);
+        spread_scales(job, &row, scales);
+        args->codes = row.codes;
+        for (int64_t v = 0; v < job->n_vectors; v++) {
+            void *values = (int32_t *)scratch->values + (v * ROWS + i) * n;
+            dot_row(job, args, v, joins ? scratch->dots : values);
+            if (joins)
+                join_digits(job, scratch->dots, row_corrections(job, &row, v, scratch), values);
+        }
+    }
+    for (int64_t v = 0; v < job->n_vectors; v++) {
+        float y[ROWS];
+        job->chain(job->segments, n, job->x_scales + v * n, scratch->scales,
+                   (const int32_t *)scratch->values + v * ROWS * n, joins ? NULL : job->corrections + v * n, y);
+        for (int64_t i = 0; i < n_rows; i++)
+            hc_few_store(job->out, block + i, v, y[i]);
+    }
+}
+
+static void folded_block(const hc_integers_job *job, hc_few_dots_args *args, int64_t block, int64_t n_rows,
+                         const hc_integers_scratch *scratch) {
+    const hc_few_weights *weights = &job->weights;
+    hc_few_folded_args folded = {.flip = weights->flip,
+                                 .words = (int)(job->segment / 8),
+                                 .row_bytes = weights->row_bytes};
+    for (int64_t i = 0; i < n_rows; i++) {
+        hc_few_row row;
+        if (job->folded) {
+            const int64_t stored = weights->first_row + block + i;
+            folded.codes = hc_part(&weights->packed->components, HC_CODES, stored);
+            folded.scales = hc_part(&weights->packed->components, HC_SCALES, stored);
+            row.row_scale = hc_load_f32(hc_part(&weights->packed->components, HC_COARSE, stored));
+        } else {
+            hc_few_row_load(weights, block + i, scratch->row, NULL, &row);
+            args->codes = row.codes;
+        }
+        for (int64_t v = 0; v < job->n_vectors; v++) {
+            int64_t sum = 0;
+            for (int d = job->n_digits - 1; job->folded && d >= 0; d--) {
+                folded.x = job->x + (v * job->n_digits + d) * job->x_bytes;
+                folded.start = job->start + (v * job->n_digits + d) * (job->x_bytes / 8);
+                sum = sum * 256 + job->folded(&folded);
+            }
+            if (!job->folded) {
+                dot_row(job, args, v, scratch->dots);
+                sum = folded_sum(job, &row, v, scratch);
+            }
+            const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
+            hc_few_store(job->out, block + i, v, (float)((double)job->x_scales[v] * (double)scale * (double)sum));
+        }
+    }
+}
+
 static void integer_rows(void *context, int64_t task, int thread) {
     const hc_integers_job *job = context;
     const hc_few_weights *weights = &job->weights;
     const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
-    const int64_t n = job->padded_segments;
     hc_integers_scratch scratch;
     scratch_init(job, job->scratch + thread * job->scratch_bytes, &scratch);
-    for (int64_t s = 0; s < n; s++)
+    for (int64_t s = 0; s < job->padded_segments; s++)
         scratch.ones[s] = 1;
     hc_few_dots_args args = {.bits = weights->bits,
                              .flip = weights->flip,
                              .segment = job->segment,
                              .segments = job->segments,
-                             .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8),
-                             .dots = scratch.dots};
+                             .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8)};
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
-        for (int64_t i = 0; i < n_rows; i++) {
-            hc_few_row row;
-            hc_few_row_load(weights, block + i, scratch.row, &row);
-            if (job->kind == HC_PRODUCT_GROUPED)
-                row_scales(job, &row, scratch.scales + i * n);
-            args.codes = row.codes;
-            for (int64_t v = 0; v < job->n_vectors; v++) {
-                args.next = v == 0 ? hc_few_row_codes(weights, block + i + 2) : row.codes;
-                for (int d = 0; d < job->n_digits; d++) {
-                    args.x = job->x + (v * job->n_digits + d) * job->x_bytes;
-                    args.dots = scratch.dots + d * n;
-                    job->dots(&args);
-                }
-                const int32_t *corrections = row_corrections(job, &row, v, &scratch);
-                if (job->kind == HC_PRODUCT_GROUPED) {
-                    row_values(job, scratch.dots, corrections, scratch.values + (v * ROWS + i) * n);
-                    continue;
-                }
-                int64_t sum = 0;
-                for (int d = job->n_digits - 1; d >= 0; d--)
-                    sum = sum * 256 + job->sum(job->segments, job->folds ? row.scales : scratch.ones,
-                                               scratch.dots + d * n, corrections + d * n);
-                if (weights->form.has_coarse && !job->folds)
-                    sum *= (int64_t)row.scales[0];
-                const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
-                hc_few_store(job->out, block + i, v,
-                             (float)((double)job->x_scales[v] * (double)scale * (double)sum));
-            }
-        }
-        for (int64_t v = 0; v < job->n_vectors && job->kind == HC_PRODUCT_GROUPED; v++) {
-            float y[ROWS];
-            job->chain(job->segments, n, job->x_scales + v * n, scratch.scales, scratch.values + v * ROWS * n, y);
-            for (int64_t i = 0; i < n_rows; i++)
-                hc_few_store(job->out, block + i, v, y[i]);
-        }
+        if (job->kind == HC_PRODUCT_GROUPED)
+            grouped_block(job, &args, block, n_rows, &scratch);
+        else
+            folded_block(job, &args, block, n_rows, &scratch);
     }
 }
 
@@ -169,19 +211,22 @@ static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_
         for (int64_t s = 0; s < job->segments; s++)
             job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
     int8_t *digits = job->x + v * job->n_digits * job->x_bytes;
-    int32_t *sums = job->sums + v * job->n_digits * n;
-    for (int64_t k = 0; k < geometry->columns; k++) {
-        int32_t value = limbs[(form.n_limbs - 1) * padded + k];
-        for (int limb = form.n_limbs - 2; limb >= 0; limb--)
-            value = value * 256 + (uint8_t)limbs[limb * padded + k];
-        const int64_t place = job->weights.bits == 8 ? k : (k & ~(int64_t)127) + (k & 1) * 64 + (k & 127) / 2;
-        for (int d = 0; d < job->n_digits; d++) {
-            const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
-            digits[d * job->x_bytes + place] = digit;
-            sums[d * n + k / job->segment] += digit;
-            value = (value - digit) / 256;
+    int32_t *sums = job->sums + v * job->n_digits * n, *start = job->start + v * job->n_digits * (job->x_bytes / 8);
+    const int32_t zero = (int32_t)job->weights.zero;
+    for (int64_t s = 0, k = 0; s < job->segments; s++)
+        for (const int64_t last = hc_min(k + job->segment, geometry->columns); k < last; k++) {
+            int32_t value = limbs[(form.n_limbs - 1) * padded + k];
+            for (int limb = form.n_limbs - 2; limb >= 0; limb--)
+                value = value * 256 + (uint8_t)limbs[limb * padded + k];
+            const int64_t place = job->weights.bits == 8 ? k : (k & ~(int64_t)127) + (k & 1) * 64 + (k & 127) / 2;
+            for (int d = 0; d < job->n_digits; d++) {
+                const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
+                digits[d * job->x_bytes + place] = digit;
+                sums[d * n + s] += digit;
+                start[d * (job->x_bytes / 8) + k / 8] -= digit * zero;
+                value = (value - digit) / 256;
+            }
         }
-    }
 }
 
 /* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
@@ -224,6 +269,11 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     job.dots = (hc_few_dots_fn *)hc_kernel_pick("few_dots", run->isa, NULL)->fn;
     job.sum = (hc_few_sum_fn *)hc_kernel_pick("few_sum", run->isa, NULL)->fn;
     job.chain = (hc_few_chain_fn *)hc_kernel_pick("few_chain", run->isa, NULL)->fn;
+    const hc_kernel *folded = hc_kernel_pick("few_folded", run->isa, NULL);
+    const int64_t words = job.segment / 8;
+    if (job.folds && packed->format.bits == 4 && job.weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 &&
+        (words == 2 || words == 4 || words == 8) && job.segment == geometry->group)
+        job.folded = (hc_few_folded_fn *)folded->fn;
     const int64_t tasks_rows = (64 << 10) / hc_max(job.weights.row_bytes, 1);
     job.task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
     hc_integers_scratch unused;
@@ -231,7 +281,7 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments;
-    const int64_t x_bytes = lines * (job.x_bytes + 2 * n * 4) + n_vectors * n * 4;
+    const int64_t x_bytes = lines * (job.x_bytes + job.x_bytes / 2 + 2 * n * 4) + n_vectors * n * 4;
     const int64_t load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
     *served = x_bytes + load_bytes + n_threads * job.scratch_bytes <= MEMORY;
     if (!*served)
@@ -245,7 +295,8 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
         job.x = (int8_t *)memory;
         job.sums = (int32_t *)(memory + lines * job.x_bytes);
         job.corrections = job.sums + lines * n;
-        job.x_scales = (float *)(job.corrections + lines * n);
+        job.start = job.corrections + lines * n;
+        job.x_scales = (float *)(job.start + lines * (job.x_bytes / 8));
         float *group_scales = job.x_scales + n_vectors * n;
         for (int64_t v = 0; v < n_vectors; v++)
             load_vector(&job, run, x, x_geometry, first_vector + v, v, (int8_t *)(group_scales + x_geometry->groups),

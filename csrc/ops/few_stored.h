@@ -28,10 +28,11 @@ bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_pa
 /* One row; the pointers lead into the array or into scratch. row_scale multiplies the folded sum. */
 typedef struct {
     const uint8_t *codes;
-    const float *scales, *zeros; /* (groups), readable up to a multiple of 16 only where they lie in scratch */
+    const float *scales, *zeros; /* (groups) */
     float row_scale;
 } hc_few_row;
-void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, hc_few_row *out);
+/* scales: where to put them (then out->scales is that), or NULL. */
+void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, float *scales, hc_few_row *out);
 
 /* Where the codes of a row begin, for prefetch; the last row stands for those behind it. */
 const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row);

@@ -74,8 +74,12 @@ static void multiply_task(void *context, int64_t task, int thread) {
     const int64_t from = p->shared_panels * part / p->parts, to = p->shared_panels * (part + 1) / p->parts;
     const int64_t first_panel = group * p->group, panels = hc_min(p->group, p->streamed_panels - first_panel);
     hc_panels mine = *p->streamed;
-    lay_out(&mine, p->group, p, p->private_memory + thread * p->private_bytes);
-    for (int64_t panel = 0; panel < panels; panel++)
+    const bool ready = p->prepacked && p->streamed == &p->b;
+    if (ready)
+        hc_prepacked_panels(p->prepacked, p->streamed_first / mine.tile + first_panel, &mine);
+    else
+        lay_out(&mine, p->group, p, p->private_memory + thread * p->private_bytes);
+    for (int64_t panel = 0; !ready && panel < panels; panel++)
         hc_pack_panel(&mine, &p->slab, p->streamed_first + (first_panel + panel) * mine.tile, panel,
                       p->scratch + thread * hc_pack_scratch());
     for (int64_t shared_panel = from; shared_panel < to; shared_panel++)
@@ -135,23 +139,6 @@ static hc_status check_sums(hc_product_kind kind, const hc_source *a, const hc_s
                    (int)a->form[mode].max_abs, (int)b->form[mode].max_abs);
 }
 
-static void side_init(hc_panels *side, const hc_product *p, const hc_run *run, const hc_source *source, bool is_b) {
-    *side = (hc_panels){.source = source, .kind = p->kind, .is_b = is_b, .digits = 1};
-    if (p->kind != HC_PRODUCT_FLOATS) {
-        const hc_int_form *form = &source->form[p->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
-        side->digits = is_b ? hc_balanced_digits(form) : form->n_limbs;
-    }
-    side->pack_x32 = (hc_pack_x32_fn *)hc_kernel_pick("pack_x32", run->isa, NULL)->fn;
-}
-
-static void side_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
-    side->tile = side->is_b ? kernel->nr : kernel->mr;
-    side->kr = kernel->kr;
-    side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
-    if (side->is_b && kernel->form == HC_PANEL_U8)
-        side->sums_s8 = (hc_sums_s8_fn *)hc_kernel_pick("sums_s8", run->isa, NULL)->fn;
-}
-
 /* Walks all slabs: how large they get, and whether segments had to be cut. */
 static bool measure_slabs(hc_product *p) {
     bool cuts = false;
@@ -166,8 +153,8 @@ static bool measure_slabs(hc_product *p) {
 
 static void use_kernel(hc_product *p, const hc_run *run, const char *family) {
     p->kernel = *hc_kernel_pick(family, run->isa, NULL);
-    side_use_kernel(&p->a, &p->kernel, run);
-    side_use_kernel(&p->b, &p->kernel, run);
+    hc_panels_use_kernel(&p->a, &p->kernel, run);
+    hc_panels_use_kernel(&p->b, &p->kernel, run);
 }
 
 /* Chooses the kernel and the slabs: as long as a panel of either side fits a thread's share of memory. */
@@ -175,17 +162,17 @@ static void plan_slabs(hc_product *p, const hc_run *run) {
     const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
     const bool one_digit = p->a.digits == 1 && p->b.digits == 1;
     p->exact_groups = p->kind == HC_PRODUCT_GROUPED && !one_digit;
-    use_kernel(p, run, p->kind == HC_PRODUCT_FLOATS                         ? "gemm_f32"
-                       : p->kind == HC_PRODUCT_GROUPED && !p->exact_groups ? "gemm_s8_scaled"
-                                                                           : "gemm_s8");
+    use_kernel(p, run,
+               p->kind == HC_PRODUCT_FLOATS                        ? "gemm_f32"
+               : p->kind == HC_PRODUCT_GROUPED && !p->exact_groups ? "gemm_s8_scaled"
+                                                                   : "gemm_s8");
     for (;; p->slab_limit /= 2) {
         if (measure_slabs(p) && !p->exact_groups) {
             p->exact_groups = true;
             use_kernel(p, run, "gemm_s8");
         }
-        if (p->slab_limit <= LEAST_SLAB ||
-            (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
-             hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
+        if (p->slab_limit <= LEAST_SLAB || (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
+                                            hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
             break;
     }
     p->waits_in_out = p->kind == HC_PRODUCT_FLOATS || (p->kind == HC_PRODUCT_GROUPED && !p->exact_groups);
@@ -199,8 +186,8 @@ static bool allocate(hc_product *p, const hc_run *run) {
     const int64_t shared_bytes = hc_panel_bytes(p->shared, p->max_steps, p->max_segments);
     const int64_t streamed_bytes = hc_panel_bytes(p->streamed, p->max_steps, p->max_segments);
     p->streamed_block = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
-    p->shared_block = hc_min(hc_ceil_div(p->shared->source->rows, p->shared->tile),
-                             hc_max(SHARED_BYTES / shared_bytes, 1));
+    p->shared_block =
+        hc_min(hc_ceil_div(p->shared->source->rows, p->shared->tile), hc_max(SHARED_BYTES / shared_bytes, 1));
     const int64_t waiting_bytes = p->kind == HC_PRODUCT_GROUPED ? 12 : 8;
     int64_t waiting = 0;
     if (!p->waits_in_out && p->slabs > 1) {
@@ -252,7 +239,9 @@ static void walk(hc_product *p, const hc_run *run) {
         p->streamed_first = streamed * p->streamed_block * p->streamed->tile;
         p->shared_panels = hc_min(p->shared_block, shared_total - shared * p->shared_block);
         p->streamed_panels = hc_min(p->streamed_block, streamed_total - streamed * p->streamed_block);
-        if (packed != slab * shared_blocks + shared)
+        if (p->prepacked && p->shared == &p->b)
+            hc_prepacked_panels(p->prepacked, shared * p->shared_block, &p->b);
+        else if (packed != slab * shared_blocks + shared)
             hc_parallel(run->n_threads, p->shared_panels, pack_task, p);
         packed = slab * shared_blocks + shared;
         /* Too few groups for all threads: several tasks share one, each packs it. */
@@ -268,8 +257,8 @@ static hc_run run_for(const hc_run *run, int64_t m, int64_t n, int64_t k) {
     return (hc_run){run->isa, threads < run->n_threads ? (int)threads + 1 : run->n_threads};
 }
 
-hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b,
-                  const hc_rows *out, hc_error *error) {
+hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
+                  hc_error *error) {
     HC_ASSUME(a->columns == b->columns && out->rows == a->rows);
     if (a->rows == 0 || b->rows == 0)
         return HC_OK;
@@ -302,20 +291,22 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
     p.fold_s64 = (hc_fold_s64_fn *)hc_kernel_pick("fold_s64", run->isa, NULL)->fn;
     p.join = (hc_join_s32_fn *)hc_kernel_pick("join_s32", run->isa, NULL)->fn;
     p.scale_s64 = (hc_scale_s64_fn *)hc_kernel_pick("scale_s64", run->isa, NULL)->fn;
-    side_init(&p.a, &p, run, a, false);
-    side_init(&p.b, &p, run, b, true);
+    hc_panels_init(&p.a, kind, run, a, false);
+    hc_panels_init(&p.b, kind, run, b, true);
     const int64_t segments = kind == HC_PRODUCT_GROUPED ? p.slab_limit : 1;
     p.slab.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.slab.end + sizeof *p.slab.segment_steps));
     bool has_memory = p.slab.end != NULL;
     if (has_memory) {
         p.slab.segment_steps = (int32_t *)(p.slab.end + segments);
         plan_slabs(&p, run);
+        if (hc_prepacked_fits(b->prepacked, kind, a, &p.kernel, p.slabs))
+            p.prepacked = b->prepacked;
         has_memory = allocate(&p, run);
     }
     if (has_memory)
         walk(&p, run);
     hc_free_aligned(p.slab.end);
     hc_free_aligned(p.memory);
-    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns",
-                                        (long long)p.k);
+    return has_memory ? HC_OK
+                      : hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)p.k);
 }

@@ -3,6 +3,7 @@
 #define HC_GEMM_TILE_H
 
 #include "ops/pack.h"
+#include "ops/prepack.h"
 
 typedef struct {
     hc_product_kind kind;
@@ -18,6 +19,7 @@ typedef struct {
     hc_scale_s64_fn *scale_s64;
     hc_panels a, b;
     hc_panels *shared, *streamed; /* one is a, the other b */
+    const hc_prepacked *prepacked; /* panels of b that exist already, or NULL */
     hc_slab slab;
     int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, of one task */
     uint8_t *memory, *private_memory, *scratch;

@@ -86,6 +86,8 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
     packed_context(run, w, &w_context);
     hc_packed_source(&x_source, &x_context, x->rows);
     hc_packed_source(&w_source, &w_context, w->rows);
+    if (w->first_row == 0 && w->rows == w->geometry->rows)
+        w_source.prepacked = w->packed->prepacked;
     const hc_product_kind kind = hc_product_choose(&x_source, &w_source);
     if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS)
         return hc_few_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,

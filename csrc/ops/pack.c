@@ -97,6 +97,23 @@ int hc_balanced_digits(const hc_int_form *form) {
     return (int)hc_max(digits, form->n_limbs);
 }
 
+void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, const hc_source *source, bool is_b) {
+    *side = (hc_panels){.source = source, .kind = kind, .is_b = is_b, .digits = 1};
+    if (kind != HC_PRODUCT_FLOATS) {
+        const hc_int_form *form = &source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
+        side->digits = is_b ? hc_balanced_digits(form) : form->n_limbs;
+    }
+    side->pack_x32 = (hc_pack_x32_fn *)hc_kernel_pick("pack_x32", run->isa, NULL)->fn;
+}
+
+void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
+    side->tile = side->is_b ? kernel->nr : kernel->mr;
+    side->kr = kernel->kr;
+    side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
+    if (side->is_b && kernel->form == HC_PANEL_U8)
+        side->sums_s8 = (hc_sums_s8_fn *)hc_kernel_pick("sums_s8", run->isa, NULL)->fn;
+}
+
 int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
     const int size = side->form == HC_PANEL_F32 ? 4 : side->form == HC_PANEL_S16 ? 2 : 1;
     return hc_round_up(steps * side->kr * side->tile * size, HC_CACHE_LINE);
@@ -219,8 +236,8 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
         while (from < to) { /* the part of one segment that this portion holds */
             const int64_t part_end = hc_min(to, slab->end[segment]);
             if (!slab->even)
-                place_digits(side, portion, from - start, rows, part_end - from,
-                             step * side->kr + from - segment_first, digits);
+                place_digits(side, portion, from - start, rows, part_end - from, step * side->kr + from - segment_first,
+                             digits);
             if (mode == HC_INT_GROUPED) {
                 const int64_t group = group_index(source, from) - group_index(source, start);
                 for (int64_t row = 0; row < rows; row++)
@@ -253,6 +270,6 @@ void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row
             pack_integers(side, slab, first_row + row, count, panel, row, scratch);
     }
     for (int d = 0; d < side->digits && side->sums_s8; d++)
-        side->sums_s8(slab->n_segments, slab->segment_steps, (int8_t *)memory + d * side->digit_bytes, side->tile,
-                      -128, side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
+        side->sums_s8(slab->n_segments, slab->segment_steps, (int8_t *)memory + d * side->digit_bytes, side->tile, -128,
+                      side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
 }

@@ -19,10 +19,10 @@ typedef struct {
     int64_t first, columns; /* of k */
     int64_t steps;          /* of kr values, over all segments */
     int64_t n_segments;
-    int64_t *end;           /* the column after segment s */
+    int64_t *end; /* the column after segment s */
     int32_t *segment_steps;
-    bool even;              /* no padding but at the very end: column c is value c - first of the panel */
-    bool opens, closes;     /* the first segment begins, the last segment ends in this slab */
+    bool even;          /* no padding but at the very end: column c is value c - first of the panel */
+    bool opens, closes; /* the first segment begins, the last segment ends in this slab */
 } hc_slab;
 
 typedef struct {
@@ -43,6 +43,10 @@ typedef struct {
 /* Segments of the slab that begins at column `first`, at most `limit` columns; true when a segment had to be cut. */
 bool hc_slab_fill(hc_slab *slab, hc_product_kind kind, const hc_source *a, const hc_source *b, int64_t first,
                   int64_t limit, int kr);
+
+/* What a side is, then what the chosen line wants of its panels. */
+void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, const hc_source *source, bool is_b);
+void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run);
 
 /* Digits that b needs: all between -128 and 127. */
 int hc_balanced_digits(const hc_int_form *form);

@@ -9,9 +9,11 @@
 #include <string.h>
 
 hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error) {
+    if (x->ndim != packed->ndim || memcmp(x->shape, packed->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
+        return hc_fail(error, HC_VALUE, "quantize: x has another shape than the array");
     hc_encoder encoder;
-    const hc_status status = hc_encoder_init(&encoder, run, "quantize", x, &packed->format, packed->n_axes,
-                                             packed->axes, clip, error);
+    const hc_status status =
+        hc_encoder_init(&encoder, run, "quantize", x, &packed->format, packed->n_axes, packed->axes, clip, error);
     if (status != HC_OK)
         return status;
     return hc_encoder_rows(&encoder, run, 0, encoder.geometry.rows, &packed->components, error);

@@ -123,15 +123,23 @@ int hc_parse_format(PyObject *object, hc_format *format) {
 }
 
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count) {
-    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) > HC_MAX_DIMS) {
-        PyErr_Format(PyExc_TypeError, "%s: wanted a tuple of at most %d integers", name, HC_MAX_DIMS);
+    if (!PyTuple_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s: wanted a tuple of integers", name);
+        return 0;
+    }
+    if (PyTuple_GET_SIZE(object) > HC_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd dimensions, at most %d are possible", name, PyTuple_GET_SIZE(object),
+                     HC_MAX_DIMS);
         return 0;
     }
     *count = (int)PyTuple_GET_SIZE(object);
     for (int i = 0; i < *count; i++) {
         sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(object, i));
-        if (sizes[i] == -1 && PyErr_Occurred())
+        if (sizes[i] == -1 && PyErr_Occurred()) {
+            if (PyErr_ExceptionMatches(PyExc_OverflowError))
+                PyErr_Format(PyExc_ValueError, "%s: its sizes overflow", name);
             return 0;
+        }
     }
     return 1;
 }
@@ -165,12 +173,27 @@ int hc_parse_clip(PyObject *object, hc_clip *clip) {
     return 1;
 }
 
+/* An entry, held before anyone can take it out of the dict; NULL if there is none. */
+static PyObject *held_entry(PyObject *dict, const char *key, hc_held *held) {
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *object;
+    if (PyDict_GetItemStringRef(dict, key, &object) <= 0)
+        return NULL;
+#else
+    PyObject *object = Py_XNewRef(PyDict_GetItemString(dict, key)); /* borrowed: safe under the GIL alone */
+#endif
+    const int is_held = object && hold(held, object);
+    Py_XDECREF(object);
+    return is_held ? object : NULL;
+}
+
 /* One component: an array of the layout's dtype and shape, each row's part contiguous. */
 static int parse_component(PyObject *dict, const char *name, hc_component_id id, const hc_component_layout *layout,
                            int64_t rows, bool writable, hc_component *part, hc_held *held) {
-    PyObject *object = PyDict_GetItemString(dict, HC_COMPONENT_NAMES[id]);
+    PyObject *object = held_entry(dict, HC_COMPONENT_NAMES[id], held);
     if (!object || !PyArray_Check(object)) {
-        PyErr_Format(PyExc_ValueError, "%s lacks the component %s", name, HC_COMPONENT_NAMES[id]);
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "%s lacks the component %s", name, HC_COMPONENT_NAMES[id]);
         return 0;
     }
     PyArrayObject *array = (PyArrayObject *)object;
@@ -201,17 +224,18 @@ static int parse_component(PyObject *dict, const char *name, hc_component_id id,
     }
     part->data = view.data;
     part->row_stride = lead && view.shape[0] > 1 ? view.strides[0] : lead ? size : 0;
-    return hold(held, object);
+    return 1;
 }
 
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held) {
-    PyObject *format, *shape, *axes, *components;
+    PyObject *format, *shape, *axes, *components, *prepacked = NULL;
     *packed = (hc_packed){0};
     if (!PyTuple_Check(object)) {
         PyErr_Format(PyExc_TypeError, "%s: wanted a packed array", name);
         return 0;
     }
-    if (!PyArg_ParseTuple(object, "OOOO!", &format, &shape, &axes, &PyDict_Type, &components) ||
+    if (!PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type, &components, &PyCapsule_Type,
+                          &prepacked) ||
         !hc_parse_format(format, &packed->format) || !hc_parse_sizes(shape, "shape", packed->shape, &packed->ndim) ||
         !hc_parse_axes(axes, packed->axes, &packed->n_axes))
         return 0;
@@ -223,6 +247,11 @@ int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed
     if (status != HC_OK) {
         hc_raise(status, &error);
         return 0;
+    }
+    if (prepacked) {
+        packed->prepacked = PyCapsule_GetPointer(prepacked, HC_PREPACKED_CAPSULE);
+        if (!packed->prepacked || !hold(held, prepacked))
+            return 0;
     }
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (layout[i].present && !parse_component(components, name, (hc_component_id)i, &layout[i], geometry.rows,

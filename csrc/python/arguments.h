@@ -20,7 +20,9 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
 int hc_parse_format(PyObject *object, hc_format *format);
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count);
 int hc_parse_axes(PyObject *object, int *axes, int *count);
-/* (format, shape, axes, components); components' dtypes, shapes and strides are checked against the layout. */
+#define HC_PREPACKED_CAPSULE "heterocompute.prepacked"
+
+/* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against the layout. */
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);
 /* (isa mask, threads) */
 int hc_parse_run(PyObject *object, hc_run *run);

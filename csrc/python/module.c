@@ -241,6 +241,36 @@ static PyObject *limit(PyObject *self, PyObject *args) {
     return Py_BuildValue("(dKs)", result.work, (unsigned long long)result.sum, result.isa);
 }
 
+static void free_prepacked(PyObject *capsule) {
+    hc_prepacked_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_CAPSULE));
+}
+
+static PyObject *prepack(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *packed_object;
+    hc_run run;
+    hc_packed packed;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OO", &run_object, &packed_object) || !hc_parse_run(run_object, &run) ||
+        !hc_parse_packed(packed_object, "prepack: w", false, &packed, &held))
+        return fail(&held);
+    hc_error error;
+    hc_status status;
+    hc_prepacked *prepacked = NULL;
+    WITHOUT_GIL(hc_prepack(&run, &packed, &prepacked, &error));
+    hc_release(&held);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    if (!prepacked)
+        return Py_NewRef(Py_None);
+    PyObject *capsule = PyCapsule_New(prepacked, HC_PREPACKED_CAPSULE, free_prepacked);
+    if (!capsule) {
+        hc_prepacked_free(prepacked);
+        return NULL;
+    }
+    return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_bytes(prepacked));
+}
+
 static PyObject *formats(PyObject *self, PyObject *none) {
     (void)self, (void)none;
     PyObject *answer = PyDict_New();
@@ -326,6 +356,7 @@ static PyMethodDef METHODS[] = {
     {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
+    {"prepack", prepack, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
     {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},

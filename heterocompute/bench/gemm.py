@@ -6,7 +6,9 @@ VNNI, beside OpenBLAS's own AVX2 kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from ..runtime import use
 from .blas import Blas, find_blas
 from .limits import loop_limit
 from .measure import Candidate, CheckFailed, Options, Row, Table, Times, expect_close, expect_equal
-from .peers import product_peers
+from .peers import Peer, product_peers
 
 Array = np.ndarray[Any, Any]
 
@@ -85,16 +87,17 @@ def _table(
         candidates.append(_dense(DENSE, x, w, out, None))
     candidates.append(_dense(OWN, x, w, out, "own"))
     candidates += [_quantized(x, packed[weights], activations, out) for weights, activations in products]
-    peers = [] if avx2 else product_peers(x, w, threads)
-    exact = x[:: _step(m, SAMPLE_ROWS)].astype(np.float64) @ w.astype(np.float64).T
+    peers = [] if avx2 else product_peers(w, threads)
+    sample = slice(None, None, _step(m, SAMPLE_ROWS))
+    exact = x[sample].astype(np.float64) @ w.astype(np.float64).T
     for peer in peers:
+        run = partial(peer.products[0], peer.prepare(x))
 
-        def check(peer: Any = peer) -> None:
-            found = peer.answer(peer.run())
-            expect_close(peer.name, found[:: _step(m, SAMPLE_ROWS)], exact, peer.error)
+        def check(peer: Peer = peer, run: Callable[[], Any] = run) -> None:
+            expect_close(peer.name, peer.answer(run())[sample], exact, peer.error)
 
         unit = "GFLOP/s" if peer.kind == "bf16" else "GOP/s"
-        candidates.append(Candidate(peer.name, peer.run, work, unit, check))
+        candidates.append(Candidate(peer.name, run, work, unit, check))
     times = Times(candidates, options)
     int8_peer = times.best([peer.name for peer in peers if peer.kind == "int8"])
     four_bit_peer = times.best([peer.name for peer in peers if peer.kind == "4 bit"])

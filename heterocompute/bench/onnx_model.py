@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Inputs = dict[str, tuple[int | None, ...] | Array]
 
 ELEMENT_TYPES = {"float32": 1, "uint8": 2, "int8": 3}  # TensorProto.DataType
 INT_ATTRIBUTE = 2  # AttributeProto.AttributeType
@@ -18,7 +19,11 @@ IR_VERSION, OPSET_VERSION = 8, 17
 
 
 def one_node_model(
-    op: str, domain: str, inputs: dict[str, tuple[int, ...] | Array], output: tuple[int, ...], **attributes: int
+    op: str,
+    domain: str,
+    inputs: Inputs,
+    output: tuple[int | None, ...],
+    **attributes: int,
 ) -> bytes:
     """Return a model of one node.
 
@@ -27,8 +32,8 @@ def one_node_model(
     op, domain : str
         Operator and its operator set.
     inputs : dict of str to shape or ndarray
-        In the node's order; a shape is a float32 input of the model, an array a constant.
-    output : tuple of int
+        In the node's order; a shape is a float32 input of the model, an array a constant. None is any size.
+    output : tuple of int or None
         Shape of the float32 output ``y``.
     **attributes : int
 
@@ -76,7 +81,7 @@ def _tensor(name: str, array: Array) -> bytes:
     return dims + _number(2, ELEMENT_TYPES[array.dtype.name]) + _text(8, name) + _message(9, array.tobytes())
 
 
-def _value_info(name: str, shape: tuple[int, ...]) -> bytes:
-    dims = b"".join(_message(1, _number(1, size)) for size in shape)
+def _value_info(name: str, shape: tuple[int | None, ...]) -> bytes:
+    dims = b"".join(_message(1, b"" if size is None else _number(1, size)) for size in shape)
     tensor_type = _number(1, ELEMENT_TYPES["float32"]) + _message(2, dims)
     return _text(1, name) + _message(2, _message(1, tensor_type))

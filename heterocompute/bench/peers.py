@@ -1,7 +1,7 @@
 """Other libraries that multiply by quantized weights, measured where they are installed and not needed otherwise.
 
-A peer is prepared once with float32 weights (n, k) and called with float32 activations (m, k), unless its comment
-says otherwise. Its thread count is that of all candidates.
+A peer is prepared once with float32 weights (n, k) and called with activations (m, k). Its thread count is that of
+all candidates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_model import one_node_model
+from .onnx_model import Inputs, one_node_model
 
 Array = np.ndarray[Any, Any]
 
@@ -33,19 +33,22 @@ class Peer:
     name : str
     kind : str
         ``"int8"`` quantizes its input, ``"int8 codes"`` takes it quantized, ``"4 bit"``, ``"bf16"``.
-    run : callable
-        Returns the answer in the library's own type.
-    answer : callable
-        Turns that into a float array (m, n).
+    products : list of callable
+        One for each copy of the weights; takes what `prepare` returns, returns the answer in the library's own type.
     error : float
         How far the answer may be from the float32 product, as a part of its norm.
+    prepare : callable
+        Makes of the activations what is not timed.
+    answer : callable
+        Makes of an answer a float array (m, n).
     """
 
     name: str
     kind: str
-    run: Callable[[], Any]
-    answer: Callable[[Any], Array]
+    products: list[Callable[[Any], Any]]
     error: float
+    prepare: Callable[[Array], Any] = lambda x: x
+    answer: Callable[[Any], Array] = lambda y: np.asarray(y[0])
 
 
 def installed(name: str) -> Any:
@@ -58,8 +61,8 @@ def installed(name: str) -> Any:
         return None
 
 
-def product_peers(x: Array, w: Array, threads: int, kinds: tuple[str, ...] = ()) -> list[Peer]:
-    """Return the peers for x (m, k) times w (n, k) transposed, of some kinds or of all."""
+def product_peers(w: Array, threads: int, kinds: tuple[str, ...] = (), copies: int = 1) -> list[Peer]:
+    """Return the peers for weights w (n, k), of some kinds or of all, each with so many copies of the weights."""
     peers = []
     makers = (_torch_dynamic, _torch_int_mm, _torch_bf16, _onnx_dynamic, _onnx_4_bit)
     for kind, maker in zip(("int8", "int8 codes", "bf16", "int8", "4 bit"), makers, strict=True):
@@ -68,7 +71,7 @@ def product_peers(x: Array, w: Array, threads: int, kinds: tuple[str, ...] = ())
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                peers += maker(x, w, threads)
+                peers += maker(w, threads, copies)
         except (AttributeError, RuntimeError, NotImplementedError, ValueError):
             continue  # a version without this function
     return peers
@@ -78,87 +81,103 @@ def _torch(threads: int) -> Any:
     torch = installed("torch")
     if torch is not None:
         torch.set_num_threads(threads)
-        torch.set_grad_enabled(False)
     return torch
 
 
-def _torch_dynamic(x: Array, w: Array, threads: int) -> list[Peer]:
+def _torch_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     torch = _torch(threads)
     if torch is None:
         return []
     scales = torch.from_numpy(np.abs(w).max(axis=1).astype(np.float64) / 127)
     zeros = torch.zeros(len(w), dtype=torch.int64)
     weights = torch.quantize_per_channel(torch.from_numpy(w), scales, zeros, 0, torch.qint8)
-    activations = torch.from_numpy(x)
-    peers = []
-    for engine in ("fbgemm", "onednn"):
-        if engine not in torch.backends.quantized.supported_engines:
-            continue
-        torch.backends.quantized.engine = engine
+
+    def product(engine: str) -> Callable[[Any], Any]:
         packed = torch.ops.quantized.linear_prepack(weights, None)
 
-        def run(packed: Any = packed, engine: str = engine) -> Any:
+        def run(x: Any) -> Any:
             torch.backends.quantized.engine = engine
-            return torch.ops.quantized.linear_dynamic(activations, packed)
+            return torch.ops.quantized.linear_dynamic(x, packed)
 
-        peers.append(Peer(f"torch dynamic int8, {engine}", "int8", run, lambda y: y.numpy(), INT8_ERROR))
+        return run
+
+    peers = []
+    for engine in ("fbgemm", "onednn"):
+        if engine in torch.backends.quantized.supported_engines:
+            torch.backends.quantized.engine = engine
+            products = [product(engine) for _ in range(copies)]
+            name = f"torch dynamic int8, {engine}"
+            peers.append(Peer(name, "int8", products, INT8_ERROR, torch.from_numpy, lambda y: np.asarray(y)))
     return peers
 
 
-def _torch_int_mm(x: Array, w: Array, threads: int) -> list[Peer]:
+def _torch_int_mm(w: Array, threads: int, copies: int) -> list[Peer]:
     torch = _torch(threads)
     if torch is None:
         return []
-    (x_codes, x_scale), (w_codes, w_scale) = _int8(x), _int8(w)
-    left, right = torch.from_numpy(x_codes), torch.from_numpy(w_codes).t()
+    codes, scale = _int8(w)
+    seen: list[Array] = []  # the scales of the activations that were prepared last
 
-    def answer(y: Any) -> Array:
-        return np.asarray(y.numpy() * (x_scale * w_scale.T))
+    def prepare(x: Array) -> Any:
+        x_codes, x_scale = _int8(x)
+        seen[:] = [x_scale]
+        return torch.from_numpy(x_codes)
 
-    return [Peer("torch _int_mm", "int8 codes", lambda: torch._int_mm(left, right), answer, INT8_ERROR)]
+    def product() -> Callable[[Any], Any]:
+        right = torch.from_numpy(codes.copy()).t()
+        return lambda left: torch._int_mm(left, right)
+
+    products = [product() for _ in range(copies)]
+    return [
+        Peer("torch _int_mm", "int8 codes", products, INT8_ERROR, prepare, lambda y: y.numpy() * (seen[0] * scale.T))
+    ]
 
 
-def _torch_bf16(x: Array, w: Array, threads: int) -> list[Peer]:
+def _torch_bf16(w: Array, threads: int, copies: int) -> list[Peer]:
     torch = _torch(threads)
     if torch is None:
         return []
-    left, right = torch.from_numpy(x).bfloat16(), torch.from_numpy(w).bfloat16()
-    run = torch.nn.functional.linear
-    return [Peer("torch bfloat16", "bf16", lambda: run(left, right), lambda y: y.float().numpy(), BF16_ERROR)]
+
+    def prepare(x: Array) -> Any:
+        return torch.from_numpy(x).bfloat16()
+
+    def product() -> Callable[[Any], Any]:
+        right = prepare(w)
+        return lambda left: torch.nn.functional.linear(left, right)
+
+    products = [product() for _ in range(copies)]
+    return [Peer("torch bfloat16", "bf16", products, BF16_ERROR, prepare, lambda y: np.asarray(y.float()))]
 
 
-def _session(model: bytes, threads: int) -> Any:
+def _onnx_peer(name: str, kind: str, model: bytes, threads: int, copies: int, error: float) -> list[Peer]:
     onnxruntime = installed("onnxruntime")
-    if onnxruntime is None:
-        return None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+    def product() -> Callable[[Any], Any]:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return lambda x: session.run(None, {"x": x})
+
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return [Peer(name, kind, [product() for _ in range(copies)], error)]
     except Exception:  # its exceptions have no common base: the operator is missing in this version
-        return None
-
-
-def _onnx_peer(name: str, kind: str, model: bytes, x: Array, threads: int, error: float) -> list[Peer]:
-    session = _session(model, threads)
-    if session is None:
         return []
-    return [Peer(name, kind, lambda: session.run(None, {"x": x}), lambda y: np.asarray(y[0]), error)]
 
 
-def _onnx_dynamic(x: Array, w: Array, threads: int) -> list[Peer]:
+def _onnx_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     if installed("onnxruntime") is None:
         return []
+    n, k = w.shape
     codes, scale = _int8(w)
-    inputs = {"x": x.shape, "b": np.ascontiguousarray(codes.T), "b_scale": scale[:, 0]}
-    model = one_node_model("DynamicQuantizeMatMul", "com.microsoft", inputs, (len(x), len(w)))
-    return _onnx_peer("onnxruntime DynamicQuantizeMatMul", "int8", model, x, threads, INT8_ERROR)
+    inputs: Inputs = {"x": (None, k), "b": np.ascontiguousarray(codes.T), "b_scale": scale[:, 0]}
+    model = one_node_model("DynamicQuantizeMatMul", "com.microsoft", inputs, (None, n))
+    return _onnx_peer("onnxruntime DynamicQuantizeMatMul", "int8", model, threads, copies, INT8_ERROR)
 
 
-def _onnx_4_bit(x: Array, w: Array, threads: int) -> list[Peer]:
+def _onnx_4_bit(w: Array, threads: int, copies: int) -> list[Peer]:
     if installed("onnxruntime") is None or w.shape[1] % BLOCK:
         return []
     n, k = w.shape
@@ -168,11 +187,11 @@ def _onnx_4_bit(x: Array, w: Array, threads: int) -> list[Peer]:
     packed = (codes[..., 0::2] | codes[..., 1::2] << 4).astype(np.uint8)
     peers = []
     for level in (4, 1):  # activations as int8, as float32
-        inputs = {"x": x.shape, "b": packed, "scales": scale.reshape(-1)}
+        inputs: Inputs = {"x": (None, k), "b": packed, "scales": scale.reshape(-1)}
         attributes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK, "accuracy_level": level}
-        model = one_node_model("MatMulNBits", "com.microsoft", inputs, (len(x), n), **attributes)
+        model = one_node_model("MatMulNBits", "com.microsoft", inputs, (None, n), **attributes)
         name = f"onnxruntime MatMulNBits 4 bit, level {level}"
-        peers += _onnx_peer(name, "4 bit", model, x, threads, INT4_ERROR)
+        peers += _onnx_peer(name, "4 bit", model, threads, copies, INT4_ERROR)
     return peers
 
 

@@ -1,0 +1,14 @@
+/* Panels of the right side of an integer product, packed once and kept. */
+#ifndef HC_PREPACK_H
+#define HC_PREPACK_H
+
+#include "ops/pack.h"
+
+/* true if these panels are what a product of this kind with `a` and this line would pack, in `slabs` slabs. */
+bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_product_kind kind, const hc_source *a, const hc_kernel *kernel,
+                       int64_t slabs);
+
+/* Lets `side` see the panels from `first` on. */
+void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side);
+
+#endif
