@@ -95,7 +95,10 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
         if value.__dlpack_device__()[0] != 1:
             raise TypeError(f"{name}: wanted an array in the memory of the CPU")
-        array = _from_dlpack(value)
+        try:
+            array = _from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+            raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
     else:
         array = np.asarray(value)
     if array.dtype.name not in FLOATS:
@@ -252,6 +255,9 @@ class QuantizedArray(NDArrayOperatorsMixin):
 
         out = options.get("out", (None,))[0]
         return matmul(inputs[0], inputs[1], out=out)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise TypeError(f"{func.__name__} is not for a QuantizedArray; call dequantize() for its values")
 
     def __matmul__(self, other: Any) -> Any:
         from .ops import matmul

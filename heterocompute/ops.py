@@ -6,58 +6,38 @@ bfloat16, float32 or float64, any strides, no copy. Answers are float32 ndarrays
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil, inf, isfinite, log10, nan, prod, sqrt
+from math import inf, isfinite, log10, nan, sqrt
 from typing import Any
 
 import numpy as np
 
 from . import _heterocompute as _core
 from . import runtime
+from .arguments import (
+    Array,
+    FloatArray,
+    as_bias,
+    as_format,
+    as_matrix,
+    as_operand,
+    as_pair,
+    caller_index,
+    checked_out,
+    core_clip,
+    core_operand,
+    group_count,
+    product_shape,
+    window_size,
+)
 from .arrays import Prepacked, QuantizedArray, as_array, core_format, core_view, normalize_axes
 from .formats import Format
-from .formats import format as parse_format
 
 __all__ = ["Error", "conv2d", "error", "fake_quantize", "linear", "matmul", "prepack", "quantize"]
 
-Array = np.ndarray[Any, Any]
-FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
 ALGORITHMS = ("im2col",)
 LATER_ALGORITHMS = ("implicit", "direct", "winograd2", "winograd4", "winograd6", "fft")
-
-
-def _as_format(fmt: Any, name: str) -> Format:
-    if isinstance(fmt, Format):
-        return fmt
-    if isinstance(fmt, str):
-        return parse_format(fmt)
-    raise TypeError(f"{name}: wanted a format or its text, got {type(fmt).__name__}")
-
-
-def _core_clip(clip: Any, name: str) -> tuple[int, float] | None:
-    """Return None, or (kind, value) as csrc/hc.h numbers them."""
-    if clip is None:
-        return None
-    if isinstance(clip, str):
-        if clip == "octav":
-            return 3, 0.0
-        kind, _, text = clip.partition(":")
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if kind != "percentile" or not 0.0 <= value <= 100.0:
-            raise ValueError(f"{name}: clip is {clip!r}, wanted 'octav' or 'percentile:p' with p from 0 to 100")
-        return 2, value
-    if isinstance(clip, (bool, np.bool_)) or not isinstance(clip, (int, float, np.floating, np.integer)):
-        raise TypeError(f"{name}: clip is {clip!r}, wanted None, a number or a text")
-    if not 0.0 < clip <= 1.0:
-        raise ValueError(f"{name}: clip is {clip!r}, wanted a fraction above 0 and at most 1")
-    return 1, float(clip)
 
 
 def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, Array]:
@@ -101,73 +81,13 @@ def quantize(w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: 
     >>> q.nbytes, q.bits_per_value
     (21, 5.25)
     """
-    fmt = _as_format(fmt, "quantize: fmt")
+    fmt = as_format(fmt, "quantize: fmt")
     x = as_array(w, "quantize: w")
     axes = normalize_axes(axis, x.ndim, "quantize")
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
-    _core.quantize(runtime.run(), core_view(x), _core_clip(clip, "quantize"), packed)
+    _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed)
     return QuantizedArray(components, fmt, x.shape, axes, x.dtype.name)
-
-
-@contextmanager
-def _caller_index(value: Array, name: str) -> Iterator[None]:
-    """Let the sentence on a NaN or an infinity name the caller's argument and the index there."""
-    try:
-        yield
-    except ValueError as error:
-        if " at index " not in str(error):
-            raise
-        beyond = ""
-        illegal = ~np.isfinite(value)
-        if not illegal.any():
-            beyond = ", beyond float32's largest"
-            with np.errstate(over="ignore"):
-                illegal = ~np.isfinite(value.astype(np.float32))
-        index = tuple(int(i) for i in np.unravel_index(illegal.argmax(), value.shape))
-        raise ValueError(f"{name} has {float(value[index])} at index {index}{beyond}") from None
-
-
-def _checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...]) -> FloatArray:
-    """Return the plain array that `out` is, after its checks, or a new one."""
-    if out is None:
-        return np.empty(shape, np.float32)
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"{name}: out is {type(out).__name__}, wanted a float32 array")
-    plain: FloatArray = np.asarray(out)
-    if plain.dtype != np.float32:
-        raise TypeError(f"{name}: out is {plain.dtype}, wanted a float32 array")
-    if plain.shape != shape:
-        raise ValueError(f"{name}: out has shape {plain.shape}, wanted {shape}")
-    if not plain.flags.writeable:
-        raise ValueError(f"{name}: out is read-only")
-    if not plain.flags.aligned or not plain.dtype.isnative:
-        raise ValueError(f"{name}: out is not an aligned array in native byte order")
-    if not _distinct(plain):
-        raise ValueError(f"{name}: elements of out share memory with each other")
-    for value in inputs:
-        parts = value.components.values() if isinstance(value, QuantizedArray) else (value,)
-        if any(_overlap(plain, part) for part in parts if isinstance(part, np.ndarray)):
-            raise ValueError(f"{name}: out shares memory with an input")
-    return plain
-
-
-def _distinct(array: Array) -> bool:
-    """Tell whether no two elements can lie at one address: strides, sorted, step over each other."""
-    dims = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
-    reach = array.itemsize
-    for stride, n in dims:
-        if stride < reach:
-            return not array.size
-        reach += stride * (n - 1)
-    return True
-
-
-def _overlap(a: Array, b: Array) -> bool:
-    try:
-        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
 
 
 def fake_quantize(
@@ -192,11 +112,11 @@ def fake_quantize(
     >>> hc.fake_quantize(np.float32([0.0, 0.4, 0.7, -1.0]), "int2")
     array([ 0.,  0.,  1., -1.], dtype=float32)
     """
-    fmt = _as_format(fmt, "fake_quantize: fmt")
+    fmt = as_format(fmt, "fake_quantize: fmt")
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    clipped = _core_clip(clip, "fake_quantize")
-    result = _checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
+    clipped = core_clip(clip, "fake_quantize")
+    result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
     _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
     return result if out is None else out
 
@@ -263,39 +183,6 @@ def error(w: Any, q: Any) -> Error:
     return Error(sqnr, ee / max(x.size, 1), max_abs, cosine, bits)
 
 
-def _operand(value: Any, name: str) -> Any:
-    return value if isinstance(value, QuantizedArray) else as_array(value, name)
-
-
-def _core_operand(value: Any) -> Any:
-    return value._packed() if isinstance(value, QuantizedArray) else core_view(value)
-
-
-def _as_matrix(value: Any, column: bool) -> Any:
-    """Give a vector its second axis, as a row or a column; its reduction axis keeps its place."""
-    if value.ndim != 1:
-        return value
-    if not isinstance(value, QuantizedArray):
-        return value[:, None] if column else value[None, :]
-    shape = (value.shape[0], 1) if column else (1, value.shape[0])
-    return QuantizedArray(value.components, value.format, shape, (0,) if column else (1,), value.source_dtype)
-
-
-def _product_shape(a: Any, b: Any, name: str) -> tuple[int, ...]:
-    if a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"{name}: b has {b.shape[-2]} rows but a has {a.shape[-1]} columns")
-    try:
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        raise ValueError(
-            f"{name}: leading dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast"
-        ) from None
-    shape = (*lead, a.shape[-2], b.shape[-1])
-    if prod(shape) > 2**60:
-        raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
-    return shape
-
-
 def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, out: FloatArray) -> None:
     """Fill `out` (two dimensions or more) with a @ b + bias."""
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
@@ -304,22 +191,21 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
             out += bias
         return
     fmt = core_format(activations) if activations else None
-    _core.matmul(runtime.run(), _core_operand(a), _core_operand(b), fmt, bias, out)
+    _core.matmul(runtime.run(), core_operand(a), core_operand(b), fmt, bias, out)
 
 
 def _blas_product(a: Array, b: Array, out: FloatArray) -> bool:
-    """Hand a dense product to the BLAS, matrix by matrix; False where it cannot take the sizes."""
-    if not out.size or not a.shape[-1]:
+    """Hand a dense float32 product to the BLAS, matrix by matrix; False where it cannot take types or sizes."""
+    if not out.size or not a.shape[-1] or a.dtype != np.float32 or b.dtype != np.float32:
         return False
     threads = runtime.get_num_threads()
-    a32, b32 = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
-    if b.ndim == 2 and a.ndim > 2 and a32.flags.c_contiguous and out.flags.c_contiguous:
-        a32, out = a32.reshape(-1, a.shape[-1]), out.reshape(-1, b.shape[-1])
+    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and out.flags.c_contiguous:
+        a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, b.shape[-1])
     lead = out.shape[:-2]
-    a32 = np.broadcast_to(a32, (*lead, *a32.shape[-2:]))
-    b32 = np.broadcast_to(b32, (*lead, *b32.shape[-2:]))
+    a = np.broadcast_to(a, (*lead, *a.shape[-2:]))
+    b = np.broadcast_to(b, (*lead, *b.shape[-2:]))
     for index in np.ndindex(lead):
-        left, right, target = a32[index], b32[index], out[index]
+        left, right, target = a[index], b[index], out[index]
         if _core.blas_sgemm(threads, left, right, target):
             continue
         # Strides that a BLAS does not take: a copy of one matrix at a time.
@@ -341,17 +227,17 @@ def _checked_product(
         raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
         raise ValueError(f"{name}: b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}")
-    left, right = _as_matrix(a, column=False), _as_matrix(b, column=True)
-    full = _product_shape(left, right, name)
+    left, right = as_matrix(a, column=False), as_matrix(b, column=True)
+    full = product_shape(left, right, name)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())
-    result = _checked_out(out, shape, name, inputs)
+    result = checked_out(out, shape, name, inputs)
     target = result
     if b.ndim == 1:
         target = target[..., None]
     if a.ndim == 1:
         target = target[..., None, :]
     dense, label = (b, f"{name}: b") if isinstance(a, QuantizedArray) else (a, left_name)
-    with _caller_index(dense, label):
+    with caller_index(dense, label):
         _multiply(left, right, activations, bias, target)
     return result if out is None else out
 
@@ -395,23 +281,14 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
     array([[32., 32., 32.],
            [32., 32., 32.]], dtype=float32)
     """
-    left, right = _operand(a, "matmul: a"), _operand(b, "matmul: b")
-    fmt = None if activations is None else _as_format(activations, "matmul: activations")
+    left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
+    fmt = None if activations is None else as_format(activations, "matmul: activations")
     if fmt is not None:
         quantized = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
         if quantized != 1:
             which = "both operands are quantized" if quantized else "neither operand is quantized"
             raise ValueError(f"matmul: activations needs one dense and one quantized operand; {which}")
     return _checked_product(left, right, fmt, None, out, "matmul", (left, right))
-
-
-def _as_bias(bias: Any, n: int, name: str) -> Array | None:
-    if bias is None:
-        return None
-    array = as_array(bias, f"{name}: bias")
-    if array.shape != (n,):
-        raise ValueError(f"{name}: bias has shape {array.shape}, wanted ({n},)")
-    return array.astype(np.float32, copy=False)
 
 
 def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None) -> FloatArray:
@@ -438,7 +315,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
     array([ 3., 12.], dtype=float32)
     """
-    left, weights = _operand(x, "linear: x"), _operand(w, "linear: w")
+    left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
     if weights.ndim != 2:
         raise ValueError(f"linear: w has shape {weights.shape}, wanted (out_features, in_features)")
     if left.ndim and left.shape[-1] != weights.shape[1]:
@@ -447,13 +324,13 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
         raise ValueError(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
     if left.ndim == 0:
         raise ValueError("linear: x has no dimensions")
-    fmt = None if activations is None else _as_format(activations, "linear: activations")
+    fmt = None if activations is None else as_format(activations, "linear: activations")
     if fmt is not None and isinstance(left, QuantizedArray):
         raise ValueError("linear: activations is for a dense x, this one is quantized")
-    bias_array = _as_bias(bias, weights.shape[0], "linear")
+    bias_array = as_bias(bias, weights.shape[0], "linear")
     inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
     if fmt is not None and not isinstance(weights, QuantizedArray):
-        with _caller_index(left, "linear: x"):
+        with caller_index(left, "linear: x"):
             left, fmt = fake_quantize(left, fmt), None
     return _checked_product(left, weights.T, fmt, bias_array, out, "linear", inputs)
 
@@ -486,38 +363,6 @@ def prepack(w: QuantizedArray) -> Prepacked:
         raise TypeError(f"prepack: w is a {type(w).__name__}, wanted a QuantizedArray")
     source = w.source if isinstance(w, Prepacked) else w
     return Prepacked(source, _core.prepack(runtime.run(), source._packed()))
-
-
-def _pair(value: Any, name: str) -> tuple[int, int]:
-    try:
-        pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-        if len(pair) != 2 or any(isinstance(v, bool) for v in pair):
-            raise TypeError
-        return int(pair[0].__index__()), int(pair[1].__index__())
-    except (TypeError, AttributeError):
-        raise TypeError(f"conv2d: {name} is {value!r}, wanted an int or a pair of ints") from None
-
-
-def _group_count(groups: Any, channels: int) -> int:
-    try:
-        if isinstance(groups, bool):
-            raise TypeError
-        count = operator.index(groups)
-    except TypeError:
-        raise TypeError(f"conv2d: groups is {groups!r}, wanted an int") from None
-    if count < 1 or channels % count:
-        raise ValueError(f"conv2d: groups is {count}, wanted a divisor of the {channels} channels of x")
-    return count
-
-
-def _window(size: int, kernel: int, stride: int, dilation: int, padding: int | str) -> tuple[int, int]:
-    """Return (padding before, size of the answer) along one axis."""
-    reach = dilation * (kernel - 1) + 1
-    if padding == "same":
-        answer = ceil(size / stride)
-        return max((answer - 1) * stride + reach - size, 0) // 2, answer
-    before = 0 if padding == "valid" else int(padding)
-    return before, max((size + 2 * before - reach) // stride + 1, 0)
 
 
 def conv2d(
@@ -571,7 +416,7 @@ def conv2d(
            [20., 24.]], dtype=float32)
     """
     image = as_array(x, "conv2d: x")
-    filters = _operand(w, "conv2d: w")
+    filters = as_operand(w, "conv2d: w")
     if algorithm in LATER_ALGORITHMS:
         raise NotImplementedError(f"conv2d: there is no algorithm {algorithm!r} yet, only {', '.join(ALGORITHMS)}")
     if algorithm != "auto" and algorithm not in ALGORITHMS:
@@ -584,26 +429,26 @@ def conv2d(
     if isinstance(padding, str) and padding not in ("same", "valid"):
         raise ValueError(f"conv2d: padding is {padding!r}, wanted an int, a pair, 'same' or 'valid'")
     nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
-    strides, dilations = _pair(stride, "stride"), _pair(dilation, "dilation")
-    paddings = (padding, padding) if isinstance(padding, str) else _pair(padding, "padding")
+    strides, dilations = as_pair(stride, "stride"), as_pair(dilation, "dilation")
+    paddings = (padding, padding) if isinstance(padding, str) else as_pair(padding, "padding")
     if min(strides) < 1 or min(dilations) < 1 or any(isinstance(p, int) and p < 0 for p in paddings):
         raise ValueError(f"conv2d: stride {stride}, dilation {dilation}, padding {padding}: wanted 1, 1, 0 or more")
     if max(*strides, *dilations, *(p for p in paddings if isinstance(p, int))) > 2**30:
         raise ValueError(f"conv2d: stride {stride}, dilation {dilation}, padding {padding}: wanted at most 2^30")
-    split = _group_count(groups, nchw.shape[1])
-    fmt = None if activations is None else _as_format(activations, "conv2d: activations")
+    split = group_count(groups, nchw.shape[1])
+    fmt = None if activations is None else as_format(activations, "conv2d: activations")
     before, answer = zip(
-        *(_window(nchw.shape[2 + i], filters.shape[2 + i], strides[i], dilations[i], paddings[i]) for i in (0, 1)),
+        *(window_size(nchw.shape[2 + i], filters.shape[2 + i], strides[i], dilations[i], paddings[i]) for i in (0, 1)),
         strict=True,
     )
     shape = (nchw.shape[0], filters.shape[0], *answer)
-    bias_array = _as_bias(bias, filters.shape[0], "conv2d")
+    bias_array = as_bias(bias, filters.shape[0], "conv2d")
     inputs = (image, filters) if bias_array is None else (image, filters, bias_array)
     final = shape if layout == "NCHW" else (shape[0], shape[2], shape[3], shape[1])
-    result = _checked_out(out, final, "conv2d", inputs)
+    result = checked_out(out, final, "conv2d", inputs)
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
-    run, operand = runtime.run(), _core_operand(filters)
-    with _caller_index(image, "conv2d: x"):
+    run, operand = runtime.run(), core_operand(filters)
+    with caller_index(image, "conv2d: x"):
         if fmt is not None and not isinstance(filters, QuantizedArray):
             nchw, fmt = _round_image(nchw, fmt, split), None
         core_fmt = core_format(fmt) if fmt else None

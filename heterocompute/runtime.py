@@ -22,6 +22,13 @@ __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
 MAX_THREADS = 256  # of the pool in csrc/base/threads.h
 ALL_ISA = 0xFFFF_FFFF
+BLAS_FUNCTIONS = (
+    "cblas_sgemm",
+    "cblas_sgemv",
+    "openblas_set_num_threads",
+    "openblas_get_num_threads",
+    "openblas_get_config",
+)
 
 
 @dataclass(frozen=True)
@@ -175,16 +182,14 @@ def _open_blas() -> str | None:
     """Open the BLAS and return its description, or None if there is none."""
     path = os.environ.get("HETEROCOMPUTE_BLAS")
     if path:
-        names = ("cblas_sgemm", "cblas_sgemv", "openblas_set_num_threads", "openblas_get_config")
-        config = _core.blas_open(path, *names)
+        config = _core.blas_open(path, *BLAS_FUNCTIONS)
         return f"{config or 'cblas_sgemm'} ({path})".strip()
     try:
         import scipy_openblas32
     except ImportError:
         return None
     library = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
-    names = ("cblas_sgemm", "cblas_sgemv", "openblas_set_num_threads", "openblas_get_config")
-    return str(_core.blas_open(library, *(f"scipy_{name}" for name in names))).strip()
+    return str(_core.blas_open(library, *(f"scipy_{name}" for name in BLAS_FUNCTIONS))).strip()
 
 
 def use_blas() -> bool:

@@ -56,7 +56,8 @@ def test_what_numpy_sees() -> None:
     assert q.dtype == np.float32 and q.size == 32 and q.ndim == 2
     with pytest.raises(ValueError, match="copy"):
         np.asarray(q, copy=False)
-    for call in (lambda: q + 1, lambda: 2 * q, lambda: np.exp(q), lambda: -q, lambda: np.add.reduce(q), lambda: q < q):
+    calls = (lambda: q + 1, lambda: 2 * q, lambda: np.exp(q), lambda: -q, lambda: np.add.reduce(q), lambda: q < q)
+    for call in (*calls, lambda: np.concatenate([q, q]), lambda: np.dot(q, q)):
         with pytest.raises(TypeError, match="dequantize"):
             call()
 

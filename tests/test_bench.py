@@ -109,7 +109,7 @@ def test_a_wrong_result_is_not_timed():
         expect_equal("x", out, np.ones(3, np.float32))
 
     with pytest.raises(CheckFailed, match="x"):
-        Times([Candidate("x", lambda: calls.append("run"), 1.0, "GB/s", check)], QUICK)
+        Times([Candidate("x", lambda: calls.append("run"), 1.0, "GB/s", check)], QUICK, 1)
     assert calls == ["run", "check"]
 
 
@@ -126,7 +126,7 @@ def test_signs_and_shapes_count_in_the_comparison():
 
 def test_ratios_are_medians_of_the_rounds():
     candidates = [Candidate(name, lambda: None, work, "GB/s") for name, work in (("a", 10.0), ("b", 30.0))]
-    times = Times(candidates, QUICK)
+    times = Times(candidates, QUICK, 1)
     times.seconds = {"a": [1.0, 2.0, 4.0], "b": [2.0, 2.0, 2.0]}
     assert times.speedup("a", "b") == 1.0 and times.speedup("b", "a") == 1.0
     assert times.fraction("b", "a") == 3.0

@@ -247,3 +247,22 @@ for activations in (None, "int8", "int24", "int4-g32"):
     found = run(code)
     assert found.returncode == 0, found.stderr
     assert max(map(int, found.stdout.split())) < 64, found.stdout
+
+
+def test_a_limit_on_the_blas_holds() -> None:
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    a = reals((64, 64), 1)
+    hc.matmul(a, a)
+    if "OpenBLAS" not in str(hc.show_config(mode="dicts")["blas"]):
+        pytest.skip("no OpenBLAS here")
+
+    def threads() -> list[int]:
+        return [p["num_threads"] for p in threadpoolctl.threadpool_info() if "scipy_openblas32" in p["filepath"]]
+
+    with hc.use(threads=2):
+        hc.matmul(a, a)
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            hc.matmul(a, a)
+            assert threads() == [1]
+        hc.matmul(a, a)
+        assert threads() == [2]

@@ -34,7 +34,7 @@ C_ROOMS: dict[str, set[str]] = {
 PY_LAYERS: list[set[str]] = [
     {"_core", "_heterocompute"},
     {"formats", "runtime"},
-    {"ops", "arrays", "safetensors_io", "safetensors_file", "selection"},
+    {"ops", "arrays", "arguments", "safetensors_io", "safetensors_file", "selection"},
     {"zoo", "emulate", "scores"},
     {"study", "study_result", "study_run", "ptq", "training", "checkpoint", "bench", "cli", "__main__"},
 ]

@@ -83,12 +83,11 @@ static inline int32_t hc_largest_code(int bits, bool is_unsigned) {
 }
 
 /* Walks the groups that a tile touches: its columns [c, last) lie in group `group` of the row. */
-#define HC_FOR_GROUPS(tile, geometry)                                                                               \
-    for (int64_t c = 0, group = 0, last = 0;                                                                        \
-         c < (tile)->columns && (group = ((tile)->first_column + c) / (geometry)->group,                            \
-                                last = hc_min((tile)->columns, (group + 1) * (geometry)->group -                    \
-                                                                   (tile)->first_column),                           \
-                                true);                                                                              \
+#define HC_FOR_GROUPS(tile, geometry)                                                                                  \
+    for (int64_t c = 0, group = 0, last = 0;                                                                           \
+         c < (tile)->columns &&                                                                                        \
+         (group = ((tile)->first_column + c) / (geometry)->group,                                                      \
+         last = hc_min((tile)->columns, (group + 1) * (geometry)->group - (tile)->first_column), true);                \
          c = last)
 
 static inline int hc_limbs_for(int32_t max_abs) { return max_abs <= 127 ? 1 : max_abs <= 32767 ? 2 : 3; }

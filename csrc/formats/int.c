@@ -28,8 +28,8 @@ static hc_status int_check(const hc_format *format, hc_error *error) {
 static void int_layout(const hc_format *format, const hc_geometry *geometry,
                        hc_component_layout layout[HC_N_COMPONENTS]) {
     layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
-    layout[HC_SCALES] = (hc_component_layout){
-        true, true, has_half_scales(format) ? HC_F16 : HC_F32, 1, {geometry->groups, 0}};
+    layout[HC_SCALES] =
+        (hc_component_layout){true, true, has_half_scales(format) ? HC_F16 : HC_F32, 1, {geometry->groups, 0}};
     if (!is_symmetric(format))
         layout[HC_ZERO_POINTS] =
             (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->groups, format->bits), 0}};
@@ -78,8 +78,8 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
         const float absmax = threshold ? *threshold : (float)(high > -low ? high : 0 - low); /* never -0 */
         const double scale = (double)store_scale(format, out, row, group, absmax / (float)largest);
         for (int64_t c = first; c < first + n; c++)
-            hc_write_bits(codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest),
-                          bits);
+            hc_write_bits(
+                codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest), bits);
         return legal;
     }
     const int32_t largest = hc_largest_code(bits, true);
@@ -92,8 +92,7 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
     hc_write_bits(zero_points, (uint32_t)zero, bits);
     for (int64_t c = first; c < first + n; c++)
         hc_write_bits(
-            codes,
-            scale == 0 ? 0 : (uint32_t)(hc_quotient(hc_row_value(x, i, c), scale, -zero, largest - zero) + zero),
+            codes, scale == 0 ? 0 : (uint32_t)(hc_quotient(hc_row_value(x, i, c), scale, -zero, largest - zero) + zero),
             bits);
     return legal;
 }
@@ -127,9 +126,8 @@ static float load_scale(const hc_format *format, const hc_components *components
 }
 
 static int32_t load_zero_point(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
-    return is_symmetric(format)
-               ? 0
-               : (int32_t)hc_read_bits(hc_part(components, HC_ZERO_POINTS, row), group, format->bits);
+    return is_symmetric(format) ? 0
+                                : (int32_t)hc_read_bits(hc_part(components, HC_ZERO_POINTS, row), group, format->bits);
 }
 
 /* q - z of a column. */

@@ -54,6 +54,17 @@ static int vsq_passes(const hc_format *format) { return has_tensor_coarse(format
 /* float32 of the largest magnitude of columns [first, first + n); clears *legal where a value is not. */
 static float group_maximum(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
                            bool *legal) {
+    if (x->dtype == HC_F32) { /* as integers, which compilers make vectors of */
+        const float *from = (const float *)x->data + i * x->row_stride + first;
+        int32_t absmax = 0, maximum = 0;
+        for (int64_t c = 0; c < n; c++) {
+            const int32_t bits = (int32_t)hc_f32_bits(from[c]), magnitude = bits & INT32_MAX;
+            absmax = magnitude > absmax ? magnitude : absmax;
+            maximum = bits > maximum ? bits : maximum;
+        }
+        *legal = *legal && absmax < 0x7f800000;
+        return hc_f32_from_bits((uint32_t)(is_unsigned(format) ? maximum : absmax));
+    }
     double maximum = 0;
     for (int64_t c = first; c < first + n; c++) {
         const double value = hc_row_value(x, i, c), magnitude = is_unsigned(format) ? value : fabs(value);
@@ -123,10 +134,9 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
             hc_store_f32(scales + group * 4, scale);
         }
         for (int64_t c = first; c < first + n; c++)
-            hc_write_bits(
-                &codes,
-                divisor == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), divisor, smallest, largest),
-                format->bits);
+            hc_write_bits(&codes,
+                          divisor == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), divisor, smallest, largest),
+                          format->bits);
     }
     hc_flush_bits(&codes);
     hc_flush_bits(&scale_codes);
@@ -177,8 +187,8 @@ static int64_t vsq_decode(const hc_format *format, const hc_geometry *geometry, 
         HC_FOR_GROUPS(tile, geometry) {
             const hc_vsq_scale scale = load_scale(format, components, tile->first_row + i, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated(
-                    (double)scale.real * (scale.integer * load_code(format, codes, tile->first_column + j)));
+                values[i * ld + j] = hc_saturated((double)scale.real *
+                                                  (scale.integer * load_code(format, codes, tile->first_column + j)));
         }
     }
     return HC_DONE;

@@ -4,6 +4,6 @@
 #include "kernels/decode_int.h"
 
 int64_t hc_codes_int_avx2(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                            const hc_tile *tile, const hc_code_tile *out) {
+                          const hc_tile *tile, const hc_code_tile *out) {
     return decode_codes(format, geometry, components, tile, out);
 }

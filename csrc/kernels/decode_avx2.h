@@ -30,9 +30,8 @@ static inline __m256 value_f32x8(__m128i byte, bool is_signed, __m256i zero, __m
 }
 
 /* values[j] = real * (integer * (code[j] - zero)), saturated. */
-static inline __attribute__((always_inline)) void line_values(const uint8_t *codes, int64_t n, bool is_signed,
-                                                              int32_t zero, int32_t integer, float real,
-                                                              float *values) {
+static inline __attribute__((always_inline)) void
+line_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32_t integer, float real, float *values) {
     const __m256i zero_i32x8 = _mm256_set1_epi32(zero), integer_i32x8 = _mm256_set1_epi32(integer);
     const __m256 real_f32x8 = _mm256_set1_ps(real);
     int64_t i = 0;

@@ -22,9 +22,8 @@ static inline int64_t line_unpack4(const uint8_t *from, int64_t n, bool is_signe
 }
 
 /* values[j] = real * (integer * (code[j] - zero)), saturated. */
-static inline __attribute__((always_inline)) void line_values(const uint8_t *codes, int64_t n, bool is_signed,
-                                                              int32_t zero, int32_t integer, float real,
-                                                              float *values) {
+static inline __attribute__((always_inline)) void
+line_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32_t integer, float real, float *values) {
     const __m512i zero_i32x16 = _mm512_set1_epi32(zero), integer_i32x16 = _mm512_set1_epi32(integer);
     const __m512 real_f32x16 = _mm512_set1_ps(real), largest = _mm512_set1_ps(FLT_MAX);
     for (int64_t i = 0; i < n; i += 16) {

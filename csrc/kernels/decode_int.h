@@ -14,8 +14,8 @@ static inline void load_terms(const hc_format *format, const hc_geometry *geomet
     for (int64_t i = 0; i < n; i++)
         terms->real[i] = load_scale(format, scales, first_group + i);
     if (terms->has_zero)
-        unpack_numbers(hc_part(components, HC_ZERO_POINTS, row), (geometry->groups * format->bits + 7) / 8,
-                       first_group, n, format->bits, terms->zero);
+        unpack_numbers(hc_part(components, HC_ZERO_POINTS, row), (geometry->groups * format->bits + 7) / 8, first_group,
+                       n, format->bits, terms->zero);
 }
 
 static inline float load_row_scale(const hc_format *format, const hc_components *components, int64_t row) {

@@ -40,26 +40,26 @@ static inline void load_chunk(const hc_format *format, const hc_geometry *geomet
 }
 
 /* for every chunk of row i of the tile: `chunk` is loaded */
-#define HC_FOR_CHUNKS(i)                                                                                            \
-    for (hc_chunk chunk = {.row = tile->first_row + (i), .column = tile->first_column};                             \
-         chunk.column < tile->first_column + tile->columns &&                                                       \
-         (chunk.n = hc_min(CHUNK, tile->first_column + tile->columns - chunk.column),                               \
-         chunk.first_group = chunk.column / geometry->group,                                                        \
-         load_chunk(format, geometry, components, &chunk, &terms), true);                                           \
+#define HC_FOR_CHUNKS(i)                                                                                               \
+    for (hc_chunk chunk = {.row = tile->first_row + (i), .column = tile->first_column};                                \
+         chunk.column < tile->first_column + tile->columns &&                                                          \
+         (chunk.n = hc_min(CHUNK, tile->first_column + tile->columns - chunk.column),                                  \
+         chunk.first_group = chunk.column / geometry->group, load_chunk(format, geometry, components, &chunk, &terms), \
+         true);                                                                                                        \
          chunk.column += chunk.n)
 
 /* for every group g of the chunk, counted from its first: columns [c, end) of the chunk */
-#define HC_FOR_RUNS(g)                                                                                              \
-    for (int64_t g = 0, c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);     \
+#define HC_FOR_RUNS(g)                                                                                                 \
+    for (int64_t g = 0, c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);        \
          c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
 
 static inline int32_t code_value(const uint8_t *codes, int64_t i, bool is_signed) {
     return is_signed ? (int8_t)codes[i] : codes[i];
 }
 
-static inline __attribute__((always_inline)) int64_t
-decode_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-              const hc_tile *tile, float *values, int64_t ld) {
+static inline __attribute__((always_inline)) int64_t decode_values(const hc_format *format, const hc_geometry *geometry,
+                                                                   const hc_components *components, const hc_tile *tile,
+                                                                   float *values, int64_t ld) {
     hc_terms terms;
     if (format->bits > 8)
         return HC_DECLINED;
@@ -88,9 +88,9 @@ static inline __attribute__((always_inline)) void run_codes(const uint8_t *codes
         values[j] = (float)(code_value(codes, j, is_signed) - zero);
 }
 
-static inline __attribute__((always_inline)) int64_t
-decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-             const hc_tile *tile, const hc_code_tile *out) {
+static inline __attribute__((always_inline)) int64_t decode_codes(const hc_format *format, const hc_geometry *geometry,
+                                                                  const hc_components *components, const hc_tile *tile,
+                                                                  const hc_code_tile *out) {
     hc_terms terms;
     if (format->bits > 8)
         return HC_DECLINED;
@@ -199,9 +199,11 @@ static inline int64_t decode_wide_rows(const hc_format *format, const hc_compone
     return HC_DONE;
 }
 
-static inline __attribute__((always_inline)) int64_t
-decode_integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                const hc_tile *tile, hc_int_mode mode, int n_limbs, const hc_int_tile *out) {
+static inline __attribute__((always_inline)) int64_t decode_integers(const hc_format *format,
+                                                                     const hc_geometry *geometry,
+                                                                     const hc_components *components,
+                                                                     const hc_tile *tile, hc_int_mode mode, int n_limbs,
+                                                                     const hc_int_tile *out) {
     hc_terms terms;
     if (format->bits > 8)
         return decode_wide_rows(format, components, tile, mode, out);

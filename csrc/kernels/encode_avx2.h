@@ -99,18 +99,18 @@ static inline __m256i unit_codes(const float *x, float reciprocal, int32_t zero,
 /* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
 static inline __attribute__((always_inline)) bool line_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
-                                                             const hc_code_range *range, float near,
-                                                             hc_code_mode mode, uint8_t *codes) {
+                                                             const hc_code_range *range, float near, hc_code_mode mode,
+                                                             uint8_t *codes) {
     const __m256i lanes = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
     __m256 worst = _mm256_setzero_ps();
 #pragma GCC unroll 2
     for (int i = 0; i < 4; i += 2) {
         const int even = group_of[i], odd = group_of[i + 1];
-        const __m256i low = unit_codes(x + i * 16, reciprocal[even], mode == HC_CODES_SHIFTED ? zero[even] : 0, range,
-                                       mode, &worst);
-        const __m256i high = unit_codes(x + i * 16 + 16, reciprocal[odd], mode == HC_CODES_SHIFTED ? zero[odd] : 0,
-                                        range, mode, &worst);
+        const __m256i low =
+            unit_codes(x + i * 16, reciprocal[even], mode == HC_CODES_SHIFTED ? zero[even] : 0, range, mode, &worst);
+        const __m256i high =
+            unit_codes(x + i * 16 + 16, reciprocal[odd], mode == HC_CODES_SHIFTED ? zero[odd] : 0, range, mode, &worst);
         const __m256i bytes = is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
         _mm256_storeu_si256((__m256i *)(codes + i * 16), _mm256_permutevar8x32_epi32(bytes, lanes));
     }
@@ -154,8 +154,7 @@ static inline void pack4_bytes(const uint8_t *codes, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15), weights = _mm256_set1_epi16(0x1001);
     const __m256i low = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)codes), nibble);
     const __m256i high = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(codes + 32)), nibble);
-    const __m256i both =
-        _mm256_packus_epi16(_mm256_maddubs_epi16(low, weights), _mm256_maddubs_epi16(high, weights));
+    const __m256i both = _mm256_packus_epi16(_mm256_maddubs_epi16(low, weights), _mm256_maddubs_epi16(high, weights));
     _mm256_storeu_si256((__m256i *)out, _mm256_permute4x64_epi64(both, 0xd8));
 }
 

@@ -22,16 +22,16 @@ static inline __m512i transposed_max(const __m512i v[16]) {
     __m512i pair[8], quad[4];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
-        pair[i] = max_of_halves(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
-                                _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+        pair[i] =
+            max_of_halves(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
         quad[i] = max_of_halves(_mm512_unpacklo_epi64(pair[2 * i], pair[2 * i + 1]),
                                 _mm512_unpackhi_epi64(pair[2 * i], pair[2 * i + 1]));
-    const __m512i low = max_of_halves(_mm512_shuffle_i32x4(quad[0], quad[1], 0x88),
-                                      _mm512_shuffle_i32x4(quad[0], quad[1], 0xdd));
-    const __m512i high = max_of_halves(_mm512_shuffle_i32x4(quad[2], quad[3], 0x88),
-                                       _mm512_shuffle_i32x4(quad[2], quad[3], 0xdd));
+    const __m512i low =
+        max_of_halves(_mm512_shuffle_i32x4(quad[0], quad[1], 0x88), _mm512_shuffle_i32x4(quad[0], quad[1], 0xdd));
+    const __m512i high =
+        max_of_halves(_mm512_shuffle_i32x4(quad[2], quad[3], 0x88), _mm512_shuffle_i32x4(quad[2], quad[3], 0xdd));
     return max_of_halves(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xdd));
 }
 
@@ -108,15 +108,15 @@ static inline __attribute__((always_inline)) __m512i unit_codes(const float *x, 
 /* Four units; false where a quotient is near a midpoint, so that the codes must be made again by division. */
 static inline __attribute__((always_inline)) bool line_codes(const float *x, const uint8_t *group_of,
                                                              const float *reciprocal, const int32_t *zero,
-                                                             const hc_code_range *range, float near,
-                                                             hc_code_mode mode, uint8_t *codes) {
+                                                             const hc_code_range *range, float near, hc_code_mode mode,
+                                                             uint8_t *codes) {
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512 worst = _mm512_setzero_ps();
     __m512i unit[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        unit[i] = unit_codes(x + i * 16, reciprocal[group_of[i]],
-                             mode == HC_CODES_SHIFTED ? zero[group_of[i]] : 0, range, mode, &worst);
+        unit[i] = unit_codes(x + i * 16, reciprocal[group_of[i]], mode == HC_CODES_SHIFTED ? zero[group_of[i]] : 0,
+                             range, mode, &worst);
     const __m512i low = _mm512_packs_epi32(unit[0], unit[1]), high = _mm512_packs_epi32(unit[2], unit[3]);
     const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
     const __m512i bytes = is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);

@@ -117,7 +117,7 @@ int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc
     const hc_code_range range = code_range(symmetric ? -largest : 0, largest);
     const int64_t step = segment_groups(geometry);
     hc_segment segment;
-    number_units(geometry, &segment);
+    init_segment(geometry, &segment);
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
         const float *from = (const float *)x->data + i * x->row_stride;
@@ -127,7 +127,7 @@ int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc
             if (symmetric) {
                 legal = group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum);
             } else {
-                legal = group_maxima(geometry, from + first, n, HC_POSITIVE, segment.maximum) &
+                legal = group_maxima(geometry, from + first, n, HC_POSITIVE, segment.maximum) &&
                         group_maxima(geometry, from + first, n, HC_NEGATIVE, segment.minimum);
             }
             if (!legal)

@@ -28,6 +28,7 @@ typedef struct {
     _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
     uint8_t group_of[SLICE / UNIT];
     float factor;
+    int64_t far; /* bytes beyond the next segment to ask for as well, for work that stops at the end of rows; or 0 */
     bool divide; /* reciprocals are no use */
 } hc_segment;
 
@@ -131,12 +132,13 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
     const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
     const float near = range->near;
     const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* memory brings it while this is computed */
+    const int64_t far = segment->far;
     const bool soon = ahead <= SEGMENT_VALUES * (int64_t)sizeof *x;
     for (int64_t i = 0; i < whole; i += 4 * UNIT, next += 4 * HC_CACHE_LINE) {
         for (int j = 0; j < 4 && soon; j++)
             __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 3);
-        for (int j = 0; j < 4 && !soon; j++)
-            __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 2);
+        for (int j = 0; j < 4 && (far || !soon); j++)
+            __builtin_prefetch(next + far + j * HC_CACHE_LINE, 0, 2);
         const uint8_t *groups = segment->group_of + i / UNIT;
         if (__builtin_expect(!line_codes(x + i, groups, reciprocals, zeros, range, near, mode, segment->codes + i), 0))
             exact_codes(x + i, groups, group, segment, range, mode, segment->codes + i);
@@ -149,17 +151,18 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
 }
 
 /* One function a mode: together they would share too few registers. */
-#define HC_SLICE(name, mode)                                                                                        \
-    static __attribute__((noinline)) void name(const float *x, int64_t n, int64_t group, hc_segment *segment,       \
-                                               const hc_code_range *range, int64_t ahead) {                         \
-        encode_slice(x, n, group, segment, range, mode, ahead);                                                     \
+#define HC_SLICE(name, mode)                                                                                           \
+    static __attribute__((noinline)) void name(const float *x, int64_t n, int64_t group, hc_segment *segment,          \
+                                               const hc_code_range *range, int64_t ahead) {                            \
+        encode_slice(x, n, group, segment, range, mode, ahead);                                                        \
     }
 typedef void hc_slice_fn(const float *, int64_t, int64_t, hc_segment *, const hc_code_range *, int64_t);
 
 /* The group of each unit of a slice, counted from the slice's first. */
-static inline void number_units(const hc_geometry *geometry, hc_segment *segment) {
+static inline void init_segment(const hc_geometry *geometry, hc_segment *segment) {
     const int64_t units = geometry->group < SLICE && geometry->groups > 1 ? geometry->group / UNIT : SLICE;
     int64_t group = 0, next = units;
+    segment->far = 0;
     for (int64_t i = 0; i < SLICE / UNIT; i++) {
         if (i == next)
             group++, next += units;
@@ -172,7 +175,8 @@ static inline void encode_groups(const hc_geometry *geometry, const float *x, in
                                  hc_segment *segment, const hc_code_range *range, hc_slice_fn *encode, int64_t ahead,
                                  int bits, uint8_t *out) {
     const int64_t length = geometry->group, values = n_groups * length;
-    const int64_t slice_groups = length < SLICE ? SLICE / length : 1, slice = length < SLICE ? slice_groups * length : SLICE;
+    const int64_t slice_groups = length < SLICE ? SLICE / length : 1,
+                  slice = length < SLICE ? slice_groups * length : SLICE;
     for (int64_t group = 0, first = 0, end; first < values; first = end) {
         end = hc_min(first + slice, length < SLICE ? values : (group + 1) * length);
         encode(x + first, end - first, first_group + group, segment, range, ahead);

@@ -84,6 +84,7 @@ static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, in
 static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
     const int64_t groups = row->geometry->groups, whole = hc_round_up(groups, UNIT);
     segment->factor = 1;
+    segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof *row->x;
     for (int64_t group = 0; group < groups; group += row->step) {
         const int64_t n = hc_min(row->step, groups - group);
         if (!row_maxima(row, group, n, group, segment))
@@ -122,7 +123,8 @@ static inline bool encode_with(const hc_vsq_row *row, float coarse, hc_segment *
             if (row->refit) /* divisor coarse * code, exact; rounded for the reciprocals only */
                 segment->factor = coarse;
             for (int64_t i = 0; i < whole; i++)
-                scale[i] = row->refit ? (float)codes[i] : hc_f32_from_bits(hc_f32_bits(scale[i]) & -(uint32_t)(codes[i] != 0));
+                scale[i] =
+                    row->refit ? (float)codes[i] : hc_f32_from_bits(hc_f32_bits(scale[i]) & -(uint32_t)(codes[i] != 0));
         }
         for (int64_t i = 0; i < whole; i++)
             product[i] = segment->factor * scale[i];
@@ -162,7 +164,7 @@ int64_t HC_ENCODE(const hc_format *format, const hc_geometry *geometry, const hc
     row.encode = row.is_unsigned ? unsigned_slice : row.refit || thresholds ? signed_slice : plain_slice;
     const bool tensor = format->option[2] != 0, row_coarse = row.scale_bits != 0 && !tensor;
     hc_segment segment;
-    number_units(geometry, &segment);
+    init_segment(geometry, &segment);
     if (tensor && x->first_row == 0)
         hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
     for (int64_t i = 0; i < x->rows; i++) {

@@ -6,21 +6,21 @@
 #ifndef HC_FEW_H
 #define HC_FEW_H
 
-enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 };
+enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 }; /* rows of every call; vectors of one at most */
 
 typedef struct {
-    int bits;  /* 4 or 8 */
-    int flip;  /* of one code */
-    float zero; /* where zeros[0] is NULL */
-    int n_vectors; /* 1, 2 or 4, with 4, 2 or 1 rows */
-    int64_t columns;                   /* few_rows */
-    int64_t group, groups;             /* few_groups; a group fills whole 32-bit words */
+    int bits;      /* 4 or 8 */
+    int flip;      /* of one code */
+    float zero;    /* where zeros[0] is NULL */
+    int n_vectors; /* 1, 2 or 4 */
+    int64_t columns;
+    int64_t group, groups; /* few_groups; a group fills whole 32-bit words */
     const uint8_t *codes[HC_FEW_ROWS];
-    const float *scales[HC_FEW_ROWS];  /* few_groups: (groups) */
-    const float *zeros[HC_FEW_ROWS];   /* few_groups: (groups), or NULL */
-    const uint8_t *next[HC_FEW_ROWS];  /* where the codes of the next call lie, for prefetch */
-    const float *x;                    /* in the family's order; places without a column hold +0 */
-    float *out;                        /* (rows, n_vectors): the folded sums */
+    const float *scales[HC_FEW_ROWS]; /* few_groups: (groups) */
+    const float *zeros[HC_FEW_ROWS];  /* few_groups: (groups), or NULL */
+    const uint8_t *next[HC_FEW_ROWS]; /* where the codes of the next call lie, for prefetch */
+    const float *x;                   /* in the family's order; places without a column hold +0 */
+    float *out;                       /* (4, n_vectors): the folded sums */
 } hc_few_floats_args;
 
 /* few_groups:  p = fmaf chain over the codes of a group from +0, acc[g % 16] = fmaf(scale_g, p, acc[g % 16]), g

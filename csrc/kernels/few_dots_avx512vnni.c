@@ -87,11 +87,20 @@ INLINE void few_long_dots(const hc_few_dots_args *args, int bits, int64_t regist
 INLINE void few_dots_bits(const hc_few_dots_args *args, int bits) {
     const int64_t words = args->segment * bits / 32;
     switch (words) {
-    case 1: few_dots(args, bits, 1); break;
-    case 2: few_dots(args, bits, 2); break;
-    case 4: few_dots(args, bits, 4); break;
-    case 8: few_dots(args, bits, 8); break;
-    default: few_long_dots(args, bits, words / 16);
+    case 1:
+        few_dots(args, bits, 1);
+        break;
+    case 2:
+        few_dots(args, bits, 2);
+        break;
+    case 4:
+        few_dots(args, bits, 4);
+        break;
+    case 8:
+        few_dots(args, bits, 8);
+        break;
+    default:
+        few_long_dots(args, bits, words / 16);
     }
 }
 

@@ -22,8 +22,8 @@ INLINE uint32_t load_scales(const uint8_t *from, int bytes) {
     return word;
 }
 
-INLINE __m512i add_register(__m512i sum, __m512i codes, __m512i flip, uint32_t scales, __m512i shifts,
-                            const int8_t *x, const int32_t *start) {
+INLINE __m512i add_register(__m512i sum, __m512i codes, __m512i flip, uint32_t scales, __m512i shifts, const int8_t *x,
+                            const int32_t *start) {
     const __m512i nibbles = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(codes, flip);
     const __m512i low = _mm512_and_si512(flipped, nibbles);
     const __m512i high = _mm512_and_si512(_mm512_srli_epi16(flipped, 4), nibbles);
@@ -61,7 +61,8 @@ INLINE int64_t few_folded(const hc_few_folded_args *args, int words) {
         start += 64;
     }
     for (; i < registers; i++, codes += 64, scales += scale_bytes, x += 128, start += 16)
-        sum[0] = add_register(sum[0], _mm512_loadu_si512(codes), flip, load_scales(scales, scale_bytes), shifts, x, start);
+        sum[0] =
+            add_register(sum[0], _mm512_loadu_si512(codes), flip, load_scales(scales, scale_bytes), shifts, x, start);
     if (left) {
         uint32_t packed = 0;
         memcpy(&packed, scales, (size_t)((left + 8 * words - 1) / (8 * words)));

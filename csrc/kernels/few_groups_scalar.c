@@ -4,8 +4,8 @@
 #include <math.h>
 
 void hc_few_groups_scalar(const hc_few_floats_args *args) {
-    const int n_vectors = args->n_vectors, n_rows = 4 / n_vectors;
-    for (int r = 0; r < n_rows; r++)
+    const int n_vectors = args->n_vectors;
+    for (int r = 0; r < HC_FEW_ROWS; r++)
         for (int v = 0; v < n_vectors; v++) {
             float acc[16] = {0};
             for (int64_t g = 0; g < args->groups; g++) {

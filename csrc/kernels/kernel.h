@@ -17,10 +17,11 @@
 typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate);
 
 /* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
- * b is int8; how the panel of a is stored is the line's `form`, and init carries the correction for it:
- *   HC_PANEL_S8   int8 as it is
- *   HC_PANEL_U8   a + 128 as a byte (init: -128 * column sum of b), or an unsigned limb as it is
- *   HC_PANEL_S16  widened to int16
+ * b is int8, laid out with 4 for kr even where the line's kr is a multiple of 4; how the panel of a is stored is the
+ * line's `form`, and init carries the correction for it:
+ *   HC_PANEL_S8   int8 as it is, or an unsigned limb minus 128 (init: 128 * column sum of b)
+ *   HC_PANEL_U8   an unsigned limb as it is, or int8 plus 128 (init: -128 * column sum of b)
+ *   HC_PANEL_S16  either widened to int16
  * Budget: |a|, |b| <= 255, 128 and k <= 65536 keep the true sum inside int32. */
 enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
 typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
@@ -51,9 +52,10 @@ typedef void hc_scale_s64_fn(int64_t rows, int64_t columns, const int64_t *dots,
 typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
                             uint32_t flip);
 
-/* sums_s8:  sums[s * lanes + j] = factor * sum over segment s of row j of an int8 panel with kr = 4. */
-typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, const int8_t *panel, int lanes, int32_t factor,
-                           int32_t *sums);
+/* sums_s8:  sums[s * lanes + j] = factor * sum over segment s of row j of an int8 panel with kr = 4; segment s has
+ * steps[s] * units groups of 4 values. */
+typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, int units, const int8_t *panel, int lanes,
+                           int32_t factor, int32_t *sums);
 
 #include "kernels/few.h"   /* the families of products with few vectors */
 #include "kernels/limit.h" /* the families of benchmark loops */

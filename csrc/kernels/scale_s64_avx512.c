@@ -5,8 +5,8 @@
 
 hc_scale_s64_fn hc_scale_s64_avx512;
 
-void hc_scale_s64_avx512(int64_t rows, int64_t columns, const int64_t *dots, const float *scale_a,
-                         const float *scale_b, float *c) {
+void hc_scale_s64_avx512(int64_t rows, int64_t columns, const int64_t *dots, const float *scale_a, const float *scale_b,
+                         float *c) {
     for (int64_t i = 0; i < rows; i++, dots += columns, c += columns)
         for (int64_t j = 0; j < columns; j += 8) {
             const __m256 values = _mm512_cvtepi64_ps(_mm512_loadu_si512(dots + j));

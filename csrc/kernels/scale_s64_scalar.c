@@ -5,8 +5,8 @@
 
 hc_scale_s64_fn hc_scale_s64_scalar;
 
-void hc_scale_s64_scalar(int64_t rows, int64_t columns, const int64_t *dots, const float *scale_a,
-                         const float *scale_b, float *c) {
+void hc_scale_s64_scalar(int64_t rows, int64_t columns, const int64_t *dots, const float *scale_a, const float *scale_b,
+                         float *c) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
             const float scale = scale_a[i] * scale_b[j];

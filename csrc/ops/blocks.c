@@ -25,7 +25,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     blocks->ld = hc_round_up(columns, 16) + 16; /* no power of two, which would share cache sets between rows */
     int64_t block = hc_min(BLOCK_VALUES / columns, hc_ceil_div(rows, 4 * (int64_t)blocks->n_threads));
     if (hc_rows_across(&blocks->view)) /* whole cache lines of neighbouring rows */
-        block = hc_min(hc_round_up(hc_max(block, 1), 32), MAX_BLOCK_BYTES / size / blocks->ld);
+        block = hc_min(hc_round_up(hc_max(block, 1), 64), MAX_BLOCK_BYTES / size / blocks->ld);
     blocks->block_rows = hc_min(hc_max(block, 1), hc_max(rows, 1));
     blocks->n_blocks = hc_max(hc_ceil_div(rows, blocks->block_rows), 1);
     blocks->n_threads = (int)hc_min(blocks->n_threads, blocks->n_blocks);
@@ -105,7 +105,10 @@ static hc_status illegal_value(const hc_encoder *encoder, double value, const in
                        place);
     }
     return hc_fail(error, HC_VALUE, "%s: x has %s at index %s", encoder->name,
-                   isnan(value) ? "nan" : value > 0 ? "inf" : "-inf", place);
+                   isnan(value) ? "nan"
+                   : value > 0  ? "inf"
+                                : "-inf",
+                   place);
 }
 
 /* Looks through the caller's array in C order: NaN and infinity first, then what float32 cannot hold. */

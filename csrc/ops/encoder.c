@@ -75,8 +75,7 @@ static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error
 }
 
 hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
-                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
-                          hc_error *error) {
+                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip, hc_error *error) {
     char argument[64];
     snprintf(argument, sizeof argument, "%s: x", name);
     *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name};
@@ -94,13 +93,38 @@ hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *na
     return observe(encoder, run, error);
 }
 
+/* The lines of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
+enum { ENCODE = 0, VALUES, INTEGERS, CODES, N_FAMILIES };
+enum { MAX_LINES = 4 };
+typedef struct {
+    const hc_format_ops *ops;
+    uint32_t isa;
+    void (*line[N_FAMILIES][MAX_LINES])(void);
+} hc_lines;
+
+static const hc_lines *lines_for(const hc_format *format, uint32_t isa) {
+    static const char *const PREFIX[N_FAMILIES] = {"encode", "values", "integers", "codes"};
+    static _Thread_local hc_lines kept;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (kept.ops == ops && kept.isa == isa)
+        return &kept;
+    kept = (hc_lines){.ops = ops, .isa = isa};
+    for (int i = 0; i < N_FAMILIES; i++) {
+        char family[32];
+        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
+        const hc_kernel *line = NULL;
+        for (int j = 0; j < MAX_LINES && (line = hc_kernel_pick(family, isa, line)) != NULL; j++)
+            kept.line[i][j] = line->fn;
+    }
+    return &kept;
+}
+
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
                         const hc_components *out) {
-    char family[32];
-    snprintf(family, sizeof family, "encode_%s", encoder->ops->name);
-    for (const hc_kernel *line = NULL; (line = hc_kernel_pick(family, isa, line)) != NULL;) {
-        const int64_t row = ((hc_encode_fn *)line->fn)(&encoder->format, &encoder->geometry, &encoder->state, x,
-                                                       thresholds, out);
+    const hc_lines *lines = lines_for(&encoder->format, isa);
+    for (int i = 0; i < MAX_LINES && lines->line[ENCODE][i]; i++) {
+        const int64_t row = ((hc_encode_fn *)lines->line[ENCODE][i])(&encoder->format, &encoder->geometry,
+                                                                     &encoder->state, x, thresholds, out);
         if (row != HC_DECLINED)
             return row;
     }
@@ -161,57 +185,30 @@ void hc_components_free(hc_components *components) {
     memset(components, 0, sizeof *components);
 }
 
-/* The lines of one format and mask; found once a thread and kept, as tiles may be small. */
-enum { VALUES = 0, INTEGERS, CODES, N_DECODERS };
-enum { MAX_LINES = 4 };
-typedef struct {
-    const hc_format_ops *ops;
-    uint32_t isa;
-    void (*line[N_DECODERS][MAX_LINES])(void);
-} hc_decoders;
-
-static const hc_decoders *decoders_for(const hc_format *format, uint32_t isa) {
-    static const char *const PREFIX[N_DECODERS] = {"values", "integers", "codes"};
-    static _Thread_local hc_decoders kept;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (kept.ops == ops && kept.isa == isa)
-        return &kept;
-    kept = (hc_decoders){.ops = ops, .isa = isa};
-    for (int i = 0; i < N_DECODERS; i++) {
-        char family[32];
-        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
-        const hc_kernel *line = NULL;
-        for (int j = 0; j < MAX_LINES && (line = hc_kernel_pick(family, isa, line)) != NULL; j++)
-            kept.line[i][j] = line->fn;
-    }
-    return &kept;
-}
-
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
-    const hc_decoders *decoders = decoders_for(format, run->isa);
-    for (int i = 0; i < MAX_LINES && decoders->line[VALUES][i]; i++)
-        if (((hc_decode_fn *)decoders->line[VALUES][i])(format, geometry, components, tile, values, ld) == HC_DONE)
+    const hc_lines *lines = lines_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && lines->line[VALUES][i]; i++)
+        if (((hc_decode_fn *)lines->line[VALUES][i])(format, geometry, components, tile, values, ld) == HC_DONE)
             return;
-    decoders->ops->decode(format, geometry, components, tile, values, ld);
+    lines->ops->decode(format, geometry, components, tile, values, ld);
 }
 
 void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                         const hc_components *components, const hc_tile *tile, hc_int_mode mode,
                         const hc_int_tile *out) {
-    const hc_decoders *decoders = decoders_for(format, run->isa);
-    for (int i = 0; i < MAX_LINES && decoders->line[INTEGERS][i]; i++)
-        if (((hc_decode_int_fn *)decoders->line[INTEGERS][i])(format, geometry, components, tile, mode, out) ==
-            HC_DONE)
+    const hc_lines *lines = lines_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && lines->line[INTEGERS][i]; i++)
+        if (((hc_decode_int_fn *)lines->line[INTEGERS][i])(format, geometry, components, tile, mode, out) == HC_DONE)
             return;
-    decoders->ops->decode_int(format, geometry, components, tile, mode, out);
+    lines->ops->decode_int(format, geometry, components, tile, mode, out);
 }
 
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
-    const hc_decoders *decoders = decoders_for(format, run->isa);
-    for (int i = 0; i < MAX_LINES && decoders->line[CODES][i]; i++)
-        if (((hc_decode_codes_fn *)decoders->line[CODES][i])(format, geometry, components, tile, out) == HC_DONE)
+    const hc_lines *lines = lines_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && lines->line[CODES][i]; i++)
+        if (((hc_decode_codes_fn *)lines->line[CODES][i])(format, geometry, components, tile, out) == HC_DONE)
             return;
-    decoders->ops->decode_codes(format, geometry, components, tile, out);
+    lines->ops->decode_codes(format, geometry, components, tile, out);
 }

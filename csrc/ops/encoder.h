@@ -19,8 +19,7 @@ typedef struct {
 
 /* Checks everything, runs the passes that need the whole array (observe, finish). x must outlive the encoder. */
 hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
-                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
-                          hc_error *error);
+                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip, hc_error *error);
 /* Encodes rows [first_row, first_row + rows) into rows [0, rows) of `out` (shared parts whole), threaded. */
 hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
                           const hc_components *out, hc_error *error);
@@ -34,8 +33,7 @@ void hc_components_free(hc_components *components);
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld);
 void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
-                        const hc_components *components, const hc_tile *tile, hc_int_mode mode,
-                        const hc_int_tile *out);
+                        const hc_components *components, const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out);
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 

@@ -110,8 +110,8 @@ typedef struct {
     const hc_geometry *geometry;
     hc_int_form form;
     int64_t first_row, rows;
-    int8_t *limbs;                /* 3 x rows x TILE */
-    int32_t *values;              /* rows x TILE */
+    int8_t *limbs;                  /* 3 x rows x TILE */
+    int32_t *values;                /* rows x TILE */
     float *group_scale, *row_scale; /* rows x TILE; rows */
 } hc_few_side;
 
@@ -129,7 +129,10 @@ static void side_load(const hc_few_side *side, const hc_run *run, hc_product_kin
                       int64_t columns) {
     const hc_tile tile = {side->first_row, side->rows, first, hc_min(TILE, side->geometry->padded - first)};
     const hc_int_tile out = {{side->limbs, side->limbs + ROWS * TILE, side->limbs + 2 * ROWS * TILE},
-                             TILE, side->group_scale, TILE, side->row_scale};
+                             TILE,
+                             side->group_scale,
+                             TILE,
+                             side->row_scale};
     hc_decode_int_tile(run, &side->packed->format, side->geometry, &side->packed->components, &tile,
                        kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &out);
     const int top = side->form.n_limbs - 1;
@@ -147,9 +150,10 @@ static void integer_rows(void *context, int64_t task, int thread) {
     const int64_t first = task * ROWS, rows = hc_min(ROWS, job->rows - first), columns = job->geometry->columns;
     char *scratch = job->scratch + thread * job->scratch_bytes;
     hc_few_state *states = (hc_few_state *)scratch;
-    hc_few_side w = {.packed = job->weights, .geometry = job->geometry, .first_row = job->first_row + first, .rows = rows};
-    hc_few_side x = {.packed = job->vectors, .geometry = job->x_geometry, .first_row = job->first_vector,
-                     .rows = job->n_vectors};
+    hc_few_side w = {
+        .packed = job->weights, .geometry = job->geometry, .first_row = job->first_row + first, .rows = rows};
+    hc_few_side x = {
+        .packed = job->vectors, .geometry = job->x_geometry, .first_row = job->first_vector, .rows = job->n_vectors};
     scratch = side_init(&w, job->kind, (char *)(states + ROWS * MAX_VECTORS));
     side_init(&x, job->kind, scratch);
     memset(states, 0, ROWS * MAX_VECTORS * sizeof *states);
@@ -170,8 +174,8 @@ static void integer_rows(void *context, int64_t task, int thread) {
                         end = hc_min(end, hc_min((gw + 1) * w.geometry->group, (gx + 1) * x.geometry->group) - c);
                     for (int64_t k = j; k < end; k++)
                         state->integer += (int64_t)a[k] * b[k];
-                    const bool closes = (c + end) % w.geometry->group == 0 || (c + end) % x.geometry->group == 0 ||
-                                        c + end == columns;
+                    const bool closes =
+                        (c + end) % w.geometry->group == 0 || (c + end) % x.geometry->group == 0 || c + end == columns;
                     if (job->kind == HC_PRODUCT_GROUPED && closes) {
                         const float scale = x.group_scale[v * TILE + gx - c / x.geometry->group] *
                                             w.group_scale[i * TILE + gw - c / w.geometry->group];
@@ -207,8 +211,15 @@ hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_ge
                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
                         hc_error *error) {
     HC_ASSUME(geometry->runs == 1 && n_vectors <= MAX_VECTORS);
-    hc_few_job job = {.run = run, .weights = weights, .geometry = geometry, .first_row = first_row, .rows = rows,
-                      .n_vectors = n_vectors, .out = out, .x = x, .ldx = ldx};
+    hc_few_job job = {.run = run,
+                      .weights = weights,
+                      .geometry = geometry,
+                      .first_row = first_row,
+                      .rows = rows,
+                      .n_vectors = n_vectors,
+                      .out = out,
+                      .x = x,
+                      .ldx = ldx};
     job.has_groups = hc_format_find(weights->format.family)->has_groups(&weights->format);
     bool served = rows == 0 || n_vectors == 0;
     hc_status status = HC_OK;
@@ -222,11 +233,19 @@ hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_ge
 
 hc_status hc_few_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
                           const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                          const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
-                          const hc_rows *out, hc_error *error) {
+                          const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
+                          hc_error *error) {
     HC_ASSUME(geometry->runs == 1 && x_geometry->runs == 1 && n_vectors <= MAX_VECTORS);
-    hc_few_job job = {.run = run, .weights = weights, .geometry = geometry, .first_row = first_row, .rows = rows,
-                      .n_vectors = n_vectors, .out = out, .kind = kind, .vectors = x, .x_geometry = x_geometry,
+    hc_few_job job = {.run = run,
+                      .weights = weights,
+                      .geometry = geometry,
+                      .first_row = first_row,
+                      .rows = rows,
+                      .n_vectors = n_vectors,
+                      .out = out,
+                      .kind = kind,
+                      .vectors = x,
+                      .x_geometry = x_geometry,
                       .first_vector = first_vector};
     bool served = rows == 0 || n_vectors == 0;
     hc_status status = HC_OK;

@@ -1,5 +1,5 @@
-/* Stored weights times few float vectors: x is put into the kernel's order once, then every four rows are one call for
- * one vector, every two for two, every one for three or four.
+/* Stored weights times few float vectors: x is put into the kernel's order once, then every call takes four rows and
+ * up to four vectors.
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -111,8 +111,8 @@ static void float_rows(void *context, int64_t task, int thread) {
             else
                 rows[r] = rows[0];
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
-            const int n_vectors = job->chunk_vectors[chunk], n_rows = HC_FEW_ROWS / n_vectors;
-            float sums[HC_FEW_ROWS];
+            const int n_vectors = job->chunk_vectors[chunk];
+            float sums[HC_FEW_ROWS * HC_FEW_VECTORS];
             hc_few_floats_args args = {.bits = weights->bits,
                                        .flip = weights->flip,
                                        .zero = weights->zero,
@@ -122,21 +122,17 @@ static void float_rows(void *context, int64_t task, int thread) {
                                        .groups = weights->geometry->groups,
                                        .x = job->x[chunk],
                                        .out = sums};
-            for (int64_t part = 0; part < HC_FEW_ROWS && row + part < last; part += n_rows) {
-                for (int r = 0; r < n_rows; r++) {
-                    args.codes[r] = rows[part + r].codes;
-                    args.scales[r] = rows[part + r].scales;
-                    args.zeros[r] = rows[part + r].zeros;
-                    args.next[r] = hc_few_row_codes(weights, row + part + r + HC_FEW_ROWS);
-                }
-                job->kernel(&args);
-                for (int r = 0; r < n_rows && row + part + r < last; r++) {
-                    const hc_few_row *loaded = &rows[part + r];
-                    const float scale = job->has_groups ? loaded->row_scale : loaded->scales[0];
-                    for (int v = 0; v < n_vectors && chunk * HC_FEW_VECTORS + v < job->n_vectors; v++)
-                        hc_few_store(job->out, row + part + r, chunk * HC_FEW_VECTORS + v,
-                                     sums[r * n_vectors + v] * scale);
-                }
+            for (int r = 0; r < HC_FEW_ROWS; r++) {
+                args.codes[r] = rows[r].codes;
+                args.scales[r] = rows[r].scales;
+                args.zeros[r] = rows[r].zeros;
+                args.next[r] = hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
+            }
+            job->kernel(&args);
+            for (int r = 0; r < HC_FEW_ROWS && row + r < last; r++) {
+                const float scale = job->has_groups ? rows[r].row_scale : rows[r].scales[0];
+                for (int v = 0; v < n_vectors && chunk * HC_FEW_VECTORS + v < job->n_vectors; v++)
+                    hc_few_store(job->out, row + r, chunk * HC_FEW_VECTORS + v, sums[r * n_vectors + v] * scale);
             }
         }
     }
@@ -170,8 +166,8 @@ hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const
     hc_floats_job job = {.n_vectors = n_vectors, .out = out};
     *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows);
     job.has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
-    const int64_t places = job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group
-                                          : hc_round_up(geometry->columns, 64);
+    const int64_t places =
+        job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
     *served = *served && geometry->columns > 0 && (!job.has_groups || geometry->group * job.weights.bits % 32 == 0) &&
               places * n_vectors <= X_BYTES / (int64_t)sizeof(float);
     if (!*served)

@@ -65,8 +65,8 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_few_r
         return job->corrections + v * job->n_digits * n;
     for (int d = 0; d < job->n_digits; d++)
         for (int64_t s = 0; s < job->segments; s++)
-            scratch->corrections[d * n + s] = job->sums[(v * job->n_digits + d) * n + s] *
-                                              (int32_t)row->zeros[s * job->segment / group];
+            scratch->corrections[d * n + s] =
+                job->sums[(v * job->n_digits + d) * n + s] * (int32_t)row->zeros[s * job->segment / group];
     return scratch->corrections;
 }
 
@@ -143,9 +143,8 @@ static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, in
 static void folded_block(const hc_integers_job *job, hc_few_dots_args *args, int64_t block, int64_t n_rows,
                          const hc_integers_scratch *scratch) {
     const hc_few_weights *weights = &job->weights;
-    hc_few_folded_args folded = {.flip = weights->flip,
-                                 .words = (int)(job->segment / 8),
-                                 .row_bytes = weights->row_bytes};
+    hc_few_folded_args folded = {
+        .flip = weights->flip, .words = (int)(job->segment / 8), .row_bytes = weights->row_bytes};
     for (int64_t i = 0; i < n_rows; i++) {
         hc_few_row row;
         if (job->folded) {
@@ -197,15 +196,15 @@ static void integer_rows(void *context, int64_t task, int thread) {
 }
 
 /* Decodes vector v and stores its digits, their sums, and its scales; `limbs` holds 3 x padded bytes. */
-static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_packed *x,
-                        const hc_geometry *geometry, int64_t row, int64_t v, int8_t *limbs, float *group_scales) {
+static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_packed *x, const hc_geometry *geometry,
+                        int64_t row, int64_t v, int8_t *limbs, float *group_scales) {
     const hc_int_mode mode = job->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int64_t padded = geometry->padded, n = job->padded_segments;
     hc_int_form form;
     hc_format_find(x->format.family)->int_form(&x->format, mode, &form);
     const hc_tile tile = {row, 1, 0, padded};
-    const hc_int_tile out = {{limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups,
-                             job->x_scales + v};
+    const hc_int_tile out = {
+        {limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups, job->x_scales + v};
     hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, mode, &out);
     if (mode == HC_INT_GROUPED)
         for (int64_t s = 0; s < job->segments; s++)

@@ -15,8 +15,8 @@ typedef struct {
     hc_stored_form form;
     int64_t first_row, rows;
     int bits, flip;
-    float zero;                         /* of a code after the flip, where there are no zero points */
-    int64_t row_bytes, scratch_bytes;   /* stored; of the buffers that one row needs */
+    float zero;                       /* of a code after the flip, where there are no zero points */
+    int64_t row_bytes, scratch_bytes; /* stored; of the buffers that one row needs */
     hc_few_scales_fn *scales;
     hc_few_unpack_fn *unpack;
 } hc_few_weights;

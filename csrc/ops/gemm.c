@@ -151,8 +151,8 @@ static bool measure_slabs(hc_product *p) {
     return cuts;
 }
 
-static void use_kernel(hc_product *p, const hc_run *run, const char *family) {
-    p->kernel = *hc_kernel_pick(family, run->isa, NULL);
+static void use_kernel(hc_product *p, const hc_run *run) {
+    p->kernel = *hc_product_line(p->kind, p->exact_groups, run);
     hc_panels_use_kernel(&p->a, &p->kernel, run);
     hc_panels_use_kernel(&p->b, &p->kernel, run);
 }
@@ -162,14 +162,11 @@ static void plan_slabs(hc_product *p, const hc_run *run) {
     const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
     const bool one_digit = p->a.digits == 1 && p->b.digits == 1;
     p->exact_groups = p->kind == HC_PRODUCT_GROUPED && !one_digit;
-    use_kernel(p, run,
-               p->kind == HC_PRODUCT_FLOATS                        ? "gemm_f32"
-               : p->kind == HC_PRODUCT_GROUPED && !p->exact_groups ? "gemm_s8_scaled"
-                                                                   : "gemm_s8");
+    use_kernel(p, run);
     for (;; p->slab_limit /= 2) {
         if (measure_slabs(p) && !p->exact_groups) {
             p->exact_groups = true;
-            use_kernel(p, run, "gemm_s8");
+            use_kernel(p, run);
         }
         if (p->slab_limit <= LEAST_SLAB || (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
                                             hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))

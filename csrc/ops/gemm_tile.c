@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MAX_TILE = 512 }; /* mr * nr of any line */
+enum { MAX_TILE = 1024 }; /* mr * nr of any line */
 
 static const int32_t ZEROS[MAX_TILE];
 
@@ -76,7 +76,8 @@ static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, i
     int shifts[HC_MAX_LIMBS * HC_MAX_DIGITS], pairs = 0;
     for (int i = 0; i < at->a->digits; i++)
         for (int j = 0; j < at->b->digits; j++) {
-            const bool corrected = p->kernel.form == HC_PANEL_U8 && i == at->a->digits - 1;
+            const bool is_top = i == at->a->digits - 1;
+            const bool corrected = p->kernel.form == HC_PANEL_U8 ? is_top : p->kernel.form == HC_PANEL_S8 && !is_top;
             const int64_t init = ((at->b_panel * at->b->digits + j) * p->slab.n_segments + segment) * p->kernel.nr;
             gemm(p->slab.segment_steps[segment], (const char *)digit_of(at->a, at->a_panel, i) + a_skip,
                  (const int8_t *)digit_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
@@ -95,8 +96,7 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
     float *values = tile_at(p, at, own, &ld);
     if (p->a.digits == 1 && p->b.digits == 1 && is_first && is_last) {
         int32_t tile[MAX_TILE];
-        ((hc_gemm_s8_fn *)p->kernel.fn)(p->slab.steps, digit_of(at->a, at->a_panel, 0),
-                                        digit_of(at->b, at->b_panel, 0),
+        ((hc_gemm_s8_fn *)p->kernel.fn)(p->slab.steps, digit_of(at->a, at->a_panel, 0), digit_of(at->b, at->b_panel, 0),
                                         p->kernel.form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         p->fold_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
     } else {
@@ -127,8 +127,8 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
             copy_tile(p, at, values, false);
         const int32_t *init = at->b->init ? at->b->init + at->b_panel * n_segments * nr : NULL;
         ((hc_gemm_s8_scaled_fn *)p->kernel.fn)(n_segments, p->slab.segment_steps, digit_of(at->a, at->a_panel, 0),
-                                               digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b,
-                                               values, !is_first);
+                                               digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values,
+                                               !is_first);
         copy_tile(p, at, values, true);
         return;
     }

@@ -18,7 +18,7 @@ typedef struct {
     hc_join_s32_fn *join;
     hc_scale_s64_fn *scale_s64;
     hc_panels a, b;
-    hc_panels *shared, *streamed; /* one is a, the other b */
+    hc_panels *shared, *streamed;  /* one is a, the other b */
     const hc_prepacked *prepacked; /* panels of b that exist already, or NULL */
     hc_slab slab;
     int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, of one task */

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { FEW = 8, ACTIVATION_BYTES = 4 << 20 };
+enum { FEW = 8, ACTIVATION_BYTES = 8 << 20 };
 
 /* One side of one matrix product. */
 typedef struct {
@@ -103,18 +103,14 @@ static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *enc
     hc_packed packed = {.format = encoder->format};
     hc_geometry geometry = encoder->geometry;
     hc_status status = hc_components_alloc(&packed.format, &geometry, block, &packed.components, error);
-    for (int64_t row = 0; status == HC_OK && row < x->rows;) {
-        /* A short last block would take the path of few vectors, whose order may differ: it joins its neighbour. */
-        int64_t rows = hc_min(block, x->rows - row);
-        if (x->rows - row - rows > 0 && x->rows - row - rows <= FEW)
-            rows = hc_max(rows - FEW, 1);
+    for (int64_t row = 0; status == HC_OK && row < x->rows; row += block) {
+        const int64_t rows = hc_min(block, x->rows - row);
         geometry.rows = rows;
         status = hc_encoder_rows(encoder, run, x->first_row + row, rows, &packed.components, error);
         const hc_matrix part = {.packed = &packed, .geometry = &geometry, .rows = rows, .columns = x->columns};
         const hc_rows target = rows_from(out, row, rows);
         if (status == HC_OK)
             status = packed_times_packed(run, &part, w, &target, error);
-        row += rows;
     }
     hc_components_free(&packed.components);
     return status;

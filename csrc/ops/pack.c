@@ -109,9 +109,22 @@ void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, co
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
     side->tile = side->is_b ? kernel->nr : kernel->mr;
     side->kr = kernel->kr;
+    side->init_factor = kernel->form == HC_PANEL_U8 ? -128 : 128;
     side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
-    if (side->is_b && kernel->form == HC_PANEL_U8)
+    if (side->is_b && (kernel->form == HC_PANEL_U8 || kernel->form == HC_PANEL_S8))
         side->sums_s8 = (hc_sums_s8_fn *)hc_kernel_pick("sums_s8", run->isa, NULL)->fn;
+}
+
+const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_run *run) {
+    if (kind == HC_PRODUCT_FLOATS)
+        return hc_kernel_pick("gemm_f32", run->isa, NULL);
+    if (kind == HC_PRODUCT_GROUPED && !exact_groups)
+        return hc_kernel_pick("gemm_s8_scaled", run->isa, NULL);
+    const hc_kernel *line = hc_kernel_pick("gemm_s8", run->isa, NULL);
+    /* Groups end inside long steps, which would be mostly padding. */
+    while (kind == HC_PRODUCT_GROUPED && line->kr > 4)
+        line = hc_kernel_pick("gemm_s8", run->isa, line);
+    return line;
 }
 
 int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
@@ -161,6 +174,19 @@ static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows,
             to[row * 4 + c] = c < tail ? (uint8_t)from[row * LIMB_LD + units * 4 + c] ^ flip : 0;
 }
 
+/* The same into a panel of longer steps, where kr bytes of a row lie together. */
+static void place_rows(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
+                       uint8_t *panel, uint8_t flip) {
+    for (int64_t row = 0; row < rows; row++, from += LIMB_LD)
+        for (int64_t c = 0; c < columns;) {
+            const int64_t inside = (k + c) % side->kr, count = hc_min(side->kr - inside, columns - c);
+            uint8_t *to = panel + ((k + c) / side->kr * side->tile + row) * side->kr + inside;
+            for (int64_t i = 0; i < count; i++)
+                to[i] = (uint8_t)from[c + i] ^ flip;
+            c += count;
+        }
+}
+
 /* The same, widened to int16. */
 static void place_words(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                         int16_t *panel, bool is_signed) {
@@ -188,6 +214,8 @@ static void place_digits(const hc_panels *side, const hc_portion *portion, int64
         const bool is_signed = side->is_b || d == side->digits - 1;
         if (side->form == HC_PANEL_S16)
             place_words(side, from, rows, columns, k, (int16_t *)(void *)to, is_signed);
+        else if (side->kr > 4 && !side->is_b)
+            place_rows(side, from, rows, columns, k, to, is_signed ? 0 : 0x80);
         else
             place_bytes(side, from, rows, columns, k, to, side->form == HC_PANEL_U8 && is_signed ? 0x80 : 0);
     }
@@ -212,8 +240,8 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
     const hc_source *source = side->source;
     const hc_int_mode mode = side->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int n_limbs = source->form[mode].n_limbs;
-    const int element = side->form == HC_PANEL_S16 ? 2 : 1;
-    uint8_t *digits = side->panels + panel * side->digits * side->digit_bytes + row_in_panel * 4 * element;
+    const int64_t row_bytes = side->form == HC_PANEL_S16 ? 8 : side->is_b ? 4 : side->kr; /* that lie together */
+    uint8_t *digits = side->panels + panel * side->digits * side->digit_bytes + row_in_panel * row_bytes;
     float *scales = side->scales + panel * slab->n_segments * side->tile + row_in_panel;
     const hc_int_tile tile = {
         .limb = {portion->integers.digit[0], portion->integers.digit[1], portion->integers.digit[2]},
@@ -258,7 +286,7 @@ void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row
     const int64_t rows = hc_min(side->tile, side->source->rows - first_row);
     const int64_t panel_bytes = side->digits * side->digit_bytes;
     uint8_t *memory = side->panels + panel * panel_bytes;
-    if (rows < side->tile || !slab->even)
+    if (rows < side->tile || !slab->even || (side->kr > 4 && slab->columns % side->kr))
         memset(memory, 0, (size_t)panel_bytes);
     if (rows < side->tile && side->kind == HC_PRODUCT_GROUPED)
         memset(side->scales + panel * slab->n_segments * side->tile, 0, (size_t)(slab->n_segments * side->tile * 4));
@@ -270,6 +298,7 @@ void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row
             pack_integers(side, slab, first_row + row, count, panel, row, scratch);
     }
     for (int d = 0; d < side->digits && side->sums_s8; d++)
-        side->sums_s8(slab->n_segments, slab->segment_steps, (int8_t *)memory + d * side->digit_bytes, side->tile, -128,
+        side->sums_s8(slab->n_segments, slab->segment_steps, side->kr / 4, (int8_t *)memory + d * side->digit_bytes,
+                      side->tile, side->init_factor,
                       side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
 }

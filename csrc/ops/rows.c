@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks of rows whose columns lie far apart: two lines of float32 from each column, copied in squares, the lines of
+/* Blocks of rows whose columns lie far apart: four lines of float32 from each column, copied in squares, the lines of
  * the squares AHEAD columns further asked for early (every column is another page to a large matrix). */
-enum { ACROSS = 32, SQUARE = 16, AHEAD = 32 };
+enum { ACROSS = 64, SQUARE = 16, AHEAD = 32 };
 
 static void append_dim(hc_dims *dims, int64_t shape, int64_t stride) {
     if (shape == 1)
@@ -35,8 +35,8 @@ void hc_rows_init(hc_row_view *view, const hc_view *array, const hc_geometry *ge
     const int last = axes[n_axes - 1];
     view->run_length = array->shape[last];
     view->column_stride = array->strides[last];
-    view->padded_run = geometry->padded == geometry->columns ? view->run_length
-                                                             : geometry->groups_per_run * geometry->group;
+    view->padded_run =
+        geometry->padded == geometry->columns ? view->run_length : geometry->groups_per_run * geometry->group;
     hc_dims *runs = &view->runs;
     if (view->padded_run == view->run_length) {
         /* no padding between runs: neighbours may be one */
@@ -84,33 +84,38 @@ typedef struct {
 } hc_piece;
 
 static void fetch_ahead(const hc_piece *piece, int64_t column) {
-    for (int64_t c = column + AHEAD; c < hc_min(column + AHEAD + SQUARE, piece->columns); c++)
-        for (int64_t r = 0; r < piece->rows; r += SQUARE)
-            __builtin_prefetch(piece->array + r * piece->row_stride + c * piece->column_stride, 0, 2);
+    const int64_t last = (piece->rows - 1) * piece->row_stride;
+    for (int64_t c = column + AHEAD; c < hc_min(column + AHEAD + SQUARE, piece->columns); c++) {
+        const char *line = piece->array + c * piece->column_stride;
+        for (int64_t byte = 0; byte < last; byte += HC_CACHE_LINE)
+            __builtin_prefetch(line + byte, 0, 2);
+        __builtin_prefetch(line + last, 0, 2); /* one line more where the array does not begin on a line */
+    }
 }
 
 /* Rows that are neighbours in memory: a line of each column is read whole, once, as columns a power of two apart share
- * a cache set, and turned in a square of its own. */
-#define TURN(TYPE, TO, CONVERT)                                                                                     \
-    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                       \
-        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                \
-        fetch_ahead(piece, c0);                                                                                     \
-        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                      \
-            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                  \
-            TYPE square[SQUARE][SQUARE];                                                                            \
-            TO *to = (TO *)values + r0 * piece->ld + c0;                                                            \
-            for (int64_t c = 0; c < columns; c++)                                                                   \
-                memcpy(square[c], piece->array + r0 * sizeof(TYPE) + (c0 + c) * piece->column_stride,               \
-                       (size_t)rows * sizeof(TYPE));                                                                \
-            if (rows == SQUARE && columns == SQUARE)                                                                \
-                for (int r = 0; r < SQUARE; r++)                                                                    \
-                    for (int c = 0; c < SQUARE; c++)                                                                \
-                        to[r * piece->ld + c] = CONVERT(square[c][r]);                                              \
-            else                                                                                                    \
-                for (int64_t r = 0; r < rows; r++)                                                                  \
-                    for (int64_t c = 0; c < columns; c++)                                                           \
-                        to[r * piece->ld + c] = CONVERT(square[c][r]);                                              \
-        }                                                                                                           \
+ * a cache set, and turned in a square of its own. Full squares have lengths that the compiler knows. */
+#define TURN_SQUARE(TYPE, TO, CONVERT, ROWS, COLUMNS)                                                                  \
+    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
+        memcpy(square[c], from + c * piece->column_stride, (size_t)(ROWS) * sizeof(TYPE));                             \
+    for (int64_t r = 0; r < ROWS; r++)                                                                                 \
+        for (int64_t c = 0; c < COLUMNS; c++)                                                                          \
+    to[r * piece->ld + c] = CONVERT(square[c][r])
+#define TURN(TYPE, TO, CONVERT)                                                                                        \
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
+        fetch_ahead(piece, c0);                                                                                        \
+        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                         \
+            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                     \
+            TYPE square[SQUARE][SQUARE];                                                                               \
+            const char *from = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                  \
+            TO *to = (TO *)values + r0 * piece->ld + c0;                                                               \
+            if (rows == SQUARE && columns == SQUARE) {                                                                 \
+                TURN_SQUARE(TYPE, TO, CONVERT, SQUARE, SQUARE);                                                        \
+            } else {                                                                                                   \
+                TURN_SQUARE(TYPE, TO, CONVERT, rows, columns);                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 static void gather_turned(const hc_piece *piece, hc_dtype dtype, void *values) {
@@ -124,16 +129,47 @@ static void gather_turned(const hc_piece *piece, hc_dtype dtype, void *values) {
         TURN(uint16_t, float, hc_bf16_to_f32)
 }
 
+/* The way back. */
+#define TURN_BACK_SQUARE(TYPE, ROWS, COLUMNS)                                                                          \
+    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
+        for (int64_t r = 0; r < ROWS; r++)                                                                             \
+            square[c][r] = from[r * piece->ld + c];                                                                    \
+    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
+    memcpy(to + c * piece->column_stride, square[c], (size_t)(ROWS) * sizeof(TYPE))
+#define TURN_BACK(TYPE)                                                                                                \
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
+        fetch_ahead(piece, c0);                                                                                        \
+        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                         \
+            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                     \
+            TYPE square[SQUARE][SQUARE];                                                                               \
+            const TYPE *from = (const TYPE *)values + r0 * piece->ld + c0;                                             \
+            char *to = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                          \
+            if (rows == SQUARE && columns == SQUARE) {                                                                 \
+                TURN_BACK_SQUARE(TYPE, SQUARE, SQUARE);                                                                \
+            } else {                                                                                                   \
+                TURN_BACK_SQUARE(TYPE, rows, columns);                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+static void scatter_turned(const hc_piece *piece, hc_dtype dtype, const void *values) {
+    if (dtype == HC_F32)
+        TURN_BACK(float)
+    else
+        TURN_BACK(double)
+}
+
 /* Anything else, in the loop order of the shorter stride. */
-#define COPY(ONE)                                                                                                   \
-    if (piece->across)                                                                                              \
-        for (int64_t c = 0; c < piece->columns; c++)                                                                \
-            for (int64_t r = 0; r < piece->rows; r++)                                                               \
-                ONE;                                                                                                \
-    else                                                                                                            \
-        for (int64_t r = 0; r < piece->rows; r++)                                                                   \
-            for (int64_t c = 0; c < piece->columns; c++)                                                            \
-                ONE
+#define COPY(ONE)                                                                                                      \
+    if (piece->across)                                                                                                 \
+        for (int64_t c = 0; c < piece->columns; c++)                                                                   \
+            for (int64_t r = 0; r < piece->rows; r++)                                                                  \
+                ONE;                                                                                                   \
+    else                                                                                                               \
+        for (int64_t r = 0; r < piece->rows; r++)                                                                      \
+            for (int64_t c = 0; c < piece->columns; c++)                                                               \
+        ONE
 #define HERE (piece->array + r * piece->row_stride + c * piece->column_stride)
 
 static void widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to) {
@@ -150,7 +186,8 @@ static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
     const bool adjacent = piece->column_stride == size;
     if (adjacent && (dtype == HC_F32 || dtype == HC_F64)) {
         for (int64_t r = 0; r < piece->rows; r++)
-            memcpy((char *)values + r * ld * size, piece->array + r * piece->row_stride, (size_t)(piece->columns * size));
+            memcpy((char *)values + r * ld * size, piece->array + r * piece->row_stride,
+                   (size_t)(piece->columns * size));
     } else if (adjacent && ((uintptr_t)piece->array | (uintptr_t)piece->row_stride) % 2 == 0) {
         for (int64_t r = 0; r < piece->rows; r++)
             widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
@@ -174,6 +211,8 @@ static void scatter_piece(const hc_piece *piece, hc_dtype dtype, const void *val
         for (int64_t r = 0; r < piece->rows; r++)
             memcpy(piece->array + r * piece->row_stride, (const char *)values + r * ld * size,
                    (size_t)(piece->columns * size));
+    } else if (piece->across && piece->row_stride == size) {
+        scatter_turned(piece, dtype, values);
     } else if (dtype == HC_F32) {
         COPY(hc_store_f32(HERE, ((const float *)values)[r * ld + c]));
     } else {
@@ -196,7 +235,10 @@ static void walk(const hc_row_view *view, int64_t first_row, int64_t rows, int64
         }
         if (across)
             block = hc_min(block, ACROSS);
-        hc_piece piece = {.rows = block, .ld = ld, .across = across, .column_stride = view->column_stride,
+        hc_piece piece = {.rows = block,
+                          .ld = ld,
+                          .across = across,
+                          .column_stride = view->column_stride,
                           .row_stride = inner >= 0 ? view->rows.stride[inner] : 0};
         char *const row_data = view->data + offset_of(&view->rows, first_row + r);
         for (int64_t c = 0, next; c < columns; c = next) {

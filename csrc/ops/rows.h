@@ -34,7 +34,7 @@ static inline hc_dtype hc_rows_dtype(const hc_row_view *view) { return view->dty
 /* True where neighbouring rows are nearer in memory than neighbouring columns: blocks of rows are then best. */
 bool hc_rows_across(const hc_row_view *view);
 
-/* Padded columns [first_column, first_column + columns) of rows into `values` of hc_rows_dtype, leading dimension ld. */
+/* Padded columns [first_column, first_column + columns) of rows into `values` of hc_rows_dtype. */
 void hc_rows_gather(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                     void *values, int64_t ld);
 

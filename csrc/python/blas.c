@@ -15,13 +15,15 @@ typedef void sgemv_fn(int order, int trans, int m, int n, float alpha, const flo
 static sgemm_fn *sgemm;
 static sgemv_fn *sgemv;
 static void (*set_threads)(int);
+static int (*get_threads)(void);
+static int threads_set; /* what the last product set; another number is a limit that someone else set since */
 
 PyObject *hc_blas_open(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *path;
-    const char *gemm_name, *gemv_name, *threads_name, *config_name;
-    if (!PyArg_ParseTuple(args, "O&ssss", PyUnicode_FSConverter, &path, &gemm_name, &gemv_name, &threads_name,
-                          &config_name))
+    const char *gemm_name, *gemv_name, *threads_name, *get_threads_name, *config_name;
+    if (!PyArg_ParseTuple(args, "O&sssss", PyUnicode_FSConverter, &path, &gemm_name, &gemv_name, &threads_name,
+                          &get_threads_name, &config_name))
         return NULL;
     void *library = dlopen(PyBytes_AS_STRING(path), RTLD_NOW | RTLD_LOCAL);
     Py_DECREF(path);
@@ -34,6 +36,8 @@ PyObject *hc_blas_open(PyObject *self, PyObject *args) {
     if (!found || !found_gemv)
         return PyErr_Format(PyExc_OSError, "blas: the library has no function %s", found ? gemv_name : gemm_name);
     *(void **)&set_threads = dlsym(library, threads_name);
+    *(void **)&get_threads = dlsym(library, get_threads_name);
+    threads_set = 0;
     char *(*config)(void);
     *(void **)&config = dlsym(library, config_name);
     sgemm = found;
@@ -65,6 +69,18 @@ static bool is_vector(const hc_view *view, int axis) {
     return view->shape[axis] <= 1 || view->strides[axis] == sizeof(float);
 }
 
+/* Sets the number of threads, unless someone else (threadpoolctl) set a smaller one since the last product. */
+static void use_threads(int threads) {
+    if (!set_threads)
+        return;
+    if (get_threads && threads_set && get_threads() != threads_set) {
+        set_threads((int)hc_min(threads, get_threads()));
+        return;
+    }
+    set_threads(threads);
+    threads_set = get_threads ? get_threads() : threads;
+}
+
 PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
     (void)self;
     int threads;
@@ -83,8 +99,8 @@ PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
                         a.shape[1] == b.shape[0] && out.shape[0] == a.shape[0] && out.shape[1] == b.shape[1] &&
                         a.shape[0] > 0 && a.shape[1] > 0 && b.shape[1] > 0;
     if (served) {
-        Py_BEGIN_ALLOW_THREADS if (set_threads) set_threads(threads);
-        const int m = (int)a.shape[0], n = (int)b.shape[1], k = (int)a.shape[1];
+        use_threads(threads);
+        Py_BEGIN_ALLOW_THREADS const int m = (int)a.shape[0], n = (int)b.shape[1], k = (int)a.shape[1];
         if (m == 1 && is_vector(&a, 1) && is_vector(&out, 1)) /* sgemm packs the whole matrix for a single vector */
             sgemv(ROW_MAJOR, trans_b == TRANS ? NO_TRANS : TRANS, trans_b == TRANS ? n : k, trans_b == TRANS ? k : n,
                   1.0f, b.data, ldb, a.data, 1, 0.0f, out.data, 1);

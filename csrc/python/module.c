@@ -363,7 +363,8 @@ static PyMethodDef METHODS[] = {
     {"isa_names", isa_names, METH_O, "isa_names(mask) -> names"},
     {"compiler", compiler, METH_NOARGS, "compiler() -> name and version"},
     {"from_dlpack", hc_from_dlpack, METH_O, "from_dlpack(capsule) -> (array, is_bfloat16)"},
-    {"blas_open", hc_blas_open, METH_VARARGS, "blas_open(path, gemm, gemv, set_threads, config) -> config text"},
+    {"blas_open", hc_blas_open, METH_VARARGS,
+     "blas_open(path, gemm, gemv, set_threads, get_threads, config) -> config text"},
     {"blas_sgemm", hc_blas_sgemm, METH_VARARGS, "blas_sgemm(threads, a, b, out): two-dimensional float32"},
     {NULL, NULL, 0, NULL},
 };

@@ -98,7 +98,7 @@ def _table(
 
         unit = "GFLOP/s" if peer.kind == "bf16" else "GOP/s"
         candidates.append(Candidate(peer.name, run, work, unit, check))
-    times = Times(candidates, options)
+    times = Times(candidates, options, threads)
     int8_peer = times.best([peer.name for peer in peers if peer.kind == "int8"])
     four_bit_peer = times.best([peer.name for peer in peers if peer.kind == "4 bit"])
     rows = [_row(times, name, int8_peer, four_bit_peer) for name in times.candidates]

@@ -32,7 +32,7 @@ SAMPLE_ROWS = 24
 
 FORMATS = ("vsq4-g16-s4", "int4-g32-f16", "int8")
 ACTIVATIONS = (None, "int8")
-SGEMV = "OpenBLAS sgemv"
+SGEMV, SGEMM = "OpenBLAS sgemv", "OpenBLAS sgemm"  # of one vector, of several
 # The format that holds about as many bits a value as the peers of a kind; their rates count its bytes.
 PEER_KINDS = {"4 bit": "int4-g32-f16", "int8": "int8"}
 
@@ -54,7 +54,7 @@ def measure(options: Options) -> list[Table]:
             for batch in BATCHES:
                 options.say(f"{n} x {k}, {threads} threads: {batch} vectors")
                 with use(threads=threads):
-                    times = Times(_candidates(vectors[:batch], dense, packed, peers, threads), options)
+                    times = Times(_candidates(vectors[:batch], dense, packed, peers, threads), options, threads)
                 title = (
                     f"{batch} vector{'s'[: batch > 1]} times {n} x {k}, {'beyond' if beyond else 'in'} the last cache"
                 )
@@ -96,6 +96,7 @@ def _row(times: Times, name: str, peers: Peers) -> Row:
     return times.row(
         name,
         to_sgemv=_faster(times, name, SGEMV),
+        to_sgemm=_faster(times, name, SGEMM),
         of_limit=times.fraction(name, limit),
         to_4_bit_peer=against_peer if kind == "4 bit" else None,
         to_int8_peer=against_peer if kind == "int8" else None,
@@ -138,6 +139,7 @@ def _quantized(x: Array, copies: list[QuantizedArray], activations: str | None) 
 
 
 def _dense(blas: Blas, x: Array, copies: list[Array], threads: int) -> Candidate:
+    name = SGEMV if len(x) == 1 else SGEMM
     out = np.empty((len(x), len(copies[0])), np.float32)
 
     def product(w: Array) -> None:
@@ -147,8 +149,8 @@ def _dense(blas: Blas, x: Array, copies: list[Array], threads: int) -> Candidate
             blas.gemm(threads, x, w, out)
 
     run = _walk(copies, product)
-    check = _close(SGEMV, lambda: out, x, copies[0], 1e-5)
-    return Candidate(SGEMV, run, _bytes(copies), "GB/s", check, {"copies": len(copies)})
+    check = _close(name, lambda: out, x, copies[0], 1e-5)
+    return Candidate(name, run, _bytes(copies), "GB/s", check, {"copies": len(copies)})
 
 
 def _peer(peer: Peer, x: Array, w: Array, like: list[QuantizedArray]) -> Candidate:

@@ -81,7 +81,7 @@ def measure(options: Options) -> list[Table]:
         candidates += read_limits([memory], threads)
         if blas is not None:
             candidates += _blas_candidates(blas, x, w, n, threads)
-        times = Times(candidates, options)
+        times = Times(candidates, options, threads)
         title = f"Limits, {len(memory) * 4 / 2**20:,.0f} MiB read"
         tables.append({"title": title, "threads": threads, "rows": [times.row(name) for name in times.candidates]})
     return tables

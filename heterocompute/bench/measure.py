@@ -1,7 +1,8 @@
 """How times are taken: results first, then a warm-up, then rounds in which every candidate has its turn.
 
 A ratio is the median over the rounds of the ratio inside a round, so that what disturbs the machine for a while
-disturbs both sides. A turn repeats a short candidate until it takes SAMPLE_SECONDS.
+disturbs both sides. A turn repeats a short candidate until it takes SAMPLE_SECONDS. With one thread the clock is the
+processor time of this process, so that what others take does not count; with more it is the clock on the wall.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 Table = dict[str, Any]
 
-ROUNDS = 11
+ROUNDS, FEWEST_ROUNDS = 11, 5
 SAMPLE_SECONDS = 0.02
+TABLE_SECONDS = 30  # what would take longer has fewer rounds
 MAX_REPEATS = 10_000
 
 
@@ -71,27 +73,37 @@ class Candidate:
 class Times:
     """Seconds of one repetition of each candidate in each round."""
 
-    def __init__(self, candidates: Sequence[Candidate], options: Options) -> None:
+    def __init__(self, candidates: Sequence[Candidate], options: Options, threads: int) -> None:
+        self._clock = time.process_time if threads == 1 else time.perf_counter
         self.candidates = {candidate.name: candidate for candidate in candidates}
-        repeats = {}
+        repeats: dict[str, int] = {}
+        round_seconds = 0.0
         for candidate in candidates:
             candidate.run()
             candidate.check()
-            seconds = _timed(candidate.run, 1)
+            seconds = self._timed(candidate.run, 1)
             wanted = 1 if options.quick else int(SAMPLE_SECONDS / max(seconds, 1e-9))
             repeats[candidate.name] = min(max(wanted, 1), MAX_REPEATS)
+            round_seconds += repeats[candidate.name] * seconds
+        rounds = min(max(int(TABLE_SECONDS / max(round_seconds, 1e-9)), FEWEST_ROUNDS), ROUNDS)
         self.seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
         was_enabled = gc.isenabled()
         gc.disable()
         try:
-            for turn in range(1 if options.quick else ROUNDS):
+            for turn in range(1 if options.quick else rounds):
                 first = turn % len(candidates)
                 for candidate in [*candidates[first:], *candidates[:first]]:
                     count = repeats[candidate.name]
-                    self.seconds[candidate.name].append(_timed(candidate.run, count) / count)
+                    self.seconds[candidate.name].append(self._timed(candidate.run, count) / count)
         finally:
             if was_enabled:
                 gc.enable()
+
+    def _timed(self, run: Callable[[], object], count: int) -> float:
+        begin = self._clock()
+        for _ in range(count):
+            run()
+        return max(self._clock() - begin, 1e-9)
 
     def median(self, name: str) -> float:
         """Return the median seconds of one repetition."""
@@ -124,13 +136,6 @@ class Times:
         candidate = self.candidates[name]
         row = {"name": name, "seconds": self.median(name), "rate": self.rate(name) / 1e9, "unit": candidate.unit}
         return {**row, **{key: value for key, value in ratios.items() if value is not None}, **candidate.details}
-
-
-def _timed(run: Callable[[], object], count: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(count):
-        run()
-    return time.perf_counter() - begin
 
 
 def expect_equal(name: str, found: Array, wanted: Array) -> None:

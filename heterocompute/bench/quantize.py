@@ -63,7 +63,7 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
         plain[text] = candidates[-1].name
     others = [_ml_dtypes(arrays[0], name) for name in ML_DTYPES]
     candidates += [candidate for candidate in others if candidate is not None]
-    times = Times(candidates, options)
+    times = Times(candidates, options, threads)
     limit = times.best(list(READS.values()))
     casts = [f"ml_dtypes astype {name}" for name in ("float8_e4m3fn", "float4_e2m1fn")]
 
@@ -198,7 +198,7 @@ def _sizes(options: Options) -> Table:
                     quantize(w, MAIN)
 
             candidates.append(Candidate(f"{size} values, {threads} threads", run, size, "Gvalue/s"))
-        times = Times(candidates, options)
+        times = Times(candidates, options, max(options.threads))
         first = candidates[0].name
         for candidate in candidates:
             each = times.median(candidate.name) / size * 1e9

@@ -1,0 +1,157 @@
+/* few_groups: 8 groups in lanes, the two halves of 16 one after the other. A code becomes mantissa bits of
+ * 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly.
+ */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+enum { CHUNK = 8 }; /* words of a group turned at once */
+
+typedef struct {
+    __m256i flips, mask[4], exponent[4]; /* by bit / 4 */
+    __m256 offset[4];
+} hc_decoder;
+
+INLINE hc_decoder make_decoder(int bits, int flip, float zero) {
+    hc_decoder d;
+    d.flips = _mm256_set1_epi8((char)(bits == 4 ? flip * 17 : flip));
+    for (int p = 0; p < 4; p++) {
+        d.mask[p] = _mm256_set1_epi32(((1 << bits) - 1) << 4 * p);
+        d.exponent[p] = _mm256_set1_epi32((150 - 4 * p) << 23);
+        d.offset[p] = _mm256_add_ps(_mm256_castsi256_ps(d.exponent[p]), _mm256_set1_ps(zero));
+    }
+    return d;
+}
+
+INLINE __m256 code_f32x8(const hc_decoder *d, __m256i words, int p) {
+    const __m256i field = _mm256_or_si256(_mm256_and_si256(words, d->mask[p]), d->exponent[p]);
+    return _mm256_sub_ps(_mm256_castsi256_ps(field), d->offset[p]);
+}
+
+/* Even (0x88) or odd (0xdd) words of a, then of b. */
+#define PART(a, b, which)                                                                                              \
+    _mm256_castpd_si256(_mm256_permute4x64_pd(                                                                         \
+        _mm256_castps_pd(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), which)), 0xd8))
+
+/* n registers hold [8 groups][n words]; each stage parts even from odd words. */
+INLINE void part_words(__m256i *a, int n) {
+    __m256i b[CHUNK];
+    for (int parts = 1; parts < n; parts *= 2) { /* part q holds the words congruent to q modulo parts */
+        const int size = n / parts, half = size / 2;
+        for (int i = 0; i < n / 2; i++) {
+            const int q = i / half, j = i % half;
+            b[q * half + j] = PART(a[q * size + 2 * j], a[q * size + 2 * j + 1], 0x88);
+            b[(q + parts) * half + j] = PART(a[q * size + 2 * j], a[q * size + 2 * j + 1], 0xdd);
+        }
+        for (int i = 0; i < n; i++)
+            a[i] = b[i];
+    }
+}
+
+/* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. */
+INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m256i *out) {
+    if (words == 2 || words == 4 || words == 8) {
+        __m256i copy[CHUNK];
+        if (groups < 8) {
+            memset(copy, 0, sizeof copy);
+            memcpy(copy, codes, (size_t)(groups * words * 4));
+            codes = (const uint8_t *)copy;
+        }
+        for (int i = 0; i < words; i++)
+            out[i] = _mm256_loadu_si256((const __m256i *)(codes + 32 * i));
+        words == 2 ? part_words(out, 2) : words == 4 ? part_words(out, 4) : part_words(out, 8);
+        return;
+    }
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i places = _mm256_mullo_epi32(_mm256_set1_epi32((int)words), lanes);
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes);
+    for (int64_t h = 0; h < n; h++)
+        out[h] = _mm256_mask_i32gather_epi32(_mm256_setzero_si256(),
+                                             (const int *)(const void *)(codes + 4 * (first + h)), places, mask, 4);
+}
+
+INLINE void add_word(const hc_decoder *d, const __m256i words[], const __m256 zero[], const float *x, __m256 p[],
+                     int bits, int n_vectors, bool zeros) {
+    __m256i low[HC_FEW_ROWS], high[HC_FEW_ROWS];
+    for (int r = 0; r < HC_FEW_ROWS; r++) {
+        low[r] = _mm256_xor_si256(words[r], d->flips);
+        high[r] = _mm256_srli_epi32(low[r], 16);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 32 / bits; j++, x += n_vectors * 16)
+        for (int r = 0; r < HC_FEW_ROWS; r++) {
+            __m256 c = code_f32x8(d, j < 16 / bits ? low[r] : high[r], j * bits % 16 / 4);
+            if (zeros)
+                c = _mm256_sub_ps(c, zero[r]);
+            for (int v = 0; v < n_vectors; v++)
+                p[r * n_vectors + v] = _mm256_fmadd_ps(_mm256_loadu_ps(x + v * 16), c, p[r * n_vectors + v]);
+        }
+}
+
+INLINE __m256 load_lanes(const float *from, int64_t n) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes));
+}
+
+INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, bool zeros) {
+    const int n_rows = HC_FEW_ROWS;
+    const hc_decoder d = make_decoder(bits, args->flip, zeros ? 0 : args->zero);
+    const int64_t words = args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
+    __m256 acc[HC_FEW_ROWS * HC_FEW_VECTORS][2], p[HC_FEW_ROWS * HC_FEW_VECTORS], zero[HC_FEW_ROWS];
+    for (int i = 0; i < n_rows * n_vectors; i++)
+        acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+    for (int64_t g = 0; g < args->groups; g += 8) {
+        const int64_t groups = hc_min(args->groups - g, 8), place = g * words * 4;
+        const int half = (int)(g / 8 % 2);
+        const float *x = args->x + g / 16 * words * x_step + half * 8;
+        __m256i turned[4][CHUNK], word[4];
+        for (int r = 0; r < n_rows; r++) {
+            for (int64_t line = 0; line < words * 32; line += 64)
+                _mm_prefetch((const char *)args->next[r] + place + line, _MM_HINT_T1);
+            zero[r] = zeros ? load_lanes(args->zeros[r] + g, groups) : _mm256_setzero_ps();
+        }
+        for (int i = 0; i < n_rows * n_vectors; i++)
+            p[i] = _mm256_setzero_ps();
+        for (int64_t first = 0; first < words; first += CHUNK) {
+            const int64_t n = hc_min(words - first, CHUNK);
+            for (int r = 0; r < n_rows; r++)
+                turn(args->codes[r] + place, words, first, n, groups, turned[r]);
+            for (int64_t h = 0; h < n; h++) {
+                for (int r = 0; r < n_rows; r++)
+                    word[r] = turned[r][h];
+                add_word(&d, word, zero, x + (first + h) * x_step, p, bits, n_vectors, zeros);
+            }
+        }
+        for (int r = 0; r < n_rows; r++) {
+            const __m256 scale = load_lanes(args->scales[r] + g, groups);
+            const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
+            for (int i = r * n_vectors; i < (r + 1) * n_vectors; i++)
+                acc[i][half] = _mm256_blendv_ps(acc[i][half], _mm256_fmadd_ps(scale, p[i], acc[i][half]), exists);
+        }
+    }
+    for (int i = 0; i < n_rows * n_vectors; i++) {
+        const __m256 a = _mm256_add_ps(acc[i][0], acc[i][1]);
+        const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+        args->out[i] = _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+    }
+}
+
+INLINE void choose(const hc_few_floats_args *args, int n_vectors) {
+    if (args->bits == 4)
+        args->zeros[0] ? few_groups(args, 4, n_vectors, true) : few_groups(args, 4, n_vectors, false);
+    else
+        args->zeros[0] ? few_groups(args, 8, n_vectors, true) : few_groups(args, 8, n_vectors, false);
+}
+
+void hc_few_groups_avx2(const hc_few_floats_args *args) {
+    if (args->n_vectors == 1)
+        choose(args, 1);
+    else if (args->n_vectors == 2)
+        choose(args, 2);
+    else
+        choose(args, 4);
+}
