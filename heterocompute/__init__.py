@@ -8,7 +8,14 @@
 ((4, 256), True)
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+if find_spec("._heterocompute", __name__) is None:  # Python started in the folder of the sources finds these first
+    raise ImportError(
+        f"heterocompute: {__path__[0]} holds the sources, without the compiled core. "
+        "Start Python in another folder, or install with: pip install -e ."
+    )
 
 from .arrays import Prepacked, QuantizedArray
 from .formats import VSQ, Format, Int, format, formats

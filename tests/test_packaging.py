@@ -111,3 +111,12 @@ def test_files_for_every_machine_get_no_flags_of_a_cpu(checkout: Path, monkeypat
     assert build["isa_suffix"]("csrc/kernels/gemm_s8_avx512vnni.c") == "avx512vnni"
     assert build["isa_suffix"]("csrc/kernels/gemm_s8_scalar.c") is None
     assert build["isa_suffix"]("csrc/ops/matmul.c") is None
+
+
+def test_python_started_in_the_sources_says_so(sources: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-S", "-c", "import heterocompute"]  # -S: without what is installed
+    done = subprocess.run(command, cwd=sources, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ImportError: heterocompute: ")
+    assert "holds the sources, without the compiled core" in done.stderr

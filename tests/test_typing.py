@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import heterocompute as hc
+from heterocompute import _heterocompute
 
-pytestmark = pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed (extra dev)")
+needs_mypy = pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed (extra dev)")
 
 PROGRAM = '''
 """What a user writes."""
@@ -84,13 +86,21 @@ def mypy(folder: Path, program: str) -> str:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout
 
 
+@needs_mypy
 def test_a_users_program_passes_strict(tmp_path: Path) -> None:
     out = mypy(tmp_path, PROGRAM)
     assert out.startswith("Success"), out
 
 
+@needs_mypy
 def test_mistakes_are_seen(tmp_path: Path) -> None:
     program = "import heterocompute as hc\n" + "\n".join(MISTAKES)
     out = mypy(tmp_path, program)
     for line, code in enumerate(MISTAKES.values(), start=2):
         assert any(f"program.py:{line}:" in message and f"[{code}]" in message for message in out.splitlines()), out
+
+
+def test_the_stub_names_what_the_extension_has() -> None:
+    stub = ast.parse(Path(hc.__file__).with_name("_heterocompute.pyi").read_text())
+    named = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert named == {name for name in dir(_heterocompute) if not name.startswith("__")}

@@ -78,16 +78,6 @@ static inline __attribute__((always_inline)) int64_t decode_values(const hc_form
     return HC_DONE;
 }
 
-static inline __attribute__((always_inline)) void run_codes(const uint8_t *codes, int64_t n, bool is_signed,
-                                                            int32_t zero, float *values) {
-    int64_t i = 0;
-    for (; i + UNIT <= n; i += UNIT, codes += UNIT, values += UNIT)
-        for (int j = 0; j < UNIT; j++)
-            values[j] = (float)(code_value(codes, j, is_signed) - zero);
-    for (int64_t j = 0; i + j < n; j++)
-        values[j] = (float)(code_value(codes, j, is_signed) - zero);
-}
-
 static inline __attribute__((always_inline)) int64_t decode_codes(const hc_format *format, const hc_geometry *geometry,
                                                                   const hc_components *components, const hc_tile *tile,
                                                                   const hc_code_tile *out) {
@@ -100,14 +90,14 @@ static inline __attribute__((always_inline)) int64_t decode_codes(const hc_forma
             float *to = out->codes + i * out->codes_ld + chunk.column - tile->first_column;
             float *scales = out->scales + i * out->scales_ld + chunk.first_group - tile->first_column / geometry->group;
             if (!terms.has_zero && terms.is_signed)
-                run_codes(terms.codes, chunk.n, true, 0, to);
+                line_values(terms.codes, chunk.n, true, 0, 1, 1.0f, to);
             else if (!terms.has_zero)
-                run_codes(terms.codes, chunk.n, false, 0, to);
+                line_values(terms.codes, chunk.n, false, 0, 1, 1.0f, to);
             HC_FOR_RUNS(g) {
                 if (format->group != 0)
                     scales[g] = terms.has_integer ? (float)terms.integer[g] : terms.real[g];
                 if (terms.has_zero)
-                    run_codes(terms.codes + c, end - c, false, terms.zero[g], to + c);
+                    line_values(terms.codes + c, end - c, false, terms.zero[g], 1, 1.0f, to + c);
             }
         }
     }

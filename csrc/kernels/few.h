@@ -16,11 +16,12 @@ typedef struct {
     int64_t columns;
     int64_t group, groups; /* few_groups; a group fills whole 32-bit words */
     const uint8_t *codes[HC_FEW_ROWS];
-    const float *scales[HC_FEW_ROWS]; /* few_groups: (groups) */
-    const float *zeros[HC_FEW_ROWS];  /* few_groups: (groups), or NULL */
-    const uint8_t *next[HC_FEW_ROWS]; /* where the codes of the next call lie, for prefetch */
-    const float *x;                   /* in the family's order; places without a column hold +0 */
-    float *out;                       /* (4, n_vectors): the folded sums */
+    int scale_bits;                     /* few_groups: float32 (32), float16 (16) or unsigned integers of 4 bits (4) */
+    const uint8_t *scales[HC_FEW_ROWS]; /* (groups), of any alignment */
+    const float *zeros[HC_FEW_ROWS];    /* few_groups: (groups), or NULL */
+    const uint8_t *next[HC_FEW_ROWS];   /* where the codes of the next call lie, for prefetch */
+    const float *x;                     /* in the family's order; places without a column hold +0 */
+    float *out;                         /* (4, n_vectors): the folded sums */
 } hc_few_floats_args;
 
 /* few_groups:  p = fmaf chain over the codes of a group from +0, acc[g % 16] = fmaf(scale_g, p, acc[g % 16]), g

@@ -1,6 +1,7 @@
 /* few_groups: 8 groups in lanes, the two halves of 16 one after the other. A code becomes mantissa bits of
  * 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly.
  */
+#include "base/convert.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -95,6 +96,24 @@ INLINE __m256 load_lanes(const float *from, int64_t n) {
     return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes));
 }
 
+/* Scales g .. g + n - 1 as float32, n at most 8. */
+INLINE __m256 load_scales(const hc_few_floats_args *args, int r, int64_t g, int64_t n) {
+    const uint8_t *from = args->scales[r] + g * args->scale_bits / 8;
+    if (args->scale_bits == 32)
+        return load_lanes((const float *)(const void *)from, n);
+    uint8_t bytes[16] = {0};
+    if (n < 8) {
+        memcpy(bytes, from, (size_t)((n * args->scale_bits + 7) / 8));
+        from = bytes;
+    }
+    if (args->scale_bits == 16)
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    int32_t word;
+    memcpy(&word, from, sizeof word);
+    const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
+}
+
 INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, bool zeros) {
     const int n_rows = HC_FEW_ROWS;
     const hc_decoder d = make_decoder(bits, args->flip, zeros ? 0 : args->zero);
@@ -125,7 +144,7 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
             }
         }
         for (int r = 0; r < n_rows; r++) {
-            const __m256 scale = load_lanes(args->scales[r] + g, groups);
+            const __m256 scale = load_scales(args, r, g, groups);
             const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
             for (int i = r * n_vectors; i < (r + 1) * n_vectors; i++)

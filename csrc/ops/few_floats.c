@@ -50,7 +50,8 @@ static void load_numbers(const hc_few_weights *weights, const uint8_t *stored, i
     }
 }
 
-void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, float *scales, hc_few_row *out) {
+void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
+                     hc_few_row *out) {
     const hc_stored_form *form = &weights->form;
     const hc_components *components = &weights->packed->components;
     const int64_t groups = weights->geometry->groups, numbers = hc_round_up(groups, 16);
@@ -61,7 +62,9 @@ void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratc
     row = weights->first_row + hc_min(row, weights->rows - 1);
     const uint8_t *stored = hc_part(components, HC_SCALES, row);
     out->scales = scales;
-    if (form->scale_dtype == HC_U8)
+    if (!want_scales)
+        out->scales = NULL;
+    else if (form->scale_dtype == HC_U8)
         load_numbers(weights, stored, form->scale_bits, groups, bytes, scales);
     else if (form->scale_dtype == HC_F16)
         weights->scales(stored, 16, groups, scales);
@@ -89,7 +92,7 @@ void hc_few_store(const hc_rows *out, int64_t row, int64_t vector, float value) 
 
 typedef struct {
     hc_few_weights weights;
-    bool has_groups;
+    bool has_groups, reads_scales; /* the kernel takes scales as they are stored */
     void (*kernel)(const hc_few_floats_args *args);
     int n_chunks, chunk_vectors[MAX_CHUNKS]; /* as the kernel sees them: 1, 2 or 4 */
     float *x[MAX_CHUNKS];
@@ -97,6 +100,10 @@ typedef struct {
     uint8_t *scratch;
     const hc_rows *out;
 } hc_floats_job;
+
+static int stored_bits(const hc_stored_form *form) {
+    return form->scale_dtype == HC_F32 ? 32 : form->scale_dtype == HC_F16 ? 16 : form->scale_bits;
+}
 
 static void float_rows(void *context, int64_t task, int thread) {
     const hc_floats_job *job = context;
@@ -107,7 +114,8 @@ static void float_rows(void *context, int64_t task, int thread) {
         hc_few_row rows[HC_FEW_ROWS];
         for (int r = 0; r < HC_FEW_ROWS; r++)
             if (r == 0 || row + r < last)
-                hc_few_row_load(weights, row + r, scratch + r * weights->scratch_bytes, NULL, &rows[r]);
+                hc_few_row_load(weights, row + r, !job->reads_scales, scratch + r * weights->scratch_bytes, NULL,
+                                &rows[r]);
             else
                 rows[r] = rows[0];
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
@@ -117,6 +125,7 @@ static void float_rows(void *context, int64_t task, int thread) {
                                        .flip = weights->flip,
                                        .zero = weights->zero,
                                        .n_vectors = n_vectors,
+                                       .scale_bits = job->reads_scales ? stored_bits(&weights->form) : 32,
                                        .columns = weights->geometry->columns,
                                        .group = weights->geometry->group,
                                        .groups = weights->geometry->groups,
@@ -124,7 +133,9 @@ static void float_rows(void *context, int64_t task, int thread) {
                                        .out = sums};
             for (int r = 0; r < HC_FEW_ROWS; r++) {
                 args.codes[r] = rows[r].codes;
-                args.scales[r] = rows[r].scales;
+                args.scales[r] = job->reads_scales ? hc_part(&weights->packed->components, HC_SCALES,
+                                                             weights->first_row + hc_min(row + r, last - 1))
+                                                   : (const uint8_t *)rows[r].scales;
                 args.zeros[r] = rows[r].zeros;
                 args.next[r] = hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
             }
@@ -166,6 +177,8 @@ hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const
     hc_floats_job job = {.n_vectors = n_vectors, .out = out};
     *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows);
     job.has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
+    const int scale_bits = stored_bits(&job.weights.form);
+    job.reads_scales = job.has_groups && (scale_bits == 4 || scale_bits == 16 || scale_bits == 32);
     const int64_t places =
         job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
     *served = *served && geometry->columns > 0 && (!job.has_groups || geometry->group * job.weights.bits % 32 == 0) &&

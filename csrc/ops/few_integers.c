@@ -121,7 +121,7 @@ static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, in
     for (int64_t i = 0; i < n_rows; i++) {
         float *scales = scratch->scales + i * n;
         hc_few_row row;
-        hc_few_row_load(&job->weights, block + i, scratch->row, scales, &row);
+        hc_few_row_load(&job->weights, block + i, true, scratch->row, scales, &row);
         spread_scales(job, &row, scales);
         args->codes = row.codes;
         for (int64_t v = 0; v < job->n_vectors; v++) {
@@ -153,7 +153,7 @@ static void folded_block(const hc_integers_job *job, hc_few_dots_args *args, int
             folded.scales = hc_part(&weights->packed->components, HC_SCALES, stored);
             row.row_scale = hc_load_f32(hc_part(&weights->packed->components, HC_COARSE, stored));
         } else {
-            hc_few_row_load(weights, block + i, scratch->row, NULL, &row);
+            hc_few_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
         }
         for (int64_t v = 0; v < job->n_vectors; v++) {

@@ -31,8 +31,9 @@ typedef struct {
     const float *scales, *zeros; /* (groups) */
     float row_scale;
 } hc_few_row;
-/* scales: where to put them (then out->scales is that), or NULL. */
-void hc_few_row_load(const hc_few_weights *weights, int64_t row, uint8_t *scratch, float *scales, hc_few_row *out);
+/* scales: where to put them (out->scales is that), or NULL: into scratch. Without want_scales they are not loaded. */
+void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
+                     hc_few_row *out);
 
 /* Where the codes of a row begin, for prefetch; the last row stands for those behind it. */
 const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row);

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import QuantizedArray
+from ..arrays import Prepacked, QuantizedArray
 from ..formats import format as parse_format
-from ..ops import linear, quantize
+from ..ops import linear, prepack, quantize
 from ..reference import product as reference
 from ..runtime import use
 from .blas import Blas, find_blas
@@ -47,6 +47,7 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
     ("int4-g32-f16", None),
 )
 AVX2_PRODUCTS = PRODUCTS[:3]
+PREPACKED = (("vsq4-g16-s4", "int8"), ("int8", "int8"))
 
 
 def measure(options: Options) -> list[Table]:
@@ -87,6 +88,8 @@ def _table(
         candidates.append(_dense(DENSE, x, w, out, None))
     candidates.append(_dense(OWN, x, w, out, "own"))
     candidates += [_quantized(x, packed[weights], activations, out) for weights, activations in products]
+    if not avx2:
+        candidates += [_quantized(x, prepack(packed[weights]), activations, out) for weights, activations in PREPACKED]
     peers = [] if avx2 else product_peers(w, threads)
     sample = slice(None, None, _step(m, SAMPLE_ROWS))
     exact = x[sample].astype(np.float64) @ w.astype(np.float64).T
@@ -151,7 +154,7 @@ def _check_dense(name: str, x: Array, w: Array, out: Array) -> None:
 
 
 def _quantized(x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:
-    name = f"{w.format} x {activations or 'float32'}"
+    name = f"{w.format}{' prepacked' * isinstance(w, Prepacked)} x {activations or 'float32'}"
 
     def check() -> None:
         rows, columns = slice(None, None, _step(len(x), SAMPLE_ROWS)), slice(None, None, _step(len(w), SAMPLE_COLUMNS))
