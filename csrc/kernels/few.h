@@ -1,7 +1,8 @@
 /* Products of packed weights with few vectors (batch 1 to 8), straight from storage.
  *
- * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: two's complement has flip 8 or 128 and zero the same, unsigned
- * codes flip 0 and any zero. Other widths are unpacked to 8 bits first. No byte behind a row's last is read.
+ * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: two's complement of b bits has flip 2^(b-1) and zero the
+ * same, unsigned codes flip 0 and any zero. Other widths are unpacked to 8 bits first. No byte behind a row's last
+ * is read.
  */
 #ifndef HC_FEW_H
 #define HC_FEW_H
@@ -33,14 +34,14 @@ typedef void hc_few_groups_fn(const hc_few_floats_args *args);
  * x[(k / 64 * n_vectors + v) * 64 + place], 8 bits: place = k % 4 * 16 + k / 4 % 16; 4 bits: k % 8 * 8 + k / 8 % 8. */
 typedef void hc_few_rows_fn(const hc_few_floats_args *args);
 
-/* few_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32. A segment fills 1, 2, 4, 8 or a multiple
- * of 16 32-bit words; what x has behind the row's last byte is 0. `next` is prefetched.
+/* few_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32. A segment fills 1, 2, 4, 8 or a
+ * multiple of 16 32-bit words; what x has behind the row's last byte is 0.
  * x, in blocks of 64 bytes of codes: 8 bits as they are; 4 bits: the 64 even places, then the 64 odd ones.
  * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
 typedef struct {
     int bits, flip;
     int64_t segment, segments, row_bytes;
-    const uint8_t *codes, *next;
+    const uint8_t *codes;
     const int8_t *x;
     int32_t *dots; /* written up to a multiple of 16 */
 } hc_few_dots_args;
@@ -49,8 +50,8 @@ typedef void hc_few_dots_fn(const hc_few_dots_args *args);
 /* few_sum:  the sum of integers[s] * (dots[s] - corrections[s]) in int64; the factors are integers below 2^24. */
 typedef int64_t hc_few_sum_fn(int64_t n, const float *integers, const int32_t *dots, const int32_t *corrections);
 
-/* few_folded:  the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and unsigned integer
- * scales of 4 bits. A group fills 2, 4 or 8 32-bit words; x as in few_dots; start[w] = -zero * sum of x over word w.
+/* few_folded:  the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and unsigned
+ * integer scales of 4 bits. A group fills 2, 4 or 8 32-bit words; x as in few_dots; start[w] = -zero * sum of x over word w.
  * Budget: |x| <= 128 and at most 2^20 codes keep the sum of each word's lane inside int32. */
 typedef struct {
     int flip, words;
@@ -61,9 +62,9 @@ typedef struct {
 } hc_few_folded_args;
 typedef int64_t hc_few_folded_fn(const hc_few_folded_args *args);
 
-/* few_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0, for 16
- * rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32, or, where corrections is NULL, dots holds float32.
- * ld is a multiple of 16, and so much may be read of every row. */
+/* few_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0,
+ * for 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32, or, where corrections is NULL, dots holds
+ * float32. ld is a multiple of 16, and so much may be read of every row. */
 typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
                              const int32_t *corrections, float *out);
 

@@ -1,5 +1,5 @@
-/* few_folded: a 32-bit lane holds one word's dot, |dot| <= 2^14; vpdpwssd multiplies its lower half by the group's scale,
- * its upper half, the sign, by 0, and adds.
+/* few_folded: a 32-bit lane holds one word's dot, |dot| <= 2^14; vpdpwssd multiplies its lower half by the group's
+ * scale, its upper half, the sign, by 0, and adds.
  */
 #include "kernels/kernel.h"
 

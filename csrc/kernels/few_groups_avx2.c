@@ -1,6 +1,4 @@
-/* few_groups: 8 groups in lanes, the two halves of 16 one after the other. A code becomes mantissa bits of
- * 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly.
- */
+/* few_groups: 8 groups in lanes, the two halves of 16 one after the other. A code is shifted to the top and back. */
 #include "base/convert.h"
 #include "kernels/kernel.h"
 
@@ -10,25 +8,10 @@
 #define INLINE static inline __attribute__((always_inline))
 enum { CHUNK = 8 }; /* words of a group turned at once */
 
-typedef struct {
-    __m256i flips, mask[4], exponent[4]; /* by bit / 4 */
-    __m256 offset[4];
-} hc_decoder;
-
-INLINE hc_decoder make_decoder(int bits, int flip, float zero) {
-    hc_decoder d;
-    d.flips = _mm256_set1_epi8((char)(bits == 4 ? flip * 17 : flip));
-    for (int p = 0; p < 4; p++) {
-        d.mask[p] = _mm256_set1_epi32(((1 << bits) - 1) << 4 * p);
-        d.exponent[p] = _mm256_set1_epi32((150 - 4 * p) << 23);
-        d.offset[p] = _mm256_add_ps(_mm256_castsi256_ps(d.exponent[p]), _mm256_set1_ps(zero));
-    }
-    return d;
-}
-
-INLINE __m256 code_f32x8(const hc_decoder *d, __m256i words, int p) {
-    const __m256i field = _mm256_or_si256(_mm256_and_si256(words, d->mask[p]), d->exponent[p]);
-    return _mm256_sub_ps(_mm256_castsi256_ps(field), d->offset[p]);
+/* Code j of each word, sign-extended where the codes are two's complement. */
+INLINE __m256 code_f32x8(__m256i words, int bits, int j, bool is_signed) {
+    const __m256i top = _mm256_slli_epi32(words, 32 - bits * (j + 1));
+    return _mm256_cvtepi32_ps(is_signed ? _mm256_srai_epi32(top, 32 - bits) : _mm256_srli_epi32(top, 32 - bits));
 }
 
 /* Even (0x88) or odd (0xdd) words of a, then of b. */
@@ -39,13 +22,16 @@ INLINE __m256 code_f32x8(const hc_decoder *d, __m256i words, int p) {
 /* n registers hold [8 groups][n words]; each stage parts even from odd words. */
 INLINE void part_words(__m256i *a, int n) {
     __m256i b[CHUNK];
+#pragma GCC unroll 4
     for (int parts = 1; parts < n; parts *= 2) { /* part q holds the words congruent to q modulo parts */
         const int size = n / parts, half = size / 2;
+#pragma GCC unroll 8
         for (int i = 0; i < n / 2; i++) {
             const int q = i / half, j = i % half;
             b[q * half + j] = PART(a[q * size + 2 * j], a[q * size + 2 * j + 1], 0x88);
             b[(q + parts) * half + j] = PART(a[q * size + 2 * j], a[q * size + 2 * j + 1], 0xdd);
         }
+#pragma GCC unroll 16
         for (int i = 0; i < n; i++)
             a[i] = b[i];
     }
@@ -73,21 +59,16 @@ INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, 
                                              (const int *)(const void *)(codes + 4 * (first + h)), places, mask, 4);
 }
 
-INLINE void add_word(const hc_decoder *d, const __m256i words[], const __m256 zero[], const float *x, __m256 p[],
-                     int bits, int n_vectors, bool zeros) {
-    __m256i low[HC_FEW_ROWS], high[HC_FEW_ROWS];
-    for (int r = 0; r < HC_FEW_ROWS; r++) {
-        low[r] = _mm256_xor_si256(words[r], d->flips);
-        high[r] = _mm256_srli_epi32(low[r], 16);
-    }
+INLINE void add_word(const __m256i words[], const __m256 zero[], const float *x, __m256 p[], int bits, int n_vectors,
+                     bool is_signed) {
 #pragma GCC unroll 8
-    for (int j = 0; j < 32 / bits; j++, x += n_vectors * 16)
+    for (int j = 0; j < 32 / bits; j++)
         for (int r = 0; r < HC_FEW_ROWS; r++) {
-            __m256 c = code_f32x8(d, j < 16 / bits ? low[r] : high[r], j * bits % 16 / 4);
-            if (zeros)
-                c = _mm256_sub_ps(c, zero[r]);
+            __m256 c = code_f32x8(words[r], bits, j, is_signed);
+            c = is_signed ? c : _mm256_sub_ps(c, zero[r]);
             for (int v = 0; v < n_vectors; v++)
-                p[r * n_vectors + v] = _mm256_fmadd_ps(_mm256_loadu_ps(x + v * 16), c, p[r * n_vectors + v]);
+                p[r * n_vectors + v] =
+                    _mm256_fmadd_ps(_mm256_loadu_ps(x + (j * n_vectors + v) * 16), c, p[r * n_vectors + v]);
         }
 }
 
@@ -114,9 +95,9 @@ INLINE __m256 load_scales(const hc_few_floats_args *args, int r, int64_t g, int6
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
 }
 
-INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, bool zeros) {
+INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, bool is_signed) {
     const int n_rows = HC_FEW_ROWS;
-    const hc_decoder d = make_decoder(bits, args->flip, zeros ? 0 : args->zero);
+    const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     const int64_t words = args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
     __m256 acc[HC_FEW_ROWS * HC_FEW_VECTORS][2], p[HC_FEW_ROWS * HC_FEW_VECTORS], zero[HC_FEW_ROWS];
     for (int i = 0; i < n_rows * n_vectors; i++)
@@ -129,7 +110,7 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
         for (int r = 0; r < n_rows; r++) {
             for (int64_t line = 0; line < words * 32; line += 64)
                 _mm_prefetch((const char *)args->next[r] + place + line, _MM_HINT_T1);
-            zero[r] = zeros ? load_lanes(args->zeros[r] + g, groups) : _mm256_setzero_ps();
+            zero[r] = args->zeros[r] ? load_lanes(args->zeros[r] + g, groups) : _mm256_set1_ps(args->zero);
         }
         for (int i = 0; i < n_rows * n_vectors; i++)
             p[i] = _mm256_setzero_ps();
@@ -139,8 +120,8 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
                 turn(args->codes[r] + place, words, first, n, groups, turned[r]);
             for (int64_t h = 0; h < n; h++) {
                 for (int r = 0; r < n_rows; r++)
-                    word[r] = turned[r][h];
-                add_word(&d, word, zero, x + (first + h) * x_step, p, bits, n_vectors, zeros);
+                    word[r] = is_signed ? turned[r][h] : _mm256_xor_si256(turned[r][h], flips);
+                add_word(word, zero, x + (first + h) * x_step, p, bits, n_vectors, is_signed);
             }
         }
         for (int r = 0; r < n_rows; r++) {
@@ -159,11 +140,19 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
     }
 }
 
+/* Full-width two's complement needs no subtraction; all else has (code ^ flip) - zero. */
+INLINE void choose_sign(const hc_few_floats_args *args, int bits, int n_vectors) {
+    if (args->flip == 1 << (bits - 1) && !args->zeros[0])
+        few_groups(args, bits, n_vectors, true);
+    else
+        few_groups(args, bits, n_vectors, false);
+}
+
 INLINE void choose(const hc_few_floats_args *args, int n_vectors) {
     if (args->bits == 4)
-        args->zeros[0] ? few_groups(args, 4, n_vectors, true) : few_groups(args, 4, n_vectors, false);
+        choose_sign(args, 4, n_vectors);
     else
-        args->zeros[0] ? few_groups(args, 8, n_vectors, true) : few_groups(args, 8, n_vectors, false);
+        choose_sign(args, 8, n_vectors);
 }
 
 void hc_few_groups_avx2(const hc_few_floats_args *args) {

@@ -1,54 +1,27 @@
 /* few_rows: 64 accumulators in four registers, in the order of x.
  *
  *   8 bits   64 bytes of codes; register j holds byte j of the 16 words
- *   4 bits   32 bytes, twice in a register, the upper half shifted by a nibble; register q holds nibbles 2q and 2q + 1 of
- *            the 8 words. At bit 0 a nibble becomes a float by vpermps, at bit 16 by vpermw (a bfloat16, zeros below).
+ *   4 bits   32 bytes, twice in a register, the upper half shifted by a nibble; register q holds nibbles 2q and
+ *            2q + 1 of the 8 words
  */
+#include "kernels/few_avx512.h"
 #include "kernels/kernel.h"
-
-#include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef struct {
-    __m512 table, offset[2];
-    __m512i table_bf16, field[2], mask[2];
-} hc_decoder;
-
-INLINE hc_decoder make_decoder(int flip, float zero) {
-    hc_decoder d;
-    const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    d.table = _mm512_sub_ps(_mm512_cvtepi32_ps(_mm512_xor_si512(codes, _mm512_set1_epi32(flip))), _mm512_set1_ps(zero));
-    const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(d.table), 16));
-    d.table_bf16 = _mm512_broadcast_i64x4(halves);
-    for (int p = 0; p < 2; p++) {
-        const __m512i exponent = _mm512_set1_epi32((150 - 8 * p) << 23);
-        d.mask[p] = _mm512_set1_epi32(0xff << 8 * p);
-        d.field[p] = _mm512_xor_si512(exponent, _mm512_set1_epi32(flip << 8 * p));
-        d.offset[p] = _mm512_add_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(zero));
-    }
-    return d;
-}
 
 /* The four registers of 64 codes; `mask` names the bytes that exist. */
 INLINE void load_codes(const hc_decoder *d, const uint8_t *codes, __mmask64 mask, int bits, __m512 zero, bool zeros,
                        __m512 out[4]) {
     if (bits == 8) {
         const __m512i v = mask == ~0ull ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8(mask, codes);
-        const __m512i w = _mm512_srli_epi32(v, 16);
-        for (int j = 0; j < 4; j++) { /* (word & mask) ^ field */
-            const __m512i field = _mm512_ternarylogic_epi32(j < 2 ? v : w, d->mask[j % 2], d->field[j % 2], 0x6a);
-            out[j] = _mm512_sub_ps(_mm512_castsi512_ps(field), d->offset[j % 2]);
-        }
+        const hc_words words = make_words(v, 8);
+        for (int j = 0; j < 4; j++)
+            out[j] = code_f32x16(d, &words, 8, j);
     } else {
         const __m256i half = mask == ~0ull ? _mm256_loadu_si256((const __m256i *)codes)
                                            : _mm256_maskz_loadu_epi8((__mmask32)mask, codes);
         const __m512i shifts = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
-        const __m512i v = _mm512_srlv_epi32(_mm512_broadcast_i64x4(half), shifts), w = _mm512_srli_epi32(v, 8);
-        out[0] = _mm512_permutexvar_ps(v, d->table);
-        out[1] = _mm512_permutexvar_ps(w, d->table);
-        out[2] = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, v, d->table_bf16));
-        out[3] = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, w, d->table_bf16));
+        const hc_words words = make_words(_mm512_srlv_epi32(_mm512_broadcast_i64x4(half), shifts), 4);
+        for (int j = 0; j < 4; j++)
+            out[j] = code_f32x16(d, &words, 4, 2 * j);
     }
     for (int j = 0; zeros && j < 4; j++)
         out[j] = _mm512_sub_ps(out[j], zero);
@@ -71,7 +44,7 @@ INLINE float fold(const __m512 acc[4], int bits) {
 
 /* Rows [first, first + n_rows); n_rows x n_vectors is 4. */
 INLINE void few_rows(const hc_few_floats_args *args, int first, int bits, int n_rows, int n_vectors, bool zeros) {
-    const hc_decoder d = make_decoder(args->flip, zeros ? 0 : args->zero);
+    const hc_decoder d = make_decoder(bits, args->flip, zeros ? 0 : args->zero);
     const int64_t step = 8 * bits, row_bytes = (args->columns * bits + 7) / 8;
     const float *x = args->x;
     __m512 acc[4][4], zero[4];
