@@ -465,7 +465,7 @@ def test_the_first_nan_or_infinity_is_named_in_c_order(bad, dtype):
     x[3, 1] = x[2, 5] = bad
     for same in (x, np.asfortranarray(x)):
         for axis in (0, 1, (1, 0)):
-            with pytest.raises(ValueError, match=rf"quantize: x has {bad} at index \(2, 5\)"):
+            with pytest.raises(ValueError, match=rf"quantize: w has {bad} at index \(2, 5\)"):
                 quantized(same, "vsq4-g16-s4", axis)
 
 

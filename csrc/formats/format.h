@@ -26,6 +26,8 @@ typedef struct {
     int64_t (*observe)(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
                        const float *thresholds, hc_encode_state *state); /* returns as encode does */
     void (*finish)(const hc_format *format, int pass, hc_encode_state *state);
+    /* Which values encode takes; NULL: all but NaN, infinity and what float32 rounds to 2^128 (hc_is_legal). */
+    bool (*legal)(const hc_format *format, double value);
     hc_encode_fn *encode;
     hc_decode_fn *decode;
     hc_decode_f64_fn *decode_f64;
@@ -34,6 +36,8 @@ typedef struct {
     hc_decode_codes_fn *decode_codes;
     bool (*stored_form)(const hc_format *format, hc_stored_form *form); /* false, or NULL: not stored like that */
     hc_clip_domain (*clip_domain)(const hc_format *format);
+    /* Values stand for themselves whatever their row (no row or group has a scale): a product takes any axis. NULL: no. */
+    bool (*fits_any_axis)(const hc_format *format);
 } hc_format_ops;
 
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */

@@ -101,17 +101,17 @@ static hc_status illegal_value(const hc_encoder *encoder, double value, const in
     snprintf(place + used, sizeof place - used, ndim == 1 ? ",)" : ")");
     if (isfinite(value)) {
         write_number(value, number);
-        return hc_fail(error, HC_VALUE, "%s: x has %s at index %s, beyond float32's largest", encoder->name, number,
-                       place);
+        return hc_fail(error, HC_VALUE, "%s: %s has %s at index %s, beyond float32's largest", encoder->name,
+                       encoder->argument, number, place);
     }
-    return hc_fail(error, HC_VALUE, "%s: x has %s at index %s", encoder->name,
+    return hc_fail(error, HC_VALUE, "%s: %s has %s at index %s", encoder->name, encoder->argument,
                    isnan(value) ? "nan"
                    : value > 0  ? "inf"
                                 : "-inf",
                    place);
 }
 
-/* Looks through the caller's array in C order: NaN and infinity first, then what float32 cannot hold. */
+/* Looks through the caller's array in C order: NaN and infinity first, then what is too large. */
 static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
     const hc_view *x = encoder->x;
     double beyond = 0;
@@ -119,9 +119,11 @@ static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
     const char *data = x->data;
     for (;;) {
         const double value = value_at(data, x->dtype);
-        if (!isfinite(value))
+        const bool legal = encoder->ops->legal ? encoder->ops->legal(&encoder->format, value)
+                                               : fabs((double)(float)value) <= (double)FLT_MAX;
+        if (!legal && !isfinite(value))
             return illegal_value(encoder, value, index, error);
-        if (beyond == 0 && fabs((double)(float)value) > (double)FLT_MAX) {
+        if (!legal && beyond == 0) {
             beyond = value;
             for (int i = 0; i < x->ndim; i++)
                 beyond_index[i] = index[i];
@@ -136,7 +138,7 @@ static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
         data += x->strides[i];
     }
     if (beyond == 0)
-        return hc_fail(error, HC_VALUE, "%s: x changed while it was read", encoder->name);
+        return hc_fail(error, HC_VALUE, "%s: %s changed while it was read", encoder->name, encoder->argument);
     return illegal_value(encoder, beyond, beyond_index, error);
 }
 

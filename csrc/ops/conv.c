@@ -16,8 +16,7 @@ typedef struct {
     const hc_conv_shape *shape;
     const hc_window *window;
     int64_t group; /* of the convolution */
-    int64_t first_image;
-    const hc_view *x; /* floats */
+    hc_view x;     /* floats: (image, channel, h, w) */
     /* integers: limbs of the images as (image, group, h, w, channel), and their scales */
     int8_t *limb[3];
     float *group_scale, *row_scale;
@@ -57,10 +56,10 @@ static void window_floats(const hc_source *source, int64_t first_row, int64_t ro
             const int64_t count = hc_min(length - inside, columns - done);
             int64_t h, w;
             if (pixel_of(c, &corner, run, &h, &w)) {
-                const char *data = (const char *)c->x->data + (c->first_image + corner.image) * c->x->strides[0] +
-                                   (c->group * length + inside) * c->x->strides[1] + h * c->x->strides[2] +
-                                   w * c->x->strides[3];
-                hc_read_floats(data, c->x->dtype, c->x->strides[1], count, row + done);
+                const int64_t *strides = c->x.strides;
+                const char *data = (const char *)c->x.data + corner.image * strides[0] + inside * strides[1] +
+                                   h * strides[2] + w * strides[3];
+                hc_read_floats(data, c->x.dtype, strides[1], count, row + done);
             } else {
                 memset(row + done, 0, (size_t)count * sizeof *row);
             }
@@ -158,17 +157,34 @@ static hc_source filter_source(const hc_run *run, const hc_operand *w, const hc_
     return source;
 }
 
-/* Codes of some images, and the integers made of them. */
+/* The view of one convolution group of floats (image, channel, h, w). */
+static hc_view group_view(const hc_view *x, int64_t group, int64_t group_channels) {
+    hc_view view = *x;
+    view.data = (char *)x->data + group * group_channels * x->strides[1];
+    return view;
+}
+
+/* Codes of some images, and what was made of them: integers and their scales, or floats. */
 typedef struct {
     hc_components codes;
     int8_t *limbs;
-    float *scales;
+    float *scales, *values;
 } hc_image_buffers;
 
 static void free_images(hc_image_buffers *buffers) {
     hc_components_free(&buffers->codes);
     hc_free_aligned(buffers->limbs);
     hc_free_aligned(buffers->scales);
+    hc_free_aligned(buffers->values);
+}
+
+/* Decoded images (image, group, h, w, channel) of one convolution group. */
+static hc_view decoded_view(float *values, int64_t image_columns, int64_t group, const hc_conv_shape *s) {
+    const int64_t size = sizeof *values, pixel = s->group_channels * size;
+    return (hc_view){.data = values + group * s->height * s->width * s->group_channels,
+                     .dtype = HC_F32,
+                     .ndim = 4,
+                     .strides = {image_columns * size, size, s->width * pixel, pixel}};
 }
 
 /* Quantizes x image by image (a row is an image: group, h, w, c) and multiplies integers, or decoded values where the
@@ -184,17 +200,24 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         .shape = {s->n, window->groups, per_group, s->height, s->width},
         .strides = {x->strides[0], per_group * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
     hc_encoder encoder;
-    hc_status status = hc_encoder_init(&encoder, run, "conv2d: activations", &grouped, activations, 4,
+    hc_status status = hc_encoder_init(&encoder, run, "conv2d: activations", "x", &grouped, activations, 4,
                                        (const int[]){1, 3, 4, 2}, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
     if (status != HC_OK)
         return status;
     hc_geometry geometry = encoder.geometry;
     const int64_t columns = geometry.columns;
     const int64_t images_at_once = hc_max(1, hc_min(s->n, IMAGE_BYTES / hc_max(4 * columns, 1)));
-    hc_image_buffers buffers = {.limbs = hc_alloc_aligned(3 * images_at_once * columns),
-                                .scales = hc_alloc_aligned(images_at_once * (geometry.groups + 1) * 4)};
+    const bool integers =
+        encoder.ops->decode_int && (!w->packed || hc_format_find(w->packed->format.family)->decode_int);
+    hc_image_buffers buffers = {0};
+    if (integers) {
+        buffers.limbs = hc_alloc_aligned(3 * images_at_once * columns);
+        buffers.scales = hc_alloc_aligned(images_at_once * (geometry.groups + 1) * 4);
+    } else {
+        buffers.values = hc_alloc_aligned(images_at_once * columns * (int64_t)sizeof(float));
+    }
     status = hc_components_alloc(&encoder.format, &geometry, images_at_once, &buffers.codes, error);
-    if (status == HC_OK && (!buffers.limbs || !buffers.scales))
+    if (status == HC_OK && (integers ? !buffers.limbs || !buffers.scales : !buffers.values))
         status = hc_fail(error, HC_MEMORY, "conv2d: no memory for the codes of an image");
     for (int64_t first = 0; status == HC_OK && first < s->n; first += images_at_once) {
         const int64_t images = hc_min(images_at_once, s->n - first);
@@ -204,19 +227,18 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         hc_packed_source(&whole, &packed, images);
         const int64_t filters = s->filters / window->groups;
         hc_int_mode decoded = (hc_int_mode)-1;
+        if (status == HC_OK && !integers)
+            whole.floats(&whole, 0, images, 0, columns, buffers.values, columns);
         for (int64_t g = 0; status == HC_OK && g < window->groups; g++) {
             hc_filters filter_context;
             const hc_source b = filter_source(run, w, s, g * filters, filters, &filter_context);
             const hc_product_kind kind = hc_product_choose(&whole, &b);
             const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-            if (kind == HC_PRODUCT_FLOATS) {
-                status = hc_fail(error, HC_UNSUPPORTED, "conv2d: no product for these two formats");
-                break;
-            }
             hc_window_context context = {
                 .shape = s,
                 .window = window,
                 .group = g,
+                .x = decoded_view(buffers.values, columns, g, s),
                 .limb = {buffers.limbs, buffers.limbs + images * columns, buffers.limbs + 2 * images * columns},
                 .group_scale = buffers.scales,
                 .row_scale = buffers.scales,
@@ -224,7 +246,7 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
                 .image_groups = geometry.groups,
                 .pixel_groups = geometry.groups_per_run,
                 .group_size = whole.group};
-            if (decoded != mode) {
+            if (integers && decoded != mode) {
                 const hc_int_tile tile = {.limb = {context.limb[0], context.limb[1], context.limb[2]},
                                           .ld = columns,
                                           .group_scale = mode == HC_INT_GROUPED ? buffers.scales : NULL,
@@ -234,9 +256,11 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
                 decoded = mode;
             }
             hc_source a = window_source(&context, images);
-            a.integers = window_integers;
-            a.form[mode] = whole.form[mode];
-            a.group = whole.group;
+            if (integers) {
+                a.integers = window_integers;
+                a.form[mode] = whole.form[mode];
+                a.group = whole.group;
+            }
             const hc_rows target = answer_rows(out, s, first, images, g * filters);
             status = hc_gemm(run, kind, &a, &b, &target, error);
         }
@@ -252,7 +276,8 @@ static hc_status float_conv(const hc_run *run, const hc_view *x, const hc_operan
     for (int64_t g = 0; status == HC_OK && g < window->groups; g++) {
         hc_filters filter_context;
         const hc_source b = filter_source(run, w, s, g * filters, filters, &filter_context);
-        const hc_window_context context = {.shape = s, .window = window, .group = g, .x = x};
+        const hc_window_context context = {
+            .shape = s, .window = window, .group = g, .x = group_view(x, g, s->group_channels)};
         const hc_source a = window_source(&context, s->n);
         const hc_rows target = answer_rows(out, s, 0, s->n, g * filters);
         status = hc_gemm(run, HC_PRODUCT_FLOATS, &a, &b, &target, error);

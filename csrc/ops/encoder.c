@@ -74,12 +74,13 @@ static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error
     return HC_OK;
 }
 
-hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
-                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip, hc_error *error) {
-    char argument[64];
-    snprintf(argument, sizeof argument, "%s: x", name);
-    *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name};
-    hc_status status = hc_check_view(argument, x, error);
+hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument,
+                          const hc_view *x, const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
+                          hc_error *error) {
+    char full[64];
+    snprintf(full, sizeof full, "%s: %s", name, argument);
+    *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name, .argument = argument};
+    hc_status status = hc_check_view(full, x, error);
     if (status == HC_OK)
         status = hc_check_axes(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
     if (status == HC_OK && clip)

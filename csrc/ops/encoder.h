@@ -14,12 +14,13 @@ typedef struct {
     int n_axes, axes[HC_MAX_DIMS];
     hc_clip clip;
     hc_encode_state state;
-    const char *name; /* begins the error sentences: "quantize", "matmul: activations" */
+    const char *name, *argument; /* of the error sentences: "quantize", "w" */
 } hc_encoder;
 
 /* Checks everything, runs the passes that need the whole array (observe, finish). x must outlive the encoder. */
-hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
-                          const hc_format *format, int n_axes, const int *axes, const hc_clip *clip, hc_error *error);
+hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument,
+                          const hc_view *x, const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
+                          hc_error *error);
 /* Encodes rows [first_row, first_row + rows) into rows [0, rows) of `out` (shared parts whole), threaded. */
 hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
                           const hc_components *out, hc_error *error);

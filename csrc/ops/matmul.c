@@ -215,7 +215,7 @@ hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b,
     hc_encoder encoder;
     if (activations) {
         const int axis = (int)x->k_axis;
-        status = hc_encoder_init(&encoder, run, "matmul: activations", x->operand->dense, activations, 1, &axis,
+        status = hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, activations, 1, &axis,
                                  &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
     }
     const int x_axis = swap ? lead + 1 : lead, w_axis = swap ? lead : lead + 1;

@@ -13,7 +13,7 @@ hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, 
         return hc_fail(error, HC_VALUE, "quantize: x has another shape than the array");
     hc_encoder encoder;
     const hc_status status =
-        hc_encoder_init(&encoder, run, "quantize", x, &packed->format, packed->n_axes, packed->axes, clip, error);
+        hc_encoder_init(&encoder, run, "quantize", "w", x, &packed->format, packed->n_axes, packed->axes, clip, error);
     if (status != HC_OK)
         return status;
     return hc_encoder_rows(&encoder, run, 0, encoder.geometry.rows, &packed->components, error);
@@ -151,7 +151,7 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
     if (out->ndim != x->ndim || memcmp(out->shape, x->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
         return hc_fail(error, HC_VALUE, "fake_quantize: out has another shape than x");
     hc_encoder encoder;
-    hc_status status = hc_encoder_init(&encoder, run, "fake_quantize", x, format, n_axes, axes, clip, error);
+    hc_status status = hc_encoder_init(&encoder, run, "fake_quantize", "w", x, format, n_axes, axes, clip, error);
     if (status != HC_OK)
         return status;
     hc_fake_job job = {.run = run};

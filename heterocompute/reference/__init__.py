@@ -1,8 +1,9 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
 A family of formats is one module here, ``<family>_format.py``, with the functions `layout`, `encode`,
-`stored_codes` and `terms`; it is found by its name. `product` and `convolution` hold the products with their
-stated order of rounding. Clarity comes before speed; the C core gives the same bits.
+`stored_codes` and `terms`, and `legal` where it takes other values than most; it is found by its name. `product`
+and `convolution` hold the products with their stated order of rounding. Clarity comes before speed; the C core
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> dict[str, Ar
     >>> quantized["scales"], quantized["codes"]
     (array([[1.]], dtype=float32), array([[145,   4]], dtype=uint8))
     """
-    values = checked_values(np.asarray(x), "quantize: x")
+    definition = _definition(fmt)
+    legal = getattr(definition, "legal", None)
+    values = checked_values(np.asarray(x), "quantize: w", legal and (lambda x: legal(fmt, x)))
     sizes = geometry(fmt.group, values.shape, axis)
     groups = to_groups(to_rows(values, axis), sizes)
-    components: dict[str, Array] = _definition(fmt).encode(fmt, sizes, groups, clip)
+    components: dict[str, Array] = definition.encode(fmt, sizes, groups, clip)
     return components
 
 

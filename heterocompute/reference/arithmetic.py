@@ -6,6 +6,7 @@ The products' float sums are chains of fused multiply-adds: fma(x, y, z) = float
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ Array = npt.NDArray[Any]
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def checked_values(x: Array, name: str) -> Array:
+def checked_values(x: Array, name: str, legal: Callable[[Array], Array] | None = None) -> Array:
     """Return x as float64, which holds every float16, bfloat16, float32 and float64 exactly.
 
     Parameters
@@ -24,7 +25,9 @@ def checked_values(x: Array, name: str) -> Array:
     x : ndarray
         float16, bfloat16, float32 or float64, any shape.
     name : str
-        What the messages call it, such as ``"quantize: x"``.
+        What the messages call it, such as ``"quantize: w"``.
+    legal : callable or None
+        Which float64 values the format takes; None: all but NaN, infinity and what float32 rounds to infinity.
 
     Returns
     -------
@@ -35,16 +38,17 @@ def checked_values(x: Array, name: str) -> Array:
     TypeError
         Another dtype.
     ValueError
-        NaN or infinity, with the index in C order of the first; a value that float32 rounds to infinity.
+        An illegal value, with the index in C order of the first; NaN and infinity before what is too large.
     """
     if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {x.dtype}, wanted a float type; convert with astype")
     values = x.astype(np.float64)
-    index = _first(~np.isfinite(values))
+    with np.errstate(over="ignore"):
+        illegal = ~(legal(values) if legal else np.isfinite(values.astype(np.float32)))
+    index = _first(illegal & ~np.isfinite(values))
     if index is not None:
         raise ValueError(f"{name} has {values[index]} at index {_plain(index)}")
-    with np.errstate(over="ignore"):
-        index = _first(np.isinf(values.astype(np.float32)))
+    index = _first(illegal)
     if index is not None:
         raise ValueError(f"{name} has {values[index]} at index {_plain(index)}, beyond float32's largest")
     return values

@@ -41,8 +41,8 @@ class Terms:
 
     Attributes
     ----------
-    codes : ndarray of int64, (rows, groups, group)
-        Signed, zero points subtracted.
+    codes : ndarray of int64 or float64, (rows, groups, group)
+        Signed, zero points subtracted; of floats, logs and codebooks the value of the code.
     group_scale : ndarray (rows, groups) or None
         int64 for two levels, float32 for one, None where a group has no scale of its own.
     row_scale : ndarray of float32, (rows,) or None

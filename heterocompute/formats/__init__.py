@@ -1,0 +1,113 @@
+"""Number formats as immutable values: their parameters and their text, nothing about bits.
+
+A family is one frozen dataclass derived from `Format`. Naming a `family` registers it, and from then on
+`format`, `formats` and everything that iterates over them (tests, study, command line) know it.
+
+Texts follow one grammar: the family with its bits, then suffixes in the order of the constructor's
+arguments, e.g. ``int4-g32-asym-f16`` or ``vsq4u-g16-s4-tensor-refit``. Each format has exactly one text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from itertools import permutations
+
+from .base import Format
+from .integers import VSQ, Int
+
+__all__ = ["Format", "Int", "VSQ", "format", "formats"]
+
+
+def format(text: str | Format) -> Format:
+    """Return the format that a text names; the inverse of ``str``.
+
+    Parameters
+    ----------
+    text : str or Format
+        The one text of a format, such as ``"vsq4-g16-s4"``. A format comes back as it is.
+
+    Returns
+    -------
+    Format
+
+    Raises
+    ------
+    ValueError
+        No format has this text; the message names the nearest text that one has.
+    TypeError
+        Neither a text nor a format.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> hc.format("int4-g128")
+    Int(bits=4, group=128, symmetric=True, scale='f32')
+    >>> hc.format("int4-g128") == hc.Int(4, group=128)
+    True
+    """
+    if isinstance(text, Format):
+        return text
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise TypeError(f"format: text is {text!r} of type {kind}, wanted a str such as 'vsq4-g16-s4'")
+    reason = ""
+    nearest = None
+    try:
+        found = _parse(text)
+        if found is not None:
+            if str(found) == text:
+                return found
+            nearest = str(found)
+    except ValueError as error:
+        reason = f" ({error})"
+    shown = text if len(text) <= 64 else text[:64] + "..."
+    raise ValueError(f"format: {shown!r} is no format{reason}; the nearest is {nearest or _nearest(text)!r}")
+
+
+def formats() -> dict[str, str]:
+    """Return every family of formats with its description.
+
+    Returns
+    -------
+    dict of str to str
+
+    Examples
+    --------
+    >>> from heterocompute.formats import formats
+    >>> formats()["int"]
+    'uniform integers, one scale for a row or a group, zero point or none'
+    """
+    return {cls.family: cls.description for cls in Format.families()}
+
+
+def _parse(text: str) -> Format | None:
+    for cls in Format.families():
+        found = cls._parse(text)
+        if found is not None:
+            return found
+    return None
+
+
+def _nearest(text: str) -> str:
+    plain = text[:64].strip().lower().replace("_", "-").replace(" ", "-")
+    candidates = [example for cls in Format.families() for example in cls.examples]
+    # Any group is legal, so an example with the group that was asked for is nearer than the example itself.
+    for group in re.findall(r"-g[0-9]+", plain)[:1]:
+        candidates += [re.sub(r"-g[0-9]+", group, example) for example in candidates]
+    # The right suffixes in the wrong order, or in the wrong case, are nearer than any example.
+    family, *suffixes = plain.split("-")
+    reordered = ["-".join((family, *order)) for order in permutations(suffixes[:5])]
+    for candidate in reordered:
+        if _is_canonical(candidate):
+            return candidate
+    candidates = [candidate for candidate in candidates if _is_canonical(candidate)]
+    longer = [candidate for candidate in candidates if plain and candidate.startswith(plain)]
+    return difflib.get_close_matches(plain, longer or candidates, n=1, cutoff=0.0)[0]
+
+
+def _is_canonical(text: str) -> bool:
+    try:
+        return str(_parse(text)) == text
+    except ValueError:
+        return False

@@ -1,0 +1,106 @@
+"""What every number format has, and the registry of families."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+# The C core holds a group's length in a signed 32-bit number.
+MAX_GROUP = 2**31 - 1
+
+
+class Format(ABC):
+    """What every number format has: a family, a text, and the parameters of the C core.
+
+    A subclass is a frozen dataclass whose fields are the format's parameters. It sets the class attributes
+    below and the two abstract methods; ``__str__`` and ``_parse`` must be inverse.
+
+    Attributes
+    ----------
+    family : str
+        Name of the family, the key of `formats`.
+    description : str
+        One line for people.
+    examples : tuple of str
+        Texts that cover the family's parameters; the tests iterate over them.
+    """
+
+    family: ClassVar[str]
+    description: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]]
+
+    _registered: ClassVar[dict[str, type[Format]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        family = cls.__dict__.get("family")
+        if family is None:
+            return
+        if family in Format._registered:
+            other = Format._registered[family].__name__
+            raise TypeError(f"{cls.__name__}: the family {family!r} is taken by {other}")
+        Format._registered[family] = cls
+
+    @classmethod
+    def families(cls) -> tuple[type[Format], ...]:
+        """Return the class of every registered family, in the order of definition."""
+        return tuple(Format._registered.values())
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @classmethod
+    @abstractmethod
+    def _parse(cls, text: str) -> Format | None:
+        """Return the format of a text, or None if it is of another family; ValueError if it is illegal."""
+
+    @abstractmethod
+    def core_params(self) -> tuple[int, ...]:
+        """Return the parameters as the C core takes them: integers, 0 for None."""
+
+    # Each setter stores the plain value, so that Int(np.int64(4)) and Int(4) print and pickle alike.
+    def _set_integer(self, field: str, *wanted: range, optional: bool = False) -> None:
+        value = getattr(self, field)
+        if value is None and optional:
+            return
+        name = f"{type(self).__name__}: {field}"
+        words = _or_words([*(_range_words(part) for part in wanted), *(["None"] if optional else [])])
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)
+        except TypeError:
+            kind = type(value).__name__
+            raise TypeError(f"{name} is {value!r} of type {kind}, wanted an integer: {words}") from None
+        if not any(number in part for part in wanted):
+            raise ValueError(f"{name} is {number}, wanted {words}")
+        object.__setattr__(self, field, number)
+
+    def _check_flag(self, field: str) -> None:
+        value = getattr(self, field)
+        if not isinstance(value, bool):
+            name, kind = f"{type(self).__name__}: {field}", type(value).__name__
+            raise TypeError(f"{name} is {value!r} of type {kind}, wanted True or False")
+
+    def _check_word(self, field: str, *wanted: str) -> None:
+        value = getattr(self, field)
+        name, words = f"{type(self).__name__}: {field}", _or_words(map(repr, wanted))
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, wanted {words}")
+        if value not in wanted:
+            raise ValueError(f"{name} is {value!r}, wanted {words}")
+
+
+def optional(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)
+
+
+def _range_words(numbers: range) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+
+
+def _or_words(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

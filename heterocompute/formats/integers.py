@@ -1,0 +1,201 @@
+"""Uniform integers and VS-Quant."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import MAX_GROUP, Format, optional
+
+
+@dataclass(frozen=True)
+class Int(Format):
+    """Uniform integers: a value is scale x code, or scale x (code - zero point).
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a code, 2 to 8. 16 and 24 are made for activations, whose products with 8-bit codes stay
+        exact; they have only ``group=None, symmetric=True, scale="f32"``.
+    group : int or None
+        Values along the quantized axis that share a scale; None is one scale a row.
+    symmetric : bool
+        True: two's complement codes without the lowest one. False: unsigned codes and a zero point.
+    scale : {"f32", "f16"}
+        Type of the stored scales. ``"f16"`` quantizes with the stored, rounded scale.
+
+    Raises
+    ------
+    ValueError
+        A parameter, or a combination of them, that the format does not have.
+    TypeError
+        A parameter of the wrong type; bool is no integer.
+
+    Examples
+    --------
+    >>> from heterocompute.formats import Int
+    >>> str(Int(4, group=32, symmetric=False))
+    'int4-g32-asym'
+    """
+
+    bits: int = 8
+    group: int | None = None
+    symmetric: bool = True
+    scale: str = "f32"
+
+    family: ClassVar[str] = "int"
+    description: ClassVar[str] = "uniform integers, one scale for a row or a group, zero point or none"
+    # fmt: off
+    examples: ClassVar[tuple[str, ...]] = (
+        "int8", "int7", "int6", "int5", "int4", "int3", "int2", "int16", "int24",
+        "int8-g16", "int4-g16", "int4-g32", "int4-g64", "int4-g128", "int3-g5", "int2-g1",
+        "int8-asym", "int4-asym", "int2-asym", "int4-g32-asym", "int3-g5-asym", "int7-g64-asym",
+        "int8-f16", "int4-g32-f16", "int5-g16-f16", "int4-asym-f16", "int6-g16-asym-f16", "int3-g5-asym-f16",
+    )
+    # fmt: on
+
+    _grammar: ClassVar[re.Pattern[str]] = re.compile(r"int([0-9]{1,12})(?:-g([0-9]{1,12}))?(-asym)?(-f16)?")
+
+    def __post_init__(self) -> None:
+        self._set_integer("bits", range(2, 9), range(16, 17), range(24, 25))
+        self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
+        self._check_flag("symmetric")
+        self._check_word("scale", "f32", "f16")
+        if self.bits > 8 and (self.group is not None or not self.symmetric or self.scale != "f32"):
+            raise ValueError(
+                f"Int: bits is {self.bits}, which needs group=None, symmetric=True and scale='f32'; got "
+                f"group={self.group}, symmetric={self.symmetric} and scale={self.scale!r}"
+            )
+
+    def __str__(self) -> str:
+        group = "" if self.group is None else f"-g{self.group}"
+        suffixes = ("" if self.symmetric else "-asym") + ("-f16" if self.scale == "f16" else "")
+        return f"int{self.bits}{group}{suffixes}"
+
+    @classmethod
+    def _parse(cls, text: str) -> Int | None:
+        match = cls._grammar.fullmatch(text)
+        if match is None:
+            return None
+        bits, group, asymmetric, half = match.groups()
+        return cls(int(bits), optional(group), asymmetric is None, "f32" if half is None else "f16")
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return (bits, group or 0, symmetric, scale is float16).
+
+        Returns
+        -------
+        tuple of int
+        """
+        return (self.bits, self.group or 0, int(self.symmetric), int(self.scale == "f16"))
+
+
+@dataclass(frozen=True)
+class VSQ(Format):
+    """VS-Quant: integers with a scale for every short group, the scales integers themselves.
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a code (the paper's N), 2 to 8.
+    group : int
+        Values along the quantized axis that share a scale (the paper's V).
+    scale_bits : int or None
+        Bits of an unsigned integer scale (the paper's M), 2 to 10; None keeps float32 scales: one level.
+    unsigned : bool
+        Codes 0 to 2^bits - 1, for values after a ReLU; negative values become 0.
+    coarse : {"row", "tensor"}
+        What shares the second-level scale gamma. Needs `scale_bits`.
+    refit : bool
+        Take the codes again with the rounded scales. Not in the paper. Needs `scale_bits`.
+
+    Raises
+    ------
+    ValueError
+        A parameter, or a combination of them, that the format does not have.
+    TypeError
+        A parameter of the wrong type; bool is no integer.
+
+    Notes
+    -----
+    Dai et al., "VS-Quant: Per-vector Scaled Quantization for Accurate Low-Precision Neural Network
+    Inference", MLSys 2021 (arXiv 2102.04503), section 4, equations 7a to 7j.
+
+    Examples
+    --------
+    >>> from heterocompute.formats import VSQ
+    >>> str(VSQ(bits=4, group=16, unsigned=True, coarse="tensor"))
+    'vsq4u-g16-s4-tensor'
+    """
+
+    bits: int = 4
+    group: int = 16
+    scale_bits: int | None = 4
+    unsigned: bool = False
+    coarse: str = "row"
+    refit: bool = False
+
+    family: ClassVar[str] = "vsq"
+    description: ClassVar[str] = "VS-Quant: integers, one scale for a short group, the scales integers too"
+    # fmt: off
+    examples: ClassVar[tuple[str, ...]] = (
+        "vsq4-g16-s4", "vsq4-g16", "vsq4u-g16-s4", "vsq2-g16-s4", "vsq3-g16-s4", "vsq5-g16-s4", "vsq6-g16-s6",
+        "vsq7-g16-s5", "vsq8-g16-s8", "vsq8-g16-s10", "vsq4-g16-s2", "vsq4-g16-s3", "vsq4-g64-s7",
+        "vsq3-g5-s9", "vsq4-g32-s4", "vsq4-g64-s8", "vsq4-g5-s4", "vsq3-g1-s3", "vsq8-g64", "vsq3-g5",
+        "vsq2-g32", "vsq4u-g16", "vsq3u-g5-s6", "vsq8u-g32-s10", "vsq4-g16-s4-tensor", "vsq4u-g16-s8-tensor",
+        "vsq4-g16-s4-refit", "vsq3u-g5-s3-refit", "vsq4u-g16-s4-tensor-refit",
+    )
+    # fmt: on
+
+    _grammar: ClassVar[re.Pattern[str]] = re.compile(
+        r"vsq([0-9]{1,12})(u)?-g([0-9]{1,12})(?:-s([0-9]{1,12}))?(-tensor)?(-refit)?"
+    )
+
+    def __post_init__(self) -> None:
+        self._set_integer("bits", range(2, 9))
+        self._set_integer("group", range(1, MAX_GROUP + 1))
+        self._set_integer("scale_bits", range(2, 11), optional=True)
+        self._check_flag("unsigned")
+        self._check_word("coarse", "row", "tensor")
+        self._check_flag("refit")
+        if self.scale_bits is None and self.coarse != "row":
+            raise ValueError(
+                f"VSQ: coarse is {self.coarse!r} but scale_bits is None; with one level there is no coarse "
+                "scale to share, wanted coarse='row' or scale_bits 2 to 10"
+            )
+        if self.scale_bits is None and self.refit:
+            raise ValueError(
+                "VSQ: refit is True but scale_bits is None; with one level there are no rounded scales to "
+                "refit to, wanted refit=False or scale_bits 2 to 10"
+            )
+
+    def __str__(self) -> str:
+        scale_bits = "" if self.scale_bits is None else f"-s{self.scale_bits}"
+        suffixes = ("-tensor" if self.coarse == "tensor" else "") + ("-refit" if self.refit else "")
+        return f"vsq{self.bits}{'u' if self.unsigned else ''}-g{self.group}{scale_bits}{suffixes}"
+
+    @classmethod
+    def _parse(cls, text: str) -> VSQ | None:
+        match = cls._grammar.fullmatch(text)
+        if match is None:
+            return None
+        bits, unsigned, group, scale_bits, tensor, refit = match.groups()
+        return cls(
+            int(bits),
+            int(group),
+            optional(scale_bits),
+            unsigned is not None,
+            "row" if tensor is None else "tensor",
+            refit is not None,
+        )
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return (bits, group, scale_bits or 0, unsigned, coarse is the tensor, refit).
+
+        Returns
+        -------
+        tuple of int
+        """
+        coarse = int(self.coarse == "tensor")
+        return (self.bits, self.group, self.scale_bits or 0, int(self.unsigned), coarse, int(self.refit))
