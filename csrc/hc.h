@@ -58,6 +58,8 @@ bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t 
 
 /* Formats. */
 hc_status hc_format_check(const hc_format *format, hc_error *error);
+/* Whether no row or group has a scale, so that the values may be taken in rows along any axis; of a legal format. */
+bool hc_format_fits_any_axis(const hc_format *format);
 /* Components of an array of this shape: present, dtype and shape; per_row ones have `rows` in front. */
 hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                     hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error);

@@ -18,11 +18,15 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import _heterocompute as _core
 from . import runtime
+from .bits import pack, unpack
 from .formats import Format
 
 __all__ = ["Prepacked", "QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
+
+_BLOCK = 1 << 20  # codes unpacked at a time
 
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
@@ -81,7 +85,7 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
 
 
 def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return any array of floats as an ndarray, without a copy where the memory allows it.
+    """Return any array of floats as an ndarray, without a copy where the memory allows it; float8 and less as float32.
 
     Raises
     ------
@@ -101,6 +105,8 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
             raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
     else:
         array = np.asarray(value)
+    if array.dtype.name.startswith(SMALL_FLOATS):
+        return array.astype(np.float32)
     if array.dtype.name not in FLOATS:
         raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
     if not array.dtype.isnative or not array.flags.aligned:
@@ -241,6 +247,79 @@ class QuantizedArray(NDArrayOperatorsMixin):
         out = np.empty(self._shape, np.float64 if double else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
         return out if double else out.astype(wanted, copy=False)
+
+    def view_ml_dtypes(self) -> np.ndarray[Any, Any]:
+        """Return the elements, scales left out, in the type that NumPy or ml_dtypes has for them.
+
+        Returns
+        -------
+        ndarray of `shape`
+            int8, int16, uint8, or a type of ml_dtypes (bfloat16, float8_e4m3fn, float4_e2m1fn, int4, ...). It shares
+            the memory of the codes where a code is whole bytes and rows lie in the array's own order; else it is a
+            copy, one byte or more an element.
+
+        Raises
+        ------
+        TypeError
+            The format's elements have no such type.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> q = hc.quantize(np.float32([[0.5, -1.0, 0.25, 1.0]]), "int4")
+        >>> q.view_ml_dtypes()
+        array([[3, -7, 2, 7]], dtype=int4)
+        """
+        element = self._format.element
+        if element is None:
+            raise TypeError(
+                f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {self._format}"
+            )
+        import ml_dtypes
+
+        dtype = np.dtype(getattr(ml_dtypes, element, element))
+        codes, bits = self._codes(), self._format.bits
+        if codes.itemsize == dtype.itemsize:
+            values = codes.view(dtype)
+        else:
+            values = codes.astype(f"u{dtype.itemsize}").view(dtype)
+        if bits < 8 and element.startswith("int"):  # two's complement in the low bits of a byte
+            values = (codes.astype(np.int8) << (8 - bits) >> (8 - bits)).astype(dtype)
+        return values
+
+    def _codes(self) -> np.ndarray[Any, Any]:
+        """Return the codes as unsigned integers of `shape`; a view where they are whole bytes."""
+        bits, axis = self._format.bits, self._axis
+        kept = [a for a in range(self.ndim) if a not in axis]
+        length = self._shape[axis[-1]]
+        group = min(self._format.group or length, length)
+        padded = -(-length // group) * group if group else 0
+        stored = self._components["codes"]
+        runs = prod(self._shape[a] for a in axis[:-1])
+        if bits in (8, 16, 32):
+            rows = stored.view(f"<u{bits // 8}") if stored.size else stored.astype(f"<u{bits // 8}")
+        else:
+            block = max(1, _BLOCK // max(runs * padded, 1))
+            parts = [unpack(stored[i : i + block], bits, runs * padded) for i in range(0, len(stored), block)]
+            rows = np.concatenate(parts) if parts else stored
+        rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
+        order = [*kept, *axis]
+        values = rows.reshape([self._shape[a] for a in order])
+        return values.transpose(np.argsort(order))
+
+    def _along(self, axis: tuple[int, ...]) -> QuantizedArray:
+        """Return the same values in rows along other axes; for formats whose values need no row."""
+        if axis == self._axis or not _core.fits_any_axis(core_format(self._format)):
+            return self
+        kept = [a for a in range(self.ndim) if a not in axis]
+        length = prod(self._shape[a] for a in axis)
+        turned = self._codes().transpose([*kept, *axis]).reshape(-1 if length else 0, length)
+        layout = component_layout(self._format, self._shape, axis)
+        codes = np.zeros(layout["codes"][1], np.uint8)
+        block = max(1, _BLOCK // max(length, 1))
+        for i in range(0, len(turned), block):
+            codes[i : i + block] = pack(turned[i : i + block], self._format.bits)
+        return QuantizedArray({**self._components, "codes": codes}, self._format, self._shape, axis, self.source_dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:

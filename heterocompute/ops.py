@@ -216,6 +216,11 @@ def _blas_product(a: Array, b: Array, out: FloatArray) -> bool:
     return True
 
 
+def _along(operand: Any, axis: tuple[int, ...]) -> Any:
+    """Return a quantized operand in rows along its reduction axes, where its format has no axis of its own."""
+    return operand._along(axis) if isinstance(operand, QuantizedArray) and operand.axis != axis else operand
+
+
 def _checked_product(
     a: Any, b: Any, activations: Any, bias: Array | None, out: Any, name: str, inputs: tuple[Any, ...]
 ) -> FloatArray:
@@ -223,6 +228,7 @@ def _checked_product(
     for value, label in ((a, left_name), (b, f"{name}: b")):
         if value.ndim == 0:
             raise ValueError(f"{label} has no dimensions")
+    a, b = _along(a, (a.ndim - 1,)), _along(b, (max(b.ndim - 2, 0),))
     if isinstance(a, QuantizedArray) and a.axis != (a.ndim - 1,):
         raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
@@ -447,7 +453,7 @@ def conv2d(
     final = shape if layout == "NCHW" else (shape[0], shape[2], shape[3], shape[1])
     result = checked_out(out, final, "conv2d", inputs)
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
-    run, operand = runtime.run(), core_operand(filters)
+    run, operand = runtime.run(), core_operand(_along(filters, (2, 3, 1)))
     with caller_index(image, "conv2d: x"):
         if fmt is not None and not isinstance(filters, QuantizedArray):
             nchw, fmt = _round_image(nchw, fmt, split), None

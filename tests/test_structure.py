@@ -33,7 +33,7 @@ C_ROOMS: dict[str, set[str]] = {
 # Modules of heterocompute/ from the bottom; a module may import its own layer and those below.
 PY_LAYERS: list[set[str]] = [
     {"_core", "_heterocompute"},
-    {"formats", "runtime"},
+    {"formats", "runtime", "bits"},
     {"ops", "arrays", "arguments", "safetensors_io", "safetensors_file", "selection"},
     {"zoo", "emulate", "scores"},
     {"study", "study_result", "study_run", "ptq", "training", "checkpoint", "bench", "cli", "__main__"},
@@ -43,7 +43,7 @@ PY_APART: dict[str, set[str]] = {
     "reference": set(),
     "report": set(),
     "plot": set(),
-    "hardware": {"formats", "_core", "_heterocompute"},
+    "hardware": {"formats", "_core", "_heterocompute", "report", "plot"},
 }
 
 TOP_LEVEL = {"csrc", "heterocompute", "tests", "notebooks", "docs"}

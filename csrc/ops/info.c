@@ -12,6 +12,11 @@ bool hc_family(int32_t number, const char **name, const char **description) {
     return true;
 }
 
+bool hc_format_fits_any_axis(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    return ops && ops->fits_any_axis && ops->fits_any_axis(format);
+}
+
 bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t *needs) {
     int count;
     const hc_kernel *table = hc_kernels(&count);

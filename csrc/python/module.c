@@ -36,6 +36,16 @@ static PyObject *check_format(PyObject *self, PyObject *argument) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
+static PyObject *fits_any_axis(PyObject *self, PyObject *argument) {
+    (void)self;
+    hc_format format;
+    hc_error error;
+    if (!hc_parse_format(argument, &format))
+        return NULL;
+    const hc_status status = hc_format_check(&format, &error);
+    return status == HC_OK ? PyBool_FromLong(hc_format_fits_any_axis(&format)) : hc_raise(status, &error);
+}
+
 static PyObject *layout(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *format_object, *shape_object, *axes_object;
@@ -348,6 +358,7 @@ static PyObject *compiler(PyObject *self, PyObject *none) {
 static PyMethodDef METHODS[] = {
     {"formats", formats, METH_NOARGS, "formats() -> {family: description}"},
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
+    {"fits_any_axis", fits_any_axis, METH_O, "fits_any_axis(params): whether no row or group has a scale"},
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
     {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed)"},
     {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},

@@ -25,11 +25,19 @@ class Format(ABC):
         One line for people.
     examples : tuple of str
         Texts that cover the family's parameters; the tests iterate over them.
+    bits : int
+        Bits of a code.
+    group : int or None
+        Values that share a scale; None is one scale a row, or none at all.
+    element : str or None
+        The type of NumPy or ml_dtypes that holds one element without its scale, such as ``"float8_e4m3fn"``.
     """
 
     family: ClassVar[str]
     description: ClassVar[str]
     examples: ClassVar[tuple[str, ...]]
+    bits: int
+    group: int | None
 
     _registered: ClassVar[dict[str, type[Format]]] = {}
 
@@ -55,6 +63,10 @@ class Format(ABC):
     @abstractmethod
     def _parse(cls, text: str) -> Format | None:
         """Return the format of a text, or None if it is of another family; ValueError if it is illegal."""
+
+    @property
+    def element(self) -> str | None:
+        return None
 
     @abstractmethod
     def core_params(self) -> tuple[int, ...]:

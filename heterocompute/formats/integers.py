@@ -81,6 +81,10 @@ class Int(Format):
         bits, group, asymmetric, half = match.groups()
         return cls(int(bits), optional(group), asymmetric is None, "f32" if half is None else "f16")
 
+    @property
+    def element(self) -> str | None:
+        return integer_element(self.bits, not self.symmetric)
+
     def core_params(self) -> tuple[int, ...]:
         """Return (bits, group or 0, symmetric, scale is float16).
 
@@ -190,6 +194,10 @@ class VSQ(Format):
             refit is not None,
         )
 
+    @property
+    def element(self) -> str | None:
+        return integer_element(self.bits, self.unsigned)
+
     def core_params(self) -> tuple[int, ...]:
         """Return (bits, group, scale_bits or 0, unsigned, coarse is the tensor, refit).
 
@@ -199,3 +207,7 @@ class VSQ(Format):
         """
         coarse = int(self.coarse == "tensor")
         return (self.bits, self.group, self.scale_bits or 0, int(self.unsigned), coarse, int(self.refit))
+
+
+def integer_element(bits: int, is_unsigned: bool) -> str | None:
+    return f"{'u' if is_unsigned else ''}int{bits}" if bits in (2, 4, 8, 16) else None
