@@ -2,10 +2,12 @@
  * with every ISA that the machine has, with one thread and with several. Closes with "N passed, M failed".
  *
  * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator. There
- * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive.
+ * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. With
+ * "fingerprints" it does what fingerprints.h says.
  */
+#include "arrays.h"
+#include "fingerprints.h"
 #include "guard.h"
-#include "hc.h"
 #include "plain.h"
 
 #include <math.h>
@@ -49,78 +51,6 @@ static const struct {
 };
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
 
-/* Values that bfloat16 holds, so that every dtype can carry them: random, zeros, extremes, one kind a seed. */
-static double random_value(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    const uint32_t bits = *state >> 8;
-    const double sign = bits & 1 ? -1 : 1, fraction = 1 + (double)(bits >> 1 & 127) / 128;
-    switch (bits >> 8 & 15) {
-    case 0:
-        return 0;
-    case 1:
-        return sign * fraction * 0x1p-100;
-    default:
-        return sign * fraction * ldexp(1, (int)(bits >> 12 & 7) - 5);
-    }
-}
-
-static double *random_values(int64_t n, uint32_t seed) {
-    double *x = guard_alloc((size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = seed == 0 ? 0 : seed == 1 ? (i % 3 ? 1.5 : -1.5) : random_value(&seed);
-    return x;
-}
-
-static void *converted(const double *x, int64_t n, hc_dtype dtype) {
-    unsigned char *out = guard_alloc((size_t)(n * hc_dtype_size(dtype)));
-    for (int64_t i = 0; i < n; i++) {
-        const float narrow = (float)x[i];
-        uint32_t bits;
-        memcpy(&bits, &narrow, 4);
-        const uint16_t top = (uint16_t)(bits >> 16);
-        if (dtype == HC_F64)
-            memcpy(out + i * 8, &x[i], 8);
-        else if (dtype == HC_BF16)
-            memcpy(out + i * 2, &top, 2);
-        else
-            memcpy(out + i * 4, &narrow, 4);
-    }
-    return out;
-}
-
-/* A C-ordered view. */
-static hc_view view_of(void *data, hc_dtype dtype, int ndim, const int64_t *shape) {
-    hc_view view = {.data = data, .dtype = dtype, .ndim = ndim};
-    int64_t stride = hc_dtype_size(dtype);
-    for (int i = ndim - 1; i >= 0; i--) {
-        view.shape[i] = shape[i];
-        view.strides[i] = stride;
-        stride *= shape[i];
-    }
-    return view;
-}
-
-/* A packed array of this shape in guarded memory, not yet encoded. */
-static bool make_packed(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
-                        hc_packed *packed, hc_geometry *geometry) {
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    *packed = (hc_packed){.format = *format, .ndim = ndim, .n_axes = n_axes};
-    memcpy(packed->shape, shape, (size_t)ndim * sizeof *shape);
-    memcpy(packed->axes, axes, (size_t)n_axes * sizeof *axes);
-    if (hc_layout(format, ndim, shape, n_axes, axes, geometry, layout, &error) != HC_OK)
-        return false;
-    for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        if (!layout[i].present)
-            continue;
-        int64_t bytes = hc_dtype_size(layout[i].dtype);
-        for (int d = 0; d < layout[i].ndim; d++)
-            bytes *= layout[i].shape[d];
-        packed->components.part[i].row_stride = layout[i].per_row ? bytes : 0;
-        packed->components.part[i].data = guard_alloc((size_t)(layout[i].per_row ? bytes * geometry->rows : bytes));
-    }
-    return true;
-}
-
 static const hc_clip ABSMAX = {HC_CLIP_ABSMAX, 0};
 
 static bool same_bits(const float *got, const float *wanted, int64_t n, char *detail) {
@@ -140,7 +70,7 @@ static void check_format(const hc_run *run, int f, int64_t rows, int64_t columns
     char detail[400] = "";
     hc_packed packed;
     hc_geometry geometry;
-    bool ok = make_packed(format, 2, shape, 1, &axis, &packed, &geometry);
+    bool ok = make_packed(format, 2, shape, 1, &axis, &packed, &geometry, &error);
     double *x = random_values(rows * columns, seed);
     const hc_view x_view = view_of(converted(x, rows * columns, dtype), dtype, 2, shape);
     float *got = guard_alloc((size_t)(rows * columns) * 4), *fake = guard_alloc((size_t)(rows * columns) * 4);
@@ -178,7 +108,7 @@ static void check_product(const hc_run *run, int a, int w, int64_t m, int64_t n,
     const hc_view out = view_of(got, HC_F32, 2, out_shape);
     hc_packed packed;
     hc_geometry geometry;
-    bool ok = make_packed(&FORMATS[w].format, 2, w_shape, 1, &axis, &packed, &geometry) &&
+    bool ok = make_packed(&FORMATS[w].format, 2, w_shape, 1, &axis, &packed, &geometry, &error) &&
               hc_quantize(run, &w_view, &ABSMAX, &packed, &error) == HC_OK;
     packed.shape[0] = k; /* its transpose: the same rows */
     packed.shape[1] = n;
@@ -248,7 +178,7 @@ static void check_convolution(const hc_run *run, int a, int w) {
     const hc_window window = {.stride = {1, 1}, .pad_before = {1, 1}, .dilation = {1, 1}, .groups = 1};
     hc_packed packed;
     hc_geometry geometry, x_geometry;
-    bool ok = make_packed(&FORMATS[w].format, 4, w_shape, 3, w_axes, &packed, &geometry) &&
+    bool ok = make_packed(&FORMATS[w].format, 4, w_shape, 3, w_axes, &packed, &geometry, &error) &&
               hc_quantize(run, &w_view, &ABSMAX, &packed, &error) == HC_OK;
     const hc_operand filters = {.packed = &packed};
     ok = ok &&
@@ -307,7 +237,7 @@ static void check_worked_example(const hc_run *run) {
     for (int i = 0; i < 32; i++)
         x[i] = (float)(i - 16) * 0.48f;
     const hc_view view = view_of(x, HC_F32, 2, shape);
-    if (!make_packed(&format, 2, shape, 1, &axis, &packed, &geometry) ||
+    if (!make_packed(&format, 2, shape, 1, &axis, &packed, &geometry, &error) ||
         hc_quantize(run, &view, &ABSMAX, &packed, &error) != HC_OK) {
         report(false, "worked example", error.text);
         return;
@@ -330,7 +260,7 @@ static void check_refusals(const hc_run *run) {
     for (int i = 0; i < 6; i++)
         x[i] = i == 4 ? (float)NAN : 1;
     const hc_view view = view_of(x, HC_F32, 2, shape);
-    bool ok = make_packed(&int8, 2, shape, 1, &axis, &packed, &geometry) &&
+    bool ok = make_packed(&int8, 2, shape, 1, &axis, &packed, &geometry, &error) &&
               hc_quantize(run, &view, &ABSMAX, &packed, &error) == HC_VALUE && strstr(error.text, "1, 1");
     report(ok, "NaN is refused with its index", error.text);
     report(hc_format_check(&nine, &error) == HC_VALUE, "9 bits are refused", error.text);
@@ -387,6 +317,8 @@ static void check_all(const hc_run *run) {
 }
 
 int main(int n_arguments, char **arguments) {
+    if (n_arguments > 1 && strcmp(arguments[1], "fingerprints") == 0)
+        return fingerprints();
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;
     report(guard_works(), "the guard", "a byte outside the memory goes unseen: nothing below means anything");
     for (int i = -1; i <= HC_N_ISA; i++) {
