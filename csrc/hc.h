@@ -64,8 +64,20 @@ bool hc_format_fits_any_axis(const hc_format *format);
 hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                     hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error);
 
+/* Of every m values along the last axis the n with the largest score (scores: of x's shape, larger stays; NULL: |x|)
+ * are kept, ties the lower index; both are compared as float32. values: float32 (rows, runs * ceil(length / m) * n),
+ * metadata: (rows, bytes) as sparsity/nm.h says; the last block of a run is filled with zeros, kept last. */
+hc_status hc_prune_sizes(const hc_view *x, int n, int m, int n_axes, const int *axes, int64_t *values, int64_t *bytes,
+                         hc_error *error);
+hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m, int n_axes,
+                   const int *axes, float *values, uint8_t *metadata, hc_error *error);
+
 /* x -> packed->components, which have the memory of hc_layout. `name` begins the sentences ("quantize"). */
 hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error);
+/* The same with weights for the squared errors of a learned codebook: importance has x's shape, float values that are
+ * finite and not negative; NULL: all are 1. */
+hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
+                               hc_packed *packed, hc_error *error);
 /* out: float32 or float64 of the packed shape, any strides. */
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
 /* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. */
@@ -89,6 +101,52 @@ typedef struct {
 } hc_window;
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_format *activations, const hc_view *out, hc_error *error);
+
+/* One sweep of the search for an order of columns in which n of every m keep more (csrc/sparsity/permute.h). scores:
+ * int16 (columns, ld), 0 to 32767, ld a multiple of 32 and at least rows, the padding 0. order: (groups * m) columns by
+ * place, -1 for an empty one, changed in place. 1 <= n < m <= 32. *exchanges: how many were made, 0 at a fixed point. */
+hc_status hc_permute(const hc_run *run, int64_t rows, int64_t columns, int64_t ld, const int16_t *scores, int n, int m,
+                     int64_t groups, int32_t *order, int64_t *exchanges, hc_error *error);
+
+/* Products as given hardware accumulates them; heterocompute/reference/emulation.py is the definition. Both operands
+ * are rows over k, C-contiguous. A packed array as codes (rows, columns), scales (rows, groups) and a factor a row: */
+typedef struct {
+    bool integers, groups, integer_scales; /* codes are integers; scales are there; they are integers too */
+} hc_terms_kind;
+hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, float *scales, float *row_scale,
+                   hc_terms_kind *kind, hc_error *error);
+
+/* Codes: integers, or of logs e | sign << 10. Scales: one kind, (rows, groups), or none. */
+typedef struct {
+    int64_t rows, columns, group, groups;
+    const int32_t *codes, *integer_scales;
+    const float *float_scales; /* both sides or neither */
+} hc_code_rows;
+enum { HC_LOG_SUMS = 2047 };
+typedef struct {
+    int bits;             /* of the accumulator; 0: float64, for logs */
+    bool saturates;       /* else it wraps */
+    int64_t chunk;        /* values of a step; 0: a whole segment */
+    bool mitchell;        /* products of integers by Mitchell's logarithms */
+    int scale_shift;      /* bits that a product of integer scales loses, RNE */
+    int64_t scale_limit;  /* its largest value then; 0: it is exact */
+    const double *powers; /* (HC_LOG_SUMS) of logs: what a sum of exponents stands for; else NULL */
+    double unit;          /* what 1 in the accumulator stands for, where float32 scales join segments */
+} hc_code_sum;
+/* out (a->rows, b->rows): float32 with float32 scales, float64 where bits is 0, else int64, the accumulators. */
+hc_status hc_emulate_codes(const hc_run *run, const hc_code_rows *a, const hc_code_rows *b, const hc_code_sum *sum,
+                           void *out, hc_error *error);
+
+/* Finite float32 values. Type of the accumulator: bits of its significand and exponent of its smallest normal number. */
+typedef struct {
+    int precision, smallest;
+    int64_t chunk;      /* products of a step */
+    int extra_bits;     /* below the accumulator's in an aligned sum; -1: the sum of a step is exact */
+    bool truncates;     /* else RNE */
+    int smallest_input; /* as `smallest`, of the inputs */
+} hc_float_sum;
+hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
+                            const hc_float_sum *sum, float *out, hc_error *error);
 
 /* The machine's limits, for benchmarks: a loop that does one thing as fast as it goes. "fma", "dot", "shuffle": amount
  * steps on registers, in each thread; "read", "read-ahead": amount bytes at data, without and with prefetch. The sum

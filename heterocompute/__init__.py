@@ -18,27 +18,44 @@ if find_spec("._heterocompute", __name__) is None:  # Python started in the fold
     )
 
 from .arrays import Prepacked, QuantizedArray
-from .formats import VSQ, Format, Int, format, formats
+from .codebooks import CodeStorage, code_storage, codebook_gradient, codebook_step
+from .formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log, Sparse, format, formats
 from .ops import Error, conv2d, error, fake_quantize, linear, matmul, prepack, quantize
+from .permute import permute_channels, permute_linear
+from .prune import prune, prune_mask
 from .runtime import get_num_threads, set_num_threads, show_config, use
+from .sparse import SparseArray
 from .study import study  # at once: a later import of its module would bind the module to this name
 
 if TYPE_CHECKING:
-    from . import zoo
+    from . import emulate, scores, zoo
     from .safetensors_io import load
     from .study_result import Study
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "MX",
+    "NF4",
+    "NVFP4",
+    "CodeStorage",
+    "Codebook",
     "Error",
+    "Float",
     "Format",
     "Int",
+    "Log",
     "Prepacked",
     "QuantizedArray",
+    "Sparse",
+    "SparseArray",
     "Study",
     "VSQ",
+    "code_storage",
+    "codebook_gradient",
+    "codebook_step",
     "conv2d",
+    "emulate",
     "error",
     "fake_quantize",
     "format",
@@ -47,8 +64,13 @@ __all__ = [
     "linear",
     "load",
     "matmul",
+    "permute_channels",
+    "permute_linear",
     "prepack",
+    "prune",
+    "prune_mask",
     "quantize",
+    "scores",
     "set_num_threads",
     "show_config",
     "study",
@@ -57,7 +79,7 @@ __all__ = [
 ]
 
 # Rooms that are opened when someone first asks for them, so that importing stays fast.
-_LAZY = {"load": "safetensors_io", "Study": "study_result", "zoo": "zoo"}
+_LAZY = {"emulate": "emulate", "load": "safetensors_io", "scores": "scores", "Study": "study_result", "zoo": "zoo"}
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for granted

@@ -20,7 +20,9 @@ def fits_any_axis(params: _Format, /) -> bool: ...
 def layout(
     params: _Format, shape: tuple[int, ...], axes: tuple[int, ...], /
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]: ...
-def quantize(run: _Run, x: _Floats, clip: _Clip | None, packed: _Packed, /) -> None: ...
+def quantize(
+    run: _Run, x: _Floats, clip: _Clip | None, packed: _Packed, importance: _Floats | None = None, /
+) -> None: ...
 def dequantize(run: _Run, packed: _Packed, out: _Floats, /) -> None: ...
 def fake_quantize(
     run: _Run, x: _Floats, params: _Format, axes: tuple[int, ...], clip: _Clip | None, out: _Floats, /
@@ -50,6 +52,18 @@ def conv2d(
 ) -> None: ...
 def limit(run: _Run, what: str, amount: int | NDArray[Any], /) -> tuple[float, int, str]: ...
 def prepack(run: _Run, packed: _Packed, /) -> tuple[object, int] | None: ...
+def permute(run: _Run, scores: NDArray[np.int16], rows: int, n: int, m: int, order: NDArray[np.int32], /) -> int: ...
+def prune(
+    run: _Run,
+    x: _Floats,
+    scores: _Floats | None,
+    n: int,
+    m: int,
+    axes: tuple[int, ...],
+    values: NDArray[np.float32],
+    metadata: NDArray[np.uint8],
+    /,
+) -> None: ...
 def kernels() -> list[tuple[str, str, int]]: ...
 def cpu_isa() -> int: ...
 def isa_mask(name: str, /) -> int: ...
@@ -58,3 +72,53 @@ def compiler() -> str: ...
 def blas_open(path: str | bytes | PathLike[str], *names: str) -> str: ...
 def blas_sgemm(threads: int, a: _Floats, b: _Floats, out: _Floats, /) -> bool: ...
 def from_dlpack(capsule: object, /) -> tuple[NDArray[Any], bool]: ...
+
+# The model side. A cost is (energy in pJ, cycles, objective, tie-break), a choice the factors of each slot and the orders.
+_Cost: TypeAlias = tuple[float, float, float, float]
+_Ints: TypeAlias = NDArray[np.int64]
+_Reals: TypeAlias = NDArray[np.float64]
+
+def map_cost(ints: _Ints, reals: _Reals, choice: _Ints, /) -> _Cost | None: ...
+def map_enumerate(
+    ints: _Ints, reals: _Reals, tables: tuple[_Ints, ...], start: int, stop: int, /
+) -> tuple[int, _Cost | None, list[int] | None]: ...
+def map_walk(ints: _Ints, reals: _Reals, choice: _Ints, seed: int, budget: int, /) -> Any: ...
+def map_walk_on(walk: Any, steps: int, /) -> tuple[int, int, _Cost, list[int]]: ...
+def systolic(
+    a: _Reals, b: _Reals, rows: int, cols: int, dataflow: int, out: _Reals, /
+) -> tuple[int, int, int, int, int]: ...
+
+# Products as hardware accumulates them.
+_CodeRows: TypeAlias = tuple[NDArray[np.int32], int, NDArray[Any] | None]
+
+def terms(
+    run: _Run, packed: _Packed, codes: NDArray[Any], scales: NDArray[Any], row_scale: NDArray[Any], /
+) -> tuple[bool, bool, bool]: ...
+def emulate_codes(
+    run: _Run,
+    a: _CodeRows,
+    b: _CodeRows,
+    bits: int,
+    saturates: bool,
+    chunk: int,
+    mitchell: bool,
+    shift: int,
+    limit: int,
+    powers: NDArray[Any] | None,
+    unit: float,
+    out: NDArray[Any],
+    /,
+) -> None: ...
+def emulate_floats(
+    run: _Run,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    precision: int,
+    smallest: int,
+    chunk: int,
+    extra_bits: int,
+    truncates: bool,
+    smallest_input: int,
+    out: NDArray[Any],
+    /,
+) -> None: ...

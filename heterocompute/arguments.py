@@ -126,7 +126,7 @@ def as_matrix(value: Any, column: bool) -> Any:
     if not isinstance(value, QuantizedArray):
         return value[:, None] if column else value[None, :]
     shape = (value.shape[0], 1) if column else (1, value.shape[0])
-    return QuantizedArray(value.components, value.format, shape, (0,) if column else (1,), value.source_dtype)
+    return value._remade(value.components, shape, (0,) if column else (1,))
 
 
 def product_shape(a: Any, b: Any, name: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from . import _heterocompute as _core
 from . import runtime
 from .bits import pack, unpack
-from .formats import Format
+from .formats import Format, Sparse
 
 __all__ = ["Prepacked", "QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
 
@@ -31,6 +31,8 @@ _BLOCK = 1 << 20  # codes unpacked at a time
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
     """Return a format as the C core takes it."""
+    if isinstance(fmt, Sparse):
+        return core_format(fmt.base), fmt.n, fmt.m
     return (fmt.family, *fmt.core_params())
 
 
@@ -51,8 +53,18 @@ def component_layout(
     ValueError
         Axes outside the shape or given twice, sizes that overflow.
     """
+    return {name: (dtype, shape) for name, (dtype, shape, _) in _layout(fmt, shape, axis).items()}
+
+
+def _layout(
+    fmt: Format, shape: Sequence[int], axis: Sequence[int]
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
+    """Return component -> (dtype, shape, whether it has a part for each row), with `values` for codes of float32."""
     layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
-    return {name: (dtype, shape) for name, (dtype, shape, _) in layout.items()}
+    if not (isinstance(fmt, Sparse) and fmt.is_plain):
+        return layout
+    rows, row_bytes = layout["codes"][1]
+    return {"values": (np.dtype(np.float32), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
 
 
 def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
@@ -117,6 +129,15 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array as the C core takes it: bfloat16 as its bits."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def _as_codes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return rows of float32 as rows of bytes."""
+    if not values.size:
+        return np.empty((values.shape[0], 4 * values.shape[1]), np.uint8)
+    if values.strides[1] != 4:  # a row of one value, seen in some other order
+        values = np.ascontiguousarray(values)
+    return values.view(np.uint8)
 
 
 class QuantizedArray(NDArrayOperatorsMixin):
@@ -225,7 +246,16 @@ class QuantizedArray(NDArrayOperatorsMixin):
 
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""
-        return core_format(self._format), self._shape, self._axis, self._components
+        parts = self._components
+        if "values" in parts:
+            parts = {**parts, "codes": _as_codes(parts["values"])}
+        return core_format(self._format), self._shape, self._axis, parts
+
+    def _remade(
+        self, components: Mapping[str, np.ndarray[Any, Any]], shape: Sequence[int], axis: Sequence[int]
+    ) -> QuantizedArray:
+        """Return an array of the same kind and format."""
+        return QuantizedArray(components, self._format, shape, axis, self.source_dtype)
 
     def dequantize(self, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
         """Return the values.
@@ -270,7 +300,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         >>> q.view_ml_dtypes()
         array([[3, -7, 2, 7]], dtype=int4)
         """
-        element = self._format.element
+        element = self._format.element_dtype
         if element is None:
             raise TypeError(
                 f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {self._format}"
@@ -354,7 +384,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         if self.ndim != 2:
             raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; dequantize() has transpose")
         axis = tuple(1 - a for a in self._axis)
-        return QuantizedArray(self._components, self._format, self._shape[::-1], axis, self.source_dtype)
+        return self._remade(self._components, self._shape[::-1], axis)
 
     def __len__(self) -> int:
         if not self._shape:
@@ -365,6 +395,8 @@ class QuantizedArray(NDArrayOperatorsMixin):
         """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
         if 0 in self._axis:
             raise ValueError("axis 0 is a reduction axis; call dequantize() to index the values")
+        if "mean" in self._components:
+            raise ValueError(f"rows of {self._format} share blocks of scales; call dequantize() to index the values")
         if isinstance(index, slice):
             shape = (len(range(*index.indices(self._shape[0]))), *self._shape[1:])
             axis, rows = self._axis, index
@@ -381,14 +413,14 @@ class QuantizedArray(NDArrayOperatorsMixin):
             shape, rows = self._shape[1:], slice(at, at + 1)
             axis = tuple(a - 1 for a in self._axis)
         per_index = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
-        layout = _core.layout(core_format(self._format), self._shape, self._axis)
+        layout = _layout(self._format, self._shape, self._axis)
         parts = {}
         for name, part in self._components.items():
             if layout[name][2]:
                 outer = part.reshape(self._shape[0], per_index, *part.shape[1:])[rows]
                 part = outer.reshape(outer.shape[0] * per_index, *part.shape[1:])
             parts[name] = part
-        return QuantizedArray(parts, self._format, shape, axis, self.source_dtype)
+        return self._remade(parts, shape, axis)
 
     def __eq__(self, other: object) -> bool:
         """Tell whether format, shape, axis and the bytes of all components are the same."""
@@ -405,11 +437,11 @@ class QuantizedArray(NDArrayOperatorsMixin):
         return equal if equal is NotImplemented else not equal
 
     def __copy__(self) -> QuantizedArray:
-        return QuantizedArray(self._components, self._format, self._shape, self._axis, self.source_dtype)
+        return self._remade(self._components, self._shape, self._axis)
 
     def __deepcopy__(self, memo: Any) -> QuantizedArray:
         parts = {name: part.copy() for name, part in self._components.items()}
-        return QuantizedArray(parts, self._format, self._shape, self._axis, self.source_dtype)
+        return self._remade(parts, self._shape, self._axis)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return QuantizedArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
@@ -436,12 +468,12 @@ class QuantizedArray(NDArrayOperatorsMixin):
 
     def _first_group_html(self) -> str:
         """Return the codes of the first group as a strip of cells."""
-        codes = self._components["codes"]
         bits: int = getattr(self._format, "bits", 0)
         if not self.size or not 0 < bits <= 8:
             return ""
+        codes = self._components["codes"]
         group = getattr(self._format, "group", None) or self._shape[self._axis[-1]]
-        count = min(group, self._shape[self._axis[-1]], 64)
+        count = -(-min(group, self._shape[self._axis[-1]], 64) // getattr(self._format, "dim", 1))
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
         cells = "".join(

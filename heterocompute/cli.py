@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from . import cli_hardware, cli_map
 from .formats import Format
 from .formats import format as parse_format
 from .safetensors_file import printable, remove_temporaries
@@ -148,6 +149,8 @@ def _study(arguments: argparse.Namespace) -> int:
                 exclude=arguments.exclude or None,
                 activations=arguments.activations,
                 progress=progress.update,
+                device=arguments.device,
+                emulate=arguments.emulate,
             )
 
         try:
@@ -181,19 +184,29 @@ def _check_output(path: str, model: str | None) -> None:
 
 
 def _quantize(arguments: argparse.Namespace) -> int:
-    from .checkpoint import is_same_file, quantize_checkpoint
-
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
+    return _rewrite(arguments, "quantize", arguments.format)
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    if arguments.pattern is None and arguments.recipe is None:
+        raise UsageError("--pattern or --recipe is needed")
+    return _rewrite(arguments, "prune", arguments.pattern)
+
+
+def _rewrite(arguments: argparse.Namespace, verb: str, fmt: Format | None) -> int:
+    from .checkpoint import is_same_file, quantize_checkpoint
+
     if is_same_file(arguments.input, arguments.output):
         raise UsageError(f"OUT is IN: {arguments.output}")
     recipe = _recipe(arguments.recipe)
-    with _Progress("quantize", arguments.input) as progress:
+    with _Progress(verb, arguments.input) as progress:
         summary = _interruptible(
             lambda: quantize_checkpoint(
                 arguments.input,
                 arguments.output,
-                arguments.format,
+                fmt,
                 include=arguments.include,
                 exclude=arguments.exclude,
                 recipe=recipe,
@@ -202,10 +215,10 @@ def _quantize(arguments: argparse.Namespace) -> int:
         )
     if arguments.json:
         return _print_json(summary)
-    n_quantized = sum(row["format"] is not None for row in summary["tensors"])
+    n_changed = sum(row["format"] is not None for row in summary["tensors"])
     before, after = summary["bytes_before"], summary["bytes"]
     print(
-        f"{printable(arguments.output)}: {n_quantized} tensors quantized, {len(summary['tensors']) - n_quantized} "
+        f"{printable(arguments.output)}: {n_changed} tensors {verb}d, {len(summary['tensors']) - n_changed} "
         f"copied, {_bytes(before)} -> {_bytes(after)}" + (f" ({after / before:.1%})" if before else "")
     )
     return 0
@@ -283,6 +296,10 @@ def _parser() -> argparse.ArgumentParser:
         "--activations", type=_format_list, metavar="A,B", help="formats of the other operand; 'none' is added"
     )
     _add_patterns(study)
+    study.add_argument("--device", metavar="D", help="add modelled time and energy on a chip, or 'mac': in silicon")
+    study.add_argument(
+        "--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions, and what they cost"
+    )
     study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
     study.add_argument("--html", metavar="PATH", help="also write one page with table, figures and histograms")
 
@@ -296,6 +313,17 @@ def _parser() -> argparse.ArgumentParser:
     quantize.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
     quantize.add_argument("--format", type=_one_format, metavar="F", help="format of every selected tensor")
     _add_patterns(quantize)
+
+    prune = command(
+        "prune",
+        _prune,
+        "Prune a safetensors checkpoint to N:M, one tensor in memory at a time.",
+        "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
+    )
+    prune.add_argument("input", metavar="IN", help="safetensors file")
+    prune.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    prune.add_argument("--pattern", type=_one_pattern, metavar="N:M", help="pattern of every selected tensor")
+    _add_patterns(prune)
 
     inspect = command(
         "inspect",
@@ -315,6 +343,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
     bench.add_argument("--threads", type=_positive, metavar="N", help="threads of every candidate")
 
+    cli_hardware.add_commands(command)
+    cli_map.register(command)
     command("info", _info, "Show instruction sets, BLAS, threads and build.", "info")
     return parser
 
@@ -338,10 +368,32 @@ def _one_format(text: str) -> Format:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _one_pattern(text: str) -> Format:
+    from .formats import Sparse
+
+    fmt = _one_format(text)
+    if not isinstance(fmt, Sparse) or not fmt.is_plain:
+        raise argparse.ArgumentTypeError(f"{text!r} is no pattern, wanted N:M such as 2:4")
+    return fmt
+
+
 def _format_list(text: str) -> list[Any]:
     plain = ("none", "fp32")
     parts = [part.strip() for part in text.split(",")]
     return [part if part in plain else _one_format(part) for part in parts]
+
+
+def _emulation_list(text: str) -> list[str | None]:
+    from .emulate import parse
+
+    texts = [None if part.strip() == "none" else part.strip() for part in text.split(",")]
+    try:
+        for part in texts:
+            if part is not None:
+                parse(part)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return texts
 
 
 def _positive(text: str) -> int:

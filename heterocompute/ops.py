@@ -31,7 +31,8 @@ from .arguments import (
     window_size,
 )
 from .arrays import Prepacked, QuantizedArray, as_array, core_format, core_view, normalize_axes
-from .formats import Format
+from .formats import Format, Sparse
+from .sparse import SparseArray, choose
 
 __all__ = ["Error", "conv2d", "error", "fake_quantize", "linear", "matmul", "prepack", "quantize"]
 
@@ -45,13 +46,16 @@ def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> d
     return {name: np.empty(size, dtype) for name, (dtype, size, _) in layout.items()}
 
 
-def quantize(w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None) -> QuantizedArray:
+def quantize(
+    w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, importance: Any = None
+) -> QuantizedArray:
     """Quantize an array: round its values to a number format and pack the codes.
 
     Parameters
     ----------
-    w : array_like
-        float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides.
+    w : array_like or SparseArray
+        float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides. Of a SparseArray
+        the kept values are quantized, along its own axis: groups run over them alone.
     fmt : Format or str
         For example ``"int8"``, ``"int4-g32-f16"`` or ``hc.VSQ(bits=4, group=16)``.
     axis : int or tuple of int
@@ -62,17 +66,22 @@ def quantize(w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: 
         None scales by the largest magnitude; a fraction in (0, 1] of it; the p-th percentile of the magnitudes; or
         the threshold of least squared error (Sakr et al., "Optimal Clipping and Magnitude-aware Differentiation
         for Improved Quantization-aware Training", ICML 2022).
+    importance : array_like, optional
+        For codebooks: the weight of each value's squared error, such as the Fisher information; w's shape, finite,
+        none negative. All 0 counts as all 1.
 
     Returns
     -------
     QuantizedArray
+        A SparseArray for a pattern alone, such as ``"2:4"``.
 
     Raises
     ------
     TypeError
         w holds no floats, or is a QuantizedArray.
     ValueError
-        w holds a NaN or an infinity (the sentence has the index of the first), an unknown format or axis.
+        w holds a NaN or an infinity (the sentence has the index of the first), an unknown format or axis, importance
+        of another shape, or for a format that learns no codebook.
 
     Examples
     --------
@@ -82,12 +91,46 @@ def quantize(w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: 
     (21, 5.25)
     """
     fmt = as_format(fmt, "quantize: fmt")
+    if isinstance(w, SparseArray):
+        return _quantize_kept(w, fmt, axis, clip)
     x = as_array(w, "quantize: w")
+    if isinstance(fmt, Sparse):
+        axes = normalize_axes(axis, x.ndim, "quantize")
+        with caller_index(x, "quantize: w"):
+            return _quantize_kept(_pruned(x, fmt, axes), fmt, axes, clip)
     axes = normalize_axes(axis, x.ndim, "quantize")
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
-    _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed)
+    weights = None if importance is None else core_view(as_array(importance, "quantize: importance"))
+    _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
     return QuantizedArray(components, fmt, x.shape, axes, x.dtype.name)
+
+
+def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...]) -> SparseArray:
+    try:
+        return choose(x, None, fmt.n, fmt.m, axes, x.dtype.name)
+    except ValueError as error:
+        raise ValueError(f"{error} at index ") from None  # which one, caller_index says
+
+
+def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
+    """Quantize the kept values of an array, run by run; the positions are shared."""
+    if not isinstance(fmt, Sparse):
+        fmt = Sparse(fmt, s.n, s.m)
+    if (fmt.n, fmt.m) != (s.n, s.m):
+        raise ValueError(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
+    if axis != -1 and normalize_axes(axis, s.ndim, "quantize") != s.axis:
+        raise ValueError(f"quantize: axis is {axis!r}, but w is pruned along axis {s.axis}")
+    if fmt.is_plain:
+        if clip is not None:
+            raise ValueError(f"quantize: clip is {clip!r}, but {fmt} has no scale")
+        return s
+    values = s.components["values"]
+    kept = fmt.stored_length(s.shape[s.axis[-1]])
+    runs = values.reshape(len(values), -1, kept) if values.size else values.reshape(len(values), -1, max(kept, 1))
+    q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
+    parts = {**q.components, "metadata": s.components["metadata"]}
+    return QuantizedArray(parts, fmt, s.shape, s.axis, s.source_dtype)
 
 
 def fake_quantize(
@@ -117,6 +160,9 @@ def fake_quantize(
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     clipped = core_clip(clip, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
+    if isinstance(fmt, Sparse):
+        result[...] = quantize(x, fmt, axes, clip).dequantize()
+        return result if out is None else out
     _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
     return result if out is None else out
 
@@ -233,6 +279,14 @@ def _checked_product(
         raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
         raise ValueError(f"{name}: b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}")
+    if isinstance(activations, Sparse):
+        # Made whole: what the core quantizes on the way has no pattern.
+        with caller_index(b if isinstance(a, QuantizedArray) else a, left_name):
+            if isinstance(a, QuantizedArray):
+                b = quantize(b, activations, axis=max(b.ndim - 2, 0))
+            else:
+                a = quantize(a, activations)
+        activations = None
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
     full = product_shape(left, right, name)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())
@@ -326,6 +380,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
         raise ValueError(f"linear: w has shape {weights.shape}, wanted (out_features, in_features)")
     if left.ndim and left.shape[-1] != weights.shape[1]:
         raise ValueError(f"linear: x has {left.shape[-1]} features but w has {weights.shape[1]} columns")
+    weights = _along(weights, (1,))
     if isinstance(weights, QuantizedArray) and weights.axis != (1,):
         raise ValueError(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
     if left.ndim == 0:
@@ -455,7 +510,7 @@ def conv2d(
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     run, operand = runtime.run(), core_operand(_along(filters, (2, 3, 1)))
     with caller_index(image, "conv2d: x"):
-        if fmt is not None and not isinstance(filters, QuantizedArray):
+        if isinstance(fmt, Sparse) or (fmt is not None and not isinstance(filters, QuantizedArray)):
             nchw, fmt = _round_image(nchw, fmt, split), None
         core_fmt = core_format(fmt) if fmt else None
         _core.conv2d(run, core_view(nchw), operand, bias_array, strides, before, dilations, split, core_fmt, target)

@@ -87,16 +87,16 @@ def _scatter(axes: Any, rows: Sequence[Row], front: Sequence[int], metric: str, 
         return
     spread = metric != "sqnr_db" and _spread_out(axes, [row[metric] for _, row in points], higher)
     for family in dict.fromkeys(_family(row["format"]) for _, row in points):
-        for plain in (True, False):
-            found = [
-                row for _, row in points if _family(row["format"]) == family and (row["activations"] is None) == plain
-            ]
+        members = [row for _, row in points if _family(row["format"]) == family]
+        for plain, marker in ((True, "o"), (False, "o"), (False, "^")):
+            kind = [row for row in members if bool(row.get("emulate")) == (marker == "^")]
+            found = [row for row in kind if marker == "^" or (row["activations"] is None) == plain]
             if found:
                 label = "fp32" if family == "fp" else family
                 axes.plot(
                     [row["bits"] for row in found],
                     [row[metric] for row in found],
-                    "o",
+                    marker,
                     color=color[family],
                     markerfacecolor=color[family] if plain else "none",
                     label=label if plain else None,
@@ -105,6 +105,8 @@ def _scatter(axes: Any, rows: Sequence[Row], front: Sequence[int], metric: str, 
                 )
     if any(row["activations"] for _, row in points):
         axes.plot([], [], "o", color="#888", markerfacecolor="none", markersize=8, label="activations quantized too")
+    if any(row.get("emulate") for _, row in points):
+        axes.plot([], [], "^", color="#888", markerfacecolor="none", markersize=8, label="accumulator emulated")
     best = [row for i, row in points if i in set(front)]
     best.sort(key=lambda row: row["bits"])
     if best:

@@ -21,7 +21,8 @@ from typing import Any
 
 Row = dict[str, Any]
 
-FIXED = ("format", "activations", "bits", "bytes", "sqnr_db", "seconds")
+FIXED = ("format", "activations", "emulate", "bits", "bytes", "sqnr_db", "seconds")
+TEXTS = FIXED[:3]
 TITLES = {"bits": "bits", "bytes": "size", "sqnr_db": "SQNR dB", "seconds": "time", "speed": "vs fp32"}
 MAX_TEXT_LAYERS = 12
 MAX_PAGE_LAYERS = 400
@@ -117,8 +118,8 @@ def time_text(seconds: float | None) -> str:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     metrics = [key for key in rows[0] if key not in FIXED] if rows else []
-    shown = ["format", "activations", "bits", "bytes", "sqnr_db", *metrics, "seconds", "speed"]
-    return [key for key in shown if key != "activations" or any(row["activations"] for row in rows)]
+    shown = ["format", "activations", "emulate", "bits", "bytes", "sqnr_db", *metrics, "seconds", "speed"]
+    return [key for key in shown if key not in TEXTS[1:] or any(row.get(key) for row in rows)]
 
 
 def _speed(row: Row, rows: Sequence[Row]) -> float | None:
@@ -131,7 +132,7 @@ def _value(key: str, row: Row, rows: Sequence[Row]) -> Any:
 
 
 def _cell(key: str, value: Any) -> str:
-    if key in ("format", "activations"):
+    if key in TEXTS:
         return "–" if value is None else str(value)
     if key == "bytes":
         return size_text(value)
@@ -169,7 +170,7 @@ def study_table(rows: Sequence[Row], front: Iterable[int]) -> Any:
     chosen = set(front)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for key in _columns(rows):
-        left = key in ("format", "activations")
+        left = key in TEXTS
         title = "  format" if key == "format" else TITLES.get(key, key)
         table.add_column(title, justify="left" if left else "right", no_wrap=not left)
     for i, row in enumerate(rows):
@@ -256,7 +257,7 @@ def show(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
 
 
 def _name(row: Row) -> str:
-    return _printable(row["format"] + (f" / {row['activations']}" if row["activations"] else ""))
+    return _printable(" / ".join(row[key] for key in TEXTS if row.get(key)))
 
 
 def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metric: str) -> str:
@@ -292,7 +293,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
     chosen = set(front)
     head = ""
     for key in _columns(rows):
-        kind = " class=text" if key in ("format", "activations") else ""
+        kind = " class=text" if key in TEXTS else ""
         head += f'<th scope="col"{kind}>{html.escape(TITLES.get(key, key))}</th>'
     body = []
     for i, row in enumerate(rows):
@@ -300,7 +301,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
         for key in _columns(rows):
             value = _value(key, row, rows)
             order = "Infinity" if key == "sqnr_db" and value is None else "" if value is None else value
-            kind = " ".join(word for word, so in (("text", key in FIXED[:2]), ("metric", key == metric)) if so)
+            kind = " ".join(word for word, so in (("text", key in TEXTS), ("metric", key == metric)) if so)
             mark = " ●" if key == "format" and i in chosen else ""
             cells.append(
                 f'<td class="{kind}" data-v="{html.escape(str(order))}">{html.escape(_cell(key, value))}{mark}</td>'

@@ -22,16 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import QuantizedArray, component_layout
-from .formats import VSQ, Format, Int, format
+from .bits import unpack
+from .formats import Format, Sparse, format
 from .safetensors_file import Reader, Writer, is_count, printable, strict_json
 from .selection import FLOATS
+from .sparse import SparseArray, check_metadata
 
 KEY = "heterocompute"
 VERSION = 1
 SINGLE = "array"
 FIELDS = {"format", "shape", "axis", "dtype"}
 # Every component that some format may have, so that one too many is found.
-COMPONENTS = {"codes", "scales", "coarse", "codebook", "zero_points", "mean", "metadata"}
+COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata"}
 
 
 @dataclass(frozen=True)
@@ -232,24 +234,34 @@ def read_array(reader: Reader, name: str, entry: Entry) -> QuantizedArray:
     """
     parts = {key: reader.tensor(f"{name}.{key}") for key in entry.components()}
     for key, part in parts.items():
+        if key == "values":  # float32 as they are, infinities and all
+            continue
+        if key == "codebook":
+            if not np.isfinite(part).all():
+                _fail(reader, f"tensor {f'{name}.{key}'!r} holds a value that is not finite")
         # minimum and maximum see NaN too; `not <=` is true for it
-        if part.dtype.kind == "f" and part.size and not 0 <= part.min() <= part.max() < math.inf:
+        elif part.dtype.kind == "f" and part.size and not 0 <= part.min() <= part.max() < math.inf:
             _fail(reader, f"tensor {f'{name}.{key}'!r} holds a value that is negative or not finite")
+    if isinstance(entry.format, Sparse):
+        problem = check_metadata(parts["metadata"], entry.format, entry.shape, entry.axis)
+        if problem:
+            _fail(reader, f"tensor {f'{name}.metadata'!r} holds {problem}")
+        if entry.format.is_plain:
+            return SparseArray(parts, entry.format, entry.shape, entry.axis, entry.dtype)
     _check_codes(reader, name, entry, parts)
     return QuantizedArray(parts, entry.format, entry.shape, entry.axis, entry.dtype)
 
 
 def _check_codes(reader: Reader, name: str, entry: Entry, parts: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse the lowest code of symmetric integers, and padding that does not decode to 0.
-
-    The integer products rely on both. Families that this does not know have no such codes.
-    """
+    """Refuse what the format never stores: an unused code, padding that does not decode to 0, a scale."""
     fmt = entry.format
-    if not isinstance(fmt, (Int, VSQ)):
+    rules = fmt.stored_rules()
+    scales = parts.get("scales")
+    if scales is not None and scales.dtype == np.uint8 and np.any(scales > rules.largest_scale):
+        _fail(reader, f"tensor {f'{name}.scales'!r} holds the byte {int(scales.max())}, which {fmt} never uses")
+    if rules.unused_code is None and rules.padding is None:
         return
-    asymmetric = isinstance(fmt, Int) and not fmt.symmetric
-    signed = fmt.symmetric if isinstance(fmt, Int) else not fmt.unsigned
-    length = entry.shape[entry.axis[-1]]
+    length = fmt.stored_length(entry.shape[entry.axis[-1]])
     runs = math.prod(entry.shape[axis] for axis in entry.axis[:-1])
     group = runs * length if fmt.group is None else min(fmt.group, length)
     if not parts["codes"].size or not group:
@@ -259,49 +271,18 @@ def _check_codes(reader: Reader, name: str, entry: Entry, parts: Mapping[str, ND
     block = max(1, (1 << 20) // count)
     for first in range(0, len(parts["codes"]), block):
         codes = unpack(parts["codes"][first : first + block], fmt.bits, count)
-        if signed and np.any(codes == 1 << (fmt.bits - 1)):
-            _fail(reader, f"tensor {f'{name}.codes'!r} holds the code -{1 << (fmt.bits - 1)}, which {fmt} never uses")
-        if padded == length:
+        if rules.unused_code is not None and np.any(codes == rules.unused_code):
+            code = f"{rules.unused_code:#x} ({rules.unused_code - (1 << fmt.bits)} if signed)"
+            _fail(reader, f"tensor {f'{name}.codes'!r} holds the code {code}, which {fmt} never uses")
+        if padded == length or rules.padding is None:
             continue
         tails = codes.reshape(-1, runs, padded)[:, :, length:]
-        zero: Any = 0
-        if asymmetric:
+        zero: Any = rules.padding
+        if "zero_points" in parts:
             points = unpack(parts["zero_points"][first : first + block], fmt.bits, runs * (padded // group))
             zero = points.reshape(-1, runs, padded // group)[:, :, -1:]
         if np.any(tails != zero):
             _fail(reader, f"tensor {f'{name}.codes'!r} has padding that is not 0")
-
-
-def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
-    """Return the first `count` codes of each row as unsigned integers.
-
-    Parameters
-    ----------
-    packed : ndarray of uint8, (rows, row_bytes)
-    bits : int
-        1 to 8, 16 or 24.
-    count : int
-
-    Returns
-    -------
-    ndarray of uint8 or uint32, (rows, count)
-
-    Examples
-    --------
-    >>> unpack(np.array([[0x21, 0x43]], np.uint8), 4, 3)
-    array([[1, 2, 3]], dtype=uint8)
-    """
-    if bits == 8:
-        return packed[:, :count]
-    if bits > 8:
-        parts = packed[:, : count * bits // 8].reshape(len(packed), count, bits // 8)
-        wide = np.zeros(parts.shape[:2], np.uint32)
-        for byte in range(bits // 8):
-            wide |= parts[:, :, byte].astype(np.uint32) << np.uint32(8 * byte)
-        return wide
-    single = np.unpackbits(packed, axis=1, count=count * bits, bitorder="little")
-    codes: NDArray[np.uint8] = np.packbits(single.reshape(len(packed), count, bits), axis=2, bitorder="little")
-    return codes[:, :, 0]
 
 
 def _fail(reader: Reader, what: str) -> NoReturn:

@@ -25,6 +25,8 @@ def study(
     activations: str | Format | Sequence[str | Format | None] | None = None,
     axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
+    device: Any = None,
+    emulate: str | Sequence[str | None] | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -32,7 +34,7 @@ def study(
     ----------
     weights : array, mapping of str to array, path, or network
         One array (called ``array``), arrays by name, the path of a safetensors file (read one tensor at a time), or an
-        object with the mapping ``weights`` and a method ``evaluate(weights, activations=None)``.
+        object with the mapping ``weights`` and a method ``evaluate(weights, activations=None, emulate=None)``.
     formats : sequence of str, Format or mapping, optional
         A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins,
         and a tensor that none fits stays as it is. ``"fp32"`` is the baseline, the arrays as they came; it is always
@@ -44,11 +46,18 @@ def study(
         Globs over the names. Without them: float tensors with two or more dimensions.
     activations : sequence of str, Format or None, optional
         Formats of the other operand; ``evaluate(weights, activations=format)`` is then called with each of them as
-        well as with None. Default: ``["int8"]`` for a network with the default formats, else none.
+        well as with None. Default: ``["int8"]`` for a network with the default formats or with `emulate`, else none.
     axis : int, tuple of int or mapping of str to these, optional
         Reduction axes, for all tensors or by name pattern. Default: (2, 3, 1) of a 4-D tensor, else the last.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
+    device : str or Device, optional
+        A chip of `heterocompute.hardware`, by name, or one's own: the table gets its modelled time and energy for one
+        product of every studied tensor with one row. ``"mac"``: the energy and area of one multiply-add in silicon.
+    emulate : str or sequence of str, optional
+        How hardware accumulates, `heterocompute.emulate.parse`: ``evaluate(weights, emulate=text)`` is then called with
+        each of them as well as with None. Rows whose formats `heterocompute.emulate.accepts` refuses for one of the
+        tensors are left out.
 
     Returns
     -------
@@ -57,9 +66,10 @@ def study(
     Raises
     ------
     TypeError
-        `evaluate` takes no keyword `activations` but some are asked for, or it returned no number.
+        `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number.
     ValueError
-        An unknown format, pattern or tensor; nothing to study; NaN or infinity in a tensor.
+        An unknown format, pattern, tensor, device or emulation; an emulation without `evaluate`, or that no row can
+        have; nothing to study; NaN or infinity in a tensor.
     OSError
         A file that cannot be read.
 
@@ -73,4 +83,4 @@ def study(
     """
     from .study_run import run
 
-    return run(weights, formats, evaluate, include, exclude, activations, axis, progress)
+    return run(weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate)

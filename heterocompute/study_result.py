@@ -33,9 +33,12 @@ class Study:
     Attributes
     ----------
     table : list of dict
-        One row for each format and kind of activations, the baseline first: ``format``, ``activations`` (text or None),
-        ``bits`` (stored bits a value), ``bytes``, ``sqnr_db`` (over all tensors; None where nothing was lost), the
-        numbers that `evaluate` returned, ``seconds`` (one product of every tensor with one row).
+        One row for each format, kind of activations and emulation, the baseline first: ``format``, ``activations`` and
+        ``emulate`` (text or None), ``bits`` (stored bits a value), ``bytes``, ``sqnr_db`` (over all tensors; None where
+        nothing was lost), the numbers that `evaluate` returned, ``seconds`` (one product of every tensor with one row;
+        None of an emulation). With a device: its
+        modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power, None where that is
+        not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
     layers : list of dict
         One row for each tensor and format, the tensors that lose most first: ``name``, ``shape``, ``format``, ``bits``,
         ``bytes``, ``sqnr_db``, ``seconds``.
@@ -87,9 +90,10 @@ class Study:
         ['int4', 'vsq4-g16-s4', 'int4-g16', 'int8', 'fp32']
         """
         metric = self._metric if metric is None else metric
+        columns = [name for name in self.table[0] if name not in ("format", "activations", "emulate")]
         for name in (metric, cost):
-            if name not in ("bits", "bytes", "sqnr_db", "seconds", *self.metrics):
-                known = ", ".join(("bits", "bytes", "sqnr_db", "seconds", *self.metrics))
+            if name not in columns:
+                known = ", ".join(columns)
                 raise ValueError(f"pareto: no column of numbers {name!r}; there are {known}")
         sign = 1.0 if (more_is_better(metric) if maximize is None else maximize) else -1.0
         points = []

@@ -7,6 +7,7 @@ format. Nothing here knows what the weights belong to.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
@@ -32,13 +33,15 @@ PLAIN = "fp32"  # the baseline: the arrays as they came
 PLAIN_TEXTS = (PLAIN, "none", "skip")
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
-    "vsq3-g16-s4 vsq3-g64-s8 vsq2-g16-s4 vsq2-g32-s4 vsq2-g64-s8"
+    "vsq3-g16-s4 vsq3-g64-s8 vsq2-g16-s4 vsq2-g32-s4 vsq2-g64-s8 "
+    "bf16 fp8_e4m3fn mxfp8_e4m3 mxfp6_e2m3 mxfp4 nvfp4 nf4-g64 cb4 cb3 cb2 log5-2-g32 log4-1-g16"
 ).split()
 NETWORK_ACTIVATIONS = ("int8",)
-TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4".split()
+TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
 HISTOGRAM_BINS = 81
 HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
-RESERVED = ("format", "activations", "bits", "bytes", "sqnr_db", "seconds")
+RESERVED = ("format", "activations", "emulate", "bits", "bytes", "sqnr_db", "seconds")
+MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
 
 Entry = str | Format | Mapping[str, str | Format]
 Progress = Callable[[int, int, str], None]
@@ -53,19 +56,25 @@ def run(
     activations: Any,
     axis: Any,
     progress: Progress | None,
+    device: Any = None,
+    emulate: Any = None,
 ) -> Study:
     """Do what `heterocompute.study` describes."""
     network = _network_of(weights) if evaluate is None else None
     if network is not None:
         weights, evaluate = network
-        activations = NETWORK_ACTIVATIONS if formats is None and activations is None else activations
+        if activations is None and (formats is None or emulate is not None):
+            activations = NETWORK_ACTIVATIONS
     elif not isinstance(weights, Mapping) and isinstance(getattr(weights, "weights", None), Mapping):
         weights = weights.weights
     kinds = _activations(activations)
-    call = _evaluator(evaluate, activations is not None)
+    emulations = _emulations(emulate, evaluate)
+    asked = {"activations": activations, "emulate": emulate}
+    call = _evaluator(evaluate, [key for key, value in asked.items() if value is not None])
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
     entries = _entries(formats)
+    modelled = _modelled(device)
 
     with ExitStack() as stack:
         source = _Source(weights, stack)
@@ -77,8 +86,10 @@ def run(
         axes = {name: axis_of(name, len(source.infos[name][1]), axis) for name in names}
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
+        lengths = {name: math.prod(source.infos[name][1][a] for a in axes[name]) for name in names}
+        plan = _plan(entries, kinds, emulations, lengths)
         wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
-        total = sum(map(len, wanted.values())) + (len(entries) * len(kinds) if call else 0)
+        total = sum(map(len, wanted.values())) + (sum(map(len, plan)) if call else 0)
         step = _Steps(total, progress)
 
         measured: dict[tuple[str, Format | None], _Measured] = {}
@@ -95,7 +106,7 @@ def run(
 
         rows = []
         everything = {name: source.load(name, original=True) for name in source.names} if call else {}
-        for entry in entries:
+        for entry, kinds_of_entry in zip(entries, plan, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
             replaced = dict(everything)
             if call:
@@ -103,20 +114,27 @@ def run(
                     fmt = entry.of(name)
                     if fmt is not None:
                         replaced[name] = ops.quantize(source.load(name), fmt, axis=axes[name])
-            for i, kind in enumerate(kinds):
-                row = {"format": entry.text, "activations": None if kind is None else str(kind), **_pooled(chosen, i)}
+            for i, kind, text in kinds_of_entry:
+                names_of_row = {"activations": None if kind is None else str(kind), "emulate": text}
+                row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
+                if text is not None:
+                    row["seconds"] = None  # nobody has timed that hardware
+                row.update(modelled([one.matrix for one in chosen], kind))
                 if call:
-                    step(f"evaluate  {entry.text}" + ("" if kind is None else f"  activations {kind}"))
-                    row.update(call(dict(replaced), kind))
+                    given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
+                    step(f"evaluate  {entry.text}" + "".join(given))
+                    row.update(call(dict(replaced), {"activations": kind, "emulate": text}))
                 rows.append(row)
         step.finish()
 
-    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in RESERVED))
+    added = [key for key in MODELLED if rows and key in rows[0]]
+    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in (*RESERVED, *MODELLED)))
     rows = [
         {
             **{key: row[key] for key in RESERVED[:-1]},
             **{key: row.get(key) for key in metrics},
             "seconds": row["seconds"],
+            **{key: row[key] for key in added},
         }
         for row in rows
     ]
@@ -170,6 +188,7 @@ class _Measured:
     signal: float
     noise: float
     seconds: list[float | None]
+    matrix: tuple[int, int, int, Format | None]  # rows, reduction, stored bytes, format
 
 
 class _Subject:
@@ -201,7 +220,9 @@ class _Subject:
             stored, sqnr_db, noise = q.nbytes, _finite(error.sqnr_db), error.mse * w.size
             operand = self._as_matrix(q)
             if w.size:
-                row = (q if self.by_row else operand)[self.shown : self.shown + 1].dequantize()
+                source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
+                shared = "mean" in source.components  # rows that have no meaning alone
+                row = source.dequantize()[shown] if shared else source[shown].dequantize()
                 self.levels[str(fmt)] = np.unique(row).tolist()
         seconds = [self._seconds(operand, kind) for kind in kinds]
         row = {
@@ -213,7 +234,7 @@ class _Subject:
             "sqnr_db": sqnr_db,
             "seconds": seconds[0],
         }
-        return _Measured(row, w.size, self.signal, noise, seconds)
+        return _Measured(row, w.size, self.signal, noise, seconds, (self.rows, self.columns, stored, fmt))
 
     def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
         """The same codes as a matrix; quantized again where a group would cross from one window place to the next."""
@@ -295,6 +316,45 @@ def _activations(activations: Any) -> list[Format | None]:
     return list(dict.fromkeys([None, *map(_format, items)]))
 
 
+def _emulations(emulate: Any, evaluate: Any) -> list[str | None]:
+    if emulate is None:
+        return [None]
+    from .emulate import parse
+
+    texts = [text for text in ([emulate] if isinstance(emulate, str) else emulate) if text not in (None, "none")]
+    for text in texts:
+        parse(text)
+    if evaluate is None:
+        raise ValueError("study: emulate needs evaluate, or a network: there is nothing else that an accumulator costs")
+    return list(dict.fromkeys([None, *texts]))
+
+
+def _plan(
+    entries: list[_Entry], kinds: list[Format | None], emulations: list[str | None], lengths: dict[str, int]
+) -> list[list[tuple[int, Format | None, str | None]]]:
+    """Return for each entry its rows: the place of the activations, they, the emulation where it takes all tensors."""
+    from .emulate import accepts
+
+    @functools.cache
+    def fits(text: str, kind: Format | None, fmt: Format | None, length: int) -> bool:
+        return accepts(text, kind, fmt, length)
+
+    plan = [
+        [
+            (i, kind, text)
+            for i, kind in enumerate(kinds)
+            for text in emulations
+            if text is None or all(fits(text, kind, entry.of(name), length) for name, length in lengths.items())
+        ]
+        for entry in entries
+    ]
+    found = {text for rows in plan for _, _, text in rows}
+    for text in emulations:
+        if text not in found:
+            raise ValueError(f"study: emulate {text!r} multiplies none of these formats and activations")
+    return plan
+
+
 def _network_of(weights: Any) -> tuple[Mapping[str, Any], Callable[..., Any]] | None:
     found, evaluate = getattr(weights, "weights", None), getattr(weights, "evaluate", None)
     if isinstance(weights, Mapping) or not isinstance(found, Mapping) or not callable(evaluate):
@@ -303,34 +363,32 @@ def _network_of(weights: Any) -> tuple[Mapping[str, Any], Callable[..., Any]] | 
 
 
 def _evaluator(
-    evaluate: Callable[..., Any] | None, with_activations: bool
-) -> Callable[[dict[str, Any], Format | None], dict[str, float | None]] | None:
-    """Wrap the caller's function: check its keyword now, and its answers later."""
+    evaluate: Callable[..., Any] | None, keys: list[str]
+) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, float | None]] | None:
+    """Wrap the caller's function: check its keywords now, and its answers later."""
     if evaluate is None:
         return None
     if not callable(evaluate):
         raise TypeError(f"study: evaluate is of type {type(evaluate).__name__}, wanted a function of the weights")
-    keywords = {"activations": None} if with_activations else {}
     try:
         signature = inspect.signature(evaluate)
     except ValueError:  # some functions written in C have none
         signature = None
     if signature is not None:
         try:
-            signature.bind({}, **keywords)
+            signature.bind({}, **dict.fromkeys(keys))
         except TypeError as error:
-            wanted = "evaluate(weights, activations=...)" if with_activations else "evaluate(weights)"
+            wanted = f"evaluate({', '.join(['weights', *(f'{key}=...' for key in keys)])})"
             raise TypeError(f"study: evaluate cannot be called as {wanted}: {error}") from None
 
-    def call(weights: dict[str, Any], kind: Format | None) -> dict[str, float | None]:
-        answer = evaluate(weights, activations=kind) if with_activations else evaluate(weights)
+    def call(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, float | None]:
+        answer = evaluate(weights, **{key: options[key] for key in keys})
         found = answer if isinstance(answer, Mapping) else {"metric": answer}
         numbers: dict[str, float | None] = {}
         for key, value in found.items():
-            if not isinstance(key, str) or key in RESERVED:
-                raise ValueError(
-                    f"study: evaluate named a number {key!r}; wanted a str other than {', '.join(RESERVED)}"
-                )
+            if not isinstance(key, str) or key in (*RESERVED, *MODELLED):
+                taken = ", ".join((*RESERVED, *MODELLED))
+                raise ValueError(f"study: evaluate named a number {key!r}; wanted a str other than {taken}")
             try:
                 numbers[key] = _finite(float(value))
             except (TypeError, ValueError):
@@ -339,6 +397,19 @@ def _evaluator(
         return numbers
 
     return call
+
+
+def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
+    """Return what computes the columns of a device; its name is checked before any work."""
+    if device is None:
+        return lambda matrices, kind: {}
+    from . import hardware
+    from .hardware.pairing import format_columns
+
+    chip = device if device == "mac" else hardware.device(device)
+    if chip != "mac":
+        chip.need("bandwidth")
+    return lambda matrices, kind: format_columns(chip, matrices, kind)
 
 
 class _Steps:

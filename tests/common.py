@@ -12,14 +12,39 @@ import numpy as np
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
+from heterocompute import reference
 
 FORMATS = [text for family in hc.Format.families() for text in family.examples]
 SMALL_FORMATS = [text for text in FORMATS if getattr(hc.format(text), "bits", 99) <= 8]
 
 
-def isas() -> list[str]:
-    """Every instruction set that this machine has, scalar first."""
-    return list(core.isa_names(core.cpu_isa()))
+def takes(fmt: hc.Format, value: float, clip: Any = None) -> bool:
+    """Tell whether the definition of the format takes this value, with this clip."""
+    try:
+        reference.quantize(np.array([value]), fmt, 0, clip)
+    except ValueError:
+        return False
+    return True
+
+
+def isas(*prefixes: str) -> list[str]:
+    """Every instruction set that this machine has, scalar first.
+
+    With prefixes only those with which other kernel lines are picked than with the ones before, among the families
+    whose names begin so.
+    """
+    names = list(core.isa_names(core.cpu_isa()))
+    if not prefixes:
+        return names
+    found: dict[frozenset[tuple[str, str]], str] = {}
+    for name in names:
+        mask = core.isa_mask(name)
+        usable = ((family, isa) for family, isa, needs in core.kernels() if needs & ~mask == 0)
+        found.setdefault(frozenset(line for line in usable if line[0].startswith(prefixes)), name)
+    return list(found.values())
+
+
+CODING = ("encode_", "values_", "codes_", "integers_")
 
 
 def reals(shape: Any, seed: int = 0, dtype: Any = np.float32) -> np.ndarray[Any, Any]:

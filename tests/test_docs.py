@@ -105,7 +105,7 @@ def test_every_format_has_its_page() -> None:
 
 def test_texts_of_formats_are_formats() -> None:
     """What the pages call a format is one: code that begins with the letters of a family and a digit."""
-    text = re.compile(r"`((?:int|vsq)\d[\w-]*)`")
+    text = re.compile(r"`((?:int|vsq|log|fp|bf|tf|mxfp|mxint|nvfp)\d[\w-]*)`")
     pages = [ROOT / "README.md", ROOT / "docs/formats.md", *(ROOT / "docs/formats").glob("*.md")]
     found = {name for page in pages for name in text.findall(page.read_text())}
     assert len(found) >= 10

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
+from heterocompute.bits import unpack
 from heterocompute.safetensors_file import DTYPES, Reader, Writer, nbytes_of, numpy_dtype
-from heterocompute.safetensors_io import save, unpack
+from heterocompute.safetensors_io import save
 
+# Of every family, one without and one with what makes groups short.
 FORMATS = ["int8", "int4-g16", "int3-g5-asym-f16", "int24", "vsq4-g16-s4", "vsq4-g16-s4-tensor", "vsq3u-g5"]
+FORMATS += [text for family in hc.Format.families() if family.family not in ("int", "vsq") for text in family.examples]
 
 
 @pytest.fixture
@@ -440,6 +443,9 @@ def test_surplus_tensor_is_refused(path, name, words):
         ("vsq4-g16", "scales", -1e-40),
         ("vsq4-g16-s4", "coarse", np.nan),
         ("vsq4-g16-s4-tensor", "coarse", -1.0),
+        ("fp8_e4m3fn-row", "scales", np.nan),
+        ("fp4_e2m1-tensor", "coarse", np.inf),
+        ("nvfp4", "coarse", -1.0),
     ],
 )
 def test_illegal_scale_is_refused(path, text, component, value):
@@ -447,6 +453,30 @@ def test_illegal_scale_is_refused(path, text, component, value):
     array.components[component].flat[-1] = value
     array.save(path)
     assert_refused(path, f"'array.{component}'", "negative or not finite")
+
+
+@pytest.mark.parametrize(("text", "byte"), [("nvfp4", 0x7F), ("nvfp4", 0x80), ("nvfp4-4over6", 0xFF)])
+def test_scale_byte_that_is_never_written_is_refused(path, text, byte):
+    array = hc.quantize(weights(3, 40), text)
+    array.components["scales"][1, 2] = byte
+    array.save(path)
+    assert_refused(path, "'array.scales'", f"byte {byte}")
+
+
+def test_nan_groups_come_back(path):
+    x = weights(3, 40)
+    x[1, 3] = np.nan
+    array = hc.quantize(x, "mxfp4")
+    assert array.components["scales"][1, 0] == 0xFF
+    array.save(path)
+    assert hc.load(path) == array
+
+
+def test_minus_128_of_mxint8_is_refused(path):
+    array = hc.quantize(weights(3, 40), "mxint8")
+    array.components["codes"][1, 5] = 0x80
+    array.save(path)
+    assert_refused(path, "'array.codes'", "-128")
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 7, 8, 16, 24])
@@ -460,7 +490,7 @@ def test_lowest_symmetric_code_is_refused(path, bits):
     assert_refused(path, "'array.codes'", f"-{1 << bits - 1}")
 
 
-@pytest.mark.parametrize("text", ["int4-g16", "vsq4u-g16", "int4-g16-asym"])
+@pytest.mark.parametrize("text", ["int4-g16", "vsq4u-g16", "int4-g16-asym", "mxfp4", "nvfp4"])
 def test_padding_that_is_not_zero_is_refused(path, text):
     array = hc.quantize(weights(3, 40), text)
     array.components["codes"][2, -1] ^= 0x30

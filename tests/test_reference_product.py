@@ -107,7 +107,7 @@ def plain_columns(q):
     factors = reference.terms(q.components, q.format, q.shape, q.axis)
     group = factors.codes.shape[2]
     number = [k // group for k in range(q.shape[1])]
-    codes = [[int(row[k // group, k % group]) for k in range(q.shape[1])] for row in factors.codes]
+    codes = [[row[k // group, k % group].item() for k in range(q.shape[1])] for row in factors.codes]
     scales = None if factors.group_scale is None else factors.group_scale.tolist()
     rows = None if factors.row_scale is None else factors.row_scale.tolist()
     return codes, scales, rows, number
@@ -208,12 +208,12 @@ def test_few_vectors_have_their_accumulators(text, k):
             lanes = [np.float32(0)] * (64 if scales is None else 16)
             if scales is None:
                 for column in range(k):
-                    lanes[column % 64] = exact_fma(x[i, column], codes[j][column], lanes[column % 64])
+                    lanes[column % 64] = exact_fma(x[i, column], np.float32(codes[j][column]), lanes[column % 64])
             else:
                 partial = [np.float32(0)] * len(scales[j])
                 for column in range(k):
                     g = number[column]
-                    partial[g] = exact_fma(x[i, column], codes[j][column], partial[g])
+                    partial[g] = exact_fma(x[i, column], np.float32(codes[j][column]), partial[g])
                 for g, p in enumerate(partial):
                     lanes[g % 16] = exact_fma(np.float32(scales[j][g]), p, lanes[g % 16])
             while len(lanes) > 1:

@@ -6,6 +6,8 @@
  *
  *   shape (K, C, R, S), axis (2, 3, 1), group 16:   rows = K, runs = R * S, run_length = C,
  *   groups_per_run = ceil(C / 16), groups = runs * groups_per_run, padded = groups * 16
+ *
+ * A format that keeps n of every m values sees rows of kept values alone: run_length = ceil(whole_length / m) * n.
  */
 #ifndef HC_PACKED_H
 #define HC_PACKED_H
@@ -20,18 +22,28 @@ static inline int64_t hc_dtype_size(hc_dtype dtype) {
 }
 
 /* A format by its parameters; what `option` means is said in the format's own file. */
-enum { HC_N_OPTIONS = 6 };
+enum { HC_N_OPTIONS = 6, HC_MAX_M = 32 };
 typedef struct {
     int32_t family; /* index into formats.def */
     int32_t bits;
     int32_t group; /* 0: one group for the whole row */
     int32_t option[HC_N_OPTIONS];
+    int32_t n, m; /* of every m values along a run n are kept, the others are 0; m = 0: all are kept */
 } hc_format;
+
+/* Bits of a kept value's position among its m. */
+static inline int hc_position_bits(int m) {
+    int bits = 0;
+    while (1 << bits < m)
+        bits++;
+    return bits;
+}
 
 typedef struct {
     int64_t rows, runs, run_length;
     int64_t group, groups_per_run, groups; /* the effective group; groups of one row */
     int64_t columns, padded;               /* values of one row, without and with the padding */
+    int64_t whole_length, whole_columns;   /* run_length and columns before n of every m were kept */
 } hc_geometry;
 
 /* The arrays that a packed tensor consists of. */
@@ -61,6 +73,7 @@ typedef struct {
 } hc_component;
 typedef struct {
     hc_component part[HC_N_COMPONENTS];
+    int64_t first_row; /* row 0 here is this row of what is encoded, for parts that all rows share */
 } hc_components;
 
 static inline void *hc_part(const hc_components *components, hc_component_id id, int64_t row) {
@@ -108,21 +121,40 @@ typedef struct {
     float *row_scale; /* (rows): what multiplies the folded sum, 1 if nothing does */
 } hc_code_tile;
 
-/* How uniform integer codes are stored, for products that read them without decoding: value = scale * (code - zero point),
- * code i of a row in bits i * bits .. (little end first), groups without a gap. Scales and zero points are packed alike. */
+/* How codes and scales are stored, for products that read them without decoding: code i of a row in bits i * bits ..
+ * (little end first), groups without a gap; zero points and integer scales likewise.
+ *
+ *   value = s * c, c = code - zero point, or an entry of a table, or a small float
+ *   s = scale * coarse; without a scale of its own: coarse, or 1 */
+typedef enum {
+    HC_SCALE_NONE = 0,
+    HC_SCALE_F32,
+    HC_SCALE_F16,
+    HC_SCALE_INTEGER,
+    HC_SCALE_E8M0,
+    HC_SCALE_E4M3
+} hc_scale_kind;
 typedef struct {
     int bits;             /* 2 to 8 */
     bool is_signed;       /* two's complement, else unsigned */
     bool has_zero_points; /* one a group, `bits` wide */
-    hc_dtype scale_dtype; /* HC_F32, HC_F16, or HC_U8: unsigned integers of scale_bits each */
-    int scale_bits;
-    bool has_coarse; /* one float32 more, HC_COARSE, that multiplies the row */
+    bool has_table;       /* 4 bits: c by code */
+    float table[16];
+    bool has_row_tables; /* 4 bits: c by code in HC_CODEBOOK, (16) float32 for a row or for all */
+    int exponent_bits;   /* 8 bits: c is the float of a sign, so many bits of exponent and a fraction; 0: it is not */
+    int special_bits;    /* where a float has all of these: infinity if its fraction is 0, else NaN */
+    hc_scale_kind scale;
+    int scale_bits;      /* of HC_SCALE_INTEGER */
+    bool has_coarse;     /* HC_COARSE, one float32 */
+    bool is_coarse_fine; /* it multiplies each scale, s = float32(scale * coarse); else the row's folded sum */
 } hc_stored_form;
 
 /* What a format must know of the whole array before it encodes. */
 typedef struct {
     float maximum; /* what the passes gather: a running maximum, so that threads merge by maximum */
     float coarse;  /* what `finish` makes of it */
+    float *shared; /* numbers of the whole array (format.h: shared): scales, a codebook; rows do not share places */
+    const hc_geometry *geometry; /* of the whole array */
 } hc_encode_state;
 
 /* Encodes rows x->first_row .. into the same rows of `out`. thresholds: NULL (absmax), or one float32 T a group in
@@ -132,6 +164,9 @@ typedef struct {
 enum { HC_DONE = -1, HC_DECLINED = -2 };
 typedef int64_t hc_encode_fn(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                              const hc_float_rows *x, const float *thresholds, const hc_components *out);
+/* One pass over the same rows, before; returns as encode does, and may decline likewise. */
+typedef int64_t hc_observe_fn(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                              const float *thresholds, hc_encode_state *state);
 /* Values of a tile as float32, rounded once; `ld` in elements. HC_DONE or HC_DECLINED. */
 typedef int64_t hc_decode_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                              const hc_tile *tile, float *values, int64_t ld);

@@ -22,7 +22,7 @@ typedef struct {
 } hc_bit_writer;
 
 static inline void hc_write_bits(hc_bit_writer *writer, uint32_t code, int bits) {
-    writer->pending |= (uint64_t)(code & ((1u << bits) - 1)) << writer->n_pending;
+    writer->pending |= (code & (((uint64_t)1 << bits) - 1)) << writer->n_pending;
     writer->n_pending += bits;
     while (writer->n_pending >= 8) {
         *writer->next++ = (uint8_t)writer->pending;
@@ -36,13 +36,13 @@ static inline void hc_flush_bits(hc_bit_writer *writer) {
         *writer->next++ = (uint8_t)writer->pending;
 }
 
-/* Code `index` of a row; touches no byte outside the code. bits <= 24. */
+/* Code `index` of a row; touches no byte outside the code. bits <= 32. */
 static inline uint32_t hc_read_bits(const uint8_t *row, int64_t index, int bits) {
     const int64_t first = index * bits, last = first + bits - 1;
-    uint32_t word = 0;
+    uint64_t word = 0;
     for (int64_t byte = last >> 3; byte >= first >> 3; byte--)
         word = word << 8 | row[byte];
-    return word >> (first & 7) & ((1u << bits) - 1);
+    return (uint32_t)(word >> (first & 7) & (((uint64_t)1 << bits) - 1));
 }
 
 static inline int32_t hc_sign_extend(uint32_t code, int bits) {

@@ -4,15 +4,19 @@
  * is illegal; every other function is total: it is called with legal parameters only. One line in formats.def
  * makes the format known to everything. What several rows share lives in a state that the passes fill:
  *
- *   for each pass { observe(rows) ...; finish(state) }   encode(rows) ...
+ *   for each pass { observe(rows) ...; finish(state) }   learn   share   encode(rows) ...
  */
 #ifndef HC_FORMAT_H
 #define HC_FORMAT_H
 
 #include "base/packed.h"
 
-/* Clipping: a threshold is taken over |x| or max(x, 0), or clip= is illegal for the format. */
-typedef enum { HC_CLIP_NONE = 0, HC_CLIP_ABSOLUTE, HC_CLIP_POSITIVE } hc_clip_domain;
+/* What shares a learned codebook. */
+typedef enum { HC_LEARN_NONE = 0, HC_LEARN_ROW, HC_LEARN_TENSOR } hc_learning;
+
+/* Clipping: a threshold is taken over |x| or max(x, 0) of a group, over |x| of the whole array (each group is then
+ * given the same), or clip= is illegal for the format. */
+typedef enum { HC_CLIP_NONE = 0, HC_CLIP_ABSOLUTE, HC_CLIP_POSITIVE, HC_CLIP_WHOLE } hc_clip_domain;
 
 typedef struct {
     const char *name;        /* as in formats.def and in Python's `family` */
@@ -26,6 +30,21 @@ typedef struct {
     int64_t (*observe)(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
                        const float *thresholds, hc_encode_state *state); /* returns as encode does */
     void (*finish)(const hc_format *format, int pass, hc_encode_state *state);
+    /* How many floats state->shared has; NULL: none. `share` writes what all rows share into `out`, before encode. */
+    int64_t (*shared)(const hc_format *format, const hc_geometry *geometry);
+    void (*share)(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                  const hc_components *out);
+    /* Formats that learn a codebook, of a row (into its part of `out`, before encode) or of all (into state->shared).
+     * learn_values: what row i of x brings, learn_count of them; weights as x, NULL with importance NULL. `learn` may
+     * use up both; scratch: learn_bytes for n values. */
+    hc_learning (*learns)(const hc_format *format);
+    int64_t (*learn_count)(const hc_format *format, const hc_geometry *geometry);
+    void (*learn_values)(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
+                         const hc_float_rows *importance, int64_t i, float *values, double *weights);
+    int64_t (*learn_bytes)(const hc_format *format, int64_t n, bool weighted);
+    void (*learn)(const hc_format *format, float *values, double *weights, int64_t n, void *scratch, float *codebook);
+    /* Values that one code covers: groups and runs hold a multiple of it. NULL: 1. */
+    int (*unit)(const hc_format *format);
     /* Which values encode takes; NULL: all but NaN, infinity and what float32 rounds to 2^128 (hc_is_legal). */
     bool (*legal)(const hc_format *format, double value);
     hc_encode_fn *encode;
@@ -38,12 +57,19 @@ typedef struct {
     hc_clip_domain (*clip_domain)(const hc_format *format);
     /* Values stand for themselves whatever their row (no row or group has a scale): a product takes any axis. NULL: no. */
     bool (*fits_any_axis)(const hc_format *format);
+    /* Codes are float32 values as they are, nothing scales them; NULL: no. */
+    bool (*is_plain)(const hc_format *format);
 } hc_format_ops;
 
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
 int32_t hc_format_index(const char *name);           /* -1: none */
 
-/* Fills geometry; an error names what overflows. */
+/* The format's own check and layout, and those of the pattern that it keeps. */
+hc_status hc_format_legal(const hc_format *format, hc_error *error);
+void hc_format_layout(const hc_format *format, const hc_geometry *geometry,
+                      hc_component_layout layout[HC_N_COMPONENTS]);
+
+/* Fills geometry; run_length is that of the whole rows. An error names what overflows. */
 hc_status hc_geometry_init(const hc_format *format, int64_t rows, int64_t runs, int64_t run_length,
                            hc_geometry *geometry, hc_error *error);
 

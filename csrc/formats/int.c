@@ -216,7 +216,7 @@ static bool int_stored_form(const hc_format *format, hc_stored_form *form) {
     *form = (hc_stored_form){.bits = format->bits,
                              .is_signed = is_symmetric(format),
                              .has_zero_points = !is_symmetric(format),
-                             .scale_dtype = has_half_scales(format) ? HC_F16 : HC_F32};
+                             .scale = has_half_scales(format) ? HC_SCALE_F16 : HC_SCALE_F32};
     return format->bits <= 8;
 }
 

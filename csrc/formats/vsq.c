@@ -260,7 +260,7 @@ static int64_t vsq_decode_codes(const hc_format *format, const hc_geometry *geom
 static bool vsq_stored_form(const hc_format *format, hc_stored_form *form) {
     *form = (hc_stored_form){.bits = format->bits,
                              .is_signed = !is_unsigned(format),
-                             .scale_dtype = scale_bits(format) != 0 ? HC_U8 : HC_F32,
+                             .scale = scale_bits(format) != 0 ? HC_SCALE_INTEGER : HC_SCALE_F32,
                              .scale_bits = scale_bits(format),
                              .has_coarse = scale_bits(format) != 0};
     return true;

@@ -2,7 +2,7 @@
 #ifndef HC_ENCODE_AVX2_H
 #define HC_ENCODE_AVX2_H
 
-#include "kernels/encode.h"
+#include "kernels/encode_floats_avx2.h"
 
 #include <immintrin.h>
 
@@ -101,6 +101,10 @@ static inline __attribute__((always_inline)) bool line_codes(const float *x, con
                                                              const float *reciprocal, const int32_t *zero,
                                                              const hc_code_range *range, float near, hc_code_mode mode,
                                                              uint8_t *codes) {
+    if (is_small_float(mode))
+        return line_floats(x, group_of, reciprocal, range->limit, mode, codes);
+    if (mode == HC_CODES_LEVELS)
+        return line_levels(x, group_of, reciprocal, range->levels, codes);
     const __m256i lanes = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const bool is_signed = mode == HC_CODES_PLAIN || mode == HC_CODES_SIGNED;
     __m256 worst = _mm256_setzero_ps();

@@ -2,7 +2,7 @@
 #ifndef HC_ENCODE_AVX512_H
 #define HC_ENCODE_AVX512_H
 
-#include "kernels/encode.h"
+#include "kernels/encode_floats_avx512.h"
 
 #include <immintrin.h>
 
@@ -110,6 +110,10 @@ static inline __attribute__((always_inline)) bool line_codes(const float *x, con
                                                              const float *reciprocal, const int32_t *zero,
                                                              const hc_code_range *range, float near, hc_code_mode mode,
                                                              uint8_t *codes) {
+    if (is_small_float(mode))
+        return line_floats(x, group_of, reciprocal, range->limit, mode, codes);
+    if (mode == HC_CODES_LEVELS)
+        return line_levels(x, group_of, reciprocal, range->levels, codes);
     const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512 worst = _mm512_setzero_ps();
     __m512i unit[4];

@@ -1,8 +1,8 @@
 /* Products of packed weights with few vectors (batch 1 to 8), straight from storage.
  *
  * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: two's complement of b bits has flip 2^(b-1) and zero the
- * same, unsigned codes flip 0 and any zero. Other widths are unpacked to 8 bits first. No byte behind a row's last
- * is read.
+ * same, unsigned codes flip 0 and any zero. Or c = table[code], of 4 bits. Or the code is c itself, a float of 8 or
+ * 32 bits. Other widths are unpacked first. No byte behind a row's last is read, and no padded code enters a sum.
  */
 #ifndef HC_FEW_H
 #define HC_FEW_H
@@ -10,13 +10,15 @@
 enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 }; /* rows of every call; vectors of one at most */
 
 typedef struct {
-    int bits;      /* 4 or 8 */
-    int flip;      /* of one code */
-    float zero;    /* where zeros[0] is NULL */
-    int n_vectors; /* 1, 2 or 4 */
+    int bits;                        /* 4, 8 or 32 */
+    int flip;                        /* of one code */
+    float zero;                      /* where zeros[0] is NULL */
+    int exponent_bits, special_bits; /* of floats of 8 bits, as in hc_stored_form; else 0 */
+    int n_vectors;                   /* 1, 2 or 4 */
     int64_t columns;
     int64_t group, groups; /* few_groups; a group fills whole 32-bit words */
     const uint8_t *codes[HC_FEW_ROWS];
+    const float *table[HC_FEW_ROWS];    /* 4 bits: c by code; NULL: integers */
     int scale_bits;                     /* few_groups: float32 (32), float16 (16) or unsigned integers of 4 bits (4) */
     const uint8_t *scales[HC_FEW_ROWS]; /* (groups), of any alignment */
     const float *zeros[HC_FEW_ROWS];    /* few_groups: (groups), or NULL */
@@ -26,12 +28,13 @@ typedef struct {
 } hc_few_floats_args;
 
 /* few_groups:  p = fmaf chain over the codes of a group from +0, acc[g % 16] = fmaf(scale_g, p, acc[g % 16]), g
- * ascending; out = acc folded i with i + 8, + 4, + 2, + 1. Padded codes change no p: codes are integers, so no p is -0
- * and fmaf(+0, c, p) = p.   x[((g / 16 * group + k) * n_vectors + v) * 16 + g % 16] */
+ * ascending; out = acc folded i with i + 8, + 4, + 2, + 1.
+ * x[((g / 16 * group + k) * n_vectors + v) * 16 + g % 16] */
 typedef void hc_few_groups_fn(const hc_few_floats_args *args);
 
 /* few_rows:  acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k ascending; out = acc folded i with i + 32, + 16, ..., + 1.
- * x[(k / 64 * n_vectors + v) * 64 + place], 8 bits: place = k % 4 * 16 + k / 4 % 16; 4 bits: k % 8 * 8 + k / 8 % 8. */
+ * x[(k / 64 * n_vectors + v) * 64 + place], 32 bits: place = k % 64; 8 bits: k % 4 * 16 + k / 4 % 16; 4 bits:
+ * k % 8 * 8 + k / 8 % 8. */
 typedef void hc_few_rows_fn(const hc_few_floats_args *args);
 
 /* few_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32. A segment fills 1, 2, 4, 8 or a
@@ -68,8 +71,16 @@ typedef int64_t hc_few_folded_fn(const hc_few_folded_args *args);
 typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
                              const int32_t *corrections, float *out);
 
-/* few_scales:  out[i] = number i as float32, of unsigned integers of 4 or 8 bits, or float16 (bits 16). */
-typedef void hc_few_scales_fn(const uint8_t *stored, int bits, int64_t n, float *out);
+/* few_kept:  sums[v * 64 + k % 64] = fmaf(x[v * ldx + k], c_k, sums[...]), k ascending, for the k whose bits are set in
+ * masks (bit k % 64 of word k / 64); codes holds c of these k alone. Nothing else of x or codes is read; n_vectors is 1,
+ * 2 or 4. */
+typedef void hc_few_kept_fn(int64_t words, const uint64_t *masks, const float *codes, const float *x, int64_t ldx,
+                            int n_vectors, float *sums);
+
+/* few_scales:  out[i] = float32(factor * number i), the numbers being unsigned integers of 4 or 8 bits, float16,
+ * or float8 e4m3fn. */
+enum { HC_SCALES_U4 = 4, HC_SCALES_U8 = 8, HC_SCALES_F16 = 16, HC_SCALES_E8M0, HC_SCALES_E4M3 };
+typedef void hc_few_scales_fn(const uint8_t *stored, int kind, float factor, int64_t n, float *out);
 
 /* few_unpack:  n codes of 2 to 8 bits, in row_bytes bytes, to a byte each, not extended; writes up to 7 bytes more. */
 typedef void hc_few_unpack_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);

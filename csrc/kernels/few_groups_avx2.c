@@ -1,17 +1,31 @@
-/* few_groups: 8 groups in lanes, the two halves of 16 one after the other. A code is shifted to the top and back. */
-#include "base/convert.h"
-#include "kernels/kernel.h"
+/* few_groups: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
+ * back; others index a table of 16, which is two registers.
+ */
+#include "kernels/few_avx2.h"
 
-#include <immintrin.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 enum { CHUNK = 8 }; /* words of a group turned at once */
 
-/* Code j of each word, sign-extended where the codes are two's complement. */
-INLINE __m256 code_f32x8(__m256i words, int bits, int j, bool is_signed) {
+/* How a code becomes c: two's complement, an integer less a zero point, an entry of a table, a float of 8 bits, a float
+ * already. */
+typedef enum { CODES_SIGNED, CODES_ZERO, CODES_TABLE, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
+
+/* Code j of each word of row r. */
+INLINE __m256 code_f32x8(const hc_few_floats_args *args, const hc_float8_f32x8 *float8, int r, __m256i words,
+                         __m256 zero, int bits, int j, hc_code_kind kind) {
+    if (kind == CODES_FLOAT8)
+        return float8_f32x8(float8, words, j);
+    if (kind == CODES_FLOATS)
+        return _mm256_castsi256_ps(words);
+    if (kind == CODES_TABLE) { /* vpermps reads three bits of an index; the fourth, as a sign, picks the half */
+        const __m256i index = _mm256_srli_epi32(words, 4 * j), upper = _mm256_slli_epi32(words, 28 - 4 * j);
+        return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(args->table[r]), index),
+                                _mm256_permutevar8x32_ps(_mm256_loadu_ps(args->table[r] + 8), index),
+                                _mm256_castsi256_ps(upper));
+    }
     const __m256i top = _mm256_slli_epi32(words, 32 - bits * (j + 1));
-    return _mm256_cvtepi32_ps(is_signed ? _mm256_srai_epi32(top, 32 - bits) : _mm256_srli_epi32(top, 32 - bits));
+    if (kind == CODES_SIGNED)
+        return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - bits));
+    return _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(top, 32 - bits)), zero);
 }
 
 /* Even (0x88) or odd (0xdd) words of a, then of b. */
@@ -59,13 +73,12 @@ INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, 
                                              (const int *)(const void *)(codes + 4 * (first + h)), places, mask, 4);
 }
 
-INLINE void add_word(const __m256i words[], const __m256 zero[], const float *x, __m256 p[], int bits, int n_vectors,
-                     bool is_signed) {
+INLINE void add_word(const hc_few_floats_args *args, const hc_float8_f32x8 *float8, const __m256i words[],
+                     const __m256 zero[], const float *x, __m256 p[], int bits, int n_vectors, hc_code_kind kind) {
 #pragma GCC unroll 8
     for (int j = 0; j < 32 / bits; j++)
         for (int r = 0; r < HC_FEW_ROWS; r++) {
-            __m256 c = code_f32x8(words[r], bits, j, is_signed);
-            c = is_signed ? c : _mm256_sub_ps(c, zero[r]);
+            const __m256 c = code_f32x8(args, float8, r, words[r], zero[r], bits, j, kind);
             for (int v = 0; v < n_vectors; v++)
                 p[r * n_vectors + v] =
                     _mm256_fmadd_ps(_mm256_loadu_ps(x + (j * n_vectors + v) * 16), c, p[r * n_vectors + v]);
@@ -95,8 +108,9 @@ INLINE __m256 load_scales(const hc_few_floats_args *args, int r, int64_t g, int6
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
 }
 
-INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, bool is_signed) {
+INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, hc_code_kind kind) {
     const int n_rows = HC_FEW_ROWS;
+    const hc_float8_f32x8 float8 = make_float8(args);
     const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     const int64_t words = args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
     __m256 acc[HC_FEW_ROWS * HC_FEW_VECTORS][2], p[HC_FEW_ROWS * HC_FEW_VECTORS], zero[HC_FEW_ROWS];
@@ -105,6 +119,7 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
     for (int64_t g = 0; g < args->groups; g += 8) {
         const int64_t groups = hc_min(args->groups - g, 8), place = g * words * 4;
         const int half = (int)(g / 8 % 2);
+        const bool has_tail = (g + groups) * args->group > args->columns;
         const float *x = args->x + g / 16 * words * x_step + half * 8;
         __m256i turned[4][CHUNK], word[4];
         for (int r = 0; r < n_rows; r++) {
@@ -120,16 +135,24 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
                 turn(args->codes[r] + place, words, first, n, groups, turned[r]);
             for (int64_t h = 0; h < n; h++) {
                 for (int r = 0; r < n_rows; r++)
-                    word[r] = is_signed ? turned[r][h] : _mm256_xor_si256(turned[r][h], flips);
-                add_word(word, zero, x + (first + h) * x_step, p, bits, n_vectors, is_signed);
+                    word[r] = kind == CODES_ZERO ? _mm256_xor_si256(turned[r][h], flips) : turned[r][h];
+                add_word(args, &float8, word, zero, x + (first + h) * x_step, p, bits, n_vectors, kind);
             }
         }
         for (int r = 0; r < n_rows; r++) {
             const __m256 scale = load_scales(args, r, g, groups);
             const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
-            for (int i = r * n_vectors; i < (r + 1) * n_vectors; i++)
+            for (int v = 0; v < n_vectors; v++) {
+                const int i = r * n_vectors + v;
+                if (has_tail) {
+                    float chains[8];
+                    _mm256_storeu_ps(chains, p[i]);
+                    chains[groups - 1] = hc_few_chain(args, r, v, g + groups - 1);
+                    p[i] = _mm256_loadu_ps(chains);
+                }
                 acc[i][half] = _mm256_blendv_ps(acc[i][half], _mm256_fmadd_ps(scale, p[i], acc[i][half]), exists);
+            }
         }
     }
     for (int i = 0; i < n_rows * n_vectors; i++) {
@@ -140,19 +163,18 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
     }
 }
 
-/* Full-width two's complement needs no subtraction; all else has (code ^ flip) - zero. */
-INLINE void choose_sign(const hc_few_floats_args *args, int bits, int n_vectors) {
-    if (args->flip == 1 << (bits - 1) && !args->zeros[0])
-        few_groups(args, bits, n_vectors, true);
-    else
-        few_groups(args, bits, n_vectors, false);
-}
-
 INLINE void choose(const hc_few_floats_args *args, int n_vectors) {
-    if (args->bits == 4)
-        choose_sign(args, 4, n_vectors);
+    const bool is_signed = args->flip == 1 << (args->bits - 1) && !args->zeros[0];
+    if (args->bits == 32)
+        few_groups(args, 32, n_vectors, CODES_FLOATS);
+    else if (args->exponent_bits)
+        few_groups(args, 8, n_vectors, CODES_FLOAT8);
+    else if (args->bits == 8)
+        is_signed ? few_groups(args, 8, n_vectors, CODES_SIGNED) : few_groups(args, 8, n_vectors, CODES_ZERO);
+    else if (args->table[0])
+        few_groups(args, 4, n_vectors, CODES_TABLE);
     else
-        choose_sign(args, 8, n_vectors);
+        is_signed ? few_groups(args, 4, n_vectors, CODES_SIGNED) : few_groups(args, 4, n_vectors, CODES_ZERO);
 }
 
 void hc_few_groups_avx2(const hc_few_floats_args *args) {

@@ -1,9 +1,80 @@
-/* few_groups: 16 groups in lanes; each word's codes, low bits first, are one step of the 16 chains. */
+/* few_groups: 16 groups in lanes, so words of 16 groups are turned from [group][word] into [word][group]; each word's
+ * codes, low bits first, are one step of the 16 chains. Four rows go side by side: a chain waits for itself, and every
+ * load of x serves all four.
+ */
 #include "kernels/few_avx512.h"
-#include "kernels/kernel.h"
 
-/* Blocks of one row side by side; values of x that L1 holds beside all else; bytes prefetched ahead: Zen 4, 2026-11. */
-enum { BLOCKS = 4, NEAR = 6144, AHEAD = 4096 };
+enum { CHUNK = 16 }; /* words of a group turned at once */
+
+/* n registers hold [16 groups][n words]; each stage parts even from odd words. */
+INLINE void part_words(__m512i *a, int n) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    __m512i b[CHUNK];
+#pragma GCC unroll 4
+    for (int parts = 1; parts < n; parts *= 2) { /* part q holds the words congruent to q modulo parts */
+        const int size = n / parts, half = size / 2;
+#pragma GCC unroll 8
+        for (int i = 0; i < n / 2; i++) {
+            const int q = i / half, j = i % half;
+            b[q * half + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], even, a[q * size + 2 * j + 1]);
+            b[(q + parts) * half + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], odd, a[q * size + 2 * j + 1]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < n; i++)
+            a[i] = b[i];
+    }
+}
+
+/* A block whose groups have 2, 4 or 8 words: [group][word] -> [word][group]; no byte behind its last group is read. */
+INLINE void turn_block(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
+    for (int i = 0; i < words; i++) {
+        const int64_t left = groups * words - 16 * i;
+        const __mmask16 mask = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
+        out[i] = groups == 16 ? _mm512_loadu_si512(codes + 64 * i) : _mm512_maskz_loadu_epi32(mask, codes + 64 * i);
+    }
+    if (words == 2) { /* spelled out: these stay in registers */
+        const __m512i a = out[0], b = out[1];
+        out[0] = _mm512_permutex2var_epi32(
+            a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
+        out[1] = _mm512_permutex2var_epi32(
+            a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
+    } else if (words == 4) {
+        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        const __m512i a = _mm512_permutex2var_epi32(out[0], even, out[1]);
+        const __m512i b = _mm512_permutex2var_epi32(out[2], even, out[3]);
+        const __m512i c = _mm512_permutex2var_epi32(out[0], odd, out[1]);
+        const __m512i d = _mm512_permutex2var_epi32(out[2], odd, out[3]);
+        out[0] = _mm512_permutex2var_epi32(a, even, b);
+        out[1] = _mm512_permutex2var_epi32(c, even, d);
+        out[2] = _mm512_permutex2var_epi32(a, odd, b);
+        out[3] = _mm512_permutex2var_epi32(c, odd, d);
+    } else {
+        part_words(out, words);
+    }
+}
+
+/* The same for n words from `first` on of groups of any length. */
+INLINE void turn_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m512i *out) {
+    if (words == 2) {
+        turn_block(codes, 2, groups, out);
+    } else if (words == 4) {
+        turn_block(codes, 4, groups, out);
+    } else if (words == 8) {
+        turn_block(codes, 8, groups, out);
+    } else if (n == CHUNK) {
+        for (int i = 0; i < CHUNK; i++)
+            out[i] = i < groups ? _mm512_loadu_si512(codes + 4 * (i * words + first)) : _mm512_setzero_si512();
+        part_words(out, CHUNK);
+    } else {
+        const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)words), lanes);
+        const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+        for (int64_t h = 0; h < n; h++)
+            out[h] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, places, codes + 4 * (first + h), 4);
+    }
+}
 
 /* Scales g .. g + 15 as float32, g a multiple of 16; those outside of the mask are not touched. */
 INLINE __m512 load_scales(const uint8_t *scales, int bits, int64_t g, __mmask16 mask) {
@@ -21,144 +92,131 @@ INLINE __m512 load_scales(const uint8_t *scales, int bits, int64_t g, __mmask16 
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), _mm512_cvtepi32_ps(lanes));
 }
 
-/* p = fmaf(x, c, p) for the codes of one word of each of n_rows rows. */
-INLINE void add_word(const hc_decoder *d, const __m512i turned[], const __m512 zero[], const float *x, __m512 p[],
-                     int bits, int n_rows, int n_vectors, bool zeros) {
-    hc_words words[HC_FEW_ROWS];
-    for (int r = 0; r < n_rows; r++)
-        words[r] = make_words(turned[r], bits);
+/* p = fmaf(x, c, p) for the codes of a word of every row. */
+INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 zero[], const float *x, __m512 p[],
+                     hc_code_kind kind, int n_vectors, bool zeros) {
 #pragma GCC unroll 8
-    for (int j = 0; j < 32 / bits; j++) {
+    for (int j = 0; j < 32 / bits_of(kind); j++) {
         __m512 x_f32x16[HC_FEW_VECTORS];
-        for (int i = 0; i < n_vectors; i++)
-            x_f32x16[i] = _mm512_loadu_ps(x + (j * n_vectors + i) * 16);
-        for (int r = 0; r < n_rows; r++) {
-            __m512 c = code_f32x16(d, &words[r], bits, j);
+        for (int v = 0; v < n_vectors; v++)
+            x_f32x16[v] = _mm512_loadu_ps(x + (j * n_vectors + v) * 16);
+        for (int r = 0; r < HC_FEW_ROWS; r++) {
+            __m512 c = code_f32x16(d, r, words[r], kind, j);
             if (zeros)
                 c = _mm512_sub_ps(c, zero[r]);
-            for (int i = 0; i < n_vectors; i++)
-                p[r * n_vectors + i] = _mm512_fmadd_ps(x_f32x16[i], c, p[r * n_vectors + i]);
+            for (int v = 0; v < n_vectors; v++)
+                p[r * n_vectors + v] = _mm512_fmadd_ps(x_f32x16[v], c, p[r * n_vectors + v]);
         }
     }
 }
 
-/* Blocks of 16 groups from `first` on, of all rows side by side: every load of x serves four of them. */
-INLINE void add_rows(const hc_few_floats_args *args, const hc_decoder *d, int64_t first, int bits, int n_vectors,
-                     int words, bool zeros, __m512 acc[]) {
-    const int n_rows = HC_FEW_ROWS;
+/* A block of 16 groups from g on; `groups` of them exist. `words` a group where it is known when compiled, else 0. */
+INLINE void add_block(const hc_few_floats_args *args, const hc_decoder *d, int64_t g, int64_t groups, __m512 acc[],
+                      hc_code_kind kind, int words, int n_vectors, bool zeros) {
+    const int bits = bits_of(kind);
     const int64_t group_words = words ? words : args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
-    for (int64_t g = first; g < args->groups; g += 16) {
-        const int64_t groups = hc_min(args->groups - g, 16), place = g * group_words * 4;
-        const __mmask16 mask = (__mmask16)((1u << groups) - 1);
-        const float *x = args->x + g / 16 * group_words * x_step;
-        __m512 p[HC_FEW_ROWS * HC_FEW_VECTORS], zero[HC_FEW_ROWS];
-        for (int r = 0; r < n_rows; r++) {
-            for (int64_t line = 0; line < group_words; line++)
-                _mm_prefetch(args->next[r] + place + 64 * line, _MM_HINT_T1);
-            zero[r] = zeros ? _mm512_maskz_loadu_ps(mask, args->zeros[r] + g) : _mm512_setzero_ps();
-        }
-        for (int i = 0; i < n_rows * n_vectors; i++)
-            p[i] = _mm512_setzero_ps();
-        if (words) { /* stays in registers */
-            __m512i turned[4][HC_FEW_ROWS];
-            for (int r = 0; r < n_rows; r++) {
-                __m512i block[4];
-                turn_block(args->codes[r] + place, words, groups, block);
-                for (int h = 0; h < words; h++)
-                    turned[h][r] = block[h];
-            }
-#pragma GCC unroll 4
-            for (int h = 0; h < words; h++)
-                add_word(d, turned[h], zero, x + h * x_step, p, bits, n_rows, n_vectors, zeros);
-        } else {
-            __m512i turned[HC_FEW_ROWS][CHUNK], word[HC_FEW_ROWS];
-            for (int64_t start = 0; start < group_words; start += CHUNK) {
-                const int64_t n = hc_min(group_words - start, CHUNK);
-                for (int r = 0; r < n_rows; r++)
-                    turn_chunk(args->codes[r] + place, group_words, start, n, groups, turned[r]);
-                for (int64_t h = 0; h < n; h++) {
-                    for (int r = 0; r < n_rows; r++)
-                        word[r] = turned[r][h];
-                    add_word(d, word, zero, x + (start + h) * x_step, p, bits, n_rows, n_vectors, zeros);
-                }
-            }
-        }
-        for (int r = 0; r < n_rows; r++) {
-            const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
-            for (int i = r * n_vectors; i < (r + 1) * n_vectors; i++)
-                acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
-        }
+    const int64_t place = 4 * g * group_words;
+    const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+    const float *x = args->x + g / 16 * group_words * x_step;
+    __m512 p[HC_FEW_ROWS * HC_FEW_VECTORS], zero[HC_FEW_ROWS];
+    for (int r = 0; r < HC_FEW_ROWS; r++) {
+        for (int64_t line = 0; line < group_words; line++)
+            _mm_prefetch(args->next[r] + place + 64 * line, _MM_HINT_T1);
+        zero[r] = zeros ? _mm512_maskz_loadu_ps(mask, args->zeros[r] + g) : _mm512_setzero_ps();
     }
-}
-
-/* One row, one vector: BLOCKS blocks side by side, while so many are left; returns the first group behind them. One
- * stream of memory at a time, and x stays in the nearest cache. */
-INLINE int64_t add_row(const hc_few_floats_args *args, const hc_decoder *d, int r, int bits, int words, int scale_bits,
-                       __m512 *acc) {
-    const int64_t x_step = 32 / bits * 16;
-    int64_t g = 0;
-    for (; g + 16 * BLOCKS <= args->groups; g += 16 * BLOCKS) {
-        const uint8_t *codes = args->codes[r] + g * words * 4;
-        _mm_prefetch(args->scales[r] + g * scale_bits / 8 + AHEAD / 2, _MM_HINT_T1);
-        const float *x = args->x + g / 16 * words * x_step;
-        __m512i turned[BLOCKS][4];
-        __m512 p[BLOCKS];
-        for (int b = 0; b < BLOCKS; b++) {
-            turn_block(codes + 64 * words * b, words, 16, turned[b]);
-            for (int line = 0; line < words; line++)
-                _mm_prefetch(codes + 64 * (words * b + line) + AHEAD, _MM_HINT_T1);
-            p[b] = _mm512_setzero_ps();
-        }
-#pragma GCC unroll 4
-        for (int h = 0; h < words; h++) {
-            hc_words w[BLOCKS];
-            for (int b = 0; b < BLOCKS; b++)
-                w[b] = make_words(turned[b][h], bits);
+#pragma GCC unroll 16
+    for (int i = 0; i < HC_FEW_ROWS * n_vectors; i++)
+        p[i] = _mm512_setzero_ps();
+    if (words) {
+        __m512i turned[8][HC_FEW_ROWS];
+        for (int r = 0; r < HC_FEW_ROWS; r++) {
+            __m512i block[8];
+            turn_block(args->codes[r] + place, words, groups, block);
 #pragma GCC unroll 8
-            for (int j = 0; j < 32 / bits; j++)
-                for (int b = 0; b < BLOCKS; b++)
-                    p[b] = _mm512_fmadd_ps(_mm512_loadu_ps(x + (words * b + h) * x_step + j * 16),
-                                           code_f32x16(d, &w[b], bits, j), p[b]);
+            for (int h = 0; h < words; h++)
+                turned[h][r] = block[h];
         }
-        for (int b = 0; b < BLOCKS; b++)
-            *acc = _mm512_fmadd_ps(load_scales(args->scales[r], scale_bits, g + 16 * b, 0xffff), p[b], *acc);
+        if (n_vectors == 1) {
+#pragma GCC unroll 8
+            for (int h = 0; h < words; h++)
+                add_word(d, turned[h], zero, x + h * x_step, p, kind, 1, zeros);
+        } else { /* unrolled, it would lose registers */
+#pragma GCC unroll 1
+            for (int h = 0; h < words; h++)
+                add_word(d, turned[h], zero, x + h * x_step, p, kind, n_vectors, zeros);
+        }
+    } else {
+        __m512i turned[HC_FEW_ROWS][CHUNK], word[HC_FEW_ROWS];
+        for (int64_t start = 0; start < group_words; start += CHUNK) {
+            const int64_t n = hc_min(group_words - start, CHUNK);
+            for (int r = 0; r < HC_FEW_ROWS; r++)
+                turn_chunk(args->codes[r] + place, group_words, start, n, groups, turned[r]);
+            for (int64_t h = 0; h < n; h++) {
+                for (int r = 0; r < HC_FEW_ROWS; r++)
+                    word[r] = turned[r][h];
+                add_word(d, word, zero, x + (start + h) * x_step, p, kind, n_vectors, zeros);
+            }
+        }
     }
-    return g;
+    const int64_t last = g + groups - 1;
+    const bool has_tail = (last + 1) * args->group > args->columns;
+    for (int r = 0; r < HC_FEW_ROWS; r++) {
+        const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
+        for (int v = 0; v < n_vectors; v++) {
+            const int i = r * n_vectors + v;
+            if (has_tail)
+                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(1u << last % 16),
+                                          _mm512_set1_ps(hc_few_chain(args, r, v, last)));
+            acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
+        }
+    }
 }
 
-/* `words` a group where it is known when compiled, else 0. */
-INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, int words, bool zeros) {
-    const hc_decoder d = make_decoder(bits, args->flip, zeros ? 0 : args->zero);
+INLINE float fold(__m512 acc) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+INLINE void few_groups(const hc_few_floats_args *args, const hc_decoder *d, hc_code_kind kind, int words, int n_vectors,
+                       bool zeros) {
     __m512 acc[HC_FEW_ROWS * HC_FEW_VECTORS];
-    int64_t first = 0;
+    int64_t g = 0;
+#pragma GCC unroll 16
     for (int i = 0; i < HC_FEW_ROWS * n_vectors; i++)
         acc[i] = _mm512_setzero_ps();
-    if (words && n_vectors == 1 && args->columns <= NEAR)
-        for (int r = 0; r < HC_FEW_ROWS; r++)
-            first = args->scale_bits == 4    ? add_row(args, &d, r, bits, words, 4, &acc[r])
-                    : args->scale_bits == 16 ? add_row(args, &d, r, bits, words, 16, &acc[r])
-                                             : add_row(args, &d, r, bits, words, 32, &acc[r]);
-    add_rows(args, &d, first, bits, n_vectors, words, zeros, acc);
-    for (int i = 0; i < HC_FEW_ROWS * n_vectors; i++) {
-        const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(acc[i]), _mm512_extractf32x8_ps(acc[i], 1));
-        const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-        const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
-        args->out[i] = _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
-    }
+    for (; words && (g + 16) * args->group <= args->columns; g += 16)
+        add_block(args, d, g, 16, acc, kind, words, n_vectors, zeros);
+    for (; g < args->groups; g += 16)
+        add_block(args, d, g, hc_min(args->groups - g, 16), acc, kind, 0, n_vectors, zeros);
+#pragma GCC unroll 16
+    for (int i = 0; i < HC_FEW_ROWS * n_vectors; i++)
+        args->out[i] = fold(acc[i]);
 }
 
 INLINE void choose(const hc_few_floats_args *args, int n_vectors) {
+    const hc_decoder d = make_decoder(args);
+    const hc_code_kind kind = code_kind(args, &d);
     const int64_t words = args->group * args->bits / 32;
-    if (args->bits == 4 && args->zeros[0])
-        few_groups(args, 4, n_vectors, 0, true);
-    else if (args->bits == 4)
-        words == 2   ? few_groups(args, 4, n_vectors, 2, false)
-        : words == 4 ? few_groups(args, 4, n_vectors, 4, false)
-                     : few_groups(args, 4, n_vectors, 0, false);
+    if (kind == CODES_FLOATS)
+        few_groups(args, &d, CODES_FLOATS, 0, n_vectors, false);
+    else if (kind == CODES_FLOAT8)
+        few_groups(args, &d, CODES_FLOAT8, 0, n_vectors, false);
+    else if (kind == CODES_LONG)
+        words == 8 ? few_groups(args, &d, CODES_LONG, 8, n_vectors, false)
+                   : few_groups(args, &d, CODES_LONG, 0, n_vectors, false);
+    else if (kind == CODES_SHORT && args->zeros[0])
+        few_groups(args, &d, CODES_SHORT, 0, n_vectors, true);
+    else if (kind == CODES_SHORT)
+        words == 2   ? few_groups(args, &d, CODES_SHORT, 2, n_vectors, false)
+        : words == 4 ? few_groups(args, &d, CODES_SHORT, 4, n_vectors, false)
+                     : few_groups(args, &d, CODES_SHORT, 0, n_vectors, false);
     else if (args->zeros[0])
-        few_groups(args, 8, n_vectors, 0, true);
+        few_groups(args, &d, CODES_BYTES, 0, n_vectors, true);
     else
-        words == 4 ? few_groups(args, 8, n_vectors, 4, false) : few_groups(args, 8, n_vectors, 0, false);
+        words == 4 ? few_groups(args, &d, CODES_BYTES, 4, n_vectors, false)
+                   : few_groups(args, &d, CODES_BYTES, 0, n_vectors, false);
 }
 
 void hc_few_groups_avx512(const hc_few_floats_args *args) {

@@ -57,12 +57,28 @@ typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int
 typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, int units, const int8_t *panel, int lanes,
                            int32_t factor, int32_t *sums);
 
+/* choose_nm:  hc_nm_choose of sparsity/nm.h: of every m values the n with the largest score. Lines may decline before
+ * they write; there is no scalar line: hc_nm_choose is it. */
+typedef int64_t hc_choose_nm_fn(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
+                                uint8_t *metadata);
+
+/* spread_x8, spread_x32:  out[k] = the next of `kept` where bit k % 64 of masks[k / 64] is set, else 0, for 64 * words
+ * places of 8 or 32 bits. Nothing else of `kept` is read. */
+typedef void hc_spread_fn(int64_t words, const uint64_t *masks, const void *kept, void *out);
+
+/* sparse_f32:  to[i * ld_to + j] = fmaf chain over t < count ascending of values[i * count + t] *
+ * panel[at[i * count + t] * lanes + j], from from[i * ld_from + j], or +0 where from is NULL. lanes is the line's nr,
+ * nr / 2, nr / 4 or nr / 8. next: what the following call reads of its panel, for prefetch. */
+typedef void hc_sparse_f32_fn(int64_t rows, int64_t count, const float *values, const uint16_t *at, const float *panel,
+                              int lanes, const float *from, int64_t ld_from, float *to, int64_t ld_to, const char *next,
+                              int64_t next_bytes);
+
 #include "kernels/few.h"   /* the families of products with few vectors */
 #include "kernels/limit.h" /* the families of benchmark loops */
 
-/* encode_<format>, values_<format> (float32), integers_<format> (of products), codes_<format> (scales apart): typedefs
- * hc_encode_fn, hc_decode_fn, hc_decode_int_fn, hc_decode_codes_fn of base/packed.h. They may decline; there is no
- * scalar line: the format's own function is it. */
+/* observe_<format> (the passes before), encode_<format>, values_<format> (float32), integers_<format> (of products),
+ * codes_<format> (scales apart): typedefs hc_observe_fn, hc_encode_fn, hc_decode_fn, hc_decode_int_fn, hc_decode_codes_fn
+ * of base/packed.h. They may decline; there is no scalar line: the format's own function is it. */
 
 typedef struct {
     const char *family; /* "gemm_s8", "encode_vsq" */

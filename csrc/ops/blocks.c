@@ -3,6 +3,7 @@
 
 #include "base/convert.h"
 #include "ops/clip.h"
+#include "ops/learn.h"
 
 #include <float.h>
 #include <math.h>
@@ -34,7 +35,8 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     const bool sorts = encoder->clip.kind != HC_CLIP_ABSMAX;
     blocks->thresholds_at = blocks->scratch_at + (sorts ? hc_round_up(g->group * 8, HC_CACHE_LINE) : 0);
     bytes = blocks->thresholds_at + (sorts ? blocks->block_rows * g->groups * 4 : 0);
-    blocks->extra_at = hc_round_up(bytes, HC_CACHE_LINE);
+    blocks->learn_at = hc_round_up(bytes, HC_CACHE_LINE);
+    blocks->extra_at = blocks->learn_at + hc_learn_row_bytes(encoder);
     blocks->thread_bytes = hc_round_up(blocks->extra_at + blocks->block_rows * extra_row_bytes, HC_CACHE_LINE);
     if (blocks->thread_bytes == 0)
         return HC_OK;
@@ -63,6 +65,11 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
         return true;
     float *found = (float *)(memory + blocks->thresholds_at);
     *thresholds = found;
+    if (encoder->ops->clip_domain(&encoder->format) == HC_CLIP_WHOLE) {
+        for (int64_t i = 0; i < x->rows * encoder->geometry.groups; i++)
+            found[i] = encoder->threshold;
+        return true;
+    }
     if (hc_clip_thresholds(&encoder->clip, &encoder->format, &encoder->geometry, x,
                            (double *)(memory + blocks->scratch_at), found) == HC_DONE)
         return true;

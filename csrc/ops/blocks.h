@@ -2,7 +2,8 @@
  * as wanted, with its clipping thresholds), and works on it alone.
  *
  * Memory: nothing for contiguous float32 or float64 rows; else one block a thread, at most 16 MiB or one row.
- * Percentile and OCTAV take 8 bytes a value of one group and 4 bytes a group of a block on top.
+ * Percentile and OCTAV take 8 bytes a value of one group and 4 bytes a group of a block on top. Codebooks of rows take
+ * what learning one row does (ops/learn.h) for each thread.
  */
 #ifndef HC_BLOCKS_H
 #define HC_BLOCKS_H
@@ -20,7 +21,7 @@ typedef struct {
     int n_threads;
     bool direct;
     char *memory;
-    int64_t thread_bytes, scratch_at, thresholds_at, extra_at;
+    int64_t thread_bytes, scratch_at, thresholds_at, learn_at, extra_at;
     atomic_bool illegal;
 } hc_blocks;
 

@@ -1,6 +1,8 @@
 /* Every check of arguments. A sentence names the argument, what came and what was wanted. */
 #include "ops/check.h"
+#include "ops/sources.h"
 
+#include <float.h>
 #include <stdio.h>
 
 static bool is_float(hc_dtype dtype) {
@@ -28,14 +30,8 @@ hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) 
     return HC_OK;
 }
 
-hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
-                        hc_geometry *geometry, hc_error *error) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (!ops)
-        return hc_fail(error, HC_VALUE, "format: there is no family %d", (int)format->family);
-    hc_status status = ops->check(format, error);
-    if (status != HC_OK)
-        return status;
+static hc_status check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                            hc_geometry *geometry, hc_error *error) {
     if (ndim < 1 || ndim > HC_MAX_DIMS)
         return hc_fail(error, HC_VALUE, "an array with %d dimensions has no axis to quantize along", ndim);
     if (n_axes < 1 || n_axes > ndim)
@@ -62,13 +58,65 @@ hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape,
     return hc_geometry_init(format, rows, runs, shape[axes[n_axes - 1]], geometry, error);
 }
 
+hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
+                              hc_error *error) {
+    char text[96], wanted[96];
+    snprintf(text, sizeof text, "%s: importance", name);
+    const hc_status status = hc_check_view(text, importance, error);
+    if (status != HC_OK)
+        return status;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (!ops->learns || ops->learns(format) == HC_LEARN_NONE)
+        return hc_fail(error, HC_VALUE, "%s: importance is for formats that learn a codebook, %s does not", name,
+                       ops->name);
+    bool same = importance->ndim == x->ndim;
+    int64_t values = 1, index[HC_MAX_DIMS] = {0};
+    for (int i = 0; same && i < x->ndim; i++) {
+        same = importance->shape[i] == x->shape[i];
+        values *= x->shape[i];
+    }
+    if (!same)
+        return hc_fail(error, HC_VALUE, "%s: importance has shape %s, wanted %s", name,
+                       shape_text(importance->ndim, importance->shape, text), shape_text(x->ndim, x->shape, wanted));
+    if (values > UINT32_MAX)
+        return hc_fail(error, HC_VALUE, "%s: importance of %lld values, wanted at most 2^32 - 1", name,
+                       (long long)values);
+    const char *data = importance->data;
+    for (int64_t n = 0; n < values; n++) {
+        float value;
+        hc_read_floats(data, importance->dtype, 0, 1, &value);
+        if (!(value >= 0 && value <= FLT_MAX))
+            return hc_fail(error, HC_VALUE, "%s: importance has %g at index %s, wanted finite numbers from 0 on", name,
+                           (double)value, shape_text(x->ndim, index, text));
+        for (int i = x->ndim - 1; i >= 0; i--) {
+            data += importance->strides[i];
+            if (++index[i] < x->shape[i])
+                break;
+            data -= x->shape[i] * importance->strides[i];
+            index[i] = 0;
+        }
+    }
+    return HC_OK;
+}
+
+hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                        hc_geometry *geometry, hc_error *error) {
+    const hc_status status = hc_format_legal(format, error);
+    return status == HC_OK ? check_axes(format, ndim, shape, n_axes, axes, geometry, error) : status;
+}
+
+hc_status hc_check_rows(int ndim, const int64_t *shape, int n_axes, const int *axes, hc_geometry *geometry,
+                        hc_error *error) {
+    return check_axes(&(hc_format){0}, ndim, shape, n_axes, axes, geometry, error);
+}
+
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
     hc_status status =
         hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
     if (status != HC_OK)
         return status;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_format_find(packed->format.family)->layout(&packed->format, geometry, layout);
+    hc_format_layout(&packed->format, geometry, layout);
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (layout[i].present && !packed->components.part[i].data)
             return hc_fail(error, HC_VALUE, "%s lacks a component of its format", name);

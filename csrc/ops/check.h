@@ -10,6 +10,12 @@ hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error);
 /* Format legal, axes distinct and inside, at least one; fills the geometry. */
 hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                         hc_geometry *geometry, hc_error *error);
+/* The same of values that have no format. */
+hc_status hc_check_rows(int ndim, const int64_t *shape, int n_axes, const int *axes, hc_geometry *geometry,
+                        hc_error *error);
+/* The format learns a codebook; importance has the shape of x, its values are finite and not negative. */
+hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
+                              hc_error *error);
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error);
 
 /* The same view of shape and reduction for dense and packed operands of a product. */

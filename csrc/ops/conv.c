@@ -200,10 +200,12 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         .shape = {s->n, window->groups, per_group, s->height, s->width},
         .strides = {x->strides[0], per_group * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
     hc_encoder encoder;
-    hc_status status = hc_encoder_init(&encoder, run, "conv2d: activations", "x", &grouped, activations, 4,
+    hc_status status = hc_encoder_init(&encoder, run, "conv2d: activations", "x", &grouped, NULL, activations, 4,
                                        (const int[]){1, 3, 4, 2}, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
-    if (status != HC_OK)
+    if (status != HC_OK) {
+        hc_encoder_free(&encoder);
         return status;
+    }
     hc_geometry geometry = encoder.geometry;
     const int64_t columns = geometry.columns;
     const int64_t images_at_once = hc_max(1, hc_min(s->n, IMAGE_BYTES / hc_max(4 * columns, 1)));
@@ -266,6 +268,7 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         }
     }
     free_images(&buffers);
+    hc_encoder_free(&encoder);
     return status;
 }
 

@@ -3,6 +3,8 @@
 #include "ops/blocks.h"
 #include "ops/check.h"
 #include "ops/clip.h"
+#include "ops/learn.h"
+#include "ops/rows.h"
 
 #include "base/float_env.h"
 #include "base/threads.h"
@@ -11,12 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-hc_status hc_format_check(const hc_format *format, hc_error *error) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (!ops)
-        return hc_fail(error, HC_VALUE, "format: there is no family %d", (int)format->family);
-    return ops->check(format, error);
-}
+hc_status hc_format_check(const hc_format *format, hc_error *error) { return hc_format_legal(format, error); }
 
 hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                     hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error) {
@@ -24,7 +21,7 @@ hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int
     if (status != HC_OK)
         return status;
     memset(layout, 0, HC_N_COMPONENTS * sizeof *layout);
-    hc_format_find(format->family)->layout(format, geometry, layout);
+    hc_format_layout(format, geometry, layout);
     return HC_OK;
 }
 
@@ -32,9 +29,36 @@ hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_
     return hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
 }
 
+/* The lines of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
+enum { OBSERVE = 0, ENCODE, VALUES, INTEGERS, CODES, N_FAMILIES };
+enum { MAX_LINES = 4 };
+typedef struct {
+    const hc_format_ops *ops;
+    uint32_t isa;
+    void (*line[N_FAMILIES][MAX_LINES])(void);
+} hc_lines;
+
+static const hc_lines *lines_for(const hc_format *format, uint32_t isa) {
+    static const char *const PREFIX[N_FAMILIES] = {"observe", "encode", "values", "integers", "codes"};
+    static _Thread_local hc_lines kept;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (kept.ops == ops && kept.isa == isa)
+        return &kept;
+    kept = (hc_lines){.ops = ops, .isa = isa};
+    for (int i = 0; i < N_FAMILIES; i++) {
+        char family[32];
+        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
+        const hc_kernel *line = NULL;
+        for (int j = 0; j < MAX_LINES && (line = hc_kernel_pick(family, isa, line)) != NULL; j++)
+            kept.line[i][j] = line->fn;
+    }
+    return &kept;
+}
+
 /* One pass over the whole array; every thread gathers in a state of its own. */
 typedef struct {
     hc_blocks blocks;
+    uint32_t isa;
     int pass;
     struct {
         _Alignas(HC_CACHE_LINE) hc_encode_state state;
@@ -46,15 +70,23 @@ static void observe_task(void *context, int64_t task, int thread) {
     const hc_encoder *encoder = job->blocks.encoder;
     hc_float_rows x;
     const float *thresholds;
-    if (hc_blocks_load(&job->blocks, task, thread, &x, &thresholds) &&
-        encoder->ops->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds,
-                              &job->thread[thread].state) != HC_DONE)
+    if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
+        return;
+    const hc_lines *lines = lines_for(&encoder->format, job->isa);
+    hc_encode_state *state = &job->thread[thread].state;
+    int64_t row = HC_DECLINED;
+    for (int i = 0; i < MAX_LINES && lines->line[OBSERVE][i] && row == HC_DECLINED; i++)
+        row = ((hc_observe_fn *)lines->line[OBSERVE][i])(&encoder->format, &encoder->geometry, job->pass, &x,
+                                                         thresholds, state);
+    if (row == HC_DECLINED)
+        row = encoder->ops->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds, state);
+    if (row != HC_DONE)
         atomic_store(&job->blocks.illegal, true);
 }
 
 static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
     for (int pass = 0; pass < encoder->ops->passes(&encoder->format); pass++) {
-        hc_observation job = {.pass = pass};
+        hc_observation job = {.isa = run->isa, .pass = pass};
         hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, encoder->geometry.rows, 0, error);
         if (status != HC_OK)
             return status;
@@ -74,50 +106,74 @@ static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error
     return HC_OK;
 }
 
+/* The threshold of all values, in the order of the rows. Memory: 12 bytes a value, 16 of float64. An illegal value is
+ * left to the passes, which meet it again. */
+static hc_status find_whole_threshold(hc_encoder *encoder, hc_error *error) {
+    const hc_geometry *g = &encoder->geometry;
+    hc_row_view view;
+    hc_rows_init(&view, encoder->x, g, encoder->n_axes, encoder->axes);
+    const int64_t n = g->rows * g->padded;
+    void *values = hc_alloc_aligned(n * hc_dtype_size(hc_rows_dtype(&view)));
+    double *scratch = hc_alloc_aligned(n * (int64_t)sizeof *scratch);
+    hc_status status = HC_OK;
+    if (values && scratch) {
+        hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
+        const hc_float_rows x = {values, hc_rows_dtype(&view), n, 0, 1};
+        const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
+        const hc_float_env saved = hc_float_env_enter();
+        hc_clip_thresholds(&encoder->clip, &encoder->format, &row, &x, scratch, &encoder->threshold);
+        hc_float_env_leave(saved);
+    } else {
+        status =
+            hc_fail(error, HC_MEMORY, "%s: no memory for the threshold of %lld values", encoder->name, (long long)n);
+    }
+    hc_free_aligned(scratch);
+    hc_free_aligned(values);
+    return status;
+}
+
 hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument,
-                          const hc_view *x, const hc_format *format, int n_axes, const int *axes, const hc_clip *clip,
-                          hc_error *error) {
+                          const hc_view *x, const hc_view *importance, const hc_format *format, int n_axes,
+                          const int *axes, const hc_clip *clip, hc_error *error) {
     char full[64];
     snprintf(full, sizeof full, "%s: %s", name, argument);
     *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name, .argument = argument};
     hc_status status = hc_check_view(full, x, error);
     if (status == HC_OK)
         status = hc_check_axes(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
+    if (status == HC_OK && format->m > 0)
+        status = hc_fail(error, HC_UNSUPPORTED, "%s: values are pruned before they are encoded", name);
     if (status == HC_OK && clip)
         status = hc_clip_check(clip, format, name, error);
+    if (status == HC_OK && importance)
+        status = hc_check_importance(name, importance, x, format, error);
     if (status != HC_OK)
         return status;
     memcpy(encoder->axes, axes, (size_t)n_axes * sizeof *axes);
     encoder->ops = hc_format_find(format->family);
+    encoder->importance = importance;
+    encoder->state.geometry = &encoder->geometry;
     if (clip)
         encoder->clip = *clip;
-    return observe(encoder, run, error);
+    const int64_t shared = encoder->ops->shared ? encoder->ops->shared(format, &encoder->geometry) : 0;
+    if (shared > 0 && !(encoder->state.shared = hc_alloc_aligned(shared * (int64_t)sizeof(float))))
+        return hc_fail(error, HC_MEMORY, "%s: no memory for %lld numbers of %s", name, (long long)shared,
+                       encoder->ops->name);
+    if (encoder->clip.kind != HC_CLIP_ABSMAX && encoder->ops->clip_domain(format) == HC_CLIP_WHOLE)
+        status = find_whole_threshold(encoder, error);
+    if (status == HC_OK)
+        status = observe(encoder, run, error);
+    return status == HC_OK ? hc_learn_tensor(encoder, run, error) : status;
 }
 
-/* The lines of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
-enum { ENCODE = 0, VALUES, INTEGERS, CODES, N_FAMILIES };
-enum { MAX_LINES = 4 };
-typedef struct {
-    const hc_format_ops *ops;
-    uint32_t isa;
-    void (*line[N_FAMILIES][MAX_LINES])(void);
-} hc_lines;
+void hc_encoder_free(hc_encoder *encoder) {
+    hc_free_aligned(encoder->state.shared);
+    encoder->state.shared = NULL;
+}
 
-static const hc_lines *lines_for(const hc_format *format, uint32_t isa) {
-    static const char *const PREFIX[N_FAMILIES] = {"encode", "values", "integers", "codes"};
-    static _Thread_local hc_lines kept;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (kept.ops == ops && kept.isa == isa)
-        return &kept;
-    kept = (hc_lines){.ops = ops, .isa = isa};
-    for (int i = 0; i < N_FAMILIES; i++) {
-        char family[32];
-        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
-        const hc_kernel *line = NULL;
-        for (int j = 0; j < MAX_LINES && (line = hc_kernel_pick(family, isa, line)) != NULL; j++)
-            kept.line[i][j] = line->fn;
-    }
-    return &kept;
+void hc_encoder_share(const hc_encoder *encoder, const hc_components *out) {
+    if (encoder->ops->share)
+        encoder->ops->share(&encoder->format, &encoder->geometry, &encoder->state, out);
 }
 
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
@@ -142,13 +198,17 @@ static void encode_task(void *context, int64_t task, int thread) {
     hc_encode_job *job = context;
     hc_float_rows x;
     const float *thresholds;
-    if (hc_blocks_load(&job->blocks, task, thread, &x, &thresholds) &&
-        hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, job->out) != HC_DONE)
+    if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
+        return;
+    hc_learn_rows(&job->blocks, thread, &x, job->out);
+    if (hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, job->out) != HC_DONE)
         atomic_store(&job->blocks.illegal, true);
 }
 
 hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
-                          const hc_components *out, hc_error *error) {
+                          hc_components *out, hc_error *error) {
+    out->first_row = first_row;
+    hc_encoder_share(encoder, out);
     hc_encode_job job = {.out = out, .isa = run->isa};
     const hc_status status = hc_blocks_init(&job.blocks, encoder, run, first_row, rows, 0, error);
     if (status != HC_OK)

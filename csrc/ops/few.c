@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "ops/encoder.h"
 #include "ops/few_stored.h"
+#include "ops/sparse.h"
 
 #include <math.h>
 #include <string.h>
@@ -211,6 +212,8 @@ hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_ge
                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
                         hc_error *error) {
     HC_ASSUME(geometry->runs == 1 && n_vectors <= MAX_VECTORS);
+    if (weights->format.m > 0)
+        return hc_sparse_few(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, error);
     hc_few_job job = {.run = run,
                       .weights = weights,
                       .geometry = geometry,

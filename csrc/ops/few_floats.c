@@ -1,27 +1,38 @@
-/* Stored weights times few float vectors: x is put into the kernel's order once, then every call takes four rows and
- * up to four vectors.
+/* Weights times few float vectors, read as they are stored or decoded a row at a time: x is put into the kernel's order
+ * once, then every call takes four rows and up to four vectors.
  */
 #include "base/convert.h"
 #include "base/threads.h"
+#include "ops/encoder.h"
 #include "ops/few_stored.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10, X_BYTES = 16 << 20 };
+enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10, X_BYTES = 16 << 20, ROW_BYTES = 1 << 20 };
 
 bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_packed *packed,
-                         const hc_geometry *geometry, int64_t first_row, int64_t rows) {
+                         const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode) {
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    *weights = (hc_few_weights){.packed = packed, .geometry = geometry, .first_row = first_row, .rows = rows};
+    const int64_t numbers = hc_round_up(geometry->groups, 16) * (int64_t)sizeof(float);
+    *weights =
+        (hc_few_weights){.run = run, .packed = packed, .geometry = geometry, .first_row = first_row, .rows = rows};
     hc_stored_form *form = &weights->form;
-    if (!ops->stored_form || !ops->stored_form(&packed->format, form))
-        return false;
+    if (!ops->stored_form || !ops->stored_form(&packed->format, form) ||
+        (may_decode && ops->has_groups(&packed->format) && geometry->group * (form->bits == 4 ? 4 : 8) % 32 != 0)) {
+        const int64_t codes = geometry->padded * (int64_t)sizeof(float);
+        *form = (hc_stored_form){.bits = 32};
+        weights->decodes = true;
+        weights->bits = 32;
+        weights->row_bytes = codes;
+        weights->scratch_bytes = hc_round_up(codes, HC_CACHE_LINE) + numbers;
+        return may_decode && codes <= ROW_BYTES;
+    }
+    HC_ASSUME(form->bits == 4 || !(form->has_table || form->has_row_tables));
     weights->bits = form->bits == 4 ? 4 : 8;
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
     weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
-    const int64_t numbers = hc_round_up(geometry->groups, 16) * (int64_t)sizeof(float);
     const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
     weights->scales = (hc_few_scales_fn *)hc_kernel_pick("few_scales", run->isa, NULL)->fn;
@@ -37,10 +48,10 @@ const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row) {
 static void load_numbers(const hc_few_weights *weights, const uint8_t *stored, int bits, int64_t n, uint8_t *bytes,
                          float *out) {
     if (bits == 4 || bits == 8) {
-        weights->scales(stored, bits, n, out);
+        weights->scales(stored, bits, 1, n, out);
     } else if (bits < 8) {
         weights->unpack(stored, hc_ceil_div(n * bits, 8), bits, n, bytes);
-        weights->scales(bytes, 8, n, out);
+        weights->scales(bytes, HC_SCALES_U8, 1, n, out);
     } else {
         for (int64_t i = 0; i < n; i++) {
             const int64_t bit = i * bits;
@@ -48,6 +59,18 @@ static void load_numbers(const hc_few_weights *weights, const uint8_t *stored, i
             out[i] = (float)(word >> (bit % 8) & ((1u << bits) - 1));
         }
     }
+}
+
+/* A row as the format decodes it. */
+static void decode_row(const hc_few_weights *weights, int64_t row, uint8_t *scratch, hc_few_row *out) {
+    const hc_packed *packed = weights->packed;
+    const hc_tile tile = {row, 1, 0, weights->geometry->padded};
+    float *codes = (float *)scratch, *scales = (float *)(scratch + hc_round_up(weights->row_bytes, HC_CACHE_LINE));
+    const hc_code_tile decoded = {codes, weights->geometry->padded, scales, weights->geometry->groups, &out->row_scale};
+    hc_decode_codes_tile(weights->run, &packed->format, weights->geometry, &packed->components, &tile, &decoded);
+    const bool has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
+    out->codes = scratch;
+    out->scales = has_groups ? scales : NULL;
 }
 
 void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
@@ -60,24 +83,36 @@ void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scale
     scales = anywhere ? (float *)scratch : scales;
     uint8_t *bytes = (uint8_t *)(zeros + numbers);
     row = weights->first_row + hc_min(row, weights->rows - 1);
+    out->zeros = out->table = NULL;
+    if (weights->decodes) {
+        decode_row(weights, row, scratch, out);
+        return;
+    }
     const uint8_t *stored = hc_part(components, HC_SCALES, row);
+    const float coarse = form->has_coarse ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+    out->row_scale = form->is_coarse_fine ? 1.0f : coarse;
     out->scales = scales;
-    if (!want_scales)
+    if (!want_scales || form->scale == HC_SCALE_NONE)
         out->scales = NULL;
-    else if (form->scale_dtype == HC_U8)
+    else if (form->scale == HC_SCALE_INTEGER)
         load_numbers(weights, stored, form->scale_bits, groups, bytes, scales);
-    else if (form->scale_dtype == HC_F16)
-        weights->scales(stored, 16, groups, scales);
+    else if (form->scale == HC_SCALE_F16)
+        weights->scales(stored, HC_SCALES_F16, 1, groups, scales);
+    else if (form->scale == HC_SCALE_E8M0)
+        weights->scales(stored, HC_SCALES_E8M0, 1, groups, scales);
+    else if (form->scale == HC_SCALE_E4M3)
+        weights->scales(stored, HC_SCALES_E4M3, form->is_coarse_fine ? coarse : 1, groups, scales);
     else if (anywhere && (uintptr_t)stored % sizeof(float) == 0)
         out->scales = (const float *)(const void *)stored;
     else
         memcpy(scales, stored, (size_t)groups * sizeof(float));
-    out->row_scale = form->has_coarse ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
-    out->zeros = NULL;
     if (form->has_zero_points) {
         load_numbers(weights, hc_part(components, HC_ZERO_POINTS, row), form->bits, groups, bytes, zeros);
         out->zeros = zeros;
     }
+    if (form->has_row_tables)
+        memcpy(out->row_tables, hc_part(components, HC_CODEBOOK, row), sizeof out->row_tables);
+    out->table = form->has_row_tables ? out->row_tables : form->has_table ? form->table : NULL;
     out->codes = hc_part(components, HC_CODES, row);
     if (form->bits != weights->bits) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
@@ -101,8 +136,12 @@ typedef struct {
     const hc_rows *out;
 } hc_floats_job;
 
+/* Bits of a scale that few_groups takes as it is stored, else 0. */
 static int stored_bits(const hc_stored_form *form) {
-    return form->scale_dtype == HC_F32 ? 32 : form->scale_dtype == HC_F16 ? 16 : form->scale_bits;
+    return form->scale == HC_SCALE_F32                                ? 32
+           : form->scale == HC_SCALE_F16                              ? 16
+           : form->scale == HC_SCALE_INTEGER && form->scale_bits == 4 ? 4
+                                                                      : 0;
 }
 
 static void float_rows(void *context, int64_t task, int thread) {
@@ -117,13 +156,15 @@ static void float_rows(void *context, int64_t task, int thread) {
                 hc_few_row_load(weights, row + r, !job->reads_scales, scratch + r * weights->scratch_bytes, NULL,
                                 &rows[r]);
             else
-                rows[r] = rows[0];
+                rows[r] = rows[r - 1];
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
             const int n_vectors = job->chunk_vectors[chunk];
             float sums[HC_FEW_ROWS * HC_FEW_VECTORS];
             hc_few_floats_args args = {.bits = weights->bits,
                                        .flip = weights->flip,
                                        .zero = weights->zero,
+                                       .exponent_bits = weights->form.exponent_bits,
+                                       .special_bits = weights->form.special_bits,
                                        .n_vectors = n_vectors,
                                        .scale_bits = job->reads_scales ? stored_bits(&weights->form) : 32,
                                        .columns = weights->geometry->columns,
@@ -137,11 +178,12 @@ static void float_rows(void *context, int64_t task, int thread) {
                                                              weights->first_row + hc_min(row + r, last - 1))
                                                    : (const uint8_t *)rows[r].scales;
                 args.zeros[r] = rows[r].zeros;
-                args.next[r] = hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
+                args.table[r] = rows[r].table;
+                args.next[r] = weights->decodes ? rows[r].codes : hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
             }
             job->kernel(&args);
             for (int r = 0; r < HC_FEW_ROWS && row + r < last; r++) {
-                const float scale = job->has_groups ? rows[r].row_scale : rows[r].scales[0];
+                const float scale = job->has_groups || !rows[r].scales ? rows[r].row_scale : rows[r].scales[0];
                 for (int v = 0; v < n_vectors && chunk * HC_FEW_VECTORS + v < job->n_vectors; v++)
                     hc_few_store(job->out, row + r, chunk * HC_FEW_VECTORS + v, sums[r * n_vectors + v] * scale);
             }
@@ -154,7 +196,7 @@ static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n
     const int64_t columns = job->weights.geometry->columns, group = job->weights.geometry->group;
     int place[64];
     for (int k = 0; k < 64; k++)
-        place[k] = job->weights.bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+        place[k] = job->weights.bits == 32 ? k : job->weights.bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
     for (int v = 0; v < n; v++) {
         const float *from = x + v * ldx;
         if (!job->has_groups) {
@@ -175,14 +217,12 @@ hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const
                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
                                const hc_rows *out, bool *served, hc_error *error) {
     hc_floats_job job = {.n_vectors = n_vectors, .out = out};
-    *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows);
+    *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows, true);
     job.has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
-    const int scale_bits = stored_bits(&job.weights.form);
-    job.reads_scales = job.has_groups && (scale_bits == 4 || scale_bits == 16 || scale_bits == 32);
+    job.reads_scales = job.has_groups && !job.weights.decodes && stored_bits(&job.weights.form) != 0;
     const int64_t places =
         job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
-    *served = *served && geometry->columns > 0 && (!job.has_groups || geometry->group * job.weights.bits % 32 == 0) &&
-              places * n_vectors <= X_BYTES / (int64_t)sizeof(float);
+    *served = *served && geometry->columns > 0 && places * n_vectors <= X_BYTES / (int64_t)sizeof(float);
     if (!*served)
         return HC_OK;
     const hc_kernel *kernel = hc_kernel_pick(job.has_groups ? "few_groups" : "few_rows", run->isa, NULL);

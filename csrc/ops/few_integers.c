@@ -255,7 +255,7 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     hc_format_find(x->format.family)
         ->int_form(&x->format, kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
     job.n_digits = form.max_abs <= 127 ? 1 : form.max_abs <= 32639 ? 2 : form.max_abs <= 8355711 ? 3 : 4;
-    *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows);
+    *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows, false);
     job.folds = kind == HC_PRODUCT_FOLDED && job.weights.form.has_coarse;
     job.segment = *served && geometry->columns > 0 ? choose_segment(&job, x_geometry) : 0;
     *served = job.segment > 0;

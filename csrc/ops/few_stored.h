@@ -8,12 +8,15 @@
 #include "kernels/kernel.h"
 #include "ops/source.h"
 
-/* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. */
+/* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. What is not stored
+ * like that is decoded a row at a time, to codes of 32 bits. */
 typedef struct {
+    const hc_run *run;
     const hc_packed *packed;
     const hc_geometry *geometry;
     hc_stored_form form;
     int64_t first_row, rows;
+    bool decodes;
     int bits, flip;
     float zero;                       /* of a code after the flip, where there are no zero points */
     int64_t row_bytes, scratch_bytes; /* stored; of the buffers that one row needs */
@@ -21,14 +24,16 @@ typedef struct {
     hc_few_unpack_fn *unpack;
 } hc_few_weights;
 
-/* false where the format is not stored like that. */
+/* false where the format is not stored like that; with may_decode, where a row is too long to decode it whole. */
 bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_packed *packed,
-                         const hc_geometry *geometry, int64_t first_row, int64_t rows);
+                         const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode);
 
 /* One row; the pointers lead into the array or into scratch. row_scale multiplies the folded sum. */
 typedef struct {
     const uint8_t *codes;
-    const float *scales, *zeros; /* (groups) */
+    const float *scales, *zeros; /* (groups), or NULL */
+    const float *table;          /* c by code, or NULL */
+    float row_tables[16];
     float row_scale;
 } hc_few_row;
 /* scales: where to put them (out->scales is that), or NULL: into scratch. Without want_scales they are not loaded. */

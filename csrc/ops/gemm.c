@@ -10,6 +10,7 @@
  */
 #include "base/threads.h"
 #include "ops/gemm_tile.h"
+#include "ops/sparse.h"
 
 #include <string.h>
 
@@ -264,6 +265,10 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
         return HC_OK;
     }
     hc_rows target = merge_dims(out);
+    if (kind == HC_PRODUCT_FLOATS && b->sparse) {
+        const hc_run fewer = run_for(all, a->rows, b->rows, a->columns);
+        return hc_sparse_gemm(&fewer, a, b, &target, error);
+    }
     if (lies_transposed(&target) && (kind == HC_PRODUCT_FLOATS || has_one_limb(kind, a))) {
         /* Every product of two values commutes: b's rows become those of `out`, and tiles need no turning. */
         const hc_source *rows = a;

@@ -14,7 +14,7 @@ bool hc_family(int32_t number, const char **name, const char **description) {
 
 bool hc_format_fits_any_axis(const hc_format *format) {
     const hc_format_ops *ops = hc_format_find(format->family);
-    return ops && ops->fits_any_axis && ops->fits_any_axis(format);
+    return ops && format->m == 0 && ops->fits_any_axis && ops->fits_any_axis(format);
 }
 
 bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t *needs) {

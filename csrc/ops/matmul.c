@@ -89,7 +89,9 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
     if (w->first_row == 0 && w->rows == w->geometry->rows)
         w_source.prepacked = w->packed->prepacked;
     const hc_product_kind kind = hc_product_choose(&x_source, &w_source);
-    if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS)
+    /* Integers give the same bits by either way, and what is not kept only the panels fill with zeros. */
+    const bool whole = !x_source.sparse && !w_source.sparse;
+    if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS && whole)
         return hc_few_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
                                x->first_row, x->rows, out, error);
     return hc_gemm(run, kind, &x_source, &w_source, out, error);
@@ -212,11 +214,11 @@ hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b,
     if (all_leads && batches > 0)
         batches = 1;
 
-    hc_encoder encoder;
+    hc_encoder encoder = {0};
     if (activations) {
         const int axis = (int)x->k_axis;
-        status = hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, activations, 1, &axis,
-                                 &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
+        status = hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, NULL, activations, 1,
+                                 &axis, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
     }
     const int x_axis = swap ? lead + 1 : lead, w_axis = swap ? lead : lead + 1;
     for (int64_t batch = 0; status == HC_OK && batch < batches; batch++) {
@@ -248,5 +250,6 @@ hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b,
         if (status == HC_OK && bias)
             add_bias(bias, &target, w_matrix.rows);
     }
+    hc_encoder_free(&encoder);
     return status;
 }

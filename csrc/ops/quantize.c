@@ -1,6 +1,8 @@
 /* quantize, dequantize, both in one, and the sums that errors are made of. */
 #include "ops/blocks.h"
 #include "ops/check.h"
+#include "ops/learn.h"
+#include "ops/sparse.h"
 
 #include "base/convert.h"
 #include "base/threads.h"
@@ -8,15 +10,21 @@
 #include <math.h>
 #include <string.h>
 
-hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error) {
+hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
+                               hc_packed *packed, hc_error *error) {
     if (x->ndim != packed->ndim || memcmp(x->shape, packed->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
         return hc_fail(error, HC_VALUE, "quantize: x has another shape than the array");
     hc_encoder encoder;
-    const hc_status status =
-        hc_encoder_init(&encoder, run, "quantize", "w", x, &packed->format, packed->n_axes, packed->axes, clip, error);
-    if (status != HC_OK)
-        return status;
-    return hc_encoder_rows(&encoder, run, 0, encoder.geometry.rows, &packed->components, error);
+    hc_status status = hc_encoder_init(&encoder, run, "quantize", "w", x, importance, &packed->format, packed->n_axes,
+                                       packed->axes, clip, error);
+    if (status == HC_OK)
+        status = hc_encoder_rows(&encoder, run, 0, encoder.geometry.rows, &packed->components, error);
+    hc_encoder_free(&encoder);
+    return status;
+}
+
+hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error) {
+    return hc_quantize_weighted(run, x, clip, NULL, packed, error);
 }
 
 /* Decoding in tiles: rows x columns of about TILE_VALUES values, a second-level cache's share. */
@@ -77,6 +85,8 @@ hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_vie
         return hc_fail(error, HC_TYPE, "dequantize: wanted float32 or float64 out");
     if (out->ndim != packed->ndim || memcmp(out->shape, packed->shape, (size_t)out->ndim * sizeof *out->shape) != 0)
         return hc_fail(error, HC_VALUE, "dequantize: out has another shape than the array");
+    if (packed->format.m > 0)
+        return hc_sparse_dequantize(run, packed, &job.geometry, out, error);
     hc_rows_init(&job.view, out, &job.geometry, packed->n_axes, packed->axes);
     hc_float_rows direct;
     job.direct = hc_rows_direct(&job.view, 0, &direct);
@@ -101,6 +111,9 @@ typedef struct {
     bool direct;
     int64_t ld;
     hc_component_layout layout[HC_N_COMPONENTS];
+    char *shared; /* parts that all rows share, for each thread, and whether they are filled */
+    int64_t shared_bytes;
+    bool is_filled[HC_MAX_THREADS];
 } hc_fake_job;
 
 /* Bytes of one packed row, each component rounded up so that all stay aligned. */
@@ -118,15 +131,20 @@ static void fake_task(void *context, int64_t task, int thread) {
     const float *thresholds;
     if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
         return;
-    char *memory = hc_blocks_extra(&job->blocks, thread);
+    char *memory = hc_blocks_extra(&job->blocks, thread), *shared = job->shared + thread * job->shared_bytes;
     const int64_t row = x.first_row;
-    hc_components packed = {0};
+    hc_components packed = {.first_row = row};
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        packed.part[i].data = (uint8_t *)memory;
+        char **from = job->layout[i].per_row ? &memory : &shared;
+        packed.part[i].data = (uint8_t *)*from;
         packed.part[i].row_stride = job->layout[i].per_row ? part_bytes(&job->layout[i]) : 0;
-        memory += part_bytes(&job->layout[i]) * job->blocks.block_rows;
+        *from += part_bytes(&job->layout[i]) * (job->layout[i].per_row ? job->blocks.block_rows : 1);
     }
     x.first_row = 0;
+    if (!job->is_filled[thread])
+        hc_encoder_share(encoder, &packed);
+    job->is_filled[thread] = true;
+    hc_learn_rows(&job->blocks, thread, &x, &packed);
     if (hc_encode_block(encoder, job->run->isa, &x, thresholds, &packed) != HC_DONE) {
         atomic_store(&job->blocks.illegal, true); /* an array that is its own answer keeps what is wrong with it */
         return;
@@ -144,6 +162,29 @@ static void fake_task(void *context, int64_t task, int thread) {
         hc_rows_scatter(&job->out, row, x.rows, 0, tile.columns, values, ld);
 }
 
+static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc_view *out, hc_error *error) {
+    encoder->ops->layout(&encoder->format, &encoder->geometry, job->layout);
+    hc_rows_init(&job->out, out, &encoder->geometry, encoder->n_axes, encoder->axes);
+    hc_float_rows direct;
+    job->direct = hc_rows_direct(&job->out, 0, &direct);
+    job->ld = hc_round_up(encoder->geometry.padded, 16) + 16;
+    int64_t row_bytes = job->direct ? 0 : job->ld * (int64_t)sizeof(float);
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        *(job->layout[i].per_row ? &row_bytes : &job->shared_bytes) += part_bytes(&job->layout[i]);
+    job->shared_bytes = hc_round_up(job->shared_bytes, HC_CACHE_LINE);
+    hc_status status = hc_blocks_init(&job->blocks, encoder, job->run, 0, encoder->geometry.rows, row_bytes, error);
+    if (status != HC_OK)
+        return status;
+    job->shared = hc_alloc_aligned(job->shared_bytes * job->blocks.n_threads);
+    if (job->shared)
+        hc_parallel(job->blocks.n_threads, job->blocks.n_blocks, fake_task, job);
+    status = hc_blocks_finish(&job->blocks, error);
+    if (!job->shared)
+        status = hc_fail(error, HC_MEMORY, "fake_quantize: no memory for %lld bytes", (long long)job->shared_bytes);
+    hc_free_aligned(job->shared);
+    return status;
+}
+
 hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                            const hc_clip *clip, const hc_view *out, hc_error *error) {
     if (out->dtype != HC_F32)
@@ -151,23 +192,12 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
     if (out->ndim != x->ndim || memcmp(out->shape, x->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
         return hc_fail(error, HC_VALUE, "fake_quantize: out has another shape than x");
     hc_encoder encoder;
-    hc_status status = hc_encoder_init(&encoder, run, "fake_quantize", "w", x, format, n_axes, axes, clip, error);
-    if (status != HC_OK)
-        return status;
     hc_fake_job job = {.run = run};
-    encoder.ops->layout(format, &encoder.geometry, job.layout);
-    hc_rows_init(&job.out, out, &encoder.geometry, n_axes, axes);
-    hc_float_rows direct;
-    job.direct = hc_rows_direct(&job.out, 0, &direct);
-    job.ld = hc_round_up(encoder.geometry.padded, 16) + 16;
-    int64_t row_bytes = job.direct ? 0 : job.ld * (int64_t)sizeof(float);
-    for (int i = 0; i < HC_N_COMPONENTS; i++)
-        row_bytes += part_bytes(&job.layout[i]);
-    status = hc_blocks_init(&job.blocks, &encoder, run, 0, encoder.geometry.rows, row_bytes, error);
-    if (status != HC_OK)
-        return status;
-    hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, fake_task, &job);
-    return hc_blocks_finish(&job.blocks, error);
+    hc_status status = hc_encoder_init(&encoder, run, "fake_quantize", "w", x, NULL, format, n_axes, axes, clip, error);
+    if (status == HC_OK)
+        status = fake_rows(&job, &encoder, out, error);
+    hc_encoder_free(&encoder);
+    return status;
 }
 
 /* Sums of COMPARE_BLOCK values each, in C order, index ascending; then the blocks, ascending. */

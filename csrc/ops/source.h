@@ -42,6 +42,11 @@ struct hc_source {
     const hc_prepacked *prepacked;   /* panels of exactly these rows, if they were made before */
     int64_t runs, run_length, group; /* group boundaries in columns: every run starts anew; group 0: one group a row */
     const void *context;
+    const void *sparse; /* the context of hc_sparse_source (ops/sparse.h), else NULL */
+    /* float32 values of neighbouring rows lie side by side: (row, column) at side + row * 4 + column * side_stride; or
+     * NULL. */
+    const char *side;
+    int64_t side_stride;
 };
 
 /* The driver for more than a few vectors. FLOATS: one fmaf chain over k a value. FOLDED: exact in integers, then

@@ -1,6 +1,8 @@
 /* Rows of views and of packed arrays, as the product drivers take them. */
 #include "ops/sources.h"
 
+#include "ops/sparse.h"
+
 #include "base/convert.h"
 
 #include <string.h>
@@ -81,6 +83,11 @@ void hc_dense_source(hc_source *source, const hc_dense_context *context) {
                           .runs = 1,
                           .run_length = columns,
                           .context = context};
+    const hc_rows *r = &context->rows;
+    if (context->dtype == HC_F32 && context->n_column_dims == 1 && r->n_dims == 1 && r->stride[0] == sizeof(float)) {
+        source->side = hc_row(r, 0);
+        source->side_stride = context->column_stride[0];
+    }
 }
 
 /* Calls `part` for every run that the columns touch: padded columns [tile.first_column, ..) hold them from `skip` on,
@@ -95,9 +102,10 @@ static bool next_part(const hc_packed_context *packed, int64_t first_column, int
     part->to += part->count;
     if (part->to >= columns)
         return false;
-    const int64_t length = packed->format->group ? g->run_length : g->columns;
+    const bool by_runs = packed->format->group || g->padded != g->columns;
+    const int64_t length = by_runs ? g->run_length : g->columns;
     const int64_t column = first_column + part->to, run = column / length, inside = column % length;
-    const int64_t run_padded = packed->format->group ? g->groups_per_run * g->group : g->columns;
+    const int64_t run_padded = by_runs ? g->groups_per_run * g->group : g->columns;
     const int64_t padded = run * run_padded + inside;
     part->count = hc_min(length - inside, columns - part->to);
     part->tile.first_column = padded & ~(int64_t)7;
@@ -106,8 +114,8 @@ static bool next_part(const hc_packed_context *packed, int64_t first_column, int
     return true;
 }
 
-static void packed_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column,
-                          int64_t columns, float *values, int64_t ld) {
+void hc_packed_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
+                      float *values, int64_t ld) {
     const hc_packed_context *packed = source->context;
     hc_run_part part = {.tile = {.first_row = packed->first_row + first_row, .rows = rows}};
     while (next_part(packed, first_column, columns, &part)) {
@@ -131,8 +139,8 @@ static void packed_floats(const hc_source *source, int64_t first_row, int64_t ro
     }
 }
 
-static void packed_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
-                            int64_t first_column, int64_t columns, const hc_int_tile *out) {
+void hc_packed_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
+                        int64_t first_column, int64_t columns, const hc_int_tile *out) {
     const hc_packed_context *packed = source->context;
     const int n_limbs = source->form[mode].n_limbs;
     hc_run_part part = {.tile = {.first_row = packed->first_row + first_row, .rows = rows}};
@@ -181,16 +189,20 @@ static void packed_integers(const hc_source *source, hc_int_mode mode, int64_t f
 }
 
 void hc_packed_source(hc_source *source, const hc_packed_context *context, int64_t rows) {
+    if (context->format->m > 0) {
+        hc_sparse_source(source, context, rows);
+        return;
+    }
     const hc_format_ops *ops = hc_format_find(context->format->family);
     *source = (hc_source){.rows = rows,
                           .columns = context->geometry->columns,
-                          .floats = packed_floats,
+                          .floats = hc_packed_floats,
                           .runs = context->geometry->runs,
                           .run_length = context->geometry->run_length,
                           .group = context->format->group ? context->geometry->group : 0,
                           .context = context};
     if (ops->decode_int) {
-        source->integers = packed_integers;
+        source->integers = hc_packed_integers;
         ops->int_form(context->format, HC_INT_FOLDED, &source->form[HC_INT_FOLDED]);
         ops->int_form(context->format, HC_INT_GROUPED, &source->form[HC_INT_GROUPED]);
     }

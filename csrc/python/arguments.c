@@ -93,6 +93,15 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
 }
 
 int hc_parse_format(PyObject *object, hc_format *format) {
+    int n, m;
+    if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 3 && PyTuple_Check(PyTuple_GET_ITEM(object, 0))) {
+        PyObject *base;
+        if (!PyArg_ParseTuple(object, "Oii", &base, &n, &m) || !hc_parse_format(base, format))
+            return 0;
+        format->n = n;
+        format->m = m;
+        return 1;
+    }
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 3 || PyTuple_GET_SIZE(object) > 3 + HC_N_OPTIONS) {
         PyErr_SetString(PyExc_TypeError, "format: wanted a tuple (family, bits, group, options...)");
         return 0;

@@ -16,7 +16,7 @@ void hc_release(hc_held *held);
 
 /* A float array (float16, float32, float64; uint16 stands for bfloat16), or with `any` a component's array. */
 int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held);
-/* (family, bits, group, options...) */
+/* (family, bits, group, options...), or (such a tuple, n, m) for a pattern of kept values */
 int hc_parse_format(PyObject *object, hc_format *format);
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count);
 int hc_parse_axes(PyObject *object, int *axes, int *count);

@@ -3,6 +3,8 @@
 
 #include "python/blas.h"
 #include "python/dlpack.h"
+#include "python/methods.h"
+#include "python/model.h"
 
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
@@ -85,20 +87,23 @@ static PyObject *layout(PyObject *self, PyObject *args) {
 
 static PyObject *quantize(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *run_object, *x_object, *clip_object, *packed_object;
+    PyObject *run_object, *x_object, *clip_object, *packed_object, *importance_object = Py_None;
     hc_run run;
-    hc_view x;
+    hc_view x, importance;
     hc_clip clip;
     hc_packed packed;
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOO", &run_object, &x_object, &clip_object, &packed_object) ||
+    if (!PyArg_ParseTuple(args, "OOOO|O", &run_object, &x_object, &clip_object, &packed_object, &importance_object) ||
         !hc_parse_run(run_object, &run) || !hc_parse_clip(clip_object, &clip) ||
         !hc_parse_view(x_object, "quantize: x", &x, &held) ||
+        (importance_object != Py_None &&
+         !hc_parse_view(importance_object, "quantize: importance", &importance, &held)) ||
         !hc_parse_packed(packed_object, "quantize: q", true, &packed, &held))
         return fail(&held);
     hc_error error;
     hc_status status;
-    WITHOUT_GIL(hc_quantize(&run, &x, &clip, &packed, &error));
+    WITHOUT_GIL(
+        hc_quantize_weighted(&run, &x, &clip, importance_object != Py_None ? &importance : NULL, &packed, &error));
     return finish(status, &error, &held);
 }
 
@@ -360,7 +365,7 @@ static PyMethodDef METHODS[] = {
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
     {"fits_any_axis", fits_any_axis, METH_O, "fits_any_axis(params): whether no row or group has a scale"},
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
-    {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed)"},
+    {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed, importance=None)"},
     {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},
     {"fake_quantize", fake_quantize, METH_VARARGS, "fake_quantize(run, x, params, axes, clip, out)"},
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
@@ -368,6 +373,14 @@ static PyMethodDef METHODS[] = {
     {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
     {"prepack", prepack, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},
+    {"prune", hc_prune_method, METH_VARARGS, "prune(run, x, scores, n, m, axes, values, metadata)"},
+    {"permute", hc_permute_method, METH_VARARGS, "permute(run, scores, rows, n, m, order) -> exchanges"},
+    {"terms", hc_terms_method, METH_VARARGS,
+     "terms(run, packed, codes, scales, row_scale) -> (integers, groups, integer_scales)"},
+    {"emulate_codes", hc_emulate_codes_method, METH_VARARGS,
+     "emulate_codes(run, a, b, bits, saturates, chunk, mitchell, shift, limit, powers, unit, out)"},
+    {"emulate_floats", hc_emulate_floats_method, METH_VARARGS,
+     "emulate_floats(run, a, b, precision, smallest, chunk, extra_bits, truncates, smallest_input, out)"},
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
     {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},
@@ -377,6 +390,14 @@ static PyMethodDef METHODS[] = {
     {"blas_open", hc_blas_open, METH_VARARGS,
      "blas_open(path, gemm, gemv, set_threads, get_threads, config) -> config text"},
     {"blas_sgemm", hc_blas_sgemm, METH_VARARGS, "blas_sgemm(threads, a, b, out): two-dimensional float32"},
+    {"map_cost", hc_model_cost, METH_VARARGS,
+     "map_cost(ints, reals, choice) -> (energy, cycles, first, second) or None"},
+    {"map_enumerate", hc_model_enumerate, METH_VARARGS,
+     "map_enumerate(ints, reals, tables, start, stop) -> (evaluated, cost, choice)"},
+    {"map_walk", hc_model_walk, METH_VARARGS, "map_walk(ints, reals, choice, seed, budget) -> capsule"},
+    {"map_walk_on", hc_model_walk_on, METH_VARARGS, "map_walk_on(capsule, steps) -> (taken, valid, cost, choice)"},
+    {"systolic", hc_model_systolic, METH_VARARGS,
+     "systolic(a, b, rows, cols, dataflow, out) -> (cycles, folds, left, top, writes)"},
     {NULL, NULL, 0, NULL},
 };
 

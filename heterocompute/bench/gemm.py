@@ -45,6 +45,10 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
     ("vsq4-g16-s4", "int24"),
     ("vsq4-g16-s4", None),
     ("int4-g32-f16", None),
+    ("mxfp4", None),
+    ("nvfp4", None),
+    ("nf4-g64", None),
+    ("fp8_e4m3fn", None),
 )
 AVX2_PRODUCTS = PRODUCTS[:3]
 PREPACKED = (("vsq4-g16-s4", "int8"), ("int8", "int8"))

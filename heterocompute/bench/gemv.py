@@ -30,7 +30,8 @@ SHAPE, CACHED_SHAPE, QUICK_SHAPE = (14336, 4096), (2048, 2048), (48, 64)
 BATCHES = (1, 2, 4, 8)
 SAMPLE_ROWS = 24
 
-FORMATS = ("vsq4-g16-s4", "int4-g32-f16", "int8")
+FORMATS = ("vsq4-g16-s4", "int4-g32-f16", "nf4-g64", "mxfp4", "nvfp4", "int8")
+INTEGERS = ("vsq4-g16-s4", "int4-g32-f16", "int8")  # those that multiply integer activations
 ACTIVATIONS = (None, "int8")
 SGEMV, SGEMM = "OpenBLAS sgemv", "OpenBLAS sgemm"  # of one vector, of several
 # The format that holds about as many bits a value as the peers of a kind; their rates count its bytes.
@@ -74,7 +75,7 @@ def _candidates(
     for text, copies in packed.items():
         arrays = [part for w in copies for name, part in w.components.items() if name in ("codes", "scales")]
         candidates += read_limits(arrays, threads, _label(text))
-        candidates += [_quantized(x, copies, activations) for activations in ACTIVATIONS]
+        candidates += [_quantized(x, copies, a) for a in ACTIVATIONS if a is None or text in INTEGERS]
     blas = find_blas()
     if blas is not None:
         candidates.append(_dense(blas, x, dense, threads))

@@ -23,7 +23,13 @@ from .measure import Candidate, CheckFailed, Options, Row, Table, Times, expect_
 Array = np.ndarray[Any, Any]
 
 SHAPE, QUICK_SHAPE = (4096, 4096), (48, 64)
-FORMATS = ("int8", "int4-g32-f16", "int4-g32-asym", "vsq4-g16-s4", "vsq4-g16", "vsq8-g64-s8")
+FORMATS = (
+    *("int8", "int4-g32-f16", "int4-g32-asym", "vsq4-g16-s4", "vsq4-g16", "vsq8-g64-s8"),
+    *("mxfp4", "mxfp8_e4m3", "mxint8", "nvfp4", "nf4-g64", "log4-2"),
+    *("fp8_e4m3fn", "fp8_e4m3fn-row", "fp4_e2m1", "bf16"),
+)
+PLAIN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "mxfp4")  # also against the definition and against NumPy
+CASTS = {"fp8_e4m3fn": "float8_e4m3fn", "fp4_e2m1": "float4_e2m1fn", "bf16": "bfloat16"}  # of ml_dtypes, the same codes
 MAIN = "vsq4-g16-s4"
 ML_DTYPES = ("float8_e4m3fn", "float4_e2m1fn", "int4", "bfloat16")
 SAMPLE_ROWS = 8
@@ -56,7 +62,7 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
     candidates.append(_quantize(arrays, MAIN, axis=0))
     for text in ("int8", MAIN):
         candidates += [_fake_quantize(arrays, text), _dequantize(arrays, text)]
-    for text in ("int8", "int4-g32-f16", MAIN):
+    for text in PLAIN:
         candidates.append(_definition(arrays[0], text))
         definitions[text] = candidates[-1].name
         candidates.append(_plain_numpy(arrays[0], text))
@@ -67,6 +73,9 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
     limit = times.best(list(READS.values()))
     casts = [f"ml_dtypes astype {name}" for name in ("float8_e4m3fn", "float4_e2m1fn")]
 
+    def cast(text: str) -> str | None:
+        return f"ml_dtypes astype {CASTS[text]}" if text in CASTS else times.best(casts)
+
     def row(name: str) -> Row:
         text = name.partition(" ")[2]
         ours = name.startswith("quantize ")
@@ -75,7 +84,7 @@ def _table(arrays: list[Array], threads: int, options: Options) -> Table:
             of_limit=times.fraction(name, limit),
             to_definition=times.fraction(name, definitions.get(text)) if ours else None,
             to_numpy=times.fraction(name, plain.get(text)) if ours else None,
-            to_ml_dtypes=times.fraction(name, times.best(casts)) if ours else None,
+            to_ml_dtypes=times.fraction(name, cast(text)) if ours else None,
         )
 
     rows = [row(name) for name in times.candidates]
@@ -94,10 +103,12 @@ def _quantize(arrays: list[Array], text: str, axis: int = -1) -> Candidate:
 
     def check() -> None:
         sample = arrays[0][:SAMPLE_ROWS] if axis < 0 else arrays[0][:, :SAMPLE_ROWS]
-        whole = quantize(arrays[0], text, axis)
         wanted = reference.quantize(sample, parse_format(text), axis)
+        of_whole = any(array.ndim == 0 for array in wanted.values())  # a scale of the array, not of the sample
+        found = quantize(sample if of_whole else arrays[0], text, axis)
         for part, array in wanted.items():
-            expect_equal(f"{name}: {part}", whole.components[part][:SAMPLE_ROWS], array)
+            rows = found.components[part]
+            expect_equal(f"{name}: {part}", rows[:SAMPLE_ROWS] if rows.ndim else rows, array)
 
     return Candidate(name, _turns(arrays, lambda w: quantize(w, text, axis)), arrays[0].nbytes, "GB/s", check)
 
@@ -133,7 +144,7 @@ def _definition(w: Array, text: str) -> Candidate:
 
 def _plain_numpy(w: Array, text: str) -> Candidate:
     """What a NumPy user writes: float32 arithmetic, packed with two shifts."""
-    run = {"int8": _numpy_int8, "int4-g32-f16": _numpy_int4, "vsq4-g16-s4": _numpy_vsq}[text]
+    run = {"int8": _numpy_int8, "int4-g32-f16": _numpy_int4, "vsq4-g16-s4": _numpy_vsq, "mxfp4": _numpy_mxfp4}[text]
     name = f"NumPy {text}"
 
     def check() -> None:
@@ -165,6 +176,15 @@ def _numpy_vsq(w: Array) -> Array:
     gamma = scale.max(axis=1, keepdims=True) / np.float32(15)
     scale_codes = np.rint(scale / gamma)
     return _nibbles(codes * (scale_codes > 0), len(w))
+
+
+def _numpy_mxfp4(w: Array) -> Array:
+    groups = w.reshape(len(w), -1, 32)
+    exponent = np.frexp(np.abs(groups).max(axis=2, keepdims=True))[1] - 3
+    quotient = np.ldexp(groups, -exponent)
+    magnitudes = np.float32([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
+    codes = np.searchsorted(magnitudes, np.abs(quotient)).astype(np.uint8)
+    return _nibbles(codes | np.signbit(quotient).astype(np.uint8) << 3, len(w))
 
 
 def _nibbles(codes: Array, rows: int) -> Array:

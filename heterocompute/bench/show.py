@@ -9,6 +9,11 @@ from typing import Any
 Report = dict[str, Any]
 
 HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "bits": ("bits", lambda value: f"{value:.2f}"),
+    "gaussian_db": ("Gaussian dB", lambda value: f"{value:.1f}"),
+    "laplace_db": ("Laplace dB", lambda value: f"{value:.1f}"),
+    "digits_bits": ("digits: bits", lambda value: f"{value:.2f}"),
+    "digits_db": ("digits dB", lambda value: f"{value:.1f}"),
     "seconds": ("ms", lambda value: f"{value * 1e3:.3g}"),
     "rate": ("rate", lambda value: f"{value:.3g}"),
     "unit": ("unit", str),
@@ -22,6 +27,8 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "to_definition": ("to definition", lambda value: f"{value:.3g} x"),
     "to_numpy": ("to NumPy", lambda value: f"{value:.3g} x"),
     "to_ml_dtypes": ("to ml_dtypes fp8, fp4", lambda value: f"{value:.3g} x"),
+    "to_sklearn": ("to scikit-learn", lambda value: f"{value:.3g} x"),
+    "excess": ("excess", lambda value: f"{value:.2g}"),
     "to_first": ("to fewest threads", lambda value: f"{value:.2f} x"),
     "of_numpy": ("of numpy's", lambda value: f"{value:.2f} x"),
 }

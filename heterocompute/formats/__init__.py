@@ -13,10 +13,15 @@ import difflib
 import re
 from itertools import permutations
 
-from .base import Format
+from .base import Format, StoredRules
+from .codebooks import NF4, Codebook
+from .floats import MX, NVFP4, Float
 from .integers import VSQ, Int
+from .logs import Log
+from .sparse import Sparse, parse_pattern
 
-__all__ = ["Format", "Int", "VSQ", "format", "formats"]
+__all__ = ["MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "StoredRules", "format"]
+__all__ += ["formats", "parse_pattern"]
 
 
 def format(text: str | Format) -> Format:
@@ -82,6 +87,9 @@ def formats() -> dict[str, str]:
 
 
 def _parse(text: str) -> Format | None:
+    sparse = Sparse._parse(text)
+    if sparse is not None:
+        return sparse
     for cls in Format.families():
         found = cls._parse(text)
         if found is not None:
@@ -90,17 +98,18 @@ def _parse(text: str) -> Format | None:
 
 
 def _nearest(text: str) -> str:
-    plain = text[:64].strip().lower().replace("_", "-").replace(" ", "-")
-    candidates = [example for cls in Format.families() for example in cls.examples]
+    plain = text[:64].strip().lower().replace(" ", "-")
+    candidates = [example for cls in Format.families() for example in cls.examples] + list(Sparse.examples)
     # Any group is legal, so an example with the group that was asked for is nearer than the example itself.
     for group in re.findall(r"-g[0-9]+", plain)[:1]:
         candidates += [re.sub(r"-g[0-9]+", group, example) for example in candidates]
     # The right suffixes in the wrong order, or in the wrong case, are nearer than any example.
-    family, *suffixes = plain.split("-")
-    reordered = ["-".join((family, *order)) for order in permutations(suffixes[:5])]
-    for candidate in reordered:
-        if _is_canonical(candidate):
-            return candidate
+    for words in (plain, plain.replace("_", "-")):  # some names have an underscore of their own
+        family, *suffixes = words.split("-")
+        for order in permutations(suffixes[:5]):
+            candidate = "-".join((family, *order))
+            if _is_canonical(candidate):
+                return candidate
     candidates = [candidate for candidate in candidates if _is_canonical(candidate)]
     longer = [candidate for candidate in candidates if plain and candidate.startswith(plain)]
     return difflib.get_close_matches(plain, longer or candidates, n=1, cutoff=0.0)[0]

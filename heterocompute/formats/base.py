@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 # The C core holds a group's length in a signed 32-bit number.
 MAX_GROUP = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class StoredRules:
+    """What the components of a format never hold; products count on it, and files are checked for it.
+
+    Attributes
+    ----------
+    unused_code : int or None
+        A code, as an unsigned number, that encoding never writes.
+    padding : int or None
+        The code in the padding of a short group, where there are no zero points (which are it); None is anything.
+    largest_scale : int
+        Of scales that are whole bytes.
+    """
+
+    unused_code: int | None = None
+    padding: int | None = 0
+    largest_scale: int = 255
 
 
 class Format(ABC):
@@ -29,7 +50,7 @@ class Format(ABC):
         Bits of a code.
     group : int or None
         Values that share a scale; None is one scale a row, or none at all.
-    element : str or None
+    element_dtype : str or None
         The type of NumPy or ml_dtypes that holds one element without its scale, such as ``"float8_e4m3fn"``.
     """
 
@@ -65,8 +86,30 @@ class Format(ABC):
         """Return the format of a text, or None if it is of another family; ValueError if it is illegal."""
 
     @property
-    def element(self) -> str | None:
+    def element_dtype(self) -> str | None:
         return None
+
+    def stored_rules(self) -> StoredRules:
+        """Return what the components of this format never hold.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules()
+
+    def stored_length(self, length: int) -> int:
+        """Return how many values of a run are stored; fewer than there are where a pattern leaves some out.
+
+        Parameters
+        ----------
+        length : int
+
+        Returns
+        -------
+        int
+        """
+        return length
 
     @abstractmethod
     def core_params(self) -> tuple[int, ...]:
@@ -96,13 +139,21 @@ class Format(ABC):
             name, kind = f"{type(self).__name__}: {field}", type(value).__name__
             raise TypeError(f"{name} is {value!r} of type {kind}, wanted True or False")
 
-    def _check_word(self, field: str, *wanted: str) -> None:
+    def _check_word(self, field: str, *wanted: str, optional: bool = False) -> None:
         value = getattr(self, field)
-        name, words = f"{type(self).__name__}: {field}", _or_words(map(repr, wanted))
+        if value is None and optional:
+            return
+        name = f"{type(self).__name__}: {field}"
+        words = _or_words([*map(repr, wanted), *(["None"] if optional else [])])
         if not isinstance(value, str):
             raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, wanted {words}")
         if value not in wanted:
-            raise ValueError(f"{name} is {value!r}, wanted {words}")
+            shown = value if len(value) <= 64 else value[:64] + "..."
+            plain = value[:64].lower()
+            longer = [word for word in wanted if plain and word.startswith(plain)]
+            nearest = difflib.get_close_matches(plain, longer or wanted, n=1, cutoff=0.0)[0]
+            also = f"; the nearest is {nearest!r}" if len(wanted) > 2 else ""
+            raise ValueError(f"{name} is {shown!r}, wanted {words}{also}")
 
 
 def optional(digits: str | None) -> int | None:

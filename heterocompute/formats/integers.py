@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import MAX_GROUP, Format, optional
+from .base import MAX_GROUP, Format, StoredRules, optional
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Int(Format):
         return cls(int(bits), optional(group), asymmetric is None, "f32" if half is None else "f16")
 
     @property
-    def element(self) -> str | None:
+    def element_dtype(self) -> str | None:
         return integer_element(self.bits, not self.symmetric)
 
     def core_params(self) -> tuple[int, ...]:
@@ -93,6 +93,15 @@ class Int(Format):
         tuple of int
         """
         return (self.bits, self.group or 0, int(self.symmetric), int(self.scale == "f16"))
+
+    def stored_rules(self) -> StoredRules:
+        """Return what components hold: symmetric codes are never the lowest.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules(unused_code=1 << (self.bits - 1) if self.symmetric else None)
 
 
 @dataclass(frozen=True)
@@ -195,7 +204,7 @@ class VSQ(Format):
         )
 
     @property
-    def element(self) -> str | None:
+    def element_dtype(self) -> str | None:
         return integer_element(self.bits, self.unsigned)
 
     def core_params(self) -> tuple[int, ...]:
@@ -207,6 +216,15 @@ class VSQ(Format):
         """
         coarse = int(self.coarse == "tensor")
         return (self.bits, self.group, self.scale_bits or 0, int(self.unsigned), coarse, int(self.refit))
+
+    def stored_rules(self) -> StoredRules:
+        """Return what components hold: signed codes are never the lowest.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules(unused_code=None if self.unsigned else 1 << (self.bits - 1))
 
 
 def integer_element(bits: int, is_unsigned: bool) -> str | None:

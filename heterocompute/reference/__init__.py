@@ -2,8 +2,8 @@
 
 A family of formats is one module here, ``<family>_format.py``, with the functions `layout`, `encode`,
 `stored_codes` and `terms`, and `legal` where it takes other values than most; it is found by its name. `product`
-and `convolution` hold the products with their stated order of rounding. Clarity comes before speed; the C core
-gives the same bits.
+and `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity
+comes before speed; the C core gives the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> dict[str, Array]:
+def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None, importance: Any = None) -> dict[str, Array]:
     """Quantize an array.
 
     Parameters
@@ -40,6 +40,8 @@ def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> dict[str, Ar
     axis : int or tuple of int
         The reduction axes; groups run along the last one named.
     clip : None, float in (0, 1], "octav" or "percentile:p"
+    importance : array_like, optional
+        Weights of the squared errors of a learned codebook, of the shape of x.
 
     Returns
     -------
@@ -65,9 +67,10 @@ def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None) -> dict[str, Ar
     definition = _definition(fmt)
     legal = getattr(definition, "legal", None)
     values = checked_values(np.asarray(x), "quantize: w", legal and (lambda x: legal(fmt, x)))
-    sizes = geometry(fmt.group, values.shape, axis)
+    sizes = _sizes(fmt, values.shape, axis)
     groups = to_groups(to_rows(values, axis), sizes)
-    components: dict[str, Array] = definition.encode(fmt, sizes, groups, clip)
+    more = () if importance is None else (to_groups(to_rows(np.asarray(importance, np.float64), axis), sizes),)
+    components: dict[str, Array] = definition.encode(fmt, sizes, groups, clip, *more)
     return components
 
 
@@ -90,7 +93,8 @@ def dequantize(
     ndarray of this shape and dtype
     """
     exact = from_rows(exact_rows(components, fmt, shape, axis), shape, axis)
-    return decoded(exact) if np.dtype(dtype) == np.float32 else exact.astype(dtype)
+    values = decoded(exact) if np.dtype(dtype) == np.float32 else exact.astype(dtype)
+    return values + values.dtype.type(0) if getattr(_definition(fmt), "NO_MINUS_ZERO", False) else values
 
 
 def exact_rows(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Array:
@@ -104,7 +108,7 @@ def exact_rows(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], a
     -------
     ndarray of float64, (rows, columns)
     """
-    sizes = geometry(fmt.group, shape, axis)
+    sizes = _sizes(fmt, shape, axis)
     factors = terms(components, fmt, shape, axis)
     exact = factors.codes
     if factors.group_scale is not None:
@@ -125,7 +129,7 @@ def codes(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: 
     -------
     ndarray of int64, (rows, groups, group)
     """
-    found: Array = _definition(fmt).stored_codes(fmt, geometry(fmt.group, shape, axis), components)
+    found: Array = _definition(fmt).stored_codes(fmt, _sizes(fmt, shape, axis), components)
     return found
 
 
@@ -140,7 +144,7 @@ def terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: 
     -------
     Terms
     """
-    found: Terms = _definition(fmt).terms(fmt, geometry(fmt.group, shape, axis), components)
+    found: Terms = _definition(fmt).terms(fmt, _sizes(fmt, shape, axis), components)
     return found
 
 
@@ -155,8 +159,12 @@ def component_layout(fmt: Any, shape: tuple[int, ...], axis: Any) -> dict[str, t
     -------
     dict of str to (dtype, tuple of int)
     """
-    found = _definition(fmt).layout(fmt, geometry(fmt.group, shape, axis))
+    found = _definition(fmt).layout(fmt, _sizes(fmt, shape, axis))
     return {name: (np.dtype(dtype), size) for name, (dtype, size) in found.items()}
+
+
+def _sizes(fmt: Any, shape: tuple[int, ...], axis: Any) -> Geometry:
+    return geometry(fmt.group, shape, axis, getattr(fmt, "dim", 1))
 
 
 def _definition(fmt: Any) -> Any:

@@ -73,7 +73,7 @@ def quotient(x: Array, scale: Array) -> Array:
 
 
 def decoded(exact: Array) -> Array:
-    """Round exact float64 products to float32 once; beyond float32's largest they saturate.
+    """Round exact float64 products to float32 once; finite ones beyond float32's largest saturate.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def decoded(exact: Array) -> Array:
     -------
     ndarray of float32
     """
-    return np.clip(exact, -LARGEST, LARGEST).astype(np.float32)
+    return np.where(np.isinf(exact), exact, np.clip(exact, -LARGEST, LARGEST)).astype(np.float32)
 
 
 def fma(x: Array, y: Array, z: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import exact_rows, geometry, terms
 from .arithmetic import Array, decoded
-from .product import Columns, columns, many_vectors, packed, product
+from .product import Columns, columns, has_integers, many_vectors, packed, product
 
 FILTER_AXIS = (2, 3, 1)
 IMAGE_AXIS = (1, 3, 4, 2)
@@ -68,7 +68,7 @@ def conv2d(
         raise ValueError(f"conv2d: w is quantized along {w.axis}, wanted {FILTER_AXIS}")
     y = np.empty((images, filters, *windows.size), dtype=np.float32)
     of_group = np.arange(filters).reshape(groups, -1)
-    if is_packed and activations is not None:
+    if is_packed and activations is not None and has_integers(w) and has_integers(packed(x, activations, IMAGE_AXIS)):
         image = _image_columns(x, activations)
         weight = columns(*_factors(w))
         for g in range(groups):
@@ -167,7 +167,9 @@ def _image_values(x: Array, fmt: Any) -> Array:
 
 
 def _factors(q: Any) -> tuple[Any, Any]:
-    return terms(q.components, q.format, q.shape, q.axis), geometry(q.format.group, q.shape, q.axis)
+    return terms(q.components, q.format, q.shape, q.axis), geometry(
+        q.format.group, q.shape, q.axis, getattr(q.format, "dim", 1)
+    )
 
 
 def _rows(c: Columns, rows: Array) -> Columns:

@@ -81,7 +81,7 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def geometry(group: int | None, shape: tuple[int, ...], axis: Any) -> Geometry:
+def geometry(group: int | None, shape: tuple[int, ...], axis: Any, unit: int = 1) -> Geometry:
     """Return the sizes of an array of this shape, quantized along `axis` with this group.
 
     Parameters
@@ -89,6 +89,8 @@ def geometry(group: int | None, shape: tuple[int, ...], axis: Any) -> Geometry:
     group : int or None
     shape : tuple of int
     axis : int or iterable of int
+    unit : int
+        Values that one code covers: groups and runs are padded to a multiple of it.
 
     Returns
     -------
@@ -98,9 +100,9 @@ def geometry(group: int | None, shape: tuple[int, ...], axis: Any) -> Geometry:
     rows = prod(size for i, size in enumerate(shape) if i not in axes)
     runs = prod(shape[i] for i in axes[:-1])
     run_length = shape[axes[-1]]
-    if group is None:
+    if group is None and unit == 1:
         return Geometry(rows, runs, run_length, runs * run_length, 1, 1)
-    effective = max(min(group, run_length), 1)
+    effective = -(-max(min(run_length if group is None else group, run_length), 1) // unit) * unit
     groups_per_run = -(-run_length // effective)
     return Geometry(rows, runs, run_length, effective, groups_per_run, runs * groups_per_run)
 

@@ -4,6 +4,7 @@ both integer      y = float32((float64(g_a) * float64(g_b)) * float64(S)), S the
                   (s_a q_a) (s_b q_b): equation 5 of VS-Quant (arXiv 2102.04503), scaled once at the end
 float32 scales    acc = fma(float32(s_a * s_b), float32(dot_j), acc), segments j ascending, cut at every
                   boundary of either grouping
+without integers  both decoded to float32, one chain of fma with k ascending
 few vectors       float32 activations, 16 or 64 accumulators
 more vectors      float32 activations, one chain of fma with k ascending
 """
@@ -300,9 +301,9 @@ def _product(name: str, a: Any, b: Any, b_axis: int, activations: Any) -> Array:
 
 
 def _one(left: _Side, right: _Side, i: int, j: int, few: bool) -> Array:
-    if left.packed is not None and right.packed is not None:
+    if left.packed is not None and right.packed is not None and left.is_integral() and right.is_integral():
         return product(left.select_columns(i), right.select_columns(j))
-    if left.packed is None and right.packed is None or not few:
+    if (left.packed is None) == (right.packed is None) or not few:
         return many_vectors(left.select_values(i), right.select_values(j))
     if left.packed is not None:
         return _few(left, i, right.select_values(j)).T
@@ -356,12 +357,23 @@ class _Side:
         part = slice(i * self.rows, (i + 1) * self.rows)
         group_scale = None if whole.group_scale is None else whole.group_scale[part]
         row_scale = None if whole.row_scale is None else whole.row_scale[part]
-        all_rows = geometry(self.packed.format.group, self.packed.shape, self.packed.axis)
+        all_rows = geometry(
+            self.packed.format.group, self.packed.shape, self.packed.axis, getattr(self.packed.format, "dim", 1)
+        )
         sizes = Geometry(self.rows, 1, self.columns, all_rows.group, all_rows.groups_per_run, all_rows.groups)
         return Terms(whole.codes[part], group_scale, row_scale), sizes
 
     def select_columns(self, i: int) -> Columns:
         return columns(*self.select_terms(i))
+
+    def is_integral(self) -> bool:
+        """Tell whether the codes are integers: of floats, logs and codebooks they are values."""
+        assert self.packed is not None
+        return has_integers(self.packed)
+
+
+def has_integers(q: Any) -> bool:
+    return terms(q.components, q.format, q.shape, q.axis).codes.dtype.kind == "i"
 
 
 def _is_packed(operand: Any) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import emulate as emulation
+from ..arrays import QuantizedArray
 from ..ops import conv2d, linear
 from ..safetensors_file import Reader
 
@@ -70,7 +72,11 @@ class Digits:
         return cls(weights, x, tensors["test/labels"].astype(np.int64))
 
     def forward(
-        self, weights: Mapping[str, Any], x: NDArray[np.float32], activations: Any = None
+        self,
+        weights: Mapping[str, Any],
+        x: NDArray[np.float32],
+        activations: Any = None,
+        emulate: str | None = None,
     ) -> NDArray[np.float32]:
         """Run the network.
 
@@ -82,11 +88,19 @@ class Digits:
             float32 (n, 1, 8, 8).
         activations : Format, str or None
             Format to which every layer's input is quantized on the fly.
+        emulate : str or None
+            Multiply as given hardware does, `heterocompute.emulate.parse`. A layer whose weight is no quantized array
+            is computed as ever where the emulation multiplies codes only.
 
         Returns
         -------
         ndarray
             float32 (n, 10) logits.
+
+        Raises
+        ------
+        ValueError
+            The emulation does not multiply these formats.
 
         Examples
         --------
@@ -97,21 +111,28 @@ class Digits:
         """
         for name, shape in LAYERS.items():
             w, b = weights[f"{name}.weight"], weights[f"{name}.bias"]
-            if len(shape) == 4:
+            x = x if len(shape) == 4 else x.reshape(len(x), -1)
+            if emulate is not None and (isinstance(w, QuantizedArray) or emulation.accepts(emulate, activations, None)):
+                if len(shape) == 4:
+                    x = emulation.conv2d(x, w, b, STRIDES[name], 1, activations, emulate)
+                else:
+                    x = emulation.linear(x, w, b, activations, emulate)
+            elif len(shape) == 4:
                 x = conv2d(x, w, b, stride=STRIDES[name], padding=1, activations=activations)
             else:
-                x = linear(x.reshape(len(x), -1), w, b, activations=activations)
+                x = linear(x, w, b, activations=activations)
             if name != "fc2":
                 x = np.maximum(x, 0)
         return x
 
-    def accuracy(self, weights: Mapping[str, Any], activations: Any = None) -> float:
+    def accuracy(self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None) -> float:
         """Return the fraction of the test images that the network gets right.
 
         Parameters
         ----------
         weights : mapping of str to ndarray or QuantizedArray
         activations : Format, str or None
+        emulate : str or None
 
         Returns
         -------
@@ -124,22 +145,25 @@ class Digits:
         >>> net.accuracy(net.weights) > 0.97
         True
         """
-        logits = self.forward(weights, self.test_x, activations)
+        logits = self.forward(weights, self.test_x, activations, emulate)
         return float((logits.argmax(axis=1) == self.test_y).mean())
 
-    def evaluate(self, weights: Mapping[str, Any], activations: Any = None) -> dict[str, float]:
+    def evaluate(
+        self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None
+    ) -> dict[str, float]:
         """Return ``{"accuracy": ...}``: what `heterocompute.study` asks of a network.
 
         Parameters
         ----------
         weights : mapping of str to ndarray or QuantizedArray
         activations : Format, str or None
+        emulate : str or None
 
         Returns
         -------
         dict of str to float
         """
-        return {"accuracy": self.accuracy(weights, activations)}
+        return {"accuracy": self.accuracy(weights, activations, emulate)}
 
 
 def digits() -> Digits:

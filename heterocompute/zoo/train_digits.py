@@ -1,4 +1,5 @@
 """Train the network of `heterocompute.zoo.digits` again, in plain NumPy: python -m heterocompute.zoo.train_digits
+With `--format cb2` its weights are quantized to codebooks, and those are trained: three seeds, before and after.
 
 Data: scikit-learn's handwritten digits, 1797 images of 8 x 8. The last 599 of them, in scikit-learn's order (not
 shuffled, so that one person's digits rarely stand on both sides), are held out: nothing is trained on them, and the
@@ -11,14 +12,18 @@ thread: the same machine writes the same bytes. Takes about half a minute; needs
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..codebooks import codebook_gradient, codebook_step
+from ..formats import format as parse_format
+from ..ops import quantize
 from ..safetensors_file import Writer
-from .network import FILE, LAYERS, STRIDES, Digits
+from .network import FILE, LAYERS, STRIDES, Digits, digits
 
 F32 = NDArray[np.float32]
 
@@ -29,6 +34,12 @@ BATCH = 32
 LEARNING_RATE = 4e-3
 WEIGHT_DECAY = 1e-4
 LAST = list(LAYERS)[-1]
+
+# Of training codebooks.
+SEEDS = (0, 1, 2)
+TUNING_EPOCHS = 20
+MOMENTUM = 0.9
+ROW_RATE, TENSOR_RATE = 1e-3, 3e-4  # of a few tried, those of the least training loss
 
 
 def windows(x: F32, stride: int) -> F32:
@@ -153,10 +164,59 @@ def train(
     return weights
 
 
+def quantized(weights: Mapping[str, F32], fmt: str) -> dict[str, Any]:
+    """Quantize the matrices and filters; biases stay."""
+    axis = {4: (2, 3, 1), 2: (-1,)}
+    return {name: quantize(w, fmt, axis[w.ndim]) if w.ndim > 1 else w for name, w in weights.items()}
+
+
+def fine_tune(
+    weights: Mapping[str, F32], fmt: str, x: F32, labels: NDArray[np.int64], epochs: int, seed: int
+) -> dict[str, Any]:
+    """Train the codebooks alone, codes and biases fixed: gradient descent with momentum, cosine learning rate.
+
+    One code covers many weights, whose gradients add up (Deep Compression, section 3.3); a codebook of a whole
+    layer therefore takes shorter steps than one of a row.
+    """
+    random = np.random.default_rng(seed)
+    tuned = quantized(weights, fmt)
+    first_rate = TENSOR_RATE if getattr(parse_format(fmt), "per", "row") == "tensor" else ROW_RATE
+    velocity = {name: np.zeros_like(q.components["codebook"]) for name, q in tuned.items() if q.ndim > 1}
+    step, steps = 0, epochs * -(-len(x) // BATCH)
+    for _ in range(epochs):
+        order = random.permutation(len(x))
+        for begin in range(0, len(x), BATCH):
+            batch = order[begin : begin + BATCH]
+            values = {name: np.asarray(w) for name, w in tuned.items()}
+            _, found = gradients(values, distort(x[batch], random), labels[batch])
+            step += 1
+            rate = first_rate * 0.5 * (1 + np.cos(np.pi * step / steps))
+            for name in velocity:
+                velocity[name] = MOMENTUM * velocity[name] + codebook_gradient(found[name], tuned[name])
+                tuned[name] = codebook_step(tuned[name], velocity[name], rate)
+    return tuned
+
+
+def compare_formats(texts: list[str], net: Digits, x: F32, labels: NDArray[np.int64], epochs: int) -> list[str]:
+    """Lines of a table: accuracy of the quantized network before and after training its codebooks."""
+    lines = ["| format | bits/value | before | after, mean | standard deviation |", "|---|---|---|---|---|"]
+    print(*lines, sep="\n", flush=True)
+    for text in texts:
+        before = quantized(net.weights, text)
+        packed = [q for q in before.values() if q.ndim > 1]
+        bits = sum(8 * q.nbytes for q in packed) / sum(q.size for q in packed)
+        after = [net.accuracy(fine_tune(net.weights, text, x, labels, epochs, seed)) for seed in SEEDS]
+        numbers = (net.accuracy(before), np.mean(after), np.std(after, ddof=1))
+        lines.append(f"| {text} | {bits:.2f} | " + " | ".join(f"{number:.4f}" for number in numbers) + " |")
+        print(lines[-1], flush=True)
+    return lines
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Train the shipped digits network again.")
     parser.add_argument("--out", type=Path, default=FILE, help="the file to write (default: the one in the package)")
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--epochs", type=int, help=f"default: {EPOCHS}, or {TUNING_EPOCHS} with --format")
+    parser.add_argument("--format", help="train codebooks of the network that ships instead, e.g. cb1,cb2,cb3")
     options = parser.parse_args(arguments)
 
     import threadpoolctl  # comes with scikit-learn
@@ -167,7 +227,11 @@ def main(arguments: list[str] | None = None) -> None:
     x, labels = pixels.astype(np.float32) / 16, labels.astype(np.int64)
     one_thread: Any = threadpoolctl.threadpool_limits
     with one_thread(1):  # sums in the same order whatever the number of cores
-        weights = train(x[:TRAIN_IMAGES], labels[:TRAIN_IMAGES], options.epochs)
+        if options.format:
+            texts, epochs = options.format.split(","), options.epochs or TUNING_EPOCHS
+            compare_formats(texts, digits(), x[:TRAIN_IMAGES], labels[:TRAIN_IMAGES], epochs)
+            return
+        weights = train(x[:TRAIN_IMAGES], labels[:TRAIN_IMAGES], options.epochs or EPOCHS)
     tensors = {f"weights/{name}": w for name, w in weights.items()}
     tensors["test/images"] = pixels[TRAIN_IMAGES:]
     tensors["test/labels"] = labels[TRAIN_IMAGES:].astype(np.uint8)

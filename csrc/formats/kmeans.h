@@ -1,0 +1,26 @@
+/* Codebooks of least squared error for the formats that learn one: optimal one-dimensional k-means, and Lloyd's
+ * iteration from k-means++ for vectors. Equal to heterocompute/reference/kmeans.py bit for bit.
+ */
+#ifndef HC_KMEANS_H
+#define HC_KMEANS_H
+
+#include "base/base.h"
+
+enum { HC_MAX_CENTROIDS = 256, HC_MAX_VECTOR = 8 };
+
+/* Bytes of scratch for n values and at most k centroids. */
+int64_t hc_kmeans_bytes(int64_t n, int k, bool weighted);
+/* k ascending centroids of n finite values; where there are fewer different values, the rest repeat the largest.
+ * values: become sorted. weights: NULL, or n < 2^32 finite numbers >= 0, which get lost; if all are 0 they count as 1. */
+void hc_kmeans(float *values, double *weights, int64_t n, int k, void *scratch, float *centroids);
+
+/* The same for n vectors of dim values each, (n, dim) -> (k, dim), in the order of their choice; the rest repeat the
+ * last. weights: NULL, or one for each value; a vector weighs their sum. */
+int64_t hc_kmeans_vectors_bytes(int64_t n, int dim);
+void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
+                       float *centroids);
+/* The centroid of least squared distance, the first of equals; turned: coordinate by coordinate, k of each. */
+void hc_turn_centroids(const float *centroids, int dim, int k, double *turned);
+int hc_nearest_centroid(const double *turned, int dim, int k, const double *vector);
+
+#endif

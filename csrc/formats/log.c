@@ -1,0 +1,224 @@
+/* Log numbers: a sign and an exponent in steps of 1 / gamma octave, one scale for a row (group 0) or for every group.
+ * Miyashita et al. 2016 (arXiv 1603.01025); a base for each gamma as in LNS-Madam, Zhao et al. 2021 (2106.13914).
+ *
+ *   value = float32(sign * (s * T_e)), T_e = 2^(-e / gamma), s = absmax     code = sign << (b-1) | e, e = 0 .. 2^(b-1) - 2
+ *   e = the first with |x| / s >= 2^(-(e + 1/2) / gamma); the largest e code is zero: below half the smallest T_e
+ *
+ * option[0]: gamma, a power of two up to 32, so that one table of 2^(-i/64) has every fraction; octaves are exact.
+ */
+#include "formats/bits.h"
+#include "formats/format.h"
+
+enum { LOG_STEPS = 64, LOG_MAX_GAMMA = 32 };
+
+/* float64 nearest to 2^(-i/64). */
+static const double POWER[LOG_STEPS] = {
+    0x1.0000000000000p+0, 0x1.fa7c1819e90d8p-1, 0x1.f50765b6e4540p-1, 0x1.efa1bee615a27p-1, 0x1.ea4afa2a490dap-1,
+    0x1.e502ee78b3ff6p-1, 0x1.dfc97337b9b5fp-1, 0x1.da9e603db3285p-1, 0x1.d5818dcfba487p-1, 0x1.d072d4a07897cp-1,
+    0x1.cb720dcef9069p-1, 0x1.c67f12e57d14bp-1, 0x1.c199bdd85529cp-1, 0x1.bcc1e904bc1d2p-1, 0x1.b7f76f2fb5e47p-1,
+    0x1.b33a2b84f15fbp-1, 0x1.ae89f995ad3adp-1, 0x1.a9e6b5579fdbfp-1, 0x1.a5503b23e255dp-1, 0x1.a0c667b5de565p-1,
+    0x1.9c49182a3f090p-1, 0x1.97d829fde4e50p-1, 0x1.93737b0cdc5e5p-1, 0x1.8f1ae99157736p-1, 0x1.8ace5422aa0dbp-1,
+    0x1.868d99b4492edp-1, 0x1.82589994cce13p-1, 0x1.7e2f336cf4e62p-1, 0x1.7a11473eb0187p-1, 0x1.75feb564267c9p-1,
+    0x1.71f75e8ec5f74p-1, 0x1.6dfb23c651a2fp-1, 0x1.6a09e667f3bcdp-1, 0x1.6623882552225p-1, 0x1.6247eb03a5585p-1,
+    0x1.5e76f15ad2148p-1, 0x1.5ab07dd485429p-1, 0x1.56f4736b527dap-1, 0x1.5342b569d4f82p-1, 0x1.4f9b2769d2ca7p-1,
+    0x1.4bfdad5362a27p-1, 0x1.486a2b5c13cd0p-1, 0x1.44e086061892dp-1, 0x1.4160a21f72e2ap-1, 0x1.3dea64c123422p-1,
+    0x1.3a7db34e59ff7p-1, 0x1.371a7373aa9cbp-1, 0x1.33c08b26416ffp-1, 0x1.306fe0a31b715p-1, 0x1.2d285a6e4030bp-1,
+    0x1.29e9df51fdee1p-1, 0x1.26b4565e27cddp-1, 0x1.2387a6e756238p-1, 0x1.2063b88628cd6p-1, 0x1.1d4873168b9aap-1,
+    0x1.1a35beb6fcb75p-1, 0x1.172b83c7d517bp-1, 0x1.1429aaea92de0p-1, 0x1.11301d0125b51p-1, 0x1.0e3ec32d3d1a2p-1,
+    0x1.0b5586cf9890fp-1, 0x1.0874518759bc8p-1, 0x1.059b0d3158574p-1, 0x1.02c9a3e778061p-1,
+};
+
+static int gamma_of(const hc_format *format) { return format->option[0]; }
+static int32_t zero_code(const hc_format *format) { return hc_largest_code(format->bits, false); }
+
+static hc_status log_check(const hc_format *format, hc_error *error) {
+    const int gamma = gamma_of(format);
+    if (format->bits < 2 || format->bits > 8)
+        return hc_fail(error, HC_VALUE, "format: log has %d bits, wanted 2 to 8", (int)format->bits);
+    if (gamma < 1 || gamma > LOG_MAX_GAMMA || (gamma & (gamma - 1)) != 0)
+        return hc_fail(error, HC_VALUE, "format: log has gamma %d, wanted 1, 2, 4, 8, 16 or 32", gamma);
+    if (format->group < 0)
+        return hc_fail(error, HC_VALUE, "format: log has group %d, wanted at least 1, or 0 for one a row",
+                       (int)format->group);
+    return HC_OK;
+}
+
+static void log_layout(const hc_format *format, const hc_geometry *geometry,
+                       hc_component_layout layout[HC_N_COMPONENTS]) {
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
+    layout[HC_SCALES] = (hc_component_layout){true, true, HC_F32, 1, {geometry->groups, 0}};
+}
+
+static bool log_has_groups(const hc_format *format) { return format->group != 0; }
+
+static int log_passes(const hc_format *format) {
+    (void)format;
+    return 0;
+}
+
+static hc_clip_domain log_clip_domain(const hc_format *format) {
+    (void)format;
+    return HC_CLIP_ABSOLUTE;
+}
+
+/* 2^-octaves, 0 to 127. */
+static double octave(int32_t octaves) {
+    const uint64_t bits = (uint64_t)(1023 - octaves) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* T_e: bits of e above the fraction are octaves, and gamma is a power of two. */
+static double magnitude_of(int gamma, int32_t e) { return POWER[e % gamma * (LOG_STEPS / gamma)] * octave(e / gamma); }
+
+/* The exponent of a quotient of at least half the smallest magnitude. */
+static int32_t exponent_of(int gamma, double quotient) {
+    if (quotient >= 1)
+        return 0;
+    uint64_t bits;
+    memcpy(&bits, &quotient, sizeof bits);
+    const int32_t octaves = 1022 - (int32_t)(bits >> 52); /* quotient = rest * 2^-octaves, rest in [1/2, 1) */
+    bits = (bits & ((1ull << 52) - 1)) | 1022ull << 52;
+    double rest;
+    memcpy(&rest, &bits, sizeof rest);
+    int32_t e = octaves * gamma, step = LOG_STEPS / gamma;
+    for (int i = step / 2; i < LOG_STEPS; i += step) /* thresholds 2^(-(r + 1/2) / gamma) */
+        e += rest < POWER[i];
+    return e;
+}
+
+/* The code of a value; what is no number goes to zero. */
+static uint32_t encode_value(const hc_format *format, double x, double scale, double smallest) {
+    const uint32_t sign = signbit(x) ? 1u << (format->bits - 1) : 0;
+    const double quotient = fabs(x) / scale;
+    if (!(quotient >= smallest / 2))
+        return sign | (uint32_t)zero_code(format);
+    const int32_t e = exponent_of(gamma_of(format), quotient), last = zero_code(format) - 1;
+    return sign | (uint32_t)(e < last ? e : last);
+}
+
+static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
+                         const float *threshold, uint8_t *scale_place, hc_bit_writer *codes) {
+    double absmax = 0;
+    bool legal = true;
+    for (int64_t c = first; c < first + n; c++) {
+        const double value = hc_row_value(x, i, c), magnitude = fabs(value);
+        legal = legal && hc_is_legal(value);
+        absmax = magnitude > absmax ? magnitude : absmax;
+    }
+    const float scale = threshold ? *threshold : (float)absmax;
+    const double smallest = magnitude_of(gamma_of(format), zero_code(format) - 1);
+    hc_store_f32(scale_place, scale);
+    for (int64_t c = first; c < first + n; c++)
+        hc_write_bits(codes, scale == 0 ? 0 : encode_value(format, hc_row_value(x, i, c), (double)scale, smallest),
+                      format->bits);
+    return legal;
+}
+
+static int64_t log_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                          const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    (void)state;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0};
+        uint8_t *scales = hc_part(out, HC_SCALES, row);
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const float *threshold = thresholds ? thresholds + i * geometry->groups + group : NULL;
+            if (!encode_group(format, x, i, group * geometry->group, geometry->group, threshold, scales + group * 4,
+                              &codes) &&
+                illegal == HC_DONE)
+                illegal = row;
+        }
+        hc_flush_bits(&codes);
+    }
+    return illegal;
+}
+
+static float load_scale(const hc_components *components, int64_t row, int64_t group) {
+    return hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + group * 4);
+}
+
+/* sign * T_e of a column, a signed zero for the code of zero. */
+static double load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
+    const uint32_t code = hc_read_bits(codes, column, format->bits);
+    const int32_t zero = zero_code(format), e = (int32_t)code & zero;
+    const double magnitude = e == zero ? 0 : magnitude_of(gamma_of(format), e);
+    return (int32_t)code > zero ? -magnitude : magnitude;
+}
+
+static int64_t log_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          const hc_tile *tile, float *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = hc_saturated(scale * load_code(format, codes, tile->first_column + j));
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t log_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, double *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = scale * load_code(format, codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static void log_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    (void)format, (void)mode;
+    *form = (hc_int_form){.available = false};
+}
+
+static int64_t log_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, const hc_code_tile *out) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        float *scales = log_has_groups(format) ? out->scales + i * out->scales_ld : NULL;
+        out->row_scale[i] = scales ? 1.0f : load_scale(components, row, 0);
+        HC_FOR_GROUPS(tile, geometry) {
+            if (scales)
+                *scales++ = load_scale(components, row, group);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = (float)load_code(format, codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static bool log_stored_form(const hc_format *format, hc_stored_form *form) {
+    static const uint8_t codes[8] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
+    *form = (hc_stored_form){.bits = format->bits, .has_table = true, .scale = HC_SCALE_F32};
+    for (int64_t code = 0; format->bits == 4 && code < 16; code++)
+        form->table[code] = (float)load_code(format, codes, code);
+    return format->bits == 4;
+}
+
+const hc_format_ops hc_format_log = {
+    .name = "log",
+    .description = "log numbers: sign and exponent in steps of 1/gamma octave, "
+                   "one code for zero",
+    .check = log_check,
+    .layout = log_layout,
+    .has_groups = log_has_groups,
+    .clip_domain = log_clip_domain,
+    .passes = log_passes,
+    .encode = log_encode,
+    .decode = log_decode,
+    .decode_f64 = log_decode_f64,
+    .int_form = log_int_form,
+    .decode_codes = log_decode_codes,
+    .stored_form = log_stored_form,
+};

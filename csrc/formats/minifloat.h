@@ -1,0 +1,115 @@
+/* Small floats: sign, exponent, fraction; codes from float64 with one rounding, by integers alone, and back.
+ *
+ *   exponent field e > 0: value = (-1)^s (1 + f / 2^m) 2^(e - bias);   e = 0: (-1)^s (f / 2^m) 2^(1 - bias)
+ *
+ * fp8: Micikevicius et al., "FP8 Formats for Deep Learning" (arXiv 2209.05433), table 1; fp6, fp4: OCP Microscaling
+ * Formats (MX) v1.0, section 5.3. tf32 is a float32 whose 13 low bits are zero.
+ */
+#ifndef HC_MINIFLOAT_H
+#define HC_MINIFLOAT_H
+
+#include "formats/bits.h"
+
+/* As option[0] of the families numbers them. */
+typedef enum {
+    HC_TYPE_FP32 = 0,
+    HC_TYPE_TF32,
+    HC_TYPE_BF16,
+    HC_TYPE_FP16,
+    HC_TYPE_FP8_E4M3FN,
+    HC_TYPE_FP8_E5M2,
+    HC_TYPE_FP6_E3M2,
+    HC_TYPE_FP6_E2M3,
+    HC_TYPE_FP4_E2M1,
+    HC_N_FLOAT_TYPES
+} hc_float_name;
+
+typedef struct {
+    int bits; /* of a stored code */
+    int fraction_bits, bias;
+    int low_zeros;                   /* of a stored code; the magnitudes that follow do without */
+    uint32_t largest, infinity, nan; /* magnitudes; 0: the type has none */
+} hc_float_type;
+
+static inline const hc_float_type *hc_float_type_of(int name) {
+    static const hc_float_type types[HC_N_FLOAT_TYPES] = {
+        [HC_TYPE_FP32] = {32, 23, 127, 0, 0x7f7fffff, 0x7f800000, 0x7fc00000},
+        [HC_TYPE_TF32] = {32, 10, 127, 13, 0x3fbff, 0x3fc00, 0x3fe00},
+        [HC_TYPE_BF16] = {16, 7, 127, 0, 0x7f7f, 0x7f80, 0x7fc0},
+        [HC_TYPE_FP16] = {16, 10, 15, 0, 0x7bff, 0x7c00, 0x7e00},
+        [HC_TYPE_FP8_E4M3FN] = {8, 3, 7, 0, 0x7e, 0, 0x7f},
+        [HC_TYPE_FP8_E5M2] = {8, 2, 15, 0, 0x7b, 0x7c, 0x7e},
+        [HC_TYPE_FP6_E3M2] = {6, 2, 3, 0, 0x1f, 0, 0},
+        [HC_TYPE_FP6_E2M3] = {6, 3, 1, 0, 0x1f, 0, 0},
+        [HC_TYPE_FP4_E2M1] = {4, 1, 1, 0, 0x7, 0, 0},
+    };
+    return &types[name];
+}
+
+static inline uint64_t hc_f64_bits(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The code of a value, RNE. Beyond the largest: the largest where `saturate`, else infinity, NaN, or the largest,
+ * the first that there is. NaN is the type's, or 0; fp32 keeps infinity and what fits of a NaN's payload. */
+static inline uint32_t hc_float_encode(const hc_float_type *type, double value, bool saturate) {
+    const uint64_t bits = hc_f64_bits(value), magnitude = bits & INT64_MAX, infinity = (uint64_t)0x7ff << 52;
+    const int m = type->fraction_bits;
+    const bool is_fp32 = m == 23;
+    const uint32_t sign = (uint32_t)(bits >> 63) << (type->bits - 1);
+    if (magnitude > infinity)
+        return type->nan ? sign | type->nan << type->low_zeros | (is_fp32 ? (uint32_t)(magnitude >> 29 & 0x3fffff) : 0)
+                         : 0;
+    /* The exponent field before rounding; under 1 the last place stays where the subnormals have it. */
+    int exponent = (int)(magnitude >> 52) - 1023 + type->bias, shift = 52 - m;
+    if (exponent < 1) {
+        shift += 1 - exponent;
+        exponent = 1;
+    }
+    if (shift > 53) /* less than half the smallest; float64's subnormals are among these */
+        return sign;
+    const uint64_t fraction = (magnitude & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
+    const uint64_t half = (uint64_t)1 << (shift - 1);
+    const uint64_t rounded = (fraction + half - 1 + (fraction >> shift & 1)) >> shift;
+    uint64_t code = ((uint64_t)(exponent - 1) << m) + rounded; /* the leading 1 and a carry count the exponent up */
+    if (code > type->largest) {
+        code = type->largest;
+        if (!saturate || (is_fp32 && magnitude == infinity))
+            code = type->infinity ? type->infinity : type->nan ? type->nan : type->largest;
+    }
+    return sign | (uint32_t)code << type->low_zeros;
+}
+
+/* The value of a code: exact, NaN quiet and with the code's sign. */
+static inline float hc_float_decode(const hc_float_type *type, uint32_t code) {
+    const int m = type->fraction_bits;
+    if (m == 23)
+        return hc_f32_from_bits(code);
+    const uint32_t sign_bit = (uint32_t)1 << (type->bits - 1), sign = code & sign_bit ? 0x80000000u : 0;
+    const uint32_t magnitude = (code & (sign_bit - 1)) >> type->low_zeros;
+    if (magnitude > type->largest)
+        return hc_f32_from_bits(sign | (magnitude == type->infinity ? 0x7f800000u : 0x7fc00000u));
+    /* a power of two moves the exponent's bias, and makes subnormals normal, exactly */
+    const float scale = hc_f32_from_bits((uint32_t)(254 - type->bias) << 23);
+    return hc_f32_from_bits(hc_f32_bits(hc_f32_from_bits(magnitude << (23 - m)) * scale) | sign);
+}
+
+static inline float hc_float_largest(const hc_float_type *type) {
+    return hc_float_decode(type, type->largest << type->low_zeros);
+}
+
+/* How a type of 8 bits is stored. */
+static inline void hc_float_store_form(const hc_float_type *type, hc_stored_form *form) {
+    form->exponent_bits = 7 - type->fraction_bits;
+    form->special_bits = (int)(type->infinity ? type->infinity : type->nan);
+}
+
+/* float32(element * scale); what is finite saturates. */
+static inline float hc_scaled_element(float element, float scale) {
+    const double value = (double)element * (double)scale;
+    return isinf(element) ? (float)value : hc_saturated(value);
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* N:M patterns as they are defined: choosing, and positions to and from bits. */
+#include "sparsity/nm.h"
+
+#include <math.h>
+#include <string.h>
+
+int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
+                     uint8_t *metadata) {
+    const int bits = hc_position_bits(m);
+    uint64_t pending = 0;
+    int n_pending = 0;
+    for (int64_t block = 0; block < blocks; block++, x += m) {
+        float score[HC_MAX_M];
+        for (int i = 0; i < m; i++)
+            score[i] = scores ? scores[block * m + i] : fabsf(x[i]);
+        for (int i = 0; i < m; i++)
+            if (isnan(score[i]))
+                return block * m + i;
+        for (int i = 0; i < m; i++) {
+            int better = 0;
+            for (int j = 0; j < m; j++)
+                better += j < i ? score[j] >= score[i] : score[j] > score[i];
+            if (better >= n)
+                continue;
+            *values++ = x[i];
+            pending |= (uint64_t)i << n_pending;
+            for (n_pending += bits; n_pending >= 8; n_pending -= 8, pending >>= 8)
+                *metadata++ = (uint8_t)pending;
+        }
+    }
+    if (n_pending > 0)
+        *metadata = (uint8_t)pending;
+    return HC_DONE;
+}
+
+/* What a byte of 2:4 metadata keeps of 8 columns. */
+#define QUAD(c) (1 << ((c) & 3) | 1 << ((c) >> 2 & 3))
+#define TWO(c) (uint8_t)(QUAD(c) | QUAD((c) >> 4) << 4)
+#define FOUR(c) TWO(c), TWO((c) + 1), TWO((c) + 2), TWO((c) + 3)
+#define SIXTEEN(c) FOUR(c), FOUR((c) + 4), FOUR((c) + 8), FOUR((c) + 12)
+#define SIXTY_FOUR(c) SIXTEEN(c), SIXTEEN((c) + 16), SIXTEEN((c) + 32), SIXTEEN((c) + 48)
+static const uint8_t TWO_QUADS[256] = {SIXTY_FOUR(0), SIXTY_FOUR(64), SIXTY_FOUR(128), SIXTY_FOUR(192)};
+
+/* What 4 bits of 1:4 metadata keep of 8 columns. */
+#define BLOCK_PAIR(c) (uint8_t)(1 << ((c) & 3) | 16 << ((c) >> 2))
+#define BLOCK_PAIRS(c) BLOCK_PAIR(c), BLOCK_PAIR((c) + 1), BLOCK_PAIR((c) + 2), BLOCK_PAIR((c) + 3)
+static const uint8_t TWO_BLOCKS[16] = {BLOCK_PAIRS(0), BLOCK_PAIRS(4), BLOCK_PAIRS(8), BLOCK_PAIRS(12)};
+
+void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
+                 uint64_t *masks) {
+    const int64_t words = hc_ceil_div(columns, 64);
+    int64_t word = 0;
+    if (n == 2 && m == 4 && first_block % 2 == 0) {
+        const uint8_t *codes = metadata + first_block / 2;
+        for (; word < columns / 64; word++) {
+            uint64_t mask = 0;
+            for (int i = 0; i < 8; i++)
+                mask |= (uint64_t)TWO_QUADS[codes[word * 8 + i]] << 8 * i;
+            masks[word] = mask;
+        }
+    }
+    if (n == 1 && m == 4 && first_block % 4 == 0) {
+        const uint8_t *codes = metadata + first_block / 4;
+        for (; word < columns / 64; word++) {
+            uint64_t mask = 0;
+            for (int i = 0; i < 4; i++) {
+                const uint8_t code = codes[word * 4 + i];
+                mask |= (uint64_t)(TWO_BLOCKS[code & 15] | TWO_BLOCKS[code >> 4] << 8) << 16 * i;
+            }
+            masks[word] = mask;
+        }
+    }
+    enum { BLOCKS = 64 };
+    uint8_t position[BLOCKS * HC_MAX_M];
+    memset(masks + word, 0, (size_t)(words - word) * sizeof *masks);
+    for (int64_t column = word * 64; column < columns; column += BLOCKS * m) {
+        const int64_t block = first_block + column / m, blocks = hc_min(BLOCKS, hc_ceil_div(columns - column, m));
+        hc_nm_positions(metadata, kept, m, block * n, blocks * n, position);
+        const uint8_t *next = position;
+        for (int64_t base = column; base < column + blocks * m; base += m)
+            for (int j = 0; j < n; j++) {
+                const int64_t k = base + *next++;
+                if (k < columns)
+                    masks[k / 64] |= (uint64_t)1 << (k % 64);
+            }
+    }
+}
+
+void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first, int64_t count, uint8_t *positions) {
+    const int bits = hc_position_bits(m);
+    const int64_t bytes = hc_ceil_div(kept * bits, 8);
+    const uint64_t mask = (1u << bits) - 1;
+    for (int64_t t = first, end = first + count; t < end;) {
+        /* 8 positions are `bits` bytes */
+        const int64_t group = t / 8, from = t % 8, to = hc_min(8, end - group * 8), at = group * bits;
+        uint64_t word = 0;
+        memcpy(&word, metadata + at, (size_t)hc_max(hc_min(bits, bytes - at), 0));
+        for (int64_t i = from; i < to; i++) {
+            const int position = (int)(word >> (i * bits) & mask);
+            *positions++ = (uint8_t)(position < m ? position : m - 1);
+        }
+        t = group * 8 + to;
+    }
+}

@@ -1,0 +1,25 @@
+/* N:M patterns: of every m values along a run the n with the largest score are kept, ties the lower index.
+ *
+ * A row is a sequence of blocks of m padded columns; kept value t = block * n + i stands for padded column
+ * block * m + position(t), positions of a block ascending. Position t occupies bits t * b .. t * b + b - 1 of the row's
+ * metadata, b = ceil(log2 m), bit 0 = lowest of byte 0. Mishra et al., "Accelerating Sparse Deep Neural Networks",
+ * 2021 (arXiv 2104.08378), section 3, has n = 2, m = 4.
+ */
+#ifndef HC_NM_H
+#define HC_NM_H
+
+#include "base/packed.h"
+
+/* blocks * m values of x -> blocks * n kept ones and their positions, from bit 0 of `metadata` on; what follows in the
+ * last byte is 0. scores: of x, or NULL for |x|. Returns HC_DONE, or the index of the first NaN score. */
+int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
+                     uint8_t *metadata);
+
+/* Positions [first, first + count) of a row that keeps `kept` values; all below m, whatever the bits say. */
+void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first, int64_t count, uint8_t *positions);
+
+/* Bit k % 64 of masks[k / 64], k < columns: whether column first_block * m + k of a row is kept. */
+void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
+                 uint64_t *masks);
+
+#endif

@@ -1,0 +1,63 @@
+"""Draw the picture of each family but `log`: python docs/formats/pictures.py
+
+SQNR of the shipped network's weights as bars, with the stored bits of a value behind each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import heterocompute as hc
+
+PICTURES = {
+    "int": [
+        "int8", "int7", "int6", "int5", "int4", "int3", "int2", "int4-asym", "int4-g16", "int4-g16-f16", "int4-g32",
+        "int4-g32-f16", "int4-g32-asym-f16", "int4-g128",
+    ],
+    "vsq": [
+        "vsq4-g16", "vsq4-g16-s4", "vsq4-g16-s6", "vsq4-g16-s8", "vsq4-g16-s4-tensor", "vsq4-g16-s4-refit", "vsq4-g32-s4",
+        "vsq4-g64-s8", "vsq3-g16-s4", "vsq2-g16-s4", "vsq6-g16-s6", "vsq8-g64-s8", "int4", "int4-g16",
+    ],
+    "codebook": [
+        "cb1", "cb2", "cb3", "cb4", "cb5", "cb4-tensor", "cb3-tensor", "cb2-tensor", "cb4-g64", "cb4-g64-tensor", "int2",
+        "int3", "int4", "vsq4-g16-s4",
+    ],
+    "nf4": ["nf4-g64", "nf4-g64-dq", "nf4-g32", "nf4-g16", "int4", "int4-g64", "cb4-g64", "vsq4-g16-s4", "mxfp4"],
+    "float": [
+        "tf32", "fp16", "bf16", "int8", "fp8_e4m3fn", "fp8_e4m3fn-row", "fp8_e5m2", "fp8_e5m2-row", "int6",
+        "fp6_e2m3-row", "fp6_e3m2-row", "int4", "fp4_e2m1-row", "fp4_e2m1-tensor",
+    ],
+    "mx": [
+        "mxint8", "mxfp8_e4m3", "mxfp8_e4m3-rceil", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "mxfp4-ceil",
+        "mxfp4-rceil", "mxfp4-even",
+    ],
+    "nvfp4": ["nvfp4", "nvfp4-4over6", "mxfp4", "vsq4-g16-s4", "int4-g16", "int4-g32", "int4", "fp4_e2m1-row"],
+}  # fmt: skip
+WIDTH, LEFT, RIGHT, TOP, STEP = 760, 150, 130, 36, 24
+
+
+def picture(name: str, texts: list[str]) -> str:
+    """Return the picture of these formats, best first; those of other families grey."""
+    rows = [row for row in hc.study(hc.zoo.digits().weights, texts).table if row["format"] in texts]
+    rows.sort(key=lambda row: -row["sqnr_db"])
+    height, top_db = TOP + STEP * len(rows) + 8, max(row["sqnr_db"] for row in rows)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="13" fill="#7d8590">',
+        "<title>SQNR of the digits network's weights by format</title>",
+        '<text x="8" y="20" font-weight="600">SQNR of the digits network\'s weights, dB; bits a value</text>',
+    ]
+    for i, row in enumerate(rows):
+        y, length = TOP + i * STEP, round(row["sqnr_db"] / top_db * (WIDTH - LEFT - RIGHT), 1)
+        other = hc.format(row["format"]).family != name
+        lines += [
+            f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end">{row["format"]}</text>',
+            f'<rect x="{LEFT}" y="{y}" width="{length}" height="18" fill="{"#7d8590" if other else "#3b82f6"}"/>',
+            f'<text x="{LEFT + length + 8}" y="{y + 14}">{row["sqnr_db"]:.1f} dB, {row["bits"]:.2f}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    for name, texts in PICTURES.items():
+        Path(__file__).with_name(f"{name}.svg").write_text(picture(name, texts))

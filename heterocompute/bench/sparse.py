@@ -1,0 +1,89 @@
+"""Products of N:M patterns against OpenBLAS on the dense matrix, and pruning against the memory limit.
+
+Rates count the operations of the dense product, what is skipped included; packing of the activations and the answer in
+rows are part of every time. Pruning counts the bytes that are read and written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays import QuantizedArray
+from ..ops import linear, matmul, quantize
+from ..prune import prune
+from ..runtime import use
+from .limits import READS, read_limits
+from .machine import beyond_cache_bytes
+from .measure import Candidate, Options, Table, Times, expect_equal
+
+Array = np.ndarray[Any, Any]
+
+PATTERNS = ("2:4", "1:4", "4:8", "2:8", "1:8", "1:16")
+QUANTIZED = ("int8", "int8+2:4")
+SHAPE, QUICK_SHAPE = (2048, 2048, 2048), (16, 32, 64)  # rows of x, rows of w, columns
+DENSE, OWN = "dense, OpenBLAS", "dense, own"
+
+
+def measure(options: Options) -> list[Table]:
+    """Measure products of many rows, products of one vector, and pruning, with each thread count."""
+    rng = np.random.default_rng(0)
+    m, n, k = QUICK_SHAPE if options.quick else SHAPE
+    x, w = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((n, k), dtype=np.float32)
+    tables = []
+    for threads in options.threads:
+        options.say(f"{m} x {n} x {k}, {threads} threads")
+        with use(threads=threads):
+            tables.append(_products(x, w, threads, options))
+            tables.append(_products(x[:1], w, threads, options))
+            tables.append(_pruning(w, threads, options))
+    return tables
+
+
+def _products(x: Array, w: Array, threads: int, options: Options) -> Table:
+    m, (n, k) = len(x), w.shape
+    work = 2.0 * m * n * k
+    out = np.empty((m, n), np.float32)
+
+    def own() -> None:
+        with use(blas="own"):
+            matmul(x, w.T, out=out)
+
+    candidates = [
+        Candidate(DENSE, lambda: matmul(x, w.T, out=out), work, "GFLOP/s"),
+        Candidate(OWN, own, work, "GFLOP/s"),
+        *(_sparse(text, x, prune(w, text), None, out) for text in PATTERNS),
+        *(_sparse(f"{text} x int8", x, quantize(w, text), "int8", out) for text in QUANTIZED),
+    ]
+    times = Times(candidates, options, threads)
+    rows = [times.row(name, to_sgemm=times.speedup(name, DENSE)) for name in times.candidates]
+    return {"title": f"Product {m} x {n} x {k}", "threads": threads, "shape": [m, n, k], "rows": rows}
+
+
+def _sparse(name: str, x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:
+    def check() -> None:
+        found = linear(x, w, activations=activations)
+        with use(isa="scalar", threads=1):
+            expect_equal(name, found, linear(x, w, activations=activations))
+
+    work = 2.0 * len(x) * w.shape[0] * w.shape[1]
+    return Candidate(name, lambda: linear(x, w, activations=activations, out=out), work, "GFLOP/s", check)
+
+
+def _pruning(w: Array, threads: int, options: Options) -> Table:
+    n_copies = 1 if options.quick else beyond_cache_bytes() // w.nbytes + 1
+    arrays = [w, *(w[::-1].copy() for _ in range(n_copies - 1))]
+    candidates = read_limits(arrays, threads)
+    whole = np.concatenate(arrays)
+    for text in PATTERNS:
+        bytes_moved = whole.nbytes + prune(w, text).nbytes * n_copies
+
+        def run(text: str = text) -> None:
+            prune(whole, text)
+
+        candidates.append(Candidate(f"prune {text}", run, bytes_moved, "GB/s"))
+    times = Times(candidates, options, threads)
+    limit = times.best(list(READS.values()))
+    rows = [times.row(name, of_limit=times.fraction(name, limit)) for name in times.candidates]
+    return {"title": f"Prune {len(whole)} x {w.shape[1]}", "threads": threads, "shape": [*whole.shape], "rows": rows}

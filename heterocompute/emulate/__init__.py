@@ -1,0 +1,13 @@
+"""Products as given hardware accumulates them, bit for bit: narrow integers, rounded scales, logs, tensor cores.
+
+`matmul` chooses between two models by its accumulator: codes (integers and log numbers) and floats. Their definition
+in plain Python is ``heterocompute/reference/emulation.py``. With `parse`, `accepts`, `linear` and `conv2d` a network is
+studied.
+"""
+
+from .layers import conv2d, linear
+from .model import INSTRUCTIONS, Instruction
+from .product import matmul
+from .text import accepts, parse
+
+__all__ = ["INSTRUCTIONS", "Instruction", "accepts", "conv2d", "linear", "matmul", "parse"]

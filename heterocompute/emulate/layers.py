@@ -1,0 +1,227 @@
+"""Layers of a network whose products are emulated: the input quantized on the fly, the bias added last in float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ..arguments import Array, as_bias, as_pair, window_size
+from ..arrays import QuantizedArray, as_array
+from ..formats import Format
+from ..ops import quantize
+from .codes import LOG_ZERO, Codes, code_runs, multiply_codes, quantized
+from .model import Model, as_operand, parse_model
+from .product import matmul
+from .text import parse
+
+_WINDOW_VALUES = 1 << 22  # gathered at a time
+
+
+def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, emulate: str = "int32") -> Array:
+    """Apply a linear layer: ``matmul(x, w.T) + bias``.
+
+    Parameters
+    ----------
+    x : array_like or QuantizedArray, shape (..., in_features)
+    w : array_like or QuantizedArray, shape (out_features, in_features)
+    bias : array_like, shape (out_features,), optional
+        Added last, in float32.
+    activations : Format or str, optional
+        Quantize x on the fly.
+    emulate : str
+        As `parse` takes it. Operands of an instruction that multiplies float16 are rounded to it.
+
+    Returns
+    -------
+    ndarray of float32, shape (..., out_features)
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit; operands that the emulation does not multiply, see `accepts`.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> w = hc.quantize(np.full((1, 300), 0.5, np.float32), "int8")
+    >>> x = np.ones((1, 300), np.float32)
+    >>> hc.emulate.linear(x, w, None, "int8"), hc.emulate.linear(x, w, None, "int8", "int16-sat").round(2)
+    (array([[150.]], dtype=float32), array([[1.02]], dtype=float32))
+    """
+    options, model = _model(emulate)
+    left, weights = as_operand(x, "x"), as_operand(w, "w")
+    if weights.ndim != 2 or not left.ndim or left.shape[-1] != weights.shape[1]:
+        raise ValueError(f"emulate.linear: x has shape {left.shape} and w {weights.shape}, wanted (..., k) and (n, k)")
+    bias_array = as_bias(bias, weights.shape[0], "emulate.linear")
+    if activations is not None:
+        left = quantize(left, activations)
+    if model.needs_fp16:
+        left, weights = _float16(left), _float16(weights)
+    y = matmul(left, weights.T, **options)
+    return y if bias_array is None else y + bias_array
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] | str = 0,
+    activations: Format | str | None = None,
+    emulate: str = "int32",
+) -> Array:
+    """Convolve images with filters: a product of windows, whose values are added in the order r, s, c.
+
+    Parameters
+    ----------
+    x : array_like, shape (N, C, H, W)
+    w : array_like or QuantizedArray, shape (K, C, R, S)
+        Quantized with ``axis=(2, 3, 1)``.
+    bias : array_like, shape (K,), optional
+        Added last, in float32.
+    stride : int or pair
+    padding : int, pair, "same" or "valid"
+    activations : Format or str, optional
+        Quantize x on the fly as `heterocompute.conv2d` does: one row an image, groups along the channels.
+    emulate : str
+        As `parse` takes it. Operands of an instruction that multiplies float16 are rounded to it.
+
+    Returns
+    -------
+    ndarray of float32, shape (N, K, P, Q)
+        With ``"int32"`` the bits of `heterocompute.conv2d`, where its sums fit.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit; operands that the emulation does not multiply, see `accepts`.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((2, 8, 5, 5), dtype=np.float32)
+    >>> w = hc.quantize(rng.standard_normal((4, 8, 3, 3), dtype=np.float32), "vsq4-g16-s4", axis=(2, 3, 1))
+    >>> exact = hc.conv2d(x, w, padding=1, activations="int8")
+    >>> bool((hc.emulate.conv2d(x, w, padding=1, activations="int8") == exact).all())
+    True
+    """
+    options, model = _model(emulate)
+    image, filters = as_array(x, "emulate.conv2d: x"), as_operand(w, "w")
+    if image.ndim != 4 or filters.ndim != 4 or image.shape[1] != filters.shape[1]:
+        shapes = f"x has shape {image.shape} and w {filters.shape}"
+        raise ValueError(f"emulate.conv2d: {shapes}, wanted (N, C, H, W) and (K, C, R, S)")
+    if isinstance(filters, QuantizedArray) and filters.axis != (2, 3, 1):
+        raise ValueError(f"emulate.conv2d: w is quantized along axis {filters.axis}, wanted (2, 3, 1)")
+    strides = as_pair(stride, "stride")
+    paddings = (padding, padding) if isinstance(padding, str) else as_pair(padding, "padding")
+    if any(p not in ("same", "valid") if isinstance(p, str) else p < 0 for p in paddings) or min(strides) < 1:
+        raise ValueError(f"emulate.conv2d: stride {stride}, padding {padding!r}: wanted 1 and 0, or more")
+    bias_array = as_bias(bias, filters.shape[0], "emulate.conv2d")
+    (n, c, height, width), (k, _, r, s) = image.shape, filters.shape
+    before, size = zip(
+        *(window_size(image.shape[2 + i], (r, s)[i], strides[i], 1, paddings[i]) for i in (0, 1)), strict=True
+    )
+    places = _Windows((r, s), strides, before, size)
+    source: Any = image if activations is None else quantize(image, activations, axis=(2, 3, 1))
+    y = np.empty((n, *size, k), np.float32)
+    step = max(1, _WINDOW_VALUES // max(1, size[0] * size[1] * r * s * c))
+    if model.kind == "floats":
+        values, rows = (_values(model, side).transpose(0, 2, 3, 1) for side in (source, filters))
+        b = rows.reshape(k, r * s * c).T
+        for i in range(0, n, step):
+            part = values[i : i + step]
+            y[i : i + step] = matmul(places.gather(part, 0), b, **options).reshape(len(part), *size, k)
+    else:
+        left = code_runs(model, quantized(model, source, "x"), "x", (n,), height * width, c)
+        right = code_runs(model, quantized(model, filters, "w"), "w", (k,), r * s, c)
+        length = lcm(*(side.group for side in (left, right) if side.has_groups))
+        length *= -(-c // length)
+        left, right = _whole_groups(left, height * width, c, length), _whole_groups(right, r * s, c, length)
+        for i in range(0, n, step):
+            windows = places.rows(left, i, min(i + step, n), (height, width))
+            found = multiply_codes(
+                model, windows, right, (len(windows.codes), k), options.get("scale_product_bits"), "exact", None
+            )
+            y[i : i + step] = found.reshape(-1, *size, k)
+    if bias_array is not None:
+        y += bias_array
+    return np.ascontiguousarray(y.transpose(0, 3, 1, 2))
+
+
+def _model(emulate: str) -> tuple[dict[str, Any], Model]:
+    options = parse(emulate)
+    return options, parse_model(options.get("accumulator", "int32"), None, options.get("instruction"), None, None)
+
+
+def _float16(side: Any) -> Array:
+    values = side.dequantize() if isinstance(side, QuantizedArray) else side
+    with np.errstate(over="ignore"):  # what is infinite then is refused
+        rounded: Array = values.astype(np.float16)
+    return rounded
+
+
+def _values(model: Model, side: Any) -> Array:
+    if model.needs_fp16:
+        return _float16(side)
+    return side.dequantize() if isinstance(side, QuantizedArray) else side
+
+
+def _whole_groups(side: Codes, runs: int, c: int, length: int) -> Codes:
+    """Fill up each run of c values to `length`, a multiple of the group, with codes of zero."""
+    codes = side.codes.reshape(len(side.codes), runs, c)
+    zero = LOG_ZERO if side.gamma else 0
+    codes = np.pad(codes, ((0, 0), (0, 0), (0, length - c)), constant_values=zero)
+    if not side.has_groups:
+        return replace(side, codes=codes.reshape(len(codes), -1), group=max(1, runs * length))
+
+    def wider(scales: Array | None) -> Array | None:
+        if scales is None:
+            return None
+        parts = scales.reshape(len(scales), runs, -1)
+        return np.pad(parts, ((0, 0), (0, 0), (0, length // side.group - parts.shape[2]))).reshape(len(scales), -1)
+
+    return replace(
+        side,
+        codes=codes.reshape(len(codes), -1),
+        integer_scales=wider(side.integer_scales),
+        float_scales=wider(side.float_scales),
+    )
+
+
+class _Windows:
+    """Where windows lie in images (n, height, width, values of a place)."""
+
+    def __init__(
+        self, kernel: tuple[int, int], strides: tuple[int, int], before: tuple[int, ...], size: tuple[int, ...]
+    ) -> None:
+        self.kernel, self.strides, self.before, self.size = kernel, strides, before, size
+
+    def gather(self, image: Array, fill: int) -> Array:
+        """Return (windows, values) in the order r, s, c; places beside the image hold `fill`."""
+        ends = [(self.size[i] - 1) * self.strides[i] + self.kernel[i] - self.before[i] for i in (0, 1)]
+        after = [max(0, ends[i] - image.shape[1 + i]) for i in (0, 1)]
+        margins = ((0, 0), *zip(self.before, after, strict=True), (0, 0))
+        whole = np.pad(image, margins, constant_values=fill)
+        windows = sliding_window_view(whole, self.kernel, axis=(1, 2))[:, :: self.strides[0], :: self.strides[1]]
+        windows = windows[:, : self.size[0], : self.size[1]].transpose(0, 1, 2, 4, 5, 3)
+        return windows.reshape(len(image) * self.size[0] * self.size[1], -1)
+
+    def rows(self, images: Codes, begin: int, end: int, shape: tuple[int, int]) -> Codes:
+        def cut(values: Array | None, fill: int) -> Array | None:
+            return None if values is None else self.gather(values[begin:end].reshape(end - begin, *shape, -1), fill)
+
+        codes = cut(images.codes, LOG_ZERO if images.gamma else 0)
+        assert codes is not None
+        return replace(
+            images,
+            codes=np.ascontiguousarray(codes),
+            group=images.group if images.has_groups else max(1, codes.shape[1]),
+            integer_scales=cut(images.integer_scales, 0),
+            float_scales=cut(images.float_scales, 0),
+            row_scale=np.repeat(images.row_scale[begin:end], self.size[0] * self.size[1]),
+        )

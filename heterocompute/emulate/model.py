@@ -1,0 +1,130 @@
+"""What `matmul` was asked for: the accumulator or the instruction, checked, as one value."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import QuantizedArray, as_array
+
+NAME = "emulate.matmul"
+# Bits of the significand, exponent of the smallest normal number.
+FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp32": (24, -126)}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What an instruction multiplies, what it adds to, and how many products a step has."""
+
+    accumulators: tuple[str, ...]
+    chunk: int | None
+    extra_bits: int | None = None
+    rounding: str = "rne"
+    adjustable: bool = False  # chunk, extra_bits and rounding may be given
+
+
+INSTRUCTIONS = {
+    "hfma": Instruction(("fp16",), 1),
+    "hdp4a": Instruction(("fp16", "fp32"), 4),
+    "dp4a": Instruction(("int32",), 4),
+    "imma": Instruction(("int32",), None),
+    "hmma": Instruction(("fp32",), 4, 0, "truncate", adjustable=True),
+    # Measured: Fasi et al., PeerJ CS 7:e330, 2021; Khattak and Mikaitis, arXiv 2512.07004, 2025.
+    "hmma-v100": Instruction(("fp32",), 4, 0, "truncate"),
+    "hmma-a100": Instruction(("fp32",), 8, 1, "truncate"),
+    "hmma-h100": Instruction(("fp32",), 16, 2, "truncate"),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    text: str
+    kind: str  # integers, float64, floats
+    bits: int
+    saturates: bool
+    chunk: int | None
+    extra_bits: int | None
+    truncates: bool
+    instruction: str | None
+
+    @property
+    def needs_fp16(self) -> bool:
+        return self.instruction is not None and self.kind == "floats"
+
+
+def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any, rounding: Any) -> Model:
+    for name, value in (("accumulator", accumulator), ("instruction", instruction), ("rounding", rounding)):
+        if not isinstance(value, str) and (value is not None or name == "accumulator"):
+            raise TypeError(f"{NAME}: {name} is {value!r} of type {type(value).__name__}, wanted a str")
+    chunk = as_integer(chunk, "chunk", range(1, 2**31))
+    extra_bits = as_integer(extra_bits, "extra_bits", range(9))
+    if rounding not in (None, "rne", "truncate"):
+        raise ValueError(f"{NAME}: rounding is {rounding!r}, wanted 'rne' or 'truncate'")
+    if instruction is not None:
+        if instruction not in INSTRUCTIONS:
+            raise ValueError(f"{NAME}: instruction is {instruction!r}, wanted one of {', '.join(INSTRUCTIONS)}")
+        preset = INSTRUCTIONS[instruction]
+        if accumulator == "int32":  # the default
+            accumulator = preset.accumulators[0]
+        reason = f"{instruction} adds to {' or '.join(preset.accumulators)}"
+        refuse(accumulator not in preset.accumulators, "accumulator", accumulator, reason)
+        for name, value in (("chunk", chunk), ("extra_bits", extra_bits), ("rounding", rounding)):
+            refuse(value is not None and not preset.adjustable, name, value, f"instruction {instruction!r} sets it")
+        chunk = chunk or preset.chunk
+        extra_bits = preset.extra_bits if extra_bits is None else extra_bits
+        rounding = rounding or preset.rounding
+    if accumulator in FLOATS:
+        if extra_bits is not None:
+            refuse((chunk or 1) > 2**18, "chunk", chunk, "a step of aligned products has at most 2^18")
+        return Model(accumulator, "floats", 0, False, chunk, extra_bits, rounding == "truncate", instruction)
+    if accumulator == "float64":
+        refuse(chunk is not None, "chunk", chunk, "accumulator 'float64' adds one product after the other")
+        return Model(accumulator, "float64", 0, False, None, None, False, instruction)
+    match = re.fullmatch(r"int([0-9]{1,3})-(sat|wrap)", accumulator)
+    bits = 32 if accumulator == "int32" else int(match[1]) if match else 0
+    if not 2 <= bits <= 63:
+        raise ValueError(
+            f"{NAME}: accumulator is {accumulator!r}, wanted 'int32', 'intN-sat' or 'intN-wrap' with N from 2 to 63, "
+            "'float64', 'fp16', 'bf16' or 'fp32'"
+        )
+    return Model(
+        accumulator, "integers", bits, match is not None and match[2] == "sat", chunk, None, False, instruction
+    )
+
+
+def refuse(wrong: bool, argument: str, value: Any, reason: str) -> None:
+    if wrong:
+        raise ValueError(f"{NAME}: {argument} is {value!r}, but {reason}")
+
+
+def as_integer(value: Any, name: str, wanted: range) -> int | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{NAME}: {name} is {value!r} of type {type(value).__name__}, wanted an integer") from None
+    if number not in wanted:
+        raise ValueError(f"{NAME}: {name} is {number}, wanted {wanted[0]} to {wanted[-1]}")
+    return number
+
+
+def as_operand(value: Any, name: str) -> Any:
+    if isinstance(value, QuantizedArray):
+        return value
+    if not hasattr(value, "__dlpack__"):
+        value = np.asarray(value)
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+        return np.asarray(value)
+    return as_array(value, f"{NAME}: {name}")
+
+
+def is_integers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu"

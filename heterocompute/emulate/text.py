@@ -1,0 +1,99 @@
+"""Emulations as texts, as studies and networks pass them on: an accumulator, or an instruction."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+import numpy as np
+
+from ..formats import Format
+from ..formats import format as parse_format
+from ..ops import quantize
+from .model import FLOATS, INSTRUCTIONS
+from .product import matmul
+
+_INTEGERS = [f"int{bits}-{way}" for bits in range(2, 64) for way in ("sat", "wrap")]
+_NAMES = ["int32", *FLOATS, "float64", *INSTRUCTIONS, *_INTEGERS]
+_WIDTHS = range(2, 17)
+
+
+def parse(emulate: str) -> dict[str, Any]:
+    """Return the arguments of `matmul` that a text stands for.
+
+    Parameters
+    ----------
+    emulate : str
+        The name of an accumulator, after which ``-p8`` rounds products of integer scales to 8 bits; or one of
+        `INSTRUCTIONS`.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ValueError
+        No emulation has this text; the message names the nearest.
+    TypeError
+        Not a str.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> hc.emulate.parse("int24-sat-p8"), hc.emulate.parse("hmma")
+    ({'accumulator': 'int24-sat', 'scale_product_bits': 8}, {'instruction': 'hmma'})
+    """
+    if not isinstance(emulate, str):
+        raise TypeError(f"emulate: {emulate!r} is of type {type(emulate).__name__}, wanted a str")
+    name, _, width = re.sub(r"-p([0-9]{1,3})$", r" \1", emulate).partition(" ")
+    if name in INSTRUCTIONS and not width:
+        return {"instruction": name}
+    if name in _NAMES and not width:
+        return {"accumulator": name}
+    if name in ("int32", *_INTEGERS) and int(width or 0) in _WIDTHS:
+        return {"accumulator": name, "scale_product_bits": int(width)}
+    shown = emulate if len(emulate) <= 64 else emulate[:64] + "..."
+    nearest = difflib.get_close_matches(name[:64].lower(), _NAMES[::-1], n=1, cutoff=0.0)[0]
+    if width and nearest in ("int32", *_INTEGERS):
+        nearest += f"-p{min(max(int(width), _WIDTHS[0]), _WIDTHS[-1])}"
+    raise ValueError(f"emulate: {shown!r} is no emulation; the nearest is {nearest!r}")
+
+
+def accepts(emulate: str, activations: Format | str | None, weights: Format | str | None, length: int = 64) -> bool:
+    """Tell whether `matmul` multiplies such operands: it is asked, with rows of zeros.
+
+    Parameters
+    ----------
+    emulate : str
+        As `parse` takes it.
+    activations, weights : Format, str or None
+        Formats of the operands; None is float32.
+    length : int
+        Values of a row. Log numbers need room in an integer accumulator for as many products as a group has.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    ValueError
+        No such emulation or format.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> hc.emulate.accepts("int16-sat", "int8", "vsq4-g16-s4"), hc.emulate.accepts("int16-sat", None, "int4")
+    (True, False)
+    """
+    options = parse(emulate)
+    formats = [None if fmt is None else parse_format(fmt) for fmt in (activations, weights)]
+    zeros = np.zeros((1, length), np.float32)
+    try:
+        a, b = (zeros if fmt is None else quantize(zeros, fmt) for fmt in formats)
+        matmul(a, b.T, **options)
+    except (ValueError, TypeError):
+        return False
+    return True

@@ -1,0 +1,175 @@
+"""Formats with a table of values: NF4, whose 16 are fixed, and codebooks, whose values are learned."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .base import MAX_GROUP, Format, StoredRules, optional
+
+
+@dataclass(frozen=True)
+class NF4(Format):
+    """16 fixed levels, the quantiles of a normal distribution, times the largest magnitude of a group.
+
+    Parameters
+    ----------
+    group : int
+        Values along the quantized axis that share a scale.
+    double : bool
+        Double quantization: the scales are 8-bit integers themselves, 256 of them to a float32.
+    bits : int
+        4; no argument.
+
+    Raises
+    ------
+    ValueError
+        A parameter that the format does not have.
+    TypeError
+        A parameter of the wrong type; bool is no integer.
+
+    Notes
+    -----
+    Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", NeurIPS 2023 (arXiv 2305.14314), section 3
+    and appendix E.
+
+    Examples
+    --------
+    >>> from heterocompute.formats import NF4
+    >>> str(NF4(group=64, double=True))
+    'nf4-g64-dq'
+    """
+
+    group: int = 64
+    double: bool = False
+    bits: int = field(default=4, init=False, repr=False, compare=False)
+
+    family: ClassVar[str] = "nf4"
+    description: ClassVar[str] = "16 fixed levels, quantiles of a normal distribution, one scale for a group"
+    examples: ClassVar[tuple[str, ...]] = ("nf4-g64", "nf4-g16", "nf4-g5", "nf4-g64-dq", "nf4-g5-dq")
+
+    _grammar: ClassVar[re.Pattern[str]] = re.compile(r"nf4-g([0-9]{1,12})(-dq)?")
+
+    def __post_init__(self) -> None:
+        self._set_integer("group", range(1, MAX_GROUP + 1))
+        self._check_flag("double")
+
+    def __str__(self) -> str:
+        return f"nf4-g{self.group}{'-dq' if self.double else ''}"
+
+    @classmethod
+    def _parse(cls, text: str) -> NF4 | None:
+        match = cls._grammar.fullmatch(text)
+        return None if match is None else cls(int(match[1]), match[2] is not None)
+
+    def stored_rules(self) -> StoredRules:
+        """Return what files are checked for: a short group's padding has the code of the value nearest to 0.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules(padding=None)
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return (4 bits, group, double).
+
+        Returns
+        -------
+        tuple of int
+        """
+        return (self.bits, self.group, int(self.double))
+
+
+@dataclass(frozen=True)
+class Codebook(Format):
+    """2^bits learned values: the codebook of least squared error, found by k-means.
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a code, 1 to 8.
+    group : int or None
+        Values along the quantized axis that are divided by their largest magnitude first; None divides nothing.
+    per : {"row", "tensor"}
+        What shares a codebook.
+    dim : int
+        Values that one code covers: 1, or 2, 4, 8 consecutive ones (product quantization); divides the group.
+        With 1 the codebook is optimal, else it is Lloyd's from k-means++ with a fixed seed.
+
+    Raises
+    ------
+    ValueError
+        A parameter that the format does not have.
+    TypeError
+        A parameter of the wrong type; bool is no integer.
+
+    Notes
+    -----
+    Han, Mao, Dally, "Deep Compression", ICLR 2016 (arXiv 1510.00149), section 3. There k-means is Lloyd's
+    iteration; here it is the optimum.
+
+    Examples
+    --------
+    >>> from heterocompute.formats import Codebook
+    >>> str(Codebook(bits=4, group=64, per="tensor")), str(Codebook(bits=8, dim=2))
+    ('cb4-g64-tensor', 'cb8-d2')
+    """
+
+    bits: int = 4
+    group: int | None = None
+    per: str = "row"
+    dim: int = 1
+
+    family: ClassVar[str] = "codebook"
+    description: ClassVar[str] = "learned codebooks, one for a row or the array: optimal k-means, product quantization"
+    # fmt: off
+    examples: ClassVar[tuple[str, ...]] = (
+        "cb4", "cb1", "cb2", "cb3", "cb7", "cb4-tensor", "cb2-tensor", "cb5-g64", "cb3-g5", "cb4-g64-tensor",
+        "cb6-g5-tensor", "cb8-d2", "cb3-tensor-d4", "cb4-g16-d8", "cb2-g6-tensor-d2",
+    )
+    # fmt: on
+
+    _grammar: ClassVar[re.Pattern[str]] = re.compile(
+        r"cb([0-9]{1,12})(?:-g([0-9]{1,12}))?(-tensor)?(?:-d([0-9]{1,12}))?"
+    )
+
+    def __post_init__(self) -> None:
+        self._set_integer("bits", range(1, 9))
+        self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
+        self._check_word("per", "row", "tensor")
+        self._set_integer("dim", range(1, 3), range(4, 5), range(8, 9))
+        if self.group is not None and self.group % self.dim:
+            raise ValueError(f"Codebook: group is {self.group}, wanted a multiple of dim {self.dim}")
+
+    def __str__(self) -> str:
+        group = "" if self.group is None else f"-g{self.group}"
+        suffixes = ("-tensor" if self.per == "tensor" else "") + ("" if self.dim == 1 else f"-d{self.dim}")
+        return f"cb{self.bits}{group}{suffixes}"
+
+    @classmethod
+    def _parse(cls, text: str) -> Codebook | None:
+        match = cls._grammar.fullmatch(text)
+        if match is None:
+            return None
+        bits, group, tensor, dim = match.groups()
+        return cls(int(bits), optional(group), "row" if tensor is None else "tensor", 1 if dim is None else int(dim))
+
+    def stored_rules(self) -> StoredRules:
+        """Return what files are checked for: a short group's padding has the code of the value nearest to 0.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules(padding=None)
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return (bits, group or 0, one codebook for all, dim).
+
+        Returns
+        -------
+        tuple of int
+        """
+        return (self.bits, self.group or 0, int(self.per == "tensor"), self.dim)

@@ -1,0 +1,153 @@
+"""N:M patterns on any number format: of every M values along a row N are kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import Format, StoredRules
+from .floats import Float
+
+MAX_M = 32
+_PATTERN = re.compile(r"([1-9][0-9]?):([1-9][0-9]?)")
+
+
+def parse_pattern(text: str) -> tuple[int, int] | None:
+    """Return (N, M) of a text such as ``"2:4"``, or None; 1 <= N <= M <= 32.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    (int, int) or None
+
+    Examples
+    --------
+    >>> parse_pattern("2:4"), parse_pattern("5:4")
+    ((2, 4), None)
+    """
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    n, m = int(match[1]), int(match[2])
+    return (n, m) if n <= m <= MAX_M else None
+
+
+@dataclass(frozen=True)
+class Sparse(Format):
+    """A format whose arrays keep N of every M values along the last reduction axis; the others are zero.
+
+    Parameters
+    ----------
+    base : Format
+        Of the kept values, whose groups run over them alone.
+    n, m : int
+        1 <= n <= m <= 32; a group of `base` holds a multiple of n values.
+
+    Attributes
+    ----------
+    bits, group
+        Those of `base`.
+
+    Raises
+    ------
+    ValueError
+        A pattern, or a pattern and a group, that do not go together.
+    TypeError
+        base is no format, or has a pattern of its own.
+
+    Notes
+    -----
+    Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021 (arXiv 2104.08378), has 2:4.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> str(hc.Sparse(hc.Int(8), 2, 4)), str(hc.Sparse(hc.Float("fp32"), 1, 8))
+    ('int8+2:4', '1:8')
+    """
+
+    base: Format
+    n: int
+    m: int
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "2:4", "1:4", "3:7", "int8+2:4", "int4-g32-f16+2:4", "vsq4-g16-s4+2:4", "int8+1:8", "fp16+2:4",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Format) or isinstance(self.base, Sparse):
+            raise TypeError(f"Sparse: base is {self.base!r}, wanted a format without a pattern")
+        self._set_integer("n", range(1, MAX_M + 1))
+        self._set_integer("m", range(1, MAX_M + 1))
+        if self.n > self.m:
+            raise ValueError(f"Sparse: n is {self.n} and m is {self.m}, wanted 1 <= n <= m <= {MAX_M}")
+        if self.base.group is not None and self.base.group % self.n:
+            raise ValueError(
+                f"Sparse: {self.base} has groups of {self.base.group} values, no multiple of the {self.n} kept "
+                f"of every {self.m}"
+            )
+
+    @property
+    def bits(self) -> int:  # type: ignore[override]
+        return self.base.bits
+
+    @property
+    def group(self) -> int | None:  # type: ignore[override]
+        return self.base.group
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the kept values are float32 as they are."""
+        return self.base == Float("fp32")
+
+    def __str__(self) -> str:
+        return f"{self.n}:{self.m}" if self.is_plain else f"{self.base}+{self.n}:{self.m}"
+
+    @classmethod
+    def _parse(cls, text: str) -> Sparse | None:
+        base_text, plus, pattern_text = text.rpartition("+")
+        pattern = parse_pattern(pattern_text)
+        if pattern is None:
+            return None
+        if not plus:
+            return cls(Float("fp32"), *pattern)
+        for family in Format.families():
+            base = family._parse(base_text)
+            if base is not None and str(base) == base_text:
+                return cls(base, *pattern)
+        return None
+
+    def stored_rules(self) -> StoredRules:
+        """Return what the components of `base` never hold.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return self.base.stored_rules()
+
+    def stored_length(self, length: int) -> int:
+        """Return how many values of a run of this length are kept.
+
+        Parameters
+        ----------
+        length : int
+
+        Returns
+        -------
+        int
+        """
+        return -(-length // self.m) * self.n
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return the parameters of `base`.
+
+        Returns
+        -------
+        tuple of int
+        """
+        return self.base.core_params()

@@ -1,0 +1,301 @@
+"""The roofline: a layer takes the time of its arithmetic or of its traffic, whichever is longer.
+
+Model: each layer with a product or a table reads its input and its weights from memory once and writes its output;
+what lies between (normalization, activations, sums, pooling) happens on the way and is free. Operations are twice the
+multiply-adds. Rates are the device's peaks, so times are lower bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..formats import Format
+from .counting import check_count
+from .database import Device, device, dtype_bits
+from .layers import Embedding, Scores
+from .network import Flow, as_network
+from .stored import Stored, stored
+
+__all__ = ["Roofline", "roofline"]
+
+
+@dataclass(frozen=True, repr=False)
+class Roofline:
+    """What `roofline` found.
+
+    Attributes
+    ----------
+    network, device, dtype, format : str
+    batch : int
+    peak : float
+        Operations/s of the type, with 2:4 sparsity where the weights have it and the device takes it.
+    bandwidth : float
+        B/s.
+    seconds : float
+        Sum over the layers.
+    operations, traffic : float
+        Operations and bytes of the whole batch.
+    layers : list of dict
+        ``name``, ``operations``, ``bytes``, ``weight_bytes``, ``intensity`` (operations a byte), ``seconds``,
+        ``bound`` (``"compute"`` or ``"memory"``), ``share`` (attained part of the peak rate).
+    note : str
+    plain_seconds : float or None
+        The time with weights of `dtype`, dense, where a format was given.
+    """
+
+    network: str
+    device: str
+    dtype: str
+    format: str
+    batch: int
+    peak: float
+    bandwidth: float
+    layers: list[dict[str, Any]] = field(compare=False)
+    note: str = ""
+    plain_seconds: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole batch."""
+        return math.fsum(row["seconds"] for row in self.layers)
+
+    @property
+    def speedup(self) -> float:
+        """What the format of the weights buys: the time with plain weights over this one."""
+        return 1.0 if self.plain_seconds is None else self.plain_seconds / self.seconds
+
+    @property
+    def operations(self) -> float:
+        return math.fsum(row["operations"] for row in self.layers)
+
+    @property
+    def traffic(self) -> float:
+        return math.fsum(row["bytes"] for row in self.layers)
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte over all layers."""
+        return self.operations / self.traffic
+
+    @property
+    def ridge(self) -> float:
+        """The intensity from which the peak rate is reached."""
+        return self.peak / self.bandwidth
+
+    @property
+    def bound(self) -> str:
+        """What takes most of the time, ``"compute"`` or ``"memory"``."""
+        memory = math.fsum(row["seconds"] for row in self.layers if row["bound"] == "memory")
+        return "memory" if 2 * memory > self.seconds else "compute"
+
+    @property
+    def share(self) -> float:
+        """Attained part of the peak rate."""
+        return self.operations / (self.seconds * self.peak)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        keys = ("network", "device", "dtype", "format", "batch", "peak", "bandwidth", "seconds", "operations",
+                "traffic", "intensity", "ridge", "bound", "share", "speedup", "note")  # fmt: skip
+        return {**{key: getattr(self, key) for key in keys}, "layers": self.layers}
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the layers under the roof.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the figure there, in the format of the suffix.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra ``plot`` brings it.
+        """
+        from .figures import roofline_figure
+
+        figure = roofline_figure(self.to_dict())
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def __repr__(self) -> str:
+        weights = "" if self.format == self.dtype else f", weights {self.format}"
+        bought = "" if self.plain_seconds is None else f", {self.speedup:.3g} x as fast as {self.dtype} weights"
+        return (
+            f"<Roofline of {self.network} on {self.device}, {self.dtype}{weights}, batch {self.batch}: "
+            f"{self.seconds * 1e3:.4g} ms, {self.bound}-bound, {self.intensity:.4g} operations a byte "
+            f"(ridge {self.ridge:.4g}), {self.share:.1%} of the peak{bought}>"
+        )
+
+
+def roofline(
+    model: Any,
+    device_name: str | Device,
+    dtype: str = "fp16",
+    format: str | Format | None = None,
+    batch: int = 1,
+    *,
+    input_shape: Sequence[int] | None = None,
+    sparse: bool = False,
+) -> Roofline:
+    """Say for each layer whether arithmetic or memory bounds it on a device, and how long it takes at least.
+
+    Parameters
+    ----------
+    model : Network, str, path, sequence of layers, or sequence of dict
+        As for `count`; or operations as such, ``[{"name": "mlp0", "operations": 2e9, "bytes": 1e7}, ...]``.
+    device_name : str or Device
+    dtype : str, optional
+        Type that the device computes in, and of activations and plain weights in memory.
+    format : Format or str, optional
+        Format of the weights in memory: it changes their bytes, exactly, scales and padding included. A 2:4 pattern
+        (``"2:4"``, ``"int8+2:4"``) also takes the device's sparse rate of `dtype`, where it has one. The rate stays
+        that of `dtype`: weights in 4 bits are multiplied as `dtype`.
+    batch : int, optional
+    input_shape : sequence of int, optional
+        Of one sample, without a batch.
+    sparse : bool, optional
+        Insist on the sparse rate: ValueError if the device has none.
+
+    Returns
+    -------
+    Roofline
+
+    Raises
+    ------
+    ValueError
+        Unknown network, device or type; a type or a bandwidth that the device lacks; shapes that do not fit.
+
+    Notes
+    -----
+    Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52 (2009).
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> layer = hw.Linear(4096, 4096, bias=False)
+    >>> found = hw.roofline(layer, "h100-sxm", "fp16", format="int4-g32-f16", batch=1, input_shape=(4096,))
+    >>> found.bound, round(found.speedup, 2)
+    ('memory', 3.55)
+    """
+    chip = device(device_name)
+    check_count("roofline", "batch", batch)
+    weights = stored(format, dtype)
+    rate, note = _rate(chip, dtype, weights, sparse)
+    bandwidth = chip.need("bandwidth")
+    plain = None
+    if _is_work(model):
+        name, rows = "operations", [_work_row(one) for one in model]
+    else:
+        network = as_network(model, input_shape)
+        name = network.name
+        bits = dtype_bits(dtype)
+        flows = [flow for flow in network if is_work(flow)]
+        rows = [_flow_row(flow, bits, weights, batch) for flow in flows]
+        if format is not None:
+            dense = chip.peak(dtype)
+            others = (_flow_row(flow, bits, stored(None, dtype), batch) for flow in flows)
+            plain = math.fsum(_timed(row, dense, bandwidth)["seconds"] for row in others)
+    if not rows:
+        raise ValueError(f"roofline: {name} has no layer with a product or a table")
+    layers = [_timed(row, rate, bandwidth) for row in rows]
+    return Roofline(name, chip.name, dtype, weights.text, batch, rate, bandwidth, layers, note, plain)
+
+
+def is_work(flow: Flow) -> bool:
+    """Tell whether a node has a time of its own: a product or a table that is read."""
+    return flow.macs > 0 or isinstance(flow.layer, Embedding)
+
+
+def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int) -> tuple[int, int]:
+    """Return (bits of weights, bits of activations) that a node moves if it fetches and writes everything once."""
+    layer = flow.layer
+    if isinstance(layer, Embedding):
+        rows = batch * flow.output_elements
+        return rows * bits, batch * flow.inputs[0][0] * 32 + rows * bits
+    moved = flow.input_elements + flow.output_elements
+    if hasattr(layer, "cached") and layer.cached:  # keys or values that lie in memory already
+        groups, _, n, k = layer.gemm(*flow.inputs) or (0, 0, 0, 0)
+        width = k if isinstance(layer, Scores) else n
+        moved += groups * width * layer.cached
+    matrix = weight_matrix(flow)
+    held = layer.bias_params * bits + (weights.bits(*matrix) if matrix else 0)
+    return held, batch * moved * bits
+
+
+def weight_matrix(flow: Flow) -> tuple[int, int] | None:
+    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none."""
+    products = flow.layer.gemm(*flow.inputs)
+    if products is None or not (flow.layer.weight_params or getattr(flow.layer, "shared", False)):
+        return None
+    groups, _, n, k = products
+    return groups * n, k
+
+
+def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[float, str]:
+    dense = chip.dense_rates.get(dtype)
+    if sparse:
+        return chip.peak(dtype, sparse=True), "sparse rate"
+    if weights.doubles_the_rate and chip.sparse_rates:
+        try:
+            return chip.peak(dtype, sparse=True), "sparse rate"
+        except ValueError:
+            pass
+    note = "" if weights.pattern is None else "dense rate: the device takes no such pattern; zeros are work"
+    return dense or chip.peak(dtype), note
+
+
+def _flow_row(flow: Flow, bits: int, weights: Stored, batch: int) -> dict[str, Any]:
+    held, moved = traffic_bits(flow, bits, weights, batch)
+    return {
+        "name": flow.name,
+        "operations": 2 * batch * flow.macs,
+        "bytes": (held + moved) / 8,
+        "weight_bytes": held / 8,
+    }
+
+
+def _is_work(model: Any) -> bool:
+    if isinstance(model, (str, bytes)) or not isinstance(model, Sequence) or not model:
+        return False
+    return all(isinstance(one, Mapping) for one in model)
+
+
+def _work_row(work: Mapping[str, Any]) -> dict[str, Any]:
+    if not {"operations", "bytes"} <= set(work) <= {"name", "operations", "bytes", "weight_bytes"}:
+        raise ValueError(f"roofline: {dict(work)!r}, wanted name, operations and bytes")
+    row = {"name": str(work.get("name", "")), "weight_bytes": float(work.get("weight_bytes", 0))}
+    for key in ("operations", "bytes"):
+        value = work[key]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise ValueError(f"roofline: {key} of {row['name']!r} is {value!r}, wanted a number from 0 up")
+        row[key] = value
+    if not row["bytes"] and not row["operations"]:
+        raise ValueError(f"roofline: {row['name']!r} has neither operations nor bytes")
+    return row
+
+
+def _timed(row: dict[str, Any], rate: float, bandwidth: float) -> dict[str, Any]:
+    compute, memory = row["operations"] / rate, row["bytes"] / bandwidth
+    seconds = max(compute, memory)
+    return {
+        **row,
+        "intensity": row["operations"] / row["bytes"] if row["bytes"] else None,
+        "seconds": seconds,
+        "bound": "compute" if compute >= memory else "memory",
+        "share": compute / seconds,
+    }

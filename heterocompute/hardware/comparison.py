@@ -1,0 +1,243 @@
+"""Devices side by side on one network, and one device over batch sizes. Times are the roofline's: lower bounds."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..formats import Format
+from .bounds import roofline
+from .counting import check_count
+from .database import Device, device, dtype_bits
+from .layers import Scores
+from .memory import kv_cache, peak_bytes, weight_bytes
+from .network import Network, as_network
+from .pairing import product_dtype
+
+__all__ = ["BatchSweep", "batch_sweep", "compare"]
+
+YEAR = 365 * 86400
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def compare(
+    devices: Iterable[str | Device],
+    network: Any,
+    format: str | Format | None = None,
+    price: Mapping[str, float] | None = None,
+    *,
+    dtype: str | None = None,
+    batch: int = 1,
+    context: int | None = None,
+    input_shape: Sequence[int] | None = None,
+    lifetime_years: float = 3.0,
+) -> list[dict[str, Any]]:
+    """Compare devices on a network.
+
+    Parameters
+    ----------
+    devices : iterable of str or Device
+    network : Network, str, path or sequence of layers
+    format : Format or str, optional
+        Format of the weights in memory.
+    price : mapping of str to float, optional
+        What a device costs, by name, in any currency. Prices are the caller's; the package knows none.
+    dtype : str, optional
+        Type to compute in. Default: what each device has for 16-bit floats.
+    batch : int, optional
+        Samples, or sequences, at once.
+    context : int, optional
+        For transformers: a step makes one token for each sequence, after so many others. Without it a step is the whole
+        input.
+    input_shape : sequence of int, optional
+    lifetime_years : float, optional
+        How long a device works, for `cost`.
+
+    Returns
+    -------
+    list of dict
+        ``device``, ``dtype``, ``seconds`` (a step), ``throughput`` (samples or tokens a second), ``bound``, ``share``
+        of the peak, ``memory`` (bytes: weights, live activations, keys and values), ``fits``, ``count`` (devices of
+        this kind that hold it; None if its memory is not known), ``link_seconds`` (one sample's widest activation over
+        the fastest link one way, for each cut between them), ``price``, ``performance_price`` (throughput of all
+        devices over their price), ``cost`` (price of a million samples or tokens over the lifetime, nothing but the
+        devices counted).
+
+    Raises
+    ------
+    ValueError
+        Unknown names or types; a device without bandwidth; a price that is not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> rows = hw.compare(["h100-sxm", "a100-sxm-80gb"], "llama_7b", context=1024)
+    >>> [(row["device"], row["bound"], row["fits"]) for row in rows]
+    [('h100-sxm', 'memory', True), ('a100-sxm-80gb', 'memory', True)]
+    """
+    check_count("compare", "batch", batch)
+    whole = as_network(network, input_shape)
+    step = whole if context is None else whole.decoding(context)
+    prices = dict(price or {})
+    for name, value in prices.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise ValueError(f"compare: the price of {name!r} is {value!r}, wanted a number above 0")
+    rows = []
+    for item in devices:
+        chip = device(item)
+        kind = dtype or product_dtype(chip, None, None)
+        found = roofline(step, chip, kind, format, batch)
+        memory = weight_bytes(step, kind, format) + peak_bytes(step, batch, kind)
+        if context is not None:
+            memory += kv_cache(step, context + 1, batch=batch, dtype=kind)
+        count = None if chip.memory is None else -(-memory // int(chip.memory))
+        throughput = batch / found.seconds
+        cost = next((prices[name] for name in (chip.name, *chip.aliases) if name in prices), None)
+        rows.append({
+            "device": chip.name, "dtype": kind, "seconds": found.seconds, "throughput": throughput,
+            "bound": found.bound, "share": found.share, "memory": memory, "fits": None if count is None else count == 1,
+            "count": count, "link_seconds": _link_seconds(step, chip, kind, batch, count), "price": cost,
+            "performance_price": None if cost is None or count is None else throughput / (cost * count),
+            "cost": None if cost is None or count is None
+            else 1e6 * cost * count / (throughput * lifetime_years * YEAR),
+        })  # fmt: skip
+    return rows
+
+
+@dataclass(frozen=True, repr=False)
+class BatchSweep:
+    """What `batch_sweep` found.
+
+    Attributes
+    ----------
+    network, device, dtype, format : str
+    rows : list of dict
+        ``batch``, ``seconds``, ``throughput`` (samples a second), ``memory`` (bytes), ``fits``, ``bound``, ``share``.
+    knee : int or None
+        The first batch that arithmetic bounds; None if memory bounds all of them.
+    largest : int or None
+        The largest batch of the sweep that fits into the device's memory.
+    """
+
+    network: str
+    device: str
+    dtype: str
+    format: str
+    rows: list[dict[str, Any]] = field(compare=False)
+    knee: int | None = None
+    largest: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        keys = ("network", "device", "dtype", "format", "knee", "largest", "rows")
+        return {key: getattr(self, key) for key in keys}
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw time, throughput and memory against the batch, the knee marked.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the figure there.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra ``plot`` brings it.
+        """
+        from .figures import line_figure
+
+        lines = {"seconds": "time (s)", "throughput": "samples a second", "memory": "memory (bytes)"}
+        figure = line_figure(self.rows, "batch", lines, f"{self.network} on {self.device}, {self.dtype}", self.knee)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def __repr__(self) -> str:
+        best = max(row["throughput"] for row in self.rows)
+        return (
+            f"<BatchSweep of {self.network} on {self.device}, {self.dtype}: batch {self.rows[0]['batch']} to "
+            f"{self.rows[-1]['batch']}, knee at {self.knee}, at most {best:.4g} samples a second>"
+        )
+
+
+def batch_sweep(
+    network: Any,
+    device_name: str | Device,
+    batches: Iterable[int] = BATCHES,
+    *,
+    dtype: str | None = None,
+    format: str | Format | None = None,
+    input_shape: Sequence[int] | None = None,
+) -> BatchSweep:
+    """Return time, throughput and memory of a network against the batch size.
+
+    Parameters
+    ----------
+    network : Network, str, path or sequence of layers
+    device_name : str or Device
+    batches : iterable of int, optional
+    dtype : str, optional
+        Default: what the device has for 16-bit floats.
+    format : Format or str, optional
+        Format of the weights in memory.
+    input_shape : sequence of int, optional
+
+    Returns
+    -------
+    BatchSweep
+
+    Raises
+    ------
+    ValueError
+        No batches, or one that is not positive; unknown names or types.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> sweep = hw.batch_sweep(hw.networks["llama_7b"].decoding(0), "h100-sxm")
+    >>> sweep.knee
+    512
+    """
+    chip, net = device(device_name), as_network(network, input_shape)
+    kind = dtype or product_dtype(chip, None, None)
+    sizes = sorted(set(batches))
+    if not sizes:
+        raise ValueError("batch_sweep: batches is empty, wanted at least one batch size")
+    rows: list[dict[str, Any]] = []
+    found = None
+    for batch in sizes:
+        found = roofline(net, chip, kind, format, batch)
+        memory = weight_bytes(net, kind, format) + peak_bytes(net, batch, kind)
+        rows.append({
+            "batch": batch, "seconds": found.seconds, "throughput": batch / found.seconds, "memory": memory,
+            "fits": None if chip.memory is None else memory <= chip.memory, "bound": found.bound, "share": found.share,
+        })  # fmt: skip
+    knee = next((row["batch"] for row in rows if row["bound"] == "compute"), None)
+    largest = max((row["batch"] for row in rows if row["fits"]), default=None)
+    return BatchSweep(net.name, chip.name, kind, found.format if found else "", rows, knee, largest)
+
+
+def _link_seconds(network: Network, chip: Device, dtype: str, batch: int, count: int | None) -> float | None:
+    if count is None or (count > 1 and not chip.links):
+        return None
+    if count == 1:
+        return 0.0
+    if any(isinstance(flow.layer, Scores) for flow in network):
+        width = max(flow.inputs[0][1] * flow.inputs[0][0] for flow in network if isinstance(flow.layer, Scores))
+    else:
+        width = max(flow.output_elements for flow in network)
+    one_way = max(chip.links.values()) / 2
+    return (count - 1) * batch * width * dtype_bits(dtype) / 8 / one_way

@@ -1,0 +1,162 @@
+"""How different tools count operations: the same networks, other numbers, by convention and not by mistake.
+
+Each rule takes a node with its shapes and the batch size and returns what the tool adds for it. Checked against the
+tools themselves: thop 0.1.1 (2022), fvcore 0.1.5, ptflops 0.7.5, torchinfo 1.8.0, torch 2.15 FlopCounterMode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .layers import (
+    Activation,
+    AdaptiveAvgPool2d,
+    AddTable,
+    AvgPool2d,
+    BatchNorm2d,
+    Conv2d,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    Scores,
+    Softmax,
+    TimesMatrix,
+)
+from .network import Flow
+
+__all__ = ["CONVENTIONS", "Convention", "convention"]
+
+Rule = Callable[[Flow, int], int]
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A way to count.
+
+    Attributes
+    ----------
+    name : str
+    unit : {"MAC", "FLOP"}
+        What one count is, as the tool calls it; fvcore calls a multiply-add one FLOP.
+    flops_per_count : int
+        Operations of `Counts.flops` for one count.
+    leaves_out : str
+        What is not counted.
+    rule : callable
+        (node, batch) -> count.
+    """
+
+    name: str
+    unit: str
+    flops_per_count: int
+    leaves_out: str
+    rule: Rule
+
+
+def _mac(flow: Flow, batch: int) -> int:
+    return batch * flow.macs
+
+
+def _thop(flow: Flow, batch: int) -> int:
+    layer, elements = flow.layer, batch * flow.output_elements
+    if isinstance(layer, (Conv2d, Linear)):
+        return batch * flow.macs
+    if isinstance(layer, BatchNorm2d):
+        return elements * (4 if layer.affine else 2)
+    if isinstance(layer, LayerNorm):
+        return elements * 4
+    if isinstance(layer, AdaptiveAvgPool2d) and not layer.functional:
+        ratio = math.prod(a / b for a, b in zip(flow.inputs[0][1:], flow.output[1:], strict=True))
+        return int((ratio + 1) * elements)
+    if isinstance(layer, AvgPool2d):
+        return elements
+    return 0
+
+
+def _fvcore(flow: Flow, batch: int) -> int:
+    layer, elements = flow.layer, batch * flow.output_elements
+    if isinstance(layer, BatchNorm2d):
+        return elements * (2 if layer.affine else 1)
+    if isinstance(layer, LayerNorm):
+        return elements * 5
+    if isinstance(layer, AdaptiveAvgPool2d):
+        return batch * flow.input_elements
+    return batch * flow.macs
+
+
+def _ptflops(flow: Flow, batch: int) -> int:
+    layer, elements = flow.layer, batch * flow.output_elements
+    if isinstance(layer, (Conv2d, Linear)):
+        return batch * flow.macs + (elements if layer.bias else 0)
+    if isinstance(layer, BatchNorm2d):
+        return elements * (2 if layer.affine else 1)
+    if isinstance(layer, LayerNorm):
+        return elements if layer.bias else 0  # it knows torch.nn.LayerNorm, no RMSNorm
+    if isinstance(layer, Activation):
+        # A module is counted by its hook and again by the patched function that it calls, where there is one.
+        by_hook = layer.kind in ("relu", "relu6", "gelu") and not layer.functional
+        # A GELU that is no module was bound before the patch, as in transformers.
+        patched = ("relu", "silu", "relu6" if layer.functional else "gelu")
+        by_patch = layer.kind in patched
+        return elements * (by_hook + by_patch)
+    if isinstance(layer, (AdaptiveAvgPool2d, MaxPool2d)):
+        once = isinstance(layer, AdaptiveAvgPool2d) and layer.functional
+        return batch * flow.input_elements * (1 if once else 2)
+    if isinstance(layer, Softmax):
+        return elements
+    return batch * flow.macs
+
+
+def _ptflops_aten(flow: Flow, batch: int) -> int:
+    layer = flow.layer
+    bias = isinstance(layer, (Conv2d, Linear)) and layer.bias
+    return batch * (flow.macs + (flow.output_elements if bias else 0))
+
+
+def _torchinfo(flow: Flow, batch: int) -> int:
+    layer = flow.layer
+    if isinstance(layer, Conv2d):
+        return batch * layer.params * math.prod(flow.output[1:])
+    if isinstance(layer, Linear) and layer.shared:
+        return batch * layer.in_features * layer.out_features
+    if isinstance(layer, AddTable) and layer.limits:
+        return layer.params  # positions are looked up once for the whole batch
+    return batch * layer.params
+
+
+def _torch(flow: Flow, batch: int) -> int:
+    return 2 * batch * flow.macs
+
+
+CONVENTIONS: Mapping[str, Convention] = {
+    one.name: one
+    for one in (
+        Convention("mac", "MAC", 2, "all but multiply-adds of products and convolutions: bias, normalization, "
+                   "activations, pooling, softmax, sums", _mac),
+        Convention("flop", "FLOP", 1, "as mac, a multiply-add is two operations", _torch),
+        Convention("thop", "MAC", 2, "bias, activations, max pooling, products of two activations, whatever is no "
+                   "module; BatchNorm and LayerNorm 4 an element, adaptive pooling (window + 1) an output", _thop),
+        Convention("fvcore", "FLOP", 1, "bias, activations, max pooling, softmax, sums; a fused multiply-add is one "
+                   "FLOP, BatchNorm 2 an element, LayerNorm 5, adaptive pooling 1 an input", _fvcore),
+        Convention("ptflops", "MAC", 2, "sums and products of tensors; bias counts, BatchNorm 2 an element, LayerNorm "
+                   "1; a ReLU or pooling module counts twice, by hook and by patched function", _ptflops),
+        Convention("ptflops-aten", "MAC", 2, "all but products and convolutions with their bias", _ptflops_aten),
+        Convention("torchinfo", "MAC", 2, "products of two activations; parameters times positions for a convolution, "
+                   "parameters times batch for everything else, whatever the length of a sequence", _torchinfo),
+        Convention("torch", "FLOP", 1, "all but products and convolutions; a multiply-add is two FLOP", _torch),
+    )
+}  # fmt: skip
+
+
+def convention(name: str) -> Convention:
+    """Return a convention by its name; ValueError names those there are."""
+    if name not in CONVENTIONS:
+        raise ValueError(f"count: like is {name!r}, wanted one of {', '.join(CONVENTIONS)}")
+    return CONVENTIONS[name]
+
+
+def counts_activations(flow: Flow) -> bool:
+    """Tell whether a node's output is an activation as fvcore counts them: of a convolution or a matrix product."""
+    return isinstance(flow.layer, (Conv2d, Linear, TimesMatrix)) or isinstance(flow.layer, Scores) or flow.macs > 0

@@ -1,0 +1,158 @@
+"""Parameters, operations, activations and bytes of a network, by layer and in total."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .conventions import convention, counts_activations
+from .database import dtype_bits
+from .network import Flow, as_network
+
+__all__ = ["Counts", "check_count", "count"]
+
+
+@dataclass(frozen=True, repr=False)
+class Counts:
+    """What `count` found.
+
+    Attributes
+    ----------
+    network : str
+    convention : str
+        The tool or rule whose numbers these are.
+    unit : {"MAC", "FLOP"}
+        What `total` counts; fvcore calls a multiply-add one FLOP.
+    total : int
+        The number that the tool prints.
+    macs, flops : int
+        The same as multiply-adds and as operations. Where the tool's unit is a multiply-add, `flops` is twice `macs`,
+        except for fvcore, whose FLOP is a multiply-add: there both are `total`. For ``"torch"`` and ``"flop"``,
+        `macs` is half of `total`.
+    params : int
+        Parameters, biases included; running statistics are none.
+    activations : int
+        Elements that convolutions and matrix products put out, as fvcore counts them.
+    bytes : int
+        Bytes of the parameters.
+    batch : int
+    layers : list of dict
+        For each node: ``name``, ``kind``, ``output`` (shape of a sample), ``params``, ``macs``, ``count`` (in the
+        convention), ``activations``, ``bytes``. Multiply-adds and counts are those of the whole batch.
+    """
+
+    network: str
+    convention: str
+    unit: str
+    total: int
+    macs: int
+    flops: int
+    params: int
+    activations: int
+    bytes: int
+    batch: int
+    layers: list[dict[str, Any]] = field(compare=False)
+    leaves_out: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        keys = ("network", "convention", "unit", "total", "macs", "flops", "params", "activations", "bytes", "batch")
+        return {**{key: getattr(self, key) for key in keys}, "leaves_out": self.leaves_out, "layers": self.layers}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Counts of {self.network}, like {self.convention}: {self.total:,} {self.unit}, "
+            f"{self.params:,} parameters, {self.activations:,} activations, {self.bytes:,} bytes, batch {self.batch}>"
+        )
+
+
+def count(
+    model: Any,
+    input_shape: Sequence[int] | None = None,
+    like: str = "mac",
+    *,
+    batch: int = 1,
+    dtype: Any = "fp32",
+) -> Counts:
+    """Count parameters, operations, activations and bytes.
+
+    Parameters
+    ----------
+    model : Network, str, path or sequence of layers
+        A network of `hw.networks` or its name, the path of an ``.onnx`` file, or layers that follow each other.
+    input_shape : sequence of int, optional
+        Shape of one sample, without a batch. Default: the network's own.
+    like : str, optional
+        The convention: ``mac``, ``flop``, ``thop``, ``fvcore``, ``ptflops``, ``ptflops-aten``, ``torchinfo``,
+        ``torch``. Each leaves other things out, see ``Counts.leaves_out``.
+    batch : int, optional
+    dtype : str, optional
+        Type of the stored parameters, for `bytes`.
+
+    Returns
+    -------
+    Counts
+
+    Raises
+    ------
+    ValueError
+        Unknown network, convention or type; shapes that do not fit, by the name of the layer.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> c = hw.count("resnet50")
+    >>> c.macs, c.flops, c.params
+    (4089184256, 8178368512, 25557032)
+    >>> hw.count("resnet50", like="thop").total
+    4133742592
+    """
+    rule = convention(like)
+    check_count("count", "batch", batch)
+    bits = dtype_bits(dtype)
+    network = as_network(model, input_shape)
+    rows = [_row(flow, rule.rule(flow, batch), batch, bits) for flow in network]
+    total = sum(row["count"] for row in rows)
+    macs, flops = (total, total * rule.flops_per_count) if rule.unit == "MAC" else (total, total)
+    if rule.name in ("torch", "flop"):
+        macs = total // 2
+    return Counts(
+        network.name,
+        rule.name,
+        rule.unit,
+        total,
+        macs,
+        flops,
+        network.params,
+        sum(row["activations"] for row in rows),
+        sum(row["bytes"] for row in rows),
+        batch,
+        rows,
+        rule.leaves_out,
+    )
+
+
+def _row(flow: Flow, counted: int, batch: int, bits: int) -> dict[str, Any]:
+    return {
+        "name": flow.name,
+        "kind": type(flow.layer).__name__,
+        "output": list(flow.output),
+        "params": flow.layer.params,
+        "macs": batch * flow.macs,
+        "count": counted,
+        "activations": batch * flow.output_elements if counts_activations(flow) else 0,
+        "bytes": -(-flow.layer.params * bits // 8),
+    }
+
+
+def check_count(function: str, name: str, value: Any) -> int:
+    """Return a positive integer; ValueError names what came instead."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{function}: {name} is {value!r}, wanted a positive integer")
+    return value

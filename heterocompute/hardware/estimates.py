@@ -1,0 +1,321 @@
+"""Small formulas: growth, speed-up of a part, export arithmetic, when a copy pays, how long a training takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .database import Device, device, dtype_bits
+
+__all__ = [
+    "PETAFLOP_DAY",
+    "amdahl",
+    "break_even_density",
+    "copy_seconds",
+    "doubling_time",
+    "offload_break_even",
+    "overlap",
+    "tpp",
+    "training_flops",
+    "training_time",
+]
+
+PETAFLOP_DAY = 1e15 * 86400  # operations
+
+
+def _number(function: str, name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value <= high:
+        bound = f" up to {high:g}" if high < math.inf else ""
+        raise ValueError(f"{function}: {name} is {value!r}, wanted a number above {low:g}{bound}")
+    return float(value)
+
+
+def doubling_time(rate: float) -> float:
+    """Return how long something takes to double that grows by a rate a year: ln 2 / ln(1 + rate).
+
+    Parameters
+    ----------
+    rate : float
+        0.52 is 52 % a year.
+
+    Returns
+    -------
+    float
+        Years.
+
+    Raises
+    ------
+    ValueError
+        A rate that is not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> [round(hw.doubling_time(rate), 2) for rate in (0.25, 0.52, 0.23, 0.12, 0.03)]
+    [3.11, 1.66, 3.35, 6.12, 23.45]
+    """
+    return math.log(2) / math.log1p(_number("doubling_time", "rate", rate))
+
+
+def amdahl(share: float, speedup: float) -> float:
+    """Return the speed-up of the whole if a share of its time becomes faster.
+
+    Parameters
+    ----------
+    share : float
+        Of the time, 0 to 1.
+    speedup : float
+        Of that share.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        A share outside 0 to 1, a speed-up that is not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.amdahl(0.5, 2), round(hw.amdahl(0.9, 1e9), 6)
+    (1.3333333333333333, 10.0)
+    """
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise ValueError(f"amdahl: share is {share!r}, wanted a number from 0 to 1")
+    return 1 / (1 - share + share / _number("amdahl", "speedup", speedup))
+
+
+def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
+    """Return the figure of the export rule of October 2022: bits times dense 10^12 operations/s, the largest type.
+
+    Parameters
+    ----------
+    chip : str or Device
+    io_gb_s : float, optional
+        10^9 B/s to other chips. Default: the device's fastest link, both directions.
+
+    Returns
+    -------
+    dict
+        ``tpp`` (4800 is the limit), ``dtype``, ``io_gb_s`` (600 is the limit; None if not known), ``listed``: both
+        limits are reached.
+
+    Raises
+    ------
+    ValueError
+        No dense rate is known.
+
+    Notes
+    -----
+    Arithmetic of a published rule, no advice. TF32 counts with its 19 bits, vector units are left out.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.tpp("a100-sxm-80gb")["tpp"], round(hw.tpp("h100-sxm")["tpp"])
+    (4992.0, 15831)
+    """
+    one = device(chip)
+    bits = {dtype: 19 if dtype == "tf32" else dtype_bits(dtype) for dtype in one.dense_rates}
+    found = {dtype: bits[dtype] * rate / 1e12 for dtype, rate in one.dense_rates.items()}
+    if not found:
+        raise ValueError(f"{one.name}: no dense rate is known")
+    best = max(found, key=lambda dtype: found[dtype])
+    links = [rate / 1e9 for rate in one.links.values()]
+    io = io_gb_s if io_gb_s is not None else max(links, default=None)
+    return {"device": one.name, "tpp": found[best], "dtype": best, "io_gb_s": io,
+            "listed": None if io is None else found[best] >= 4800 and io >= 600}  # fmt: skip
+
+
+def copy_seconds(size: float, link: float | str | Device) -> float:
+    """Return the time that bytes take over a link, one way.
+
+    Parameters
+    ----------
+    size : float
+        Bytes.
+    link : float, str or Device
+        B/s one way; or a device, whose PCIe link it is (half of the rate of both directions).
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ValueError
+        A device without a PCIe link.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> round(hw.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
+    1.0
+    """
+    if isinstance(link, (int, float)):
+        return size / _number("copy_seconds", "link", link)
+    one = device(link)
+    rates = [rate for name, rate in one.links.items() if name.startswith("pcie")]
+    if not rates:
+        raise ValueError(f"{one.name}: no PCIe link is known")
+    return size / (rates[0] / 2)
+
+
+def offload_break_even(
+    chip: str | Device,
+    host: str | Device | float,
+    dtype: str = "fp32",
+    link: float | None = None,
+) -> float:
+    """Return from which n on a product of two n x n matrices pays for its copies to a device and back.
+
+    Copies take 3 n^2 b / link, the product 2 n^3 / rate; the host computes at its own rate. It pays where
+    n (1 / host - 1 / device) > 1.5 b / link.
+
+    Parameters
+    ----------
+    chip : str or Device
+    host : str, Device or float
+        The machine that could do it itself, or its rate in operations/s.
+    dtype : str, optional
+    link : float, optional
+        B/s one way. Default: the device's PCIe link.
+
+    Returns
+    -------
+    float
+        n; infinite if the device is no faster.
+
+    Raises
+    ------
+    ValueError
+        A type or a link that a device lacks.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> round(hw.offload_break_even("a100-sxm-80gb", 1e12, "fp32"))
+    201
+    """
+    one = device(chip)
+    here = float(host) if isinstance(host, (int, float)) else device(host).peak(dtype)
+    there = one.peak(dtype)
+    if there <= here:
+        return math.inf
+    seconds_a_byte = 1 / _number("offload_break_even", "link", link) if link is not None else copy_seconds(1, one)
+    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / here - 1 / there)
+
+
+def training_flops(parameters: float, tokens: float) -> float:
+    """Return the operations of training a transformer: 6 for each parameter and token, two forward, four backward.
+
+    Parameters
+    ----------
+    parameters, tokens : float
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.training_flops(175e9, 300e9), round(hw.training_flops(175e9, 300e9) / hw.PETAFLOP_DAY)
+    (3.15e+23, 3646)
+    """
+    return 6 * _number("training_flops", "parameters", parameters) * _number("training_flops", "tokens", tokens)
+
+
+def training_time(
+    parameters: float,
+    tokens: float,
+    chip: str | Device,
+    count: int = 1,
+    utilization: float = 0.4,
+    dtype: str = "bf16",
+) -> float:
+    """Return how long a training takes: 6 N D / (count x peak x utilization).
+
+    Parameters
+    ----------
+    parameters, tokens : float
+    chip : str or Device
+    count : int, optional
+        Devices.
+    utilization : float, optional
+        Operations of the model over what the devices could do at their dense peak (MFU). The default is an
+        assumption; measured ones are 0.2 to 0.6.
+    dtype : str, optional
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ValueError
+        A type that the device lacks, numbers that are not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> round(hw.training_time(175e9, 300e9, "v100-sxm2", 10_000, 0.3, "fp16") / 86400, 1)
+    9.7
+    """
+    work = training_flops(parameters, tokens)
+    share = _number("training_time", "utilization", utilization, high=1.0)
+    return work / (_number("training_time", "count", count) * device(chip).peak(dtype) * share)
+
+
+def break_even_density(gain_dense: float, floor: float = 0.0) -> float:
+    """Return the density below which a sparse machine wins: its cost is floor + (cost at 1 - floor) x density.
+
+    Parameters
+    ----------
+    gain_dense : float
+        Cost of the sparse machine on dense data, the dense machine being 1: 1.33 is 33 % more.
+    floor : float, optional
+        Its cost on empty data.
+
+    Returns
+    -------
+    float
+        0 to 1; 1 if it never loses.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> round(hw.break_even_density(1 / 0.79), 2)
+    0.79
+    """
+    slope = _number("break_even_density", "gain_dense", gain_dense) - floor
+    return 1.0 if slope <= 0 else min(1.0, max(0.0, (1 - floor) / slope))
+
+
+def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
+    """Return the time of one step of a pipeline: the slowest stage, or without prefetching the sum.
+
+    Parameters
+    ----------
+    stages : sequence of float
+        Seconds: reading, preparing, copying, computing ...
+    prefetch : bool, optional
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.overlap([1, 3, 2]), hw.overlap([1, 3, 2], prefetch=False)
+    (3, 6)
+    """
+    if not stages or any(stage < 0 for stage in stages):
+        raise ValueError(f"overlap: stages are {list(stages)}, wanted seconds from 0 up")
+    return max(stages) if prefetch else sum(stages)

@@ -1,0 +1,115 @@
+"""Figures of the model side, from plain dicts, with matplotlib (the extra `plot`)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["line_figure", "roofline_figure"]
+
+COLORS = {"compute": "#d9571c", "memory": "#1f77d0"}
+GREY = "#7a8594"
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("plot needs matplotlib: pip install heterocompute[plot]") from None
+
+    class HardwareFigure(Figure):  # type: ignore[misc, unused-ignore]
+        def _repr_png_(self) -> bytes:  # Jupyter shows it without pyplot
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=75)
+            return buffer.getvalue()
+
+    return HardwareFigure(figsize=(width, height), layout="constrained")
+
+
+def roofline_figure(found: Mapping[str, Any]) -> Any:
+    """Draw layers under a roof.
+
+    Parameters
+    ----------
+    found : mapping
+        As `Roofline.to_dict` returns it.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    figure = _figure(7, 4.4)
+    axes = figure.subplots()
+    rows = [row for row in found["layers"] if row["intensity"] and row["operations"]]
+    peak, bandwidth = found["peak"], found["bandwidth"]
+    ridge = peak / bandwidth
+    low = min([ridge / 64, *(row["intensity"] / 2 for row in rows)])
+    high = max([ridge * 16, *(row["intensity"] * 2 for row in rows)])
+    axes.plot([low, ridge, high], [low * bandwidth / 1e12, peak / 1e12, peak / 1e12], color=GREY, linewidth=1.8)
+    for bound, color in COLORS.items():
+        chosen = [row for row in rows if row["bound"] == bound]
+        places = [row["intensity"] for row in chosen]
+        rates = [row["operations"] / row["seconds"] / 1e12 for row in chosen]
+        axes.plot(places, rates, "o", color=color, label=f"{bound}-bound", alpha=0.7)
+    if rows:
+        slow = max(rows, key=lambda row: float(row["seconds"]))
+        rate = slow["operations"] / slow["seconds"] / 1e12
+        axes.annotate(slow["name"], (slow["intensity"], rate), (6, -12), textcoords="offset points", fontsize=8)
+    axes.axvline(ridge, color=GREY, linestyle=":", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("operations a byte of DRAM traffic")
+    axes.set_ylabel(f"10^12 operations/s ({found['dtype']})")
+    axes.set_title(f"{found['network']} on {found['device']}, batch {found['batch']}, ridge {ridge:.4g}", fontsize=11)
+    axes.grid(True, color="#8885", linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def line_figure(
+    rows: Sequence[Mapping[str, Any]], x: str, lines: Mapping[str, str], title: str, mark: float | None = None
+) -> Any:
+    """Draw columns of rows against another, both axes logarithmic.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    x : str
+        Key of the horizontal axis.
+    lines : mapping of str to str
+        Keys of the lines, with their labels.
+    title : str
+    mark : float, optional
+        A place on the horizontal axis to mark.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    figure = _figure(3.6 * len(lines), 3.4)
+    panels = figure.subplots(1, len(lines), squeeze=False)[0]
+    for axes, (key, label) in zip(panels, lines.items(), strict=True):
+        points = [(row[x], row[key]) for row in rows if row[key] is not None]
+        axes.plot([a for a, _ in points], [b for _, b in points], "o-", color="#1f77d0")
+        if mark is not None:
+            axes.axvline(mark, color=GREY, linestyle=":", linewidth=1.2)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel(x)
+        axes.set_title(label, fontsize=9)
+        axes.grid(True, color="#8885", linewidth=0.5)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=11)
+    return figure

@@ -1,0 +1,257 @@
+"""Layers that run one after the other on chip: what then still moves to and from DRAM.
+
+A group of consecutive nodes is fused if its weights and everything that is alive in it fit into the SRAM at once.
+It reads its weights and what comes from outside once, and writes what is needed outside. The groups with the least
+traffic are found by dynamic programming over all cuts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from .bounds import is_work, traffic_bits, weight_matrix
+from .counting import check_count
+from .database import dtype_bits
+from .layers import AddTable, Embedding
+from .liveness import last_uses, live_elements
+from .network import INPUT, Flow, Network, as_network
+from .stored import Stored, stored
+
+__all__ = ["Fusion", "fuse"]
+
+
+@dataclass(frozen=True, repr=False)
+class Fusion:
+    """What `fuse` found. Bytes are those of a batch.
+
+    Attributes
+    ----------
+    network : str
+    sram_bytes, batch : int
+    groups : list of dict
+        ``layers`` (names), ``need`` (bytes of SRAM), ``traffic`` (bytes of DRAM), ``fits``: False for a single layer
+        that is too large and is streamed as if alone.
+    before, after : int
+        DRAM traffic layer by layer, and with the groups.
+    operations : int
+        Two for each multiply-add, recomputation included.
+    whole : int
+        SRAM at which the whole network fits: all weights and the largest set of live outputs.
+    """
+
+    network: str
+    sram_bytes: int
+    batch: int
+    before: int
+    after: int
+    operations: int
+    whole: int
+    groups: list[dict[str, Any]] = field(compare=False)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole network is one group on chip."""
+        return self.whole <= self.sram_bytes
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte of DRAM traffic after fusion."""
+        return self.operations / self.after
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        keys = ("network", "sram_bytes", "batch", "before", "after", "operations", "whole", "fits", "intensity")
+        return {**{key: getattr(self, key) for key in keys}, "groups": self.groups}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Fusion of {self.network}, {self.sram_bytes:,} bytes of SRAM, batch {self.batch}: "
+            f"{len(self.groups)} groups, {self.before:,} -> {self.after:,} bytes of DRAM traffic, "
+            f"{self.intensity:.4g} operations a byte; "
+            f"all of it fits into {self.whole:,} bytes>"
+        )
+
+
+def fuse(
+    network: Any,
+    sram_bytes: int,
+    batch: int = 1,
+    training: bool = False,
+    recompute: bool = False,
+    *,
+    dtype: str = "fp16",
+    format: Any = None,
+    input_shape: Sequence[int] | None = None,
+) -> Fusion:
+    """Say which layers fuse on a chip with this much SRAM, and what then still moves to DRAM.
+
+    Parameters
+    ----------
+    network : Network, str, path or sequence of layers
+    sram_bytes : int
+    batch : int, optional
+        Samples that flow through a group together.
+    training : bool, optional
+        Also the backward pass: it reads what the forward pass wrote, and the weights again, and writes the gradients
+        of the weights. Without `recompute`, every output that the backward pass needs goes to DRAM and back.
+    recompute : bool, optional
+        The backward pass computes a group's inner outputs again from the group's inputs instead.
+    dtype : str, optional
+        Type of activations and plain weights.
+    format : Format or str, optional
+        Format of the weights.
+    input_shape : sequence of int, optional
+
+    Returns
+    -------
+    Fusion
+
+    Raises
+    ------
+    ValueError
+        A size that is not positive, `recompute` without `training`, an unknown network or type.
+
+    Notes
+    -----
+    Alwani et al., "Fused-layer CNN accelerators", MICRO 2016.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> f = hw.fuse("resnet50", 230_000_000, dtype="int8")
+    >>> f.fits, f.before, f.after
+    (True, 47336464, 25708560)
+    """
+    net = as_network(network, input_shape)
+    check_count("fuse", "sram_bytes", sram_bytes)
+    check_count("fuse", "batch", batch)
+    if recompute and not training:
+        raise ValueError("fuse: recompute is True but training is False; only a backward pass computes again")
+    sizes = _Sizes(net, dtype_bits(dtype), stored(format, dtype), batch)
+    count = len(net.nodes)
+    alone = [sizes.alone(i, training) for i in range(count)]
+    # For each number of nodes: least traffic, groups, begin of the last group, the SRAM that it needs.
+    best: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] + [(math.inf, 0, 0, 0)] * count  # type: ignore[list-item]
+    whole = 0
+    for begin in range(count):
+        traffic, groups = best[begin][:2]
+        for run in sizes.runs(begin):
+            whole = run.need if begin == 0 else whole
+            if run.need > sram_bytes and begin > 0 and run.end > begin + 1:
+                break
+            single = run.end == begin + 1
+            if single or run.need <= sram_bytes:
+                cost = alone[begin] if single else run.traffic(training, recompute)
+                best[run.end] = min(best[run.end], (traffic + cost, groups + 1, begin, run.need))
+    found: list[dict[str, Any]] = []
+    end = count
+    while end:
+        total, _, begin, need = best[end]
+        names = [flow.name for flow in net.flows[begin:end]]
+        found.append({"layers": names, "need": need, "traffic": total - best[begin][0], "fits": need <= sram_bytes})
+        end = begin
+    macs = {flow.name: flow.macs for flow in net}
+    again = sum(macs[name] for one in found if len(one["layers"]) > 1 for name in one["layers"]) if recompute else 0
+    operations = 2 * batch * (sum(macs.values()) * (3 if training else 1) + again)
+    return Fusion(net.name, sram_bytes, batch, sum(alone), best[-1][0], operations, whole, found[::-1])
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Consecutive nodes, in bytes: `once` of weights and table rows that are read, values that enter, leave, and stay
+    inside but are kept for the backward pass."""
+
+    end: int
+    need: int
+    weights: int
+    once: int
+    entering: int
+    leaving: int
+    inner: int
+
+    def traffic(self, training: bool, recompute: bool) -> int:
+        moved = self.once + self.entering + self.leaving
+        if not training:
+            return moved
+        gradients = self.weights + self.entering + self.leaving
+        again = self.once + self.entering
+        return moved + again + gradients + (0 if recompute else 2 * self.inner)
+
+
+class _Sizes:
+    """Bytes of weights, boundaries and live values of runs of nodes."""
+
+    def __init__(self, net: Network, bits: int, weights: Stored, batch: int) -> None:
+        self.net, self.bits, self.batch, self.flows = net, bits, batch, net.flows
+        self.weights = [_weight_bytes(flow, bits, weights) for flow in self.flows]
+        self.once = [self._once(i) for i in range(len(self.flows))]
+        self.values = {INPUT: self._bytes(math.prod(net.input_shape))}
+        self.values |= {flow.name: self._bytes(flow.output_elements) for flow in self.flows}
+        self.uses = last_uses(self.flows)
+        self.ending: dict[int, list[str]] = {}
+        for name, place in self.uses.items():
+            self.ending.setdefault(place, []).append(name)
+
+    def alone(self, i: int, training: bool) -> int:
+        """Traffic of a node on its own; what is applied on the way of another reads its parameters only."""
+        flow = self.flows[i]
+        values = 0
+        if is_work(flow):
+            values = sum(traffic_bits(flow, self.bits, Stored("", None, 0), self.batch)[1:]) // 8
+            values = self._bytes(flow.output_elements) if isinstance(flow.layer, Embedding) else values
+        moved = self.once[i] + values
+        if not training:
+            return moved
+        saved = sum(self.values[name] for name in flow.node.inputs) if values else 0
+        return moved + self.once[i] + self.weights[i] + saved + values
+
+    def runs(self, begin: int) -> Iterator[_Run]:
+        """Yield the runs that begin here, longer and longer."""
+        inside: set[str] = set()
+        seen: set[str] = set()
+        weights = once = entering = leaving = inner = peak = 0
+        for i, live in enumerate(live_elements(self.net, begin), begin):
+            flow = self.flows[i]
+            weights, once, peak = weights + self.weights[i], once + self.once[i], max(peak, live)
+            new = set(flow.node.inputs) - inside - seen
+            seen |= new
+            entering += sum(self.values[name] for name in new)
+            inside.add(flow.name)
+            leaving += self.values[flow.name] if flow.name in self.uses else 0
+            for name in self.ending.get(i, ()):
+                if name in inside:
+                    leaving -= self.values[name]
+                    inner += self.values[name] if name in self.work else 0
+            yield _Run(i + 1, weights + self._bytes(peak), weights, once, entering, leaving, inner)
+
+    @cached_property
+    def work(self) -> set[str]:
+        return {flow.name for flow in self.flows if is_work(flow)}
+
+    def _once(self, i: int) -> int:
+        """Bytes of a node's parameters that a pass reads: of a table only the rows that are used."""
+        layer, flow = self.flows[i].layer, self.flows[i]
+        if isinstance(layer, Embedding):
+            return min(self.weights[i], self._bytes(flow.output_elements))
+        if isinstance(layer, AddTable):
+            return min(self.weights[i], -(-flow.output_elements * self.bits // 8))
+        return self.weights[i]
+
+    def _bytes(self, elements: int) -> int:
+        return -(-self.batch * elements * self.bits // 8)
+
+
+def _weight_bytes(flow: Flow, bits: int, weights: Stored) -> int:
+    matrix = weight_matrix(flow) if flow.layer.weight_params else None
+    if matrix is None:
+        return -(-flow.layer.params * bits // 8)
+    return -(-(weights.bits(*matrix) + flow.layer.bias_params * bits) // 8)

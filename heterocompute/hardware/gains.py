@@ -1,0 +1,243 @@
+"""Where the gains of one chip over another come from: number format, instruction, sparsity, process, area.
+
+The energies of instructions are those of Dally's lectures (45 nm estimates); the printed overheads are kept as printed,
+and beside them what 30 pJ of fetch, decode and operand fetch really come to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .database import Device, device, dtype_bits, plain_dtype
+
+__all__ = ["INSTRUCTIONS", "Instruction", "Overhead", "explain_gain", "overhead", "series"]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction of a GPU.
+
+    Attributes
+    ----------
+    name, operands : str
+    operations : int
+        A multiply-add is two.
+    math_pj : float
+        Energy of its arithmetic, 45 nm.
+    printed_percent : float
+        Overhead as its source prints it.
+    note : str
+    """
+
+    name: str
+    operands: str
+    operations: int
+    math_pj: float
+    printed_percent: float
+    note: str = ""
+
+
+INSTRUCTIONS = {
+    one.name: one
+    for one in (
+        Instruction("hfma", "fp16 x fp16 + fp16", 2, 1.5, 2000, "1.1 pJ for the product, 0.4 pJ for the sum"),
+        Instruction("hdp4a", "dot product of four fp16", 8, 6.0, 500, "four times hfma's arithmetic"),
+        Instruction("hmma", "4 x 4 x 4 fp16 into fp32", 128, 110.0, 22,
+                    "the same source also says: reduced to 10 to 20 % of the original"),
+        Instruction("imma", "integer matrix product", 1024, 160.0, 16, "the number of operations is not confirmed"),
+    )
+}  # fmt: skip
+
+# Single-chip inference, 10^12 operations/s, as on the chart of W. J. Dally's lectures (the last two: Hot Chips 2023).
+CHART = (
+    ("k20x", 2012, 3.94, "fp32"), ("m40", 2015, 6.84, "fp32"), ("p100-sxm2", 2016, 21.20, "fp16"),
+    ("v100-sxm2", 2017, 125.0, "fp16"), ("quadro-rtx8000", 2018, 261.0, "int8"),
+    ("a100-sxm-40gb", 2020, 1248.0, "int8"), ("h100-sxm", 2022, 4000.0, "fp8"), ("b200", 2024, 20000.0, "fp4"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What `overhead` found: percent computed from `overhead_pj`, beside the printed one.
+
+    Attributes
+    ----------
+    instruction : str
+    percent : float
+        Overhead relative to the energy of the arithmetic, or to the total.
+    relative_to : {"math", "total"}
+    overhead_pj, math_pj : float
+    operations : int
+    pj_per_operation : float
+    printed_percent : float
+    printed_needs_pj : float
+        The overhead over the arithmetic that the printed percentage would need.
+    note : str
+    """
+
+    instruction: str
+    percent: float
+    relative_to: str
+    overhead_pj: float
+    math_pj: float
+    operations: int
+    pj_per_operation: float
+    printed_percent: float
+    printed_needs_pj: float
+    note: str
+
+
+def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 30.0) -> Overhead:
+    """Return what fetching and decoding an instruction costs beside its arithmetic.
+
+    Parameters
+    ----------
+    instruction : {"hfma", "hdp4a", "hmma", "imma"}
+    relative_to : {"math", "total"}, optional
+        What the percentage is of.
+    overhead_pj : float, optional
+        Energy of fetch, decode and operand fetch.
+
+    Returns
+    -------
+    Overhead
+        Computed and printed percentages, which disagree for hmma and imma: 22 % and 16 % are not 30 pJ over their
+        arithmetic (27.3 and 18.8 %), but 24.2 and 25.6 pJ over it, or about 31 pJ of the total.
+
+    Raises
+    ------
+    ValueError
+        An unknown instruction or reference, an energy that is not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> [round(hw.overhead(name).percent, 1) for name in ("hfma", "hdp4a", "hmma", "imma")]
+    [2000.0, 500.0, 27.3, 18.8]
+    >>> hw.overhead("hmma").printed_percent
+    22
+    """
+    name = instruction.strip().lower() if isinstance(instruction, str) else ""
+    if name not in INSTRUCTIONS:
+        raise ValueError(f"overhead: instruction is {instruction!r}, wanted one of {', '.join(INSTRUCTIONS)}")
+    if relative_to not in ("math", "total"):
+        raise ValueError(f"overhead: relative_to is {relative_to!r}, wanted 'math' or 'total'")
+    if isinstance(overhead_pj, bool) or not isinstance(overhead_pj, (int, float)) or not 0 < overhead_pj < math.inf:
+        raise ValueError(f"overhead: overhead_pj is {overhead_pj!r}, wanted pJ above 0")
+    one = INSTRUCTIONS[name]
+    total = one.math_pj + overhead_pj
+    base = one.math_pj if relative_to == "math" else total
+    return Overhead(
+        name,
+        100 * overhead_pj / base,
+        relative_to,
+        overhead_pj,
+        one.math_pj,
+        one.operations,
+        total / one.operations,
+        one.printed_percent,
+        one.math_pj * one.printed_percent / 100,
+        one.note,
+    )
+
+
+def series() -> list[dict[str, Any]]:
+    """Return the curve of single-chip inference rates, with the gain since its beginning.
+
+    Returns
+    -------
+    list of dict
+        ``device``, ``year``, ``tops`` (10^12 operations/s as printed on the chart; the A100's is its sparse rate, those
+        after it too), ``dtype``, ``gain`` over the first, ``yearly`` (growth a year since the first: 2 is doubling).
+
+    Notes
+    -----
+    317 times in eight years to the A100, with its 2:4 sparsity: twice a year.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> a100 = next(row for row in hw.series() if row["device"] == "a100-sxm-40gb")
+    >>> round(a100["gain"], 2), round(a100["yearly"], 2)
+    (316.75, 2.05)
+    """
+    _, begin, first, _ = CHART[0]
+    rows = []
+    for name, year, tops, dtype in CHART:
+        gain = tops / first
+        yearly = gain ** (1 / (year - begin)) if year > begin else None
+        rows.append({"device": name, "year": year, "tops": tops, "dtype": dtype, "gain": gain, "yearly": yearly})
+    return rows
+
+
+def explain_gain(
+    a: str | Device,
+    b: str | Device,
+    a_dtype: str | None = None,
+    b_dtype: str | None = None,
+    sparse: bool | None = None,
+) -> dict[str, Any]:
+    """Split the gain of one chip's peak rate over another's into factors whose product is the gain.
+
+    Parameters
+    ----------
+    a, b : str or Device
+        The older and the newer chip.
+    a_dtype, b_dtype : str, optional
+        The types to compare. Default: those of `series` where the chips are on it, else each chip's fastest type.
+    sparse : bool, optional
+        Whether b's rate is the sparse one. Default: where it has one.
+
+    Returns
+    -------
+    dict
+        ``a``, ``b``, ``gain``, and ``factors``: ``sparsity`` (sparse over dense rate), ``number`` (b's rate of
+        `b_dtype` over that of the widest type of the matrix unit), ``instruction`` (that rate over b's fp32 vector
+        rate), ``area`` (of the dies, 1 where one is not known), ``process`` (what b's fp32 vector rate gains beyond
+        the area: density and clock), ``base`` (a's fp32 rate over its rate of `a_dtype`). Dally's lecture gives about
+        16 to 32 for the number, 12.5 for instructions, 2.5 to 3 for the process, 2 for sparsity and for the die:
+        another split of the same gain, by energy; kept as ``printed``.
+
+    Raises
+    ------
+    ValueError
+        A device lacks the types.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> found = hw.explain_gain("k20x", "a100-sxm-40gb")
+    >>> round(found["gain"], 2), {name: round(factor, 2) for name, factor in found["factors"].items()}
+    (316.75, {'sparsity': 2.0, 'number': 4.0, 'instruction': 8.0, 'area': 1.47, 'process': 3.36, 'base': 1.0})
+    """
+    old, new = device(a), device(b)
+    chart = {name: dtype for name, _, _, dtype in CHART}
+    first = plain_dtype(a_dtype or chart.get(old.name) or _fastest(old))
+    second = plain_dtype(b_dtype or chart.get(new.name) or _fastest(new))
+    take_sparse = bool(new.sparse_rates.get(second)) if sparse is None else sparse
+    rate = new.peak(second, sparse=take_sparse)
+    dense = new.peak(second)
+    gain = rate / old.peak(first)
+    wide = next((one for one in ("tf32", "fp16", "bf16") if one in new.dense_rates), "fp32")
+    if dtype_bits(second) >= dtype_bits(wide):
+        wide = second
+    area = new.die_mm2 / old.die_mm2 if new.die_mm2 and old.die_mm2 else 1.0
+    factors = {
+        "sparsity": rate / dense,
+        "number": dense / new.peak(wide),
+        "instruction": new.peak(wide) / new.peak("fp32"),
+        "area": area,
+        "process": new.peak("fp32") / old.peak("fp32") / area,
+        "base": old.peak("fp32") / old.peak(first),
+    }
+    printed = {"number": "16 to 32", "instruction": "12.5", "process": "2.5 to 3", "sparsity": "2", "die": "2"}
+    return {"a": old.name, "b": new.name, "a_dtype": first, "b_dtype": second, "gain": gain, "factors": factors,
+            "printed": printed}  # fmt: skip
+
+
+def _fastest(chip: Device) -> str:
+    if not chip.dense_rates:
+        raise ValueError(f"{chip.name}: no rate is known")
+    return max(chip.dense_rates, key=lambda dtype: chip.dense_rates[dtype])

@@ -1,0 +1,168 @@
+"""Arithmetic intensity: operations for each byte of traffic, if every operand moves once.
+
+One multiply-add is two operations. `dtype` is one type for all operands, or (first operand, weights, output).
+"""
+
+from __future__ import annotations
+
+from .counting import check_count
+from .database import dtype_bits
+from .layers import Conv2d
+
+__all__ = ["conv2d", "conv2d_reuse", "gemm", "gemv", "im2col_copies"]
+
+DType = str | tuple[str, str, str]
+
+
+def gemm(m: int, n: int, k: int, dtype: DType = "fp16") -> float:
+    """Return the intensity of an m x k times k x n product: 2mnk / (bytes of mk, kn and mn).
+
+    Each element of the first operand is used n times, each of the second m times.
+
+    Parameters
+    ----------
+    m, n, k : int
+    dtype : str or tuple of str, optional
+        Type of all operands, or of (first, second, output).
+
+    Returns
+    -------
+    float
+        Operations a byte.
+
+    Raises
+    ------
+    ValueError
+        A size that is not positive, an unknown type.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> round(hw.intensity.gemm(4096, 4096, 4096, "fp16"), 1)
+    1365.3
+    """
+    for name, value in (("m", m), ("n", n), ("k", k)):
+        check_count("intensity.gemm", name, value)
+    a, b, c = _bits(dtype)
+    return 2 * m * n * k * 8 / (a * m * k + b * k * n + c * m * n)
+
+
+def gemv(m: int, k: int, dtype: DType = "fp16") -> float:
+    """Return the intensity of an m x k matrix times a vector: each element of the matrix is used once.
+
+    Parameters
+    ----------
+    m, k : int
+        Rows and columns of the matrix.
+    dtype : str or tuple of str, optional
+        Type of all operands, or of (vector, matrix, output).
+
+    Returns
+    -------
+    float
+        Operations a byte; about 1 for 16-bit types, whatever the size.
+
+    Raises
+    ------
+    ValueError
+        A size that is not positive, an unknown type.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> round(hw.intensity.gemv(4096, 4096, "fp16"), 3)
+    1.0
+    """
+    return gemm(1, m, k, dtype)
+
+
+def conv2d(
+    layer: Conv2d,
+    input_shape: tuple[int, int, int],
+    dtype: DType = "fp16",
+    batch: int = 1,
+    unrolled: bool = False,
+) -> float:
+    """Return the intensity of a convolution: input, filters and output move once.
+
+    Parameters
+    ----------
+    layer : Conv2d
+    input_shape : (channels, height, width)
+    dtype : str or tuple of str, optional
+        Type of all operands, or of (input, filters, output).
+    batch : int, optional
+    unrolled : bool, optional
+        The input is copied into a matrix in memory first (im2col): it is read, the matrix is written and read.
+
+    Returns
+    -------
+    float
+        Operations a byte.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, a batch that is not positive, an unknown type.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> layer = hw.Conv2d(64, 64, 3, padding=1, bias=False)
+    >>> direct = hw.intensity.conv2d(layer, (64, 56, 56), "fp16")
+    >>> round(direct, 1), round(hw.intensity.conv2d(layer, (64, 56, 56), "fp16", unrolled=True), 1)
+    (263.8, 28.5)
+    """
+    check_count("intensity.conv2d", "batch", batch)
+    a, b, c = _bits(dtype)
+    output = layer.output_shape(tuple(input_shape))
+    groups, positions, _, k = layer.gemm(tuple(input_shape))
+    elements = input_shape[0] * input_shape[1] * input_shape[2]
+    moved = elements + 2 * groups * positions * k if unrolled else elements
+    traffic = a * batch * moved + b * layer.weight_params + c * batch * output[0] * output[1] * output[2]
+    macs: int = layer.macs(tuple(input_shape))
+    return 2 * batch * macs * 8 / traffic
+
+
+def conv2d_reuse(filters: int, kernel_size: tuple[int, int], stride: int = 1) -> float:
+    """Return how often an input element in the interior is used: R·S·K / stride^2.
+
+    Parameters
+    ----------
+    filters : int
+    kernel_size : (int, int)
+    stride : int, optional
+
+    Returns
+    -------
+    float
+    """
+    return im2col_copies(kernel_size, stride) * check_count("intensity.conv2d_reuse", "filters", filters)
+
+
+def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
+    """Return how many copies of an interior element im2col makes: R·S / stride^2.
+
+    Parameters
+    ----------
+    kernel_size : (int, int)
+    stride : int, optional
+
+    Returns
+    -------
+    float
+    """
+    rows, columns = kernel_size
+    for name, value in (("kernel_size", rows), ("kernel_size", columns), ("stride", stride)):
+        check_count("intensity.im2col_copies", name, value)
+    return float(rows * columns / stride**2)
+
+
+def _bits(dtype: DType) -> tuple[int, int, int]:
+    if isinstance(dtype, tuple):
+        if len(dtype) != 3:
+            raise ValueError(f"dtype is {dtype!r}, wanted one type or three: first operand, weights, output")
+        a, b, c = (dtype_bits(one) for one in dtype)
+        return a, b, c
+    bits = dtype_bits(dtype)
+    return bits, bits, bits

@@ -1,0 +1,551 @@
+"""Layers of networks as values: shapes in, shape out, parameters, multiply-adds. No numbers are computed.
+
+A shape has no batch: (channels, height, width) of an image, (positions, width) of a sequence, (width,) of a vector,
+(positions,) of tokens. Multiply-adds are those of one sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "Activation", "AdaptiveAvgPool2d", "Add", "AddTable", "AvgPool2d", "BatchNorm2d", "Concat", "Context", "Conv2d",
+    "Embedding", "Flatten", "LayerNorm", "Layer", "Linear", "MatMul", "MaxPool2d", "Multiply", "Scores", "Select",
+    "Softmax", "TimesMatrix",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+Pair = int | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What every layer answers; the sizes that it does not mention are free."""
+
+    @property
+    def params(self) -> int:
+        """Parameters, the bias included."""
+        return self.weight_params + self.bias_params
+
+    @property
+    def weight_params(self) -> int:
+        """Parameters without the bias."""
+        return 0
+
+    @property
+    def bias_params(self) -> int:
+        """Parameters of the bias."""
+        return 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        """Return the shape of the output of one sample; ValueError if the inputs do not fit."""
+        return inputs[0]
+
+    def macs(self, *inputs: Shape) -> int:
+        """Return the multiply-adds of matrix products and convolutions of one sample, without the bias."""
+        return 0
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int] | None:
+        """Return (count, m, n, k) of the products that `macs` counts, of one sample; None if there are none.
+
+        The operand of n x k is the weight, or that of the cache for products of two activations.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class Conv2d(Layer):
+    """Convolution over (channels, height, width).
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+    kernel_size : int or (int, int)
+    stride, padding, dilation : int or (int, int), optional
+    groups : int, optional
+    bias : bool, optional
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel_size: Pair
+    stride: Pair = 1
+    padding: Pair = 0
+    dilation: Pair = 1
+    groups: int = 1
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "in_channels", "out_channels", "groups")
+        _check_pairs(self, "kernel_size", "stride", "dilation")
+        _check_pairs(self, "padding", least=0)
+        for name in ("in_channels", "out_channels"):
+            if getattr(self, name) % self.groups:
+                raise ValueError(f"Conv2d: {name} is {getattr(self, name)}, no multiple of groups {self.groups}")
+
+    @property
+    def weight_params(self) -> int:
+        return self.out_channels * self.in_channels // self.groups * math.prod(_pair(self.kernel_size))
+
+    @property
+    def bias_params(self) -> int:
+        return self.out_channels if self.bias else 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_image(self, inputs[0], self.in_channels)
+        return (self.out_channels, *_window(self, inputs[0], self.dilation))
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)[1:]) * self.weight_params
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        positions = math.prod(self.output_shape(*inputs)[1:])
+        k = self.in_channels // self.groups * math.prod(_pair(self.kernel_size))
+        return self.groups, positions, self.out_channels // self.groups, k
+
+
+@dataclass(frozen=True)
+class Linear(Layer):
+    """Fully connected layer over the last axis.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+    bias : bool, optional
+    shared : bool, optional
+        The matrix is another layer's (a tied output layer): it adds multiply-adds, no parameters.
+    """
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "in_features", "out_features")
+
+    @property
+    def weight_params(self) -> int:
+        return 0 if self.shared else self.in_features * self.out_features
+
+    @property
+    def bias_params(self) -> int:
+        return self.out_features if self.bias else 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_last(self, inputs[0], self.in_features)
+        return (*inputs[0][:-1], self.out_features)
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)) * self.in_features
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        return 1, math.prod(inputs[0][:-1]), self.out_features, self.in_features
+
+
+@dataclass(frozen=True)
+class Scores(Layer):
+    """Attention's first product: queries (positions, heads·d) times keys, d = width / heads.
+
+    Parameters
+    ----------
+    heads : int
+    kv_heads : int, optional
+        Heads of the keys, where several query heads share one.
+    cached : int, optional
+        Positions whose keys are there already.
+    """
+
+    heads: int
+    kv_heads: int | None = None
+    cached: int = 0
+
+    def __post_init__(self) -> None:
+        _check_heads(self)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        queries, keys = inputs
+        _want_heads(self, queries, keys)
+        return (self.heads, queries[0], self.cached + keys[0])
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)) * (inputs[0][1] // self.heads)
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        _, m, n = self.output_shape(*inputs)
+        groups = self.kv_heads or self.heads
+        return groups, m * (self.heads // groups), n, inputs[0][1] // self.heads
+
+
+@dataclass(frozen=True)
+class Context(Layer):
+    """Attention's second product: weights (heads, positions, keys) times values (positions, kv_heads·d).
+
+    Parameters
+    ----------
+    heads : int
+    kv_heads : int, optional
+    cached : int, optional
+        Positions whose values are there already.
+    """
+
+    heads: int
+    kv_heads: int | None = None
+    cached: int = 0
+
+    def __post_init__(self) -> None:
+        _check_heads(self)
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        weights, values = inputs
+        groups = self.kv_heads or self.heads
+        if len(weights) != 3 or len(values) != 2 or weights[0] != self.heads or values[1] % groups:
+            raise ValueError(f"Context: inputs are {weights} and {values}, wanted ({self.heads}, m, n) and (n, width)")
+        if weights[2] != self.cached + values[0]:
+            raise ValueError(f"Context: {weights[2]} weights a query for {self.cached + values[0]} values")
+        return (weights[1], self.heads * (values[1] // groups))
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)) * inputs[0][2]
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        _, m, n = inputs[0]
+        groups = self.kv_heads or self.heads
+        return groups, m * (self.heads // groups), inputs[1][1] // groups, n
+
+
+@dataclass(frozen=True)
+class MatMul(Layer):
+    """Product of two activations, (..., m, k) times (..., k, n), leading axes equal."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        a, b = inputs
+        if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
+            raise ValueError(f"MatMul: inputs are {a} and {b}, wanted (..., m, k) and (..., k, n)")
+        return (*a[:-1], b[-1])
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)) * inputs[0][-1]
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        *leading, m, n = self.output_shape(*inputs)
+        return math.prod(leading), m, n, inputs[0][-1]
+
+
+@dataclass(frozen=True)
+class TimesMatrix(Layer):
+    """Product with a constant matrix of (k, n), as ONNX writes linear layers.
+
+    Parameters
+    ----------
+    k, n : int
+    """
+
+    k: int
+    n: int
+
+    @property
+    def weight_params(self) -> int:
+        return self.k * self.n
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_last(self, inputs[0], self.k)
+        return (*inputs[0][:-1], self.n)
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.output_shape(*inputs)) * self.k
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        return 1, math.prod(inputs[0][:-1]), self.n, self.k
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """A row of a table for each token.
+
+    Parameters
+    ----------
+    rows, width : int
+    """
+
+    rows: int
+    width: int
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "rows", "width")
+
+    @property
+    def weight_params(self) -> int:
+        return self.rows * self.width
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        if len(inputs[0]) != 1:
+            raise ValueError(f"Embedding: input is {inputs[0]}, wanted (positions,)")
+        return (inputs[0][0], self.width)
+
+
+@dataclass(frozen=True)
+class AddTable(Layer):
+    """Rows of a table added to a sequence: position or type embeddings.
+
+    Parameters
+    ----------
+    rows, width : int
+    limits : bool, optional
+        Whether the sequence may have no more positions than the table has rows.
+    """
+
+    rows: int
+    width: int
+    limits: bool = True
+
+    @property
+    def weight_params(self) -> int:
+        return self.rows * self.width
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_last(self, inputs[0], self.width)
+        if self.limits and inputs[0][0] > self.rows:
+            raise ValueError(f"AddTable: {inputs[0][0]} positions, but the table has {self.rows} rows")
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class BatchNorm2d(Layer):
+    """Batch normalization; its running statistics are no parameters.
+
+    Parameters
+    ----------
+    channels : int
+    affine : bool, optional
+    """
+
+    channels: int
+    affine: bool = True
+
+    @property
+    def weight_params(self) -> int:
+        return self.channels if self.affine else 0
+
+    @property
+    def bias_params(self) -> int:
+        return self.channels if self.affine else 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_image(self, inputs[0], self.channels)
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """Normalization of the last axis; without a bias it is RMSNorm's size.
+
+    Parameters
+    ----------
+    width : int
+    bias : bool, optional
+    """
+
+    width: int
+    bias: bool = True
+
+    @property
+    def weight_params(self) -> int:
+        return self.width
+
+    @property
+    def bias_params(self) -> int:
+        return self.width if self.bias else 0
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_last(self, inputs[0], self.width)
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class Activation(Layer):
+    """A function of each element: relu, relu6, gelu, silu, sigmoid, tanh, ...
+
+    Parameters
+    ----------
+    kind : str, optional
+    functional : bool, optional
+        Called as a function, not as a module: counters that hook modules do not see it.
+    """
+
+    kind: str = "relu"
+    functional: bool = False
+
+
+@dataclass(frozen=True)
+class Softmax(Layer):
+    """Softmax over the last axis."""
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Layer):
+    """Largest value of a window.
+
+    Parameters
+    ----------
+    kernel_size, stride, padding : int or (int, int)
+    ceil_mode : bool, optional
+        Round the output size up.
+    """
+
+    kernel_size: Pair
+    stride: Pair = 1
+    padding: Pair = 0
+    ceil_mode: bool = False
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_image(self, inputs[0], None)
+        return (inputs[0][0], *_window(self, inputs[0], 1, self.ceil_mode))
+
+
+@dataclass(frozen=True)
+class AvgPool2d(MaxPool2d):
+    """Mean of a window; parameters as `MaxPool2d`."""
+
+
+@dataclass(frozen=True)
+class AdaptiveAvgPool2d(Layer):
+    """Means of windows chosen so that the output has a given size.
+
+    Parameters
+    ----------
+    size : int or (int, int), optional
+    functional : bool, optional
+        Called as a function, not as a module: counters that hook modules do not see it.
+    """
+
+    size: Pair = 1
+    functional: bool = False
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        _want_image(self, inputs[0], None)
+        return (inputs[0][0], *_pair(self.size))
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """All axes as one."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return (math.prod(inputs[0]),)
+
+
+@dataclass(frozen=True)
+class Add(Layer):
+    """Sum of inputs of one shape."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        if any(shape != inputs[0] for shape in inputs):
+            raise ValueError(f"{type(self).__name__}: inputs are {', '.join(map(str, inputs))}, wanted one shape")
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class Multiply(Layer):
+    """Product of two inputs, element by element; the second may have axes of size 1."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        a, b = inputs
+        if len(a) != len(b) or any(y not in (1, x) for x, y in zip(a, b, strict=True)):
+            raise ValueError(f"Multiply: inputs are {a} and {b}, wanted one shape, or ones in the second")
+        return a
+
+
+@dataclass(frozen=True)
+class Concat(Layer):
+    """Inputs behind each other along the first axis."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        if any(shape[1:] != inputs[0][1:] for shape in inputs):
+            raise ValueError(f"Concat: inputs are {', '.join(map(str, inputs))}, wanted equal axes but the first")
+        return (sum(shape[0] for shape in inputs), *inputs[0][1:])
+
+
+@dataclass(frozen=True)
+class Select(Layer):
+    """The first position of a sequence, as BERT's pooler takes it; with `last`, the last."""
+
+    last: bool = False
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        if len(inputs[0]) != 2:
+            raise ValueError(f"Select: input is {inputs[0]}, wanted (positions, width)")
+        return inputs[0][1:]
+
+
+def _pair(value: Pair) -> tuple[int, int]:
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def _check_positive(layer: Layer, *names: str) -> None:
+    for name in names:
+        value = getattr(layer, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{type(layer).__name__}: {name} is {value!r}, wanted a positive integer")
+
+
+def _check_pairs(layer: Layer, *names: str, least: int = 1) -> None:
+    for name in names:
+        value: Any = getattr(layer, name)
+        pair: Sequence[Any] = value if isinstance(value, tuple) else (value, value)
+        if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int) or one < least for one in pair):
+            wanted = "positive integers" if least else "integers from 0 up"
+            raise ValueError(f"{type(layer).__name__}: {name} is {value!r}, wanted one or two {wanted}")
+
+
+def _check_heads(layer: Scores | Context) -> None:
+    _check_positive(layer, "heads")
+    groups = layer.heads if layer.kv_heads is None else layer.kv_heads
+    if groups < 1 or layer.heads % groups:
+        name = type(layer).__name__
+        raise ValueError(f"{name}: kv_heads is {groups}, wanted a divisor of heads {layer.heads}")
+    if layer.cached < 0:
+        raise ValueError(f"{type(layer).__name__}: cached is {layer.cached}, wanted 0 or more")
+
+
+def _want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
+    name = type(layer).__name__
+    if len(shape) != 3:
+        raise ValueError(f"{name}: input is {shape}, wanted (channels, height, width), without a batch")
+    if channels is not None and shape[0] != channels:
+        raise ValueError(f"{name}: input is {shape}, which has {shape[0]} channels, wanted {channels}")
+
+
+def _want_last(layer: Layer, shape: Shape, width: int) -> None:
+    if not shape or shape[-1] != width:
+        raise ValueError(f"{type(layer).__name__}: input is {shape}, wanted {width} as its last axis")
+
+
+def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
+    groups = layer.kv_heads or layer.heads
+    fits = len(queries) == len(keys) == 2 and not queries[1] % layer.heads and not keys[1] % groups
+    if not fits or queries[1] // layer.heads != keys[1] // groups:
+        raise ValueError(
+            f"Scores: inputs are {queries} and {keys}, wanted (m, {layer.heads} x d) and (n, {groups} x d)"
+        )
+
+
+def _window(layer: Conv2d | MaxPool2d, shape: Shape, dilation: Pair, ceil_mode: bool = False) -> tuple[int, int]:
+    """Return output height and width."""
+    found = []
+    places = zip(
+        shape[1:], _pair(layer.kernel_size), _pair(layer.stride), _pair(layer.padding), _pair(dilation), strict=True
+    )
+    for size, kernel, stride, padding, step in places:
+        room = size + 2 * padding - step * (kernel - 1) - 1
+        if room < 0:
+            raise ValueError(f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} on {size} + 2 x {padding}")
+        count = room // stride + 1
+        # A window that would begin in the padding behind the input is left out, as in torch.
+        if ceil_mode and room % stride and count * stride < size + padding:
+            count += 1
+        found.append(count)
+    return found[0], found[1]

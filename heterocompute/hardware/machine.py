@@ -1,0 +1,176 @@
+"""This machine as a `Device`: what its loops reach, measured once and kept in the user's cache.
+
+The loops are those of `heterocompute bench limits` (csrc/kernels/limit.h): multiply-adds and int8 dot products on
+registers, and a sum over memory. They are limits, as data sheets print them, not what a product attains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from .database import Device
+
+__all__ = ["cache_file", "host"]
+
+VERSION = 1
+STEPS = 1 << 21  # about 7 ms a run on a core of 3 GHz
+ROUNDS = 5
+MAX_READ_BYTES = 512 << 20
+
+
+def host(refresh: bool = False, threads: int | None = None) -> Device:
+    """Return this machine, measured now or as it was measured before.
+
+    Parameters
+    ----------
+    refresh : bool, optional
+        Measure again, about a second of work on every core.
+    threads : int, optional
+        Threads that run the loops. Default: every processor that this process may use.
+
+    Returns
+    -------
+    Device
+        ``fp32`` and ``int8`` rates in operations/s, bandwidth of reading in B/s, memory in bytes. There is no ``tdp``.
+
+    Raises
+    ------
+    ValueError
+        `threads` is not positive.
+
+    Notes
+    -----
+    Kept in ``$XDG_CACHE_HOME/heterocompute`` or ``~/.cache/heterocompute``, one file that appears whole. Another
+    processor, other instruction sets or another number of threads mean another measurement.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.host().peak("fp32") > 1e9  # doctest: +SKIP
+    True
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = count if threads is None else threads
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"host: threads is {threads!r}, wanted a positive integer")
+    key = {"version": VERSION, "cpu": _cpu_model(), "isa": _core.cpu_isa(), "threads": threads}
+    path = cache_file()
+    found = None if refresh else _read(path, key)
+    if found is None:
+        found = _measure(threads)
+        _write(path, {"key": key, "figures": found})
+    return Device(
+        "host",
+        peak={"fp32": found["fp32"], "int8": found["int8"]},
+        bandwidth=found["bandwidth"],
+        memory=found["memory"],
+        on_chip=found["on_chip"],
+        kind="host",
+        title=f"this machine: {key['cpu']}, {threads} threads",
+        source={"*": "measured on this machine by the loops of heterocompute bench limits", "memory": "the system"},
+    )
+
+
+def cache_file() -> Path:
+    """Return where the measurement is kept.
+
+    Returns
+    -------
+    pathlib.Path
+    """
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".cache"
+    return base / "heterocompute" / "host.json"
+
+
+def _measure(threads: int) -> dict[str, Any]:
+    run = (_core.cpu_isa(), threads)
+    cache = _last_cache_bytes()
+    memory = np.ones(min(max(4 * cache, 64 << 20), MAX_READ_BYTES) // 4, np.float32)
+    return {
+        "fp32": _best_rate(lambda: _core.limit(run, "fma", STEPS)[0]),
+        "int8": _best_rate(lambda: _core.limit(run, "dot", STEPS)[0]),
+        "bandwidth": max(_best_rate(partial(_bytes_read, run, kind, memory)) for kind in ("read", "read-ahead")),
+        "memory": _memory_bytes(),
+        "on_chip": cache,
+    }
+
+
+def _bytes_read(run: tuple[int, int], kind: str, memory: Any) -> float:
+    _core.limit(run, kind, memory)
+    return float(memory.nbytes)
+
+
+def _best_rate(work: Callable[[], float]) -> float:
+    """Work/s of the best round: a limit is what was reached once, other processes only slow it."""
+    best = 0.0
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        done = work()
+        best = max(best, done / (time.perf_counter() - begin))
+    return best
+
+
+def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        figures: dict[str, Any] = kept["figures"]
+        if kept["key"] != key:
+            return None
+        for name in ("fp32", "int8", "bandwidth"):
+            if not float(figures[name]) > 0:
+                return None
+        for name in ("memory", "on_chip"):
+            if figures[name] is not None and not float(figures[name]) > 0:
+                return None
+        return figures
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or not ours
+        return None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError:  # a folder that cannot be written: measured again next time
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _last_cache_bytes() -> int:
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = path.read_text().strip()
+            scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+            largest = max(largest, int(text.rstrip("KM")) * scale)
+    return largest or 32 << 20
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,28 @@
+"""Tiling loops over a memory hierarchy: what a mapping costs, and which one to take."""
+
+from .accesses import Access, Stats, evaluate
+from .arch import Arch, Level
+from .dataflow import DATAFLOWS
+from .files import Files, read_yaml, write_yaml
+from .mapping import Mapping
+from .page import mapping_page
+from .problem import Density, Problem
+from .searching import Found, search
+
+__all__ = [
+    "DATAFLOWS",
+    "Access",
+    "Arch",
+    "Density",
+    "Files",
+    "Found",
+    "Level",
+    "Mapping",
+    "Problem",
+    "Stats",
+    "evaluate",
+    "mapping_page",
+    "read_yaml",
+    "search",
+    "write_yaml",
+]

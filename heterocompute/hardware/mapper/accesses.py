@@ -1,0 +1,288 @@
+"""Accesses, cycles and energy of a mapping: uniform reuse, as Timeloop counts it (Parashar et al., ISPASS 2019).
+
+Tensor T lives in a chain of levels that keep it, the multipliers at the end. A child's fills times the different tiles
+of its siblings are the accesses of its parent. What is only read: reads = accesses. The output: updates = accesses;
+reads and fills are less by the first visit of each word, which starts from nothing. Loops inside the innermost one that
+moves a tile cost nothing (stationarity); a tile that slides along one axis fetches what is new (halo). Not counted: a
+halo along two loops, forwarding between neighbours, skew. Factors are perfect.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .arch import Arch, Level
+from .mapping import Mapping
+from .nest import Nest, nest, share_down, share_up
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Access:
+    """One tensor at one level. Counts are words of one instance that the mapping uses.
+
+    Attributes
+    ----------
+    tile : int
+        Words of the tile, zeros included.
+    stored : int
+        Words that it takes up: less than `tile` where it is compressed.
+    index_bits : float
+        Bits beside those words that say where they belong; they take no word and cost no energy.
+    partition : int
+        Words of the tensor that one instance ever touches.
+    reads, fills, updates : int
+        Words read from it, filled from outside, updated from inside; those that happen.
+    gated_reads, gated_updates, skipped_reads, skipped_updates : int
+        Those that zeros save.
+    instances : int
+        Instances in use.
+    energy : float
+        pJ of all of them together, without leakage.
+    """
+
+    tile: int
+    stored: int
+    index_bits: float
+    partition: int
+    reads: int
+    fills: int
+    updates: int
+    gated_reads: int
+    gated_updates: int
+    skipped_reads: int
+    skipped_updates: int
+    instances: int
+    energy: float
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a mapping costs.
+
+    Attributes
+    ----------
+    accesses : dict of (str, str) to Access
+        By level and tensor; ``stats["Buffer", "W"]`` is short for it.
+    cycles : int
+        Loops in time, less what is skipped; more where a bandwidth is too low.
+    computes : int
+        Multiply-adds of the problem.
+    actual_computes : int
+        Those that are not gated or skipped.
+    mac_energy : float
+        pJ.
+    leakage : dict of str to float
+        pJ by level.
+    utilisation : float
+        Share of the multipliers that the mapping uses.
+    """
+
+    accesses: dict[tuple[str, str], Access]
+    cycles: int
+    computes: int
+    actual_computes: int
+    mac_energy: float
+    leakage: dict[str, float]
+    utilisation: float
+
+    def __getitem__(self, place: tuple[str, str]) -> Access:
+        return self.accesses[place]
+
+    @property
+    def energy(self) -> float:
+        """All energy in pJ."""
+        return self.mac_energy + sum(self.level_energy(level) for level in self.leakage)
+
+    @property
+    def edp(self) -> float:
+        """Energy times delay, pJ x cycles."""
+        return self.energy * self.cycles
+
+    @property
+    def energy_per_compute(self) -> float:
+        """pJ a multiply-add of the problem."""
+        return self.energy / self.computes
+
+    @property
+    def arithmetic_share(self) -> float:
+        """Share of the energy that goes into multiply-adds; 0 where nothing costs anything."""
+        return self.mac_energy / self.energy if self.energy else 0.0
+
+    def level_energy(self, level: str) -> float:
+        """Energy of a level in pJ, leakage included.
+
+        Parameters
+        ----------
+        level : str
+
+        Returns
+        -------
+        float
+        """
+        return self.leakage[level] + sum(a.energy for (name, _), a in self.accesses.items() if name == level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        rows = [{"level": level, "tensor": tensor, **asdict(a)} for (level, tensor), a in self.accesses.items()]
+        return {
+            "cycles": self.cycles,
+            "computes": self.computes,
+            "actual_computes": self.actual_computes,
+            "energy_pj": self.energy,
+            "energy_per_compute_pj": self.energy_per_compute,
+            "mac_energy_pj": self.mac_energy,
+            "arithmetic_share": self.arithmetic_share,
+            "edp_pj_cycles": self.edp,
+            "utilisation": self.utilisation,
+            "leakage_pj": dict(self.leakage),
+            "accesses": rows,
+        }
+
+    def __str__(self) -> str:
+        head = ("level", "tensor", "tile", "reads", "fills", "updates", "instances", "energy pJ")
+        rows: list[tuple[str, ...]] = [head]
+        for (level, tensor), a in self.accesses.items():
+            counts = (a.tile, a.reads, a.fills, a.updates, a.instances)
+            rows.append((level, tensor, *map(str, counts), f"{a.energy:.2f}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = [
+            "  ".join(row[i].ljust(width) if i < 2 else row[i].rjust(width) for i, width in enumerate(widths))
+            for row in rows
+        ]
+        lines.append(
+            f"{self.cycles} cycles, {self.energy:.2f} pJ ({self.energy_per_compute:.4f} a multiply-add, "
+            f"{self.arithmetic_share:.1%} of it arithmetic), utilisation {self.utilisation:.1%}"
+        )
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def evaluate(problem: Problem, arch: Arch, mapping: Mapping) -> Stats:
+    """Count what a mapping reads and writes, and what that costs.
+
+    Parameters
+    ----------
+    problem : Problem
+    arch : Arch
+    mapping : Mapping
+
+    Returns
+    -------
+    Stats
+
+    Raises
+    ------
+    ValueError
+        A mapping that does not fit: which level, and by how much.
+
+    References
+    ----------
+    Parashar et al., "Timeloop", ISPASS 2019; for zeros Wu et al., "Sparseloop", MICRO 2022.
+
+    Examples
+    --------
+    >>> p = Problem({"P": 16, "R": 3}, {"W": [{"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"P": 1}]}, output="O")
+    >>> a = Arch([Level("DRAM", read=640.0), Level("Buffer", words=64, read=5.0)], mac=1.0)
+    >>> s = evaluate(p, a, Mapping({"DRAM": [("R", 3)], "Buffer": [("P", 16)]}))
+    >>> s["DRAM", "I"].reads, s["Buffer", "W"].fills, s.cycles
+    (18, 3, 48)
+    """
+    laid = nest(problem, arch, mapping)
+    accesses = {}
+    for place, level in enumerate(arch.levels):
+        for tensor in problem.tensors:
+            if tensor in laid.keeps[place]:
+                accesses[level.name, tensor] = _access(laid, tensor, place)
+    left = zero_shares(laid)
+    in_time = math.prod(bound for loops in laid.temporal for _, bound in loops)
+    cycles = share_up(in_time, left.cycles)
+    for place, level in enumerate(arch.levels):
+        cycles = max(cycles, _stall(level, [accesses[level.name, tensor] for tensor in laid.keeps[place]]))
+    return Stats(
+        accesses=accesses,
+        cycles=cycles,
+        computes=problem.computes,
+        actual_computes=left.computes,
+        mac_energy=left.computes * arch.mac,
+        leakage={level.name: level.leak * level.instances * cycles for level in arch.levels},
+        utilisation=laid.used(len(arch.levels)) / arch.macs,
+    )
+
+
+def _access(laid: Nest, tensor: str, place: int) -> Access:
+    problem, level = laid.problem, laid.arch.levels[place]
+    chain = laid.chain(tensor)
+    child = chain[chain.index(place) + 1]
+    outermost = chain[0] == place
+    asked = laid.fills(tensor, child) * laid.copies(tensor, place, child)
+    reads, updates, fills = asked, 0, 0 if outermost else laid.fills(tensor, place)
+    partition = laid.partition(tensor, place)
+    if tensor == problem.output:
+        updates = asked
+        reads = max(0, asked - partition)
+        fills = 0 if outermost else max(0, fills - partition)
+    if tensor in level.compress:
+        kept = problem.density(tensor)
+        reads, fills = share_up(reads, kept), share_up(fills, kept)
+    counts = {"reads": reads, "fills": fills, "updates": updates}
+    saved = dict.fromkeys(("gated_reads", "gated_updates", "skipped_reads", "skipped_updates"), 0)
+    for verb, rules in (("gated", level.gate), ("skipped", level.skip)):
+        if tensor in rules:
+            share = _share(problem, frozenset(rules[tensor]))
+            # The first visit of a word needs no read whether or not its operands are zero: those left are rounded down.
+            left = share_down(reads, share) if tensor == problem.output else share_up(reads, share)
+            counts = {"reads": left, "fills": fills, "updates": share_up(updates, share)}
+            saved[f"{verb}_reads"], saved[f"{verb}_updates"] = reads - left, updates - counts["updates"]
+    used = laid.used(place)
+    energy = math.ceil(used / level.cluster) * sum(
+        -(-counts[key] // level.block) * cost
+        for key, cost in (("reads", level.read), ("fills", level.write), ("updates", level.update))
+    )
+    words = laid.words(tensor, place)
+    stored = laid.stored(tensor, place)
+    bits = stored * level.compress.get(tensor, 0) if tensor in problem.densities else 0
+    return Access(words, stored, bits, partition, **counts, **saved, instances=used, energy=energy)
+
+
+@dataclass(frozen=True)
+class ZeroShares:
+    """What zeros leave: multiply-adds, share of the cycles, and of accesses by level and tensor."""
+
+    computes: int
+    cycles: float
+    accesses: dict[tuple[int, str], float]
+
+
+def zero_shares(laid: Nest) -> ZeroShares:
+    """Return what gating and skipping leave; the same for every mapping."""
+    problem = laid.problem
+    levels = laid.arch.levels
+    skipped = frozenset(zero for level in levels for zeros in level.skip.values() for zero in zeros)
+    gated = frozenset(zero for level in levels for zeros in level.gate.values() for zero in zeros)
+    accesses = {
+        (place, tensor): _share(problem, frozenset(zeros))
+        for place, level in enumerate(levels)
+        for rules in (level.gate, level.skip)
+        for tensor, zeros in rules.items()
+    }
+    computes = share_up(problem.computes, _share(problem, gated | skipped))
+    return ZeroShares(computes, _share(problem, skipped), accesses)
+
+
+def _share(problem: Problem, tensors: frozenset[str]) -> float:
+    return math.prod(problem.density(tensor) for tensor in problem.tensors if tensor in tensors)
+
+
+def _stall(level: Level, accesses: list[Access]) -> int:
+    """Cycles that a level's bandwidth asks for."""
+    reads = sum(a.reads for a in accesses)
+    writes = sum(a.fills + a.updates for a in accesses)
+    limits = ((reads, level.read_bandwidth), (writes, level.write_bandwidth), (reads + writes, level.bandwidth))
+    return max((math.ceil(words / limit) for words, limit in limits if limit is not None), default=0)

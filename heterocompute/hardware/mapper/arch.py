@@ -1,0 +1,174 @@
+"""The machine: storage levels from the outermost in, and the multipliers below the last.
+
+Energies are in picojoules. A level without tensors (`keeps=set()`) holds nothing: it is a container that spreads loops
+over what lies below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from typing import Any
+
+from .problem import named, whole
+
+
+def amount(value: Any, what: str) -> float:
+    """Return a number that is finite and not negative."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{what} is {value!r}, wanted a number")
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{what} is {value}, wanted a finite number that is not negative")
+    return value
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of storage, `instances` times.
+
+    Parameters
+    ----------
+    name : str
+    words : int, dict of str to int, or None
+        Capacity of one instance in words, shared by all tensors or for each its own; None: unlimited.
+    keeps : set of str, or None
+        Tensors that it holds, the others pass by; None: all.
+    read, write, update : float
+        Energy of one access to a vector in pJ; `write` for fills from outside, `update` for results from inside.
+    leak : float
+        Energy of one cycle of one instance in pJ.
+    block : int
+        Words of one vector access.
+    instances : int
+        On the whole machine; the number of a level divides that of the next.
+    cluster : int
+        Instances that share their accesses' energy.
+    read_bandwidth, write_bandwidth, bandwidth : float or None
+        Words a cycle that one instance reads, that it takes in (fills and updates), and both together; None: unlimited.
+    compress : dict of str to float
+        Tensors that are stored without their zeros, with the bits of the index beside each word.
+    gate, skip : dict of str to set of str
+        ``{"B": {"A"}}``: an access to B is gated (takes its cycle, costs no energy) or skipped (takes no cycle) where A
+        is zero. Only where the level feeds the multipliers with B.
+
+    Examples
+    --------
+    >>> Level("Buffer", words=64, read=0.42564, write=0.42564, update=0.42564).words
+    64
+    """
+
+    name: str
+    words: int | dict[str, int] | None = None
+    keeps: frozenset[str] | set[str] | None = None
+    read: float = 0.0
+    write: float = 0.0
+    update: float = 0.0
+    leak: float = 0.0
+    block: int = 1
+    instances: int = 1
+    cluster: int = 1
+    read_bandwidth: float | None = None
+    write_bandwidth: float | None = None
+    bandwidth: float | None = None
+    compress: dict[str, float] = field(default_factory=dict)
+    gate: dict[str, Iterable[str]] = field(default_factory=dict)
+    skip: dict[str, Iterable[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        what = f"Level {named(self.name, 'Level: name')}"
+        if self.words is not None:
+            if isinstance(self.words, MappingABC):
+                words: Any = {named(t, what): whole(n, f"{what}: words of {t}") for t, n in self.words.items()}
+            else:
+                words = whole(self.words, f"{what}: words")
+            object.__setattr__(self, "words", words)
+        if self.keeps is not None:
+            if isinstance(self.keeps, str) or not isinstance(self.keeps, Iterable):
+                raise TypeError(f"{what}: keeps is {self.keeps!r}, wanted a set of tensors")
+            object.__setattr__(self, "keeps", frozenset(self.keeps))
+        for key in ("read", "write", "update", "leak"):
+            amount(getattr(self, key), f"{what}: {key}")
+        for key in ("block", "instances", "cluster"):
+            object.__setattr__(self, key, whole(getattr(self, key), f"{what}: {key}"))
+        for key in ("read_bandwidth", "write_bandwidth", "bandwidth"):
+            if getattr(self, key) is not None and not amount(getattr(self, key), f"{what}: {key}") > 0:
+                raise ValueError(f"{what}: {key} is 0, wanted more, or None for no limit")
+        for tensor, bits in dict(self.compress).items():
+            amount(bits, f"{what}: index bits of {tensor}")
+        object.__setattr__(self, "compress", dict(self.compress))
+        for key in ("gate", "skip"):
+            rules = dict(getattr(self, key))
+            for tensor, zeros in rules.items():
+                if isinstance(zeros, str) or not isinstance(zeros, Iterable):
+                    raise TypeError(f"{what}: {key}[{tensor!r}] is {zeros!r}, wanted a set of tensors")
+            object.__setattr__(self, key, {tensor: frozenset(zeros) for tensor, zeros in rules.items()})
+        if set(self.gate) & set(self.skip):
+            raise ValueError(f"{what}: {sorted(set(self.gate) & set(self.skip))} are both gated and skipped")
+
+
+@dataclass(frozen=True)
+class Arch:
+    """Levels from the outermost in, and the multipliers.
+
+    Parameters
+    ----------
+    levels : sequence of Level
+        The outermost keeps every tensor and has one instance.
+    mac : float
+        Energy of one multiply-add in pJ.
+    macs : int, optional
+        Multipliers; by default as many as instances of the last level.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Names that are not unique, an outermost level that bypasses, instances that do not divide those below.
+
+    Examples
+    --------
+    >>> Arch([Level("DRAM"), Level("Buffer", words=64, instances=4)], mac=0.845).macs
+    4
+    """
+
+    levels: tuple[Level, ...] | Sequence[Level]
+    mac: float = 0.0
+    macs: int = 0
+
+    def __post_init__(self) -> None:
+        levels = tuple(self.levels)
+        if not levels or not all(isinstance(level, Level) for level in levels):
+            raise TypeError("Arch: levels wants at least one Level, outer to inner")
+        object.__setattr__(self, "levels", levels)
+        names = [level.name for level in levels]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Arch: two levels have one name: {', '.join(names)}")
+        amount(self.mac, "Arch: mac")
+        macs = self.macs if self.macs != 0 else levels[-1].instances
+        object.__setattr__(self, "macs", whole(macs, "Arch: macs"))
+        if levels[0].instances != 1:
+            raise ValueError(f"Arch: the outermost level {names[0]} has {levels[0].instances} instances, wanted 1")
+        counts = [*(level.instances for level in levels), self.macs]
+        for name, outer, inner in zip([*names[1:], "macs"], counts, counts[1:], strict=False):
+            if inner % outer:
+                raise ValueError(f"Arch: {inner} instances of {name} cannot be shared out to the {outer} above them")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the levels, outer to inner."""
+        return [level.name for level in self.levels]
+
+    def fanout(self, place: int) -> int:
+        """Instances of the next level below one instance of this one.
+
+        Parameters
+        ----------
+        place : int
+            Index of the level.
+
+        Returns
+        -------
+        int
+        """
+        below = self.levels[place + 1].instances if place + 1 < len(self.levels) else self.macs
+        return below // self.levels[place].instances

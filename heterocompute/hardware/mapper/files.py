@@ -1,0 +1,212 @@
+"""Problems, machines and mappings in YAML files: our own layout, and Timeloop's.
+
+problem: {dims: {P: 16, R: 3}, tensors: {W: [{R: 1}], I: [{P: 1, R: 1}], O: [{P: 1}]}, output: O}
+arch: {mac: 0.8, levels: [{name: DRAM, read: 640}, {name: Buffer, words: 64, read: 5}]}
+mapping: {DRAM: {temporal: [[R, 3]]}, Buffer: {temporal: [[P, 16]], spatial: [], keeps: [W, I]}}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .arch import Arch, Level
+from .mapping import Loop, Mapping
+from .problem import Density, Problem
+from .yaml_text import read_file, yaml_module
+
+OURS = ("problem", "arch", "mapping")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What YAML files hold; None for what they do not.
+
+    Attributes
+    ----------
+    problem : Problem or None
+    arch : Arch or None
+    mapping : Mapping or None
+    notes : list of str
+        What was left aside, and what lacks an energy.
+    """
+
+    problem: Problem | None = None
+    arch: Arch | None = None
+    mapping: Mapping | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_yaml(*paths: str | os.PathLike[str]) -> Files:
+    """Read a problem, a machine and a mapping, from one file or several.
+
+    Parameters
+    ----------
+    *paths : path
+        Files in our layout, or those of a Timeloop v4 exercise: architecture, problem, mapping, sparse optimizations,
+        and the energies that Accelergy wrote (ERT). What of Timeloop is not modelled is refused by its name.
+
+    Returns
+    -------
+    Files
+
+    Raises
+    ------
+    ValueError
+        The file, what stands there, and what was wanted.
+    ImportError
+        PyYAML is not installed.
+    OSError
+        A file that cannot be read.
+    """
+    from .timeloop import from_timeloop
+
+    if not paths:
+        raise ValueError("read_yaml: no file")
+    merged: dict[str, Any] = {}
+    place: dict[str, str] = {}
+    for path in paths:
+        found = read_file(path)
+        if not isinstance(found, dict):
+            raise ValueError(f"{os.fspath(path)}: wanted keys such as problem, arch or architecture, mapping")
+        for key, value in found.items():
+            if key in merged:
+                raise ValueError(f"{os.fspath(path)}: {key!r} stands in {place[key]} too")
+            merged[key], place[key] = value, os.fspath(path)
+    names = ", ".join(dict.fromkeys(place.values()))
+    try:
+        if "architecture" in merged or not set(merged) <= set(OURS) or _is_timeloop(merged):
+            return Files(*from_timeloop(merged))
+        return _ours(merged)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{names}: {error}") from None
+
+
+def _is_timeloop(found: dict[str, Any]) -> bool:
+    problem = found.get("problem")
+    return isinstance(found.get("mapping"), list) or (isinstance(problem, dict) and "shape" in problem)
+
+
+def write_yaml(
+    path: str | os.PathLike[str],
+    problem: Problem | None = None,
+    arch: Arch | None = None,
+    mapping: Mapping | None = None,
+) -> None:
+    """Write them in our layout.
+
+    Parameters
+    ----------
+    path : path
+        An existing file is replaced.
+    problem, arch, mapping : optional
+
+    Raises
+    ------
+    ImportError
+        PyYAML is not installed.
+    """
+    yaml = yaml_module()
+    found: dict[str, Any] = {}
+    if problem is not None:
+        densities = {tensor: {"share": d.share, "kind": d.kind} for tensor, d in problem.densities.items()}
+        found["problem"] = {
+            "dims": dict(problem.dims),
+            "tensors": {tensor: [dict(axis) for axis in axes] for tensor, axes in problem.tensors.items()},
+            "output": problem.output,
+            **({"densities": densities} if densities else {}),
+        }
+    if arch is not None:
+        found["arch"] = {"mac": arch.mac, "macs": arch.macs, "levels": [_level_dict(level) for level in arch.levels]}
+    if mapping is not None:
+        found["mapping"] = {
+            name: {
+                **({"temporal": _lists(mapping.temporal[name])} if name in mapping.temporal else {}),
+                **({"spatial": _lists(mapping.spatial[name])} if name in mapping.spatial else {}),
+                **({"keeps": sorted(mapping.keeps[name])} if name in mapping.keeps else {}),
+            }
+            for name in dict.fromkeys([*mapping.temporal, *mapping.spatial, *mapping.keeps])
+        }
+    text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _lists(loops: Sequence[Loop]) -> list[list[Any]]:
+    return [list(loop) for loop in loops]
+
+
+def _level_dict(level: Level) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": level.name}
+    plain = Level(level.name)
+    for entry in fields(Level)[1:]:
+        value = getattr(level, entry.name)
+        if value == getattr(plain, entry.name):
+            continue
+        if isinstance(value, frozenset):
+            value = sorted(value)
+        elif entry.name in ("gate", "skip"):
+            value = {tensor: sorted(zeros) for tensor, zeros in value.items()}
+        found[entry.name] = value
+    return found
+
+
+def _ours(found: dict[str, Any]) -> Files:
+    problem = arch = mapping = None
+    if "problem" in found:
+        keys = keyed(found["problem"], "problem", {"dims", "tensors", "output"}, {"densities"})
+        densities = keyed(keys.get("densities", {}), "problem.densities")
+        problem = Problem(
+            keyed(keys["dims"], "problem.dims"),
+            keyed(keys["tensors"], "problem.tensors"),
+            keys["output"],
+            {tensor: _density(value, f"problem.densities.{tensor}") for tensor, value in densities.items()},
+        )
+    if "arch" in found:
+        keys = keyed(found["arch"], "arch", {"levels"}, {"mac", "macs"})
+        names = {entry.name for entry in fields(Level)}
+        levels = [
+            Level(**keyed(level, f"arch.levels[{i}]", {"name"}, names))
+            for i, level in enumerate(listed(keys["levels"], "arch.levels"))
+        ]
+        arch = Arch(levels, mac=keys.get("mac", 0.0), macs=keys.get("macs", 0))
+    if "mapping" in found:
+        levels_of = keyed(found["mapping"], "mapping")
+        parts = {
+            name: keyed(part, f"mapping.{name}", set(), {"temporal", "spatial", "keeps"})
+            for name, part in levels_of.items()
+        }
+        mapping = Mapping(
+            {name: part["temporal"] for name, part in parts.items() if "temporal" in part},
+            {name: part["spatial"] for name, part in parts.items() if "spatial" in part},
+            {name: part["keeps"] for name, part in parts.items() if "keeps" in part},
+        )
+    return Files(problem, arch, mapping)
+
+
+def _density(value: Any, where: str) -> Density:
+    return Density(**keyed(value, where, {"share"}, {"kind"})) if isinstance(value, dict) else Density(value)
+
+
+def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
+    """Return a table with text keys: all of `needed`, and where `allowed` is given no others than both."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{where} is {value!r:.80}, wanted a table of names")
+    for key in sorted((needed or set()) - set(value)):
+        raise ValueError(f"{where} lacks {key!r}")
+    if allowed is not None:
+        for key in value:
+            if key not in allowed | (needed or set()):
+                raise ValueError(
+                    f"{where}.{key} is not known, there are {', '.join(sorted(allowed | (needed or set())))}"
+                )
+    return value
+
+
+def listed(value: Any, where: str) -> list[Any]:
+    """Return a list."""
+    if not isinstance(value, list):
+        raise ValueError(f"{where} is {value!r:.80}, wanted a list")
+    return value

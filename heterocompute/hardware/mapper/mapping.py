@@ -1,0 +1,71 @@
+"""How a problem runs on a machine: which loops run at which level, in time or in space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from typing import Any
+
+from .problem import named, whole
+
+Loop = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Loops of each level, outer to inner.
+
+    Parameters
+    ----------
+    temporal : dict of str to list of (str, int)
+        Of each level the loops in time, ``(dimension, bound)``, outer to inner; a level that is absent has none.
+    spatial : dict of str to list of (str, int), optional
+        Loops that spread over the instances of the next level below, inside the loops in time of the same level.
+    keeps : dict of str to set of str, optional
+        Of a level the tensors that it holds, in place of what the machine says.
+
+    Examples
+    --------
+    >>> Mapping({"DRAM": [("R", 3)], "Buffer": [("P", 16)]}).temporal["DRAM"]
+    (('R', 3),)
+    """
+
+    temporal: dict[str, Sequence[Loop]]
+    spatial: dict[str, Sequence[Loop]] = field(default_factory=dict)
+    keeps: dict[str, frozenset[str] | set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key in ("temporal", "spatial"):
+            loops = getattr(self, key)
+            if not isinstance(loops, MappingABC):
+                raise TypeError(f"Mapping: {key} is {loops!r}, wanted {{level: [(dimension, bound), ...]}}")
+            object.__setattr__(self, key, {level: _loops(level, found) for level, found in loops.items()})
+        keeps: dict[str, frozenset[str]] = {}
+        for level, kept in dict(self.keeps).items():
+            if isinstance(kept, str) or not isinstance(kept, Iterable):
+                raise TypeError(f"Mapping: keeps of {level} is {kept!r}, wanted a set of tensors")
+            keeps[level] = frozenset(kept)
+        object.__setattr__(self, "keeps", keeps)
+
+    def __str__(self) -> str:
+        lines = []
+        for level in dict.fromkeys([*self.temporal, *self.spatial]):
+            loops = [f"{dim}{bound}" for dim, bound in self.temporal.get(level, ())]
+            spread = [f"{dim}{bound}" for dim, bound in self.spatial.get(level, ())]
+            text = " ".join(loops) or "-"
+            lines.append(f"{level}: {text}" + (f" | spatial {' '.join(spread)}" if spread else ""))
+        return "\n".join(lines)
+
+
+def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
+    named(level, "Mapping: a level")
+    if isinstance(loops, (str, MappingABC)) or not isinstance(loops, Iterable):
+        raise TypeError(f"Mapping: the loops of {level} are {loops!r}, wanted [(dimension, bound), ...]")
+    checked = []
+    for loop in loops:
+        if isinstance(loop, str) or not isinstance(loop, Sequence) or len(loop) != 2:
+            raise TypeError(f"Mapping: a loop of {level} is {loop!r}, wanted (dimension, bound)")
+        dim = named(loop[0], f"Mapping: a dimension of {level}")
+        checked.append((dim, whole(loop[1], f"Mapping: bound of {dim} at {level}")))
+    return tuple(checked)

@@ -1,0 +1,120 @@
+"""One static page where sliders change the tiles, and all that follows is counted anew by the rules of `evaluate`.
+
+The page holds the problem and the machine as data; its script is the third writing of the rules, beside `accesses` and
+csrc/model/cost.c, and is tested against the first in a browser.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from importlib.resources import files
+from typing import Any
+
+from .accesses import zero_shares
+from .arch import Arch
+from .dataflow import order_classes
+from .mapping import Mapping
+from .nest import Nest, nest
+from .problem import Problem
+
+
+def mapping_page(
+    problem: Problem, arch: Arch, mapping: Mapping | None = None, title: str = "A mapping, by hand"
+) -> str:
+    """Return a page that shows a mapping and lets one change it.
+
+    Parameters
+    ----------
+    problem : Problem
+    arch : Arch
+    mapping : Mapping, optional
+        Where the sliders stand at first, with one loop a dimension and level; by default all loops run at the
+        outermost level.
+    title : str, optional
+
+    Returns
+    -------
+    str
+        HTML that fetches nothing and needs no server.
+
+    Raises
+    ------
+    ValueError
+        A mapping that does not fit, or one that splits a dimension twice at one level.
+
+    Examples
+    --------
+    >>> from heterocompute.hardware.mapper import Level
+    >>> page = mapping_page(Problem.gemm(4, 4, 4), Arch([Level("DRAM"), Level("Buffer", words=16)]))
+    >>> page.startswith("<!doctype html>")
+    True
+    """
+    if mapping is None:
+        mapping = Mapping({arch.names[0]: list(problem.dims.items())})
+    laid = nest(problem, arch, mapping)
+    data = json.dumps(_data(laid), allow_nan=False).replace("<", "\\u003c").replace("\u2028", "").replace("\u2029", "")
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    parts = {"{{title}}": html.escape(title), "{{data}}": data}
+    return re.sub("{{title}}|{{data}}", lambda found: parts[found[0]], template)
+
+
+def _data(laid: Nest) -> dict[str, Any]:
+    problem, arch = laid.problem, laid.arch
+    left = zero_shares(laid)
+    levels = []
+    for place, level in enumerate(arch.levels):
+        shared = None if isinstance(level.words, dict) else level.words
+        shares = {t: left.accesses[place, t] for t in problem.tensors if (place, t) in left.accesses}
+        levels.append(
+            {
+                "name": level.name,
+                "words": shared,
+                "own_words": level.words if isinstance(level.words, dict) else {},
+                "keeps": [tensor for tensor in problem.tensors if tensor in laid.keeps[place]],
+                "read": level.read,
+                "write": level.write,
+                "update": level.update,
+                "leak": level.leak,
+                "block": level.block,
+                "instances": level.instances,
+                "cluster": level.cluster,
+                "fanout": arch.fanout(place),
+                "bandwidth": [level.read_bandwidth, level.write_bandwidth, level.bandwidth],
+                "compress": sorted(set(level.compress) & set(problem.tensors)),
+                "shares": shares,
+            }
+        )
+    density = {t: [problem.density(t), d.kind == "uniform"] for t, d in problem.densities.items()}
+    return {
+        "dims": problem.dims,
+        "tensors": problem.tensors,
+        "output": problem.output,
+        "density": density,
+        "levels": levels,
+        "mac": arch.mac,
+        "macs": arch.macs,
+        "computes": problem.computes,
+        "actual_computes": left.computes,
+        "cycle_share": left.cycles,
+        "orders": [list(order) for order in order_classes(problem)],
+        "start": _start(laid),
+    }
+
+
+def _start(laid: Nest) -> dict[str, Any]:
+    """Factors of each level in time and space, and the order of those in time."""
+    found: dict[str, Any] = {"temporal": [], "spatial": [], "order": []}
+    for key, nests in (("temporal", laid.temporal), ("spatial", laid.spatial)):
+        for name, loops in zip(laid.arch.names, nests, strict=True):
+            factors = dict.fromkeys(laid.problem.dims, 1)
+            for dim, bound in loops:
+                if bound > 1 and factors[dim] > 1:
+                    raise ValueError(f"mapping_page: {name} has two loops over {dim}, wanted one")
+                factors[dim] *= bound
+            found[key].append(factors)
+            if key == "temporal":
+                placed = [dim for dim, bound in loops if bound > 1]
+                found["order"].append([*(dim for dim in factors if dim not in placed), *placed])
+    return found

@@ -1,0 +1,298 @@
+"""Finding a mapping: all of them where there are few, otherwise walks from several seeds. The counting is done in C."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import Any
+
+from ... import _heterocompute as _core
+from .accesses import Stats, evaluate
+from .arch import Arch
+from .dataflow import DATAFLOWS, space
+from .mapping import Mapping
+from .model import OBJECTIVES, Model
+from .nest import Nest, nest
+from .problem import Problem, whole
+
+#: Independent walks; a fixed number, so that the result does not depend on how many threads share them.
+WALKS = 8
+#: Mappings between two looks at the keyboard: some 20 ms.
+STEP = 20_000
+#: An hour or so.
+MAX_EXHAUSTIVE = 2 * 10**10
+MAX_DIMS, MAX_LEVELS, MAX_TENSORS, MAX_AXES, MAX_BOUND = 16, 12, 8, 8, 2**31 - 1
+METHODS = ("auto", "exhaustive", "walk")
+
+Cost = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best mapping that a search met.
+
+    Attributes
+    ----------
+    mapping : Mapping
+    stats : Stats
+    evaluated : int
+        Mappings that were counted.
+    exhaustive : bool
+        Whether every mapping was, so that none is better.
+    interrupted : bool
+        Whether Ctrl-C ended it early.
+    dataflow : str or None
+        The preset among whose mappings it was met, None where it was a search without one.
+    """
+
+    mapping: Mapping
+    stats: Stats
+    evaluated: int
+    exhaustive: bool
+    interrupted: bool
+    dataflow: str | None
+
+
+@dataclass
+class _Best:
+    cost: Cost | None = None
+    choice: list[int] | None = None
+    model: Any = None
+    evaluated: int = 0
+
+    def take(self, cost: Cost | None, choice: list[int] | None, model: Any) -> None:
+        """Keep the better one; of equals the first."""
+        if cost is not None and (self.cost is None or cost[2:] < self.cost[2:]):
+            self.cost, self.choice, self.model = cost, choice, model
+
+
+def search(
+    problem: Problem,
+    arch: Arch,
+    objective: str = "edp",
+    budget: int = 100_000,
+    seed: int = 0,
+    workers: int | None = None,
+    dataflow: str | None = None,
+    method: str = "auto",
+    progress: bool | None = None,
+) -> Found:
+    """Look for the best mapping.
+
+    Parameters
+    ----------
+    problem : Problem
+    arch : Arch
+    objective : {"edp", "energy", "delay"}
+        Energy times cycles, pJ, or cycles; where two are equal, the one with less of the other.
+    budget : int, optional
+        Mappings to try. Where all mappings are no more than that, all are tried. Otherwise walks share it, and the
+        walks of each dataflow have as much again, so that the result is never worse than what one of them finds.
+    seed : int, optional
+        The same seed gives the same result, however many threads work.
+    workers : int, optional
+        Threads; by default those of the machine.
+    dataflow : {"ws", "os", "is", "rs", "nlr", "ws-los", "os-lws"}, optional
+        Only mappings of this dataflow; see `dataflow.DATAFLOWS`.
+    method : {"auto", "exhaustive", "walk"}
+    progress : bool, optional
+        Whether to show a bar on stderr; by default where that is a terminal.
+
+    Returns
+    -------
+    Found
+        After Ctrl-C the best so far.
+
+    Raises
+    ------
+    ValueError
+        No mapping fits (which level overflows and by how much), an unknown name, a number out of range.
+    NotImplementedError
+        A tensor with an axis over more than two loops, or with one loop in two axes; `evaluate` takes them.
+
+    Examples
+    --------
+    >>> from heterocompute.hardware.mapper import Level
+    >>> a = Arch([Level("DRAM", read=640.0, update=640.0), Level("Buffer", words=64, read=5.0)], mac=1.0)
+    >>> found = search(Problem.gemm(8, 8, 8), a, objective="energy")
+    >>> found.exhaustive, found.stats["DRAM", "W"].reads
+    (True, 64)
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"search: objective is {objective!r}, wanted one of {', '.join(OBJECTIVES)}")
+    if method not in METHODS:
+        raise ValueError(f"search: method is {method!r}, wanted one of {', '.join(METHODS)}")
+    budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
+    n_threads = whole(workers, "search: workers") if workers is not None else _cpus()
+    _check_limits(problem, arch)
+    everywhere = nest(problem, arch, Mapping({arch.levels[0].name: list(problem.dims.items())}))
+    model = Model(everywhere, space(problem, arch, everywhere.keeps, dataflow), objective)
+    exhaustive = method == "exhaustive" or (method == "auto" and model.size() <= budget)
+    if exhaustive and model.size() > MAX_EXHAUSTIVE:
+        raise ValueError(f"search: {model.size():.3g} mappings are too many for method='exhaustive', try 'walk'")
+    best = _Best()
+    models = [(dataflow, model)]
+    if exhaustive:
+        tasks = list(_chunks(model))
+    else:
+        if dataflow is None:
+            models += _presets(everywhere, objective)
+        tasks = [task for _, found in models for task in _walks(found, budget, seed)]
+    interrupted = _run(tasks, best, n_threads, progress)
+    if best.choice is None:
+        if interrupted:
+            raise KeyboardInterrupt
+        raise ValueError(f"search: no mapping of {dataflow or 'this problem'} fits this machine")
+    mapping = best.model.mapping(best.choice)
+    name = next(name for name, found in models if found is best.model)
+    stats = evaluate(problem, arch, mapping)
+    return Found(mapping, stats, best.evaluated, exhaustive and not interrupted, interrupted, name)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_limits(problem: Problem, arch: Arch) -> None:
+    limits = (
+        (len(problem.dims), MAX_DIMS, "dimensions"),
+        (len(arch.levels), MAX_LEVELS, "levels"),
+        (len(problem.tensors), MAX_TENSORS, "tensors"),
+        (max(map(len, problem.tensors.values())), MAX_AXES, "axes of a tensor"),
+        (max(problem.dims.values()), MAX_BOUND, "as a bound"),
+    )
+    for count, most, what in limits:
+        if count > most:
+            raise ValueError(f"search: {count} {what}, at most {most} can be searched")
+    for tensor, axes in problem.tensors.items():
+        for axis in axes:
+            if len(axis) > 2 or any(sum(dim in other for other in axes) > 1 for dim in axis):
+                raise NotImplementedError(
+                    f"search: the axis {axis} of {tensor} is over more than two loops, or shares one with another "
+                    "axis; such a problem can be evaluated, but not searched"
+                )
+
+
+def _presets(everywhere: Nest, objective: str) -> list[tuple[str | None, Model]]:
+    """Models of the dataflows that this problem and machine can follow."""
+    found: list[tuple[str | None, Model]] = []
+    for name in DATAFLOWS:
+        with contextlib.suppress(ValueError):
+            where = space(everywhere.problem, everywhere.arch, everywhere.keeps, name)
+            found.append((name, Model(everywhere, where, objective)))
+    return found
+
+
+# A task is called until it is done; each time it says how many it counted, the best so far, and whether it is done.
+Task = Callable[[], tuple[int, Cost | None, list[int] | None, bool]]
+
+
+def _chunks(model: Model) -> Iterator[tuple[Model, Task, int]]:
+    """All choices, some at a time."""
+    tables = model.tables()
+    total = math.prod(len(table) for table in tables)
+    many = max(1, 10 * STEP // model.orders())
+
+    def chunk(start: int) -> Task:
+        def run() -> tuple[int, Cost | None, list[int] | None, bool]:
+            stop = min(start + many, total)
+            evaluated, cost, choice = _core.map_enumerate(model.ints, model.reals, tables, start, stop)
+            return evaluated, cost, choice, True
+
+        return run
+
+    for start in range(0, total, many):
+        yield model, chunk(start), min(many, total - start) * model.orders()
+
+
+def _walks(model: Model, budget: int, seed: int) -> Iterator[tuple[Model, Task, int]]:
+    """Walks that share a budget; none where the first choice does not fit."""
+    choice = model.first_choice()
+    if any(not model.slots(dim) for dim, bound in model.problem.dims.items() if bound > 1) or not model.fits(choice):
+        return
+
+    def walk(number: int, steps: int) -> Task:
+        state = _core.map_walk(model.ints, model.reals, choice, (seed * WALKS + number) % 2**64, steps)
+        counted = 0
+
+        def run() -> tuple[int, Cost | None, list[int] | None, bool]:
+            nonlocal counted
+            taken, valid, cost, found = _core.map_walk_on(state, STEP)
+            counted, new = valid, valid - counted
+            return new, cost, found, taken >= steps
+
+        return run
+
+    for number in range(min(WALKS, budget)):
+        steps = budget // WALKS + (number < budget % WALKS)
+        yield model, walk(number, steps), steps
+
+
+def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, progress: bool | None) -> bool:
+    """Run all tasks, the best of them in order; return whether Ctrl-C ended it."""
+    ended = interrupted = False
+    results: list[tuple[Cost | None, list[int] | None]] = [(None, None)] * len(tasks)
+    counted, finished = [0] * len(tasks), [0] * len(tasks)
+    places, lock = iter(range(len(tasks))), Lock()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        while not ended:
+            with lock:
+                place = next(places, None)
+            if place is None:
+                return
+            done = False
+            while not done and not ended:
+                evaluated, cost, choice, done = tasks[place][1]()
+                counted[place] += evaluated
+                results[place] = (cost, choice)
+            finished[place] = tasks[place][2]
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as failure:
+            failures.append(failure)
+
+    # Not a ThreadPoolExecutor: an interrupt while it takes a task in leaves it locked.
+    threads = [Thread(target=guarded, daemon=True) for _ in range(min(n_threads, len(tasks)))]
+    try:
+        for thread in threads:
+            thread.start()
+        with _bar(progress, sum(size for _, _, size in tasks)) as show:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.1)
+                    show(sum(finished))
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        ended = True
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()
+    if failures:
+        raise failures[0]
+    for (model, _, _), (cost, choice) in zip(tasks, results, strict=True):
+        best.take(cost, choice, model)
+    best.evaluated = sum(counted)
+    return interrupted
+
+
+@contextlib.contextmanager
+def _bar(progress: bool | None, total: int) -> Iterator[Callable[[int], None]]:
+    if not (sys.stderr.isatty() if progress is None else progress):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task("search", total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,158 @@
+"""YAML from strangers: read without running anything, within limits of size, depth and repetition.
+
+A file may have 256 KiB, 24 levels and 20,000 nodes with every alias written out, so that a few lines of aliases cannot
+grow into gigabytes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 24
+MAX_NODES = 20_000
+
+#: Tags of Timeloop v4 that stand for a kind of node; the kind is kept under this key.
+KIND = "!kind"
+TAGS = ("Container", "Component", "Hierarchical", "Parallel", "Pipelined", "Nothing", "ArrayContainer")
+
+
+def yaml_module() -> Any:
+    """Return PyYAML, or say how to get it."""
+    try:
+        import yaml
+    except ImportError:
+        raise ImportError("YAML files need PyYAML: pip install 'heterocompute[yaml]'") from None
+    return yaml
+
+
+def read_file(path: str | os.PathLike[str]) -> Any:
+    """Read one file.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    dict, list, str, int, float, bool or None
+
+    Raises
+    ------
+    ValueError
+        No UTF-8, no YAML, a tag that is not known, a limit that is passed; the file is named.
+    ImportError
+        PyYAML is not installed.
+    """
+    with open(path, "rb") as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"{os.fspath(path)}: more than {MAX_BYTES} bytes")
+    try:
+        return parse(raw.decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def parse(text: str) -> Any:
+    """Read one document.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    dict, list, str, int, float, bool or None
+
+    Raises
+    ------
+    ValueError
+        As for `read_file`.
+    """
+    yaml = yaml_module()
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} characters")
+    if "{{" in text:
+        raise ValueError("templates ({{ ... }}) are outside the part of Timeloop that is modelled; render them first")
+    try:
+        _check_events(yaml, text)
+        loader = _loader(yaml)(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_size(yaml, node)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark else ""
+        raise ValueError(f"{place}{getattr(error, 'problem', None) or error}") from None
+
+
+def _check_events(yaml: Any, text: str) -> None:
+    """Count nodes and depth before anything is built, which would recurse."""
+    depth = nodes = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        nodes += isinstance(event, yaml.NodeEvent)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"line {event.start_mark.line + 1}: nested more than {MAX_DEPTH} deep")
+        if nodes > MAX_NODES:
+            raise ValueError(f"line {event.start_mark.line + 1}: more than {MAX_NODES} nodes")
+
+
+def _check_size(yaml: Any, root: Any) -> None:
+    """Count nodes with aliases written out; an alias of what encloses it has no end."""
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Any, depth: int) -> int:
+        if id(node) in open_nodes:
+            raise ValueError(f"line {node.start_mark.line + 1}: an alias stands inside what it names")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"line {node.start_mark.line + 1}: aliases nest more than {MAX_DEPTH} deep")
+        if id(node) not in sizes:
+            open_nodes.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                _check_keys(yaml, node)
+                children = [child for pair in node.value for child in pair]
+            else:
+                children = node.value if isinstance(node, yaml.SequenceNode) else []
+            sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
+            open_nodes.discard(id(node))
+        if sizes[id(node)] > MAX_NODES:
+            raise ValueError(f"more than {MAX_NODES} nodes once aliases are written out")
+        return sizes[id(node)]
+
+    size(root, 0)
+
+
+def _check_keys(yaml: Any, node: Any) -> None:
+    seen = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ValueError(f"line {key.start_mark.line + 1}: a key is no plain value")
+        if (key.tag, key.value) in seen:
+            raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} stands twice")
+        seen.add((key.tag, key.value))
+
+
+def _loader(yaml: Any) -> Any:
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """SafeLoader that knows the kinds of node of Timeloop v4."""
+
+    def kind(loader: Any, tag: str, node: Any) -> dict[str, Any]:
+        if tag not in TAGS:
+            raise ValueError(f"line {node.start_mark.line + 1}: the tag !{tag} is not known")
+        values = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else {}
+        return {KIND: tag, **values}
+
+    Loader.add_multi_constructor("!", kind)
+    return Loader

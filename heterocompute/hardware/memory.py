@@ -1,0 +1,400 @@
+"""Memory that a network takes: to run, to train, for keys and values, and what an allocator makes of it. Bytes.
+
+Binary and decimal units are kept apart: everything here is plain bytes; `Memory` prints MiB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .counting import check_count
+from .database import dtype_bits
+from .layers import Scores
+from .network import Network, as_network
+
+__all__ = ["Memory", "allocated", "backward", "device_total", "forward", "infer", "kv_cache", "training"]
+
+MIB = 1 << 20
+
+# Bytes a parameter of what the optimizer keeps, in float32.
+OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 4, "adagrad": 4, "rmsprop": 4, "adam": 8, "adamw": 8, "lion": 4}
+
+# The caching allocator of PyTorch, c10/cuda/CUDACachingAllocator: kMinBlockSize, kSmallSize, kSmallBuffer,
+# kMinLargeAlloc, kLargeBuffer, kRoundLarge.
+BLOCK, SMALL, SMALL_BUFFER, LARGE, LARGE_BUFFER, ROUND = 512, 1 << 20, 2 << 20, 10 << 20, 20 << 20, 2 << 20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by use.
+
+    Attributes
+    ----------
+    params, gradients, master, optimizer : int
+        Weights; their gradients; a float32 copy of them; the optimizer's states.
+    input, output : int
+        Of the whole batch.
+    intermediates : int
+        Outputs of layers inside that are kept.
+    cache : int
+        Keys and values.
+    """
+
+    params: int = 0
+    gradients: int = 0
+    master: int = 0
+    optimizer: int = 0
+    input: int = 0
+    output: int = 0
+    intermediates: int = 0
+    cache: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.to_dict().values())
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the parts in bytes.
+
+        Returns
+        -------
+        dict of str to int
+        """
+        names = ("params", "gradients", "master", "optimizer", "input", "output", "intermediates", "cache")
+        return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {size / MIB:.4g} MiB" for name, size in self.to_dict().items() if size)
+        return f"<Memory: {self.total / MIB:.6g} MiB = {parts}>"
+
+
+def infer(
+    model: Any,
+    input_shape: Sequence[int] | None = None,
+    *,
+    batch: int = 1,
+    dtype: str = "fp32",
+    format: Any = None,
+) -> Memory:
+    """Return the memory of running a network once: weights, input, output, and the largest set of live outputs.
+
+    Parameters
+    ----------
+    model, input_shape
+        As for `count`.
+    batch : int, optional
+    dtype : str, optional
+        Type of weights and activations.
+    format : Format or str, optional
+        Format of the weights of products, as they are stored.
+
+    Returns
+    -------
+    Memory
+        `intermediates` is what is alive at the worst moment, less input and output of the network.
+
+    Raises
+    ------
+    ValueError
+        Unknown network or type, shapes that do not fit.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.memory.infer(hw.Linear(1024, 1024), (1024,)).params
+    4198400
+    """
+    network = as_network(model, input_shape)
+    check_count("memory.infer", "batch", batch)
+    bits = dtype_bits(dtype)
+    ends = _bytes(batch * (math.prod(network.input_shape) + math.prod(network.output_shape)), bits)
+    peak = peak_bytes(network, batch, dtype)
+    params = weight_bytes(network, dtype, format)
+    return Memory(params, input=_bytes(batch * math.prod(network.input_shape), bits),
+                  output=_bytes(batch * math.prod(network.output_shape), bits),
+                  intermediates=max(0, peak - ends))  # fmt: skip
+
+
+def forward(
+    model: Any,
+    input_shape: Sequence[int] | None = None,
+    *,
+    batch: int = 1,
+    dtype: str = "fp32",
+    outputs: int = 1,
+) -> Memory:
+    """Return the memory of a forward pass that keeps every layer's output, as training does.
+
+    Parameters
+    ----------
+    model, input_shape
+        As for `count`.
+    batch : int, optional
+    dtype : str, optional
+    outputs : int, optional
+        How many results of the pass are kept, where it is run more than once.
+
+    Returns
+    -------
+    Memory
+
+    Raises
+    ------
+    ValueError
+        Unknown network or type, shapes that do not fit.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> m = hw.memory.forward(hw.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
+    >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
+    (4.00390625, 40.0, 4000.0)
+    """
+    network = as_network(model, input_shape)
+    check_count("memory.forward", "batch", batch)
+    check_count("memory.forward", "outputs", outputs)
+    bits = dtype_bits(dtype)
+    inside = sum(flow.output_elements for flow in network.flows[:-1])
+    return Memory(
+        weight_bytes(network, dtype),
+        input=_bytes(batch * math.prod(network.input_shape), bits),
+        output=outputs * _bytes(batch * math.prod(network.output_shape), bits),
+        intermediates=_bytes(batch * inside, bits),
+    )
+
+
+def backward(
+    model: Any,
+    input_shape: Sequence[int] | None = None,
+    *,
+    batch: int = 1,
+    dtype: str = "fp32",
+) -> Memory:
+    """Return the memory of a forward and a backward pass: that of `forward`, and a gradient for each parameter.
+
+    Parameters
+    ----------
+    model, input_shape
+        As for `count`.
+    batch : int, optional
+    dtype : str, optional
+
+    Returns
+    -------
+    Memory
+
+    Raises
+    ------
+    ValueError
+        Unknown network or type, shapes that do not fit.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> m = hw.memory.backward(hw.Linear(1024, 1024), (1024,), batch=10240)
+    >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
+    (8.0078125, 40.0, 40.0)
+    """
+    kept = forward(model, input_shape, batch=batch, dtype=dtype)
+    return Memory(kept.params, kept.params, input=kept.input, output=kept.output, intermediates=kept.intermediates)
+
+
+def training(
+    model: Any,
+    input_shape: Sequence[int] | None = None,
+    *,
+    batch: int = 1,
+    dtype: str = "fp32",
+    optimizer: str = "adam",
+    recompute: int = 0,
+) -> Memory:
+    """Return the memory of training: `backward`, the optimizer's states, and with 16-bit types a float32 copy.
+
+    Parameters
+    ----------
+    model, input_shape
+        As for `count`.
+    batch : int, optional
+    dtype : str, optional
+        Type of weights, gradients and activations. Types of 16 bits add a float32 copy of the weights.
+    optimizer : str, optional
+        none, sgd, momentum, adagrad, rmsprop, adam, adamw, lion: states in float32.
+    recompute : int, optional
+        Segments of which only the inputs are kept; one segment at a time is computed again. 0: everything is kept.
+
+    Returns
+    -------
+    Memory
+        `intermediates` with recomputation: what is kept at the cuts, and the largest segment.
+
+    Raises
+    ------
+    ValueError
+        Unknown network, type or optimizer, shapes that do not fit.
+
+    Notes
+    -----
+    16 bytes a parameter with Adam in mixed precision: Rajbhandari et al., "ZeRO", SC 2020. Recomputation of segments:
+    Chen et al., "Training deep nets with sublinear memory cost", arXiv 1604.06174.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> m = hw.memory.training("llama_7b", batch=1, dtype="bf16")
+    >>> (m.params + m.gradients + m.master + m.optimizer) / hw.networks["llama_7b"].params
+    16.0
+    """
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"memory.training: optimizer is {optimizer!r}, wanted one of {', '.join(OPTIMIZERS)}")
+    if isinstance(recompute, bool) or not isinstance(recompute, int) or recompute < 0:
+        raise ValueError(f"memory.training: recompute is {recompute!r}, wanted 0 or a number of segments")
+    network = as_network(model, input_shape)
+    kept = backward(network, batch=batch, dtype=dtype)
+    bits = dtype_bits(dtype)
+    intermediates = kept.intermediates
+    if recompute:
+        cuts, largest = _segments([flow.output_elements for flow in network.flows[:-1]], recompute)
+        intermediates = _bytes(batch * (cuts + largest), bits)
+    return Memory(
+        kept.params,
+        kept.gradients,
+        master=4 * network.params if bits <= 16 else 0,
+        optimizer=OPTIMIZERS[optimizer] * network.params,
+        input=kept.input,
+        output=kept.output,
+        intermediates=min(intermediates, kept.intermediates),
+    )
+
+
+def kv_cache(model: Any, positions: int, *, batch: int = 1, dtype: str = "fp16") -> int:
+    """Return the bytes of keys and values of a transformer.
+
+    Parameters
+    ----------
+    model : Network or str
+    positions : int
+        Tokens of each sequence.
+    batch : int, optional
+    dtype : str, optional
+
+    Returns
+    -------
+    int
+        2 x layers x width of the keys x positions x batch values.
+
+    Raises
+    ------
+    ValueError
+        The network has no attention; a count that is not positive.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.memory.kv_cache("llama_7b", 2048) == 2**30
+    True
+    """
+    network = as_network(model)
+    check_count("memory.kv_cache", "batch", batch)
+    check_count("memory.kv_cache", "positions", positions)
+    widths = [flow.inputs[1][1] for flow in network if isinstance(flow.layer, Scores)]
+    if not widths:
+        raise ValueError(f"memory.kv_cache: {network.name} has no attention")
+    return _bytes(2 * sum(widths) * positions * batch, dtype_bits(dtype))
+
+
+def allocated(size: int) -> tuple[int, int]:
+    """Return what PyTorch's caching allocator makes of the first request of a size.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+
+    Returns
+    -------
+    (int, int)
+        Bytes of the block, in multiples of 512, and bytes that are reserved from the device: 2 MiB up to 1 MiB,
+        20 MiB below 10 MiB, multiples of 2 MiB from there.
+
+    Raises
+    ------
+    ValueError
+        A negative size.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.memory.allocated(4 * 2**20)[1] / 2**20
+    20.0
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"memory.allocated: size is {size!r}, wanted bytes")
+    if size == 0:
+        return 0, 0
+    block = max(BLOCK, -(-size // BLOCK) * BLOCK)
+    if block <= SMALL:
+        return block, SMALL_BUFFER
+    return block, LARGE_BUFFER if block < LARGE else -(-block // ROUND) * ROUND
+
+
+def device_total(sizes: Sequence[int], context: int = 1053 * MIB) -> int:
+    """Return what a device shows as used by a process that made each of these requests once, none of them shared.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Bytes.
+    context : int, optional
+        Bytes that CUDA's context takes. Default: 1053 MiB, as measured for a V100 with CUDA 10.1; others differ.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.memory.device_total([4 * 2**20]) / 2**20
+    1073.0
+    """
+    return context + sum(allocated(size)[1] for size in sizes)
+
+
+def peak_bytes(network: Network, batch: int, dtype: str) -> int:
+    """Return the bytes of activations at the worst moment of a batch, input and output included."""
+    from .liveness import peak_elements
+
+    return _bytes(batch * peak_elements(network), dtype_bits(dtype))
+
+
+def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:
+    """Return the bytes of all parameters; the matrices of products in a format, everything else as `dtype`."""
+    if format is None:
+        return _bytes(network.params, dtype_bits(dtype))
+    from .bounds import weight_matrix
+    from .stored import stored
+
+    weights, plain, packed = stored(format, dtype), 0, 0
+    for flow in network:
+        matrix = weight_matrix(flow) if flow.layer.weight_params else None
+        if matrix is None:
+            plain += flow.layer.params
+        else:
+            packed += weights.bits(*matrix)
+            plain += flow.layer.bias_params
+    return _bytes(plain, dtype_bits(dtype)) + -(-packed // 8)
+
+
+def _segments(sizes: list[int], count: int) -> tuple[int, int]:
+    """Split into runs of about equal length: (elements kept at the cuts, elements of the largest run)."""
+    length = max(1, math.ceil(len(sizes) / count))
+    runs = [sizes[i : i + length] for i in range(0, len(sizes), length)]
+    return sum(run[-1] for run in runs[:-1]), max((sum(run) for run in runs), default=0)
+
+
+def _bytes(elements: int, bits: int) -> int:
+    return -(-elements * bits // 8)

@@ -1,0 +1,306 @@
+"""Networks as graphs of layers, and the shapes that flow through them.
+
+A network is a list of nodes, each with a layer and the names of the nodes that feed it; ``"input"`` is the input.
+A list of layers is a chain. Composite layers become nodes of their own: `Attention` is four linear layers, two
+products and a softmax.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from .layers import Add, Context, Layer, Linear, Scores, Shape, Softmax
+
+__all__ = ["Attention", "Builder", "Flow", "Network", "Node", "as_network"]
+
+INPUT = "input"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head self-attention over (positions, width), for lists of layers.
+
+    Parameters
+    ----------
+    width : int
+    heads : int
+    kv_heads : int, optional
+        Heads of keys and values, where query heads share them. Default: `heads`.
+    bias : bool, optional
+    residual : bool, optional
+        Whether the input is added to the output.
+    """
+
+    width: int
+    heads: int
+    kv_heads: int | None = None
+    bias: bool = True
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width < 1 or self.width % self.heads:
+            raise ValueError(f"Attention: width is {self.width}, wanted a positive multiple of heads {self.heads}")
+        Scores(self.heads, self.kv_heads)
+
+    def add_to(self, builder: Builder, name: str, source: str) -> str:
+        """Append the nodes, and return the name of the last one."""
+        kv_width = self.width // self.heads * (self.kv_heads or self.heads)
+        query = builder.add(f"{name}.query", Linear(self.width, self.width, self.bias), source)
+        key = builder.add(f"{name}.key", Linear(self.width, kv_width, self.bias), source)
+        value = builder.add(f"{name}.value", Linear(self.width, kv_width, self.bias), source)
+        scores = builder.add(f"{name}.scores", Scores(self.heads, self.kv_heads), query, key)
+        weights = builder.add(f"{name}.softmax", Softmax(), scores)
+        mixed = builder.add(f"{name}.context", Context(self.heads, self.kv_heads), weights, value)
+        last = builder.add(f"{name}.output", Linear(self.width, self.width, self.bias), mixed)
+        return builder.add(f"{name}.add", Add(), source, last) if self.residual else last
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer at its place: its name, and the nodes that feed it."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A node with the shapes of one sample."""
+
+    node: Node
+    inputs: tuple[Shape, ...]
+    output: Shape
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def layer(self) -> Layer:
+        return self.node.layer
+
+    @cached_property
+    def macs(self) -> int:
+        return self.layer.macs(*self.inputs)
+
+    @property
+    def input_elements(self) -> int:
+        return sum(math.prod(shape) for shape in self.inputs)
+
+    @property
+    def output_elements(self) -> int:
+        return math.prod(self.output)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A graph of layers with the shape of its input.
+
+    Parameters
+    ----------
+    name : str
+    nodes : tuple of Node
+        In an order in which each comes after those that feed it.
+    input_shape : tuple of int
+        Of one sample, without a batch: (channels, height, width), (positions,) of tokens, (width,).
+    note : str, optional
+        Which definition of the network this is.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.networks["resnet50"].output_shape
+    (1000,)
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    input_shape: Shape
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        known = {INPUT}
+        for node in self.nodes:
+            for source in node.inputs:
+                if source not in known:
+                    raise ValueError(
+                        f"network {self.name!r}: {node.name!r} is fed by {source!r}, which is not before it"
+                    )
+            if node.name in known:
+                raise ValueError(f"network {self.name!r}: two nodes have the name {node.name!r}")
+            known.add(node.name)
+
+    def with_input(self, shape: Sequence[int]) -> Network:
+        """Return the network for another input.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Without a batch.
+
+        Returns
+        -------
+        Network
+        """
+        return replace(self, input_shape=check_shape(shape))
+
+    def decoding(self, context: int) -> Network:
+        """Return a transformer that makes one token, with the keys and values of `context` others at hand.
+
+        Parameters
+        ----------
+        context : int
+
+        Returns
+        -------
+        Network
+
+        Raises
+        ------
+        ValueError
+            The network has no attention, or takes no tokens.
+        """
+        if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
+            raise ValueError(f"network {self.name!r}: only a network of tokens with attention makes them one by one")
+        if isinstance(context, bool) or not isinstance(context, int) or context < 0:
+            raise ValueError(f"decoding: context is {context!r}, wanted an integer from 0 up")
+        nodes = tuple(
+            replace(node, layer=replace(node.layer, cached=context))
+            if isinstance(node.layer, (Scores, Context))
+            else node
+            for node in self.nodes
+        )
+        return Network(self.name, nodes, (1,), f"one token after {context}")
+
+    @cached_property
+    def flows(self) -> tuple[Flow, ...]:
+        """Every node with its shapes.
+
+        Returns
+        -------
+        tuple of Flow
+
+        Raises
+        ------
+        ValueError
+            Shapes do not fit; the message names the node, its input and what it wanted.
+        """
+        shapes: dict[str, Shape] = {INPUT: check_shape(self.input_shape)}
+        found = []
+        for node in self.nodes:
+            inputs = tuple(shapes[source] for source in node.inputs)
+            try:
+                output = node.layer.output_shape(*inputs)
+            except ValueError as error:
+                raise ValueError(f"network {self.name!r}, layer {node.name!r}: {error}") from None
+            shapes[node.name] = output
+            found.append(Flow(node, inputs, output))
+        return tuple(found)
+
+    @property
+    def output_shape(self) -> Shape:
+        """The shape of the last node's output, of one sample."""
+        return self.flows[-1].output if self.nodes else self.input_shape
+
+    @property
+    def params(self) -> int:
+        """Parameters of all layers, biases included."""
+        return sum(node.layer.params for node in self.nodes)
+
+    def __iter__(self) -> Iterator[Flow]:
+        return iter(self.flows)
+
+    def __repr__(self) -> str:
+        return f"<Network {self.name}: {len(self.nodes)} nodes, {self.params:,} parameters, input {self.input_shape}>"
+
+
+class Builder:
+    """Puts a network together, node by node.
+
+    Parameters
+    ----------
+    name : str
+    input_shape : sequence of int
+    """
+
+    def __init__(self, name: str, input_shape: Sequence[int]) -> None:
+        self.name, self.input_shape = name, tuple(input_shape)
+        self.nodes: list[Node] = []
+
+    @property
+    def last(self) -> str:
+        """The name of the node that was added last."""
+        return self.nodes[-1].name if self.nodes else INPUT
+
+    def add(self, name: str, layer: Layer, *inputs: str) -> str:
+        """Append a node, by default behind the last one, and return its name."""
+        self.nodes.append(Node(name, layer, inputs or (self.last,)))
+        return name
+
+    def build(self, note: str = "") -> Network:
+        """Return the network."""
+        return Network(self.name, tuple(self.nodes), self.input_shape, note)
+
+
+def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
+    """Return a network from a name, a list of layers, an ONNX file or a network.
+
+    Parameters
+    ----------
+    model : Network, str, path, or sequence of layers
+        A name of `hw.networks`, the path of an ``.onnx`` file, or layers that follow each other; a layer may be a pair
+        (name, layer).
+    input_shape : sequence of int, optional
+        Of one sample, without a batch. Needed for a list of layers.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ValueError
+        An unknown name, shapes that do not fit, no input shape.
+    TypeError
+        Nothing of these.
+    """
+    if isinstance(model, Network):
+        return model if input_shape is None else model.with_input(input_shape)
+    if isinstance(model, str) and not model.endswith(".onnx"):
+        from .networks_table import networks
+
+        return as_network(networks[model], input_shape)
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        from .onnx_reader import read_onnx
+
+        return as_network(read_onnx(model), input_shape)
+    if isinstance(model, (Layer, Attention)):
+        model = [model]
+    if isinstance(model, Mapping) or not isinstance(model, Iterable):
+        raise TypeError(f"model is of type {type(model).__name__}, wanted a network, its name, layers or an ONNX file")
+    if input_shape is None:
+        raise ValueError("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
+    builder = Builder("layers", check_shape(input_shape))
+    for i, item in enumerate(model):
+        name, layer = item if isinstance(item, tuple) and len(item) == 2 else (f"{i}", item)
+        if isinstance(layer, Attention):
+            layer.add_to(builder, name, builder.last)
+        elif isinstance(layer, Layer):
+            builder.add(name if name != f"{i}" else f"{i}.{type(layer).__name__.lower()}", layer)
+        else:
+            raise TypeError(f"layer {i} is of type {type(layer).__name__}, wanted a layer such as hw.Linear(...)")
+    return builder.build()
+
+
+def check_shape(shape: Sequence[int]) -> Shape:
+    """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
+    found = tuple(shape)
+    for i, size in enumerate(found):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"input_shape is {found}: axis {i} is {size!r}, wanted a positive integer")
+    return found

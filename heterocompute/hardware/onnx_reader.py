@@ -1,0 +1,216 @@
+"""A network from an ONNX file, for counting: shapes and parameters, never the values of the weights.
+
+Convolutions and matrix products become layers of ours; every other operator becomes a node with its shape and the
+parameters that it holds. Shapes come from onnx's own inference, axis 0 of the input is the batch; what we make of a
+node must have as many elements as the graph says. Exporters fold normalization into convolutions: fewer parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from .layers import (
+    Activation,
+    AdaptiveAvgPool2d,
+    Add,
+    AvgPool2d,
+    BatchNorm2d,
+    Conv2d,
+    Layer,
+    Linear,
+    MatMul,
+    MaxPool2d,
+    Shape,
+    TimesMatrix,
+)
+from .network import INPUT, Network, Node
+
+__all__ = ["Operator", "read_onnx"]
+
+ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
+SKIPPED = {"Identity", "Dropout", "Constant", "Shape"}
+
+
+@dataclass(frozen=True)
+class Operator(Layer):
+    """An operator that is only moved around or applied element by element: its shape and its parameters.
+
+    Parameters
+    ----------
+    kind : str
+    shape : tuple of int
+        Of the output, without a batch.
+    held : int
+        Parameters.
+    """
+
+    kind: str
+    shape: Shape
+    held: int = 0
+
+    @property
+    def weight_params(self) -> int:
+        return self.held
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return self.shape
+
+
+def read_onnx(path: str | os.PathLike[str]) -> Network:
+    """Read the graph of an ONNX file.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ImportError
+        onnx is not installed; the extra ``onnx`` brings it.
+    ValueError
+        No ONNX file, an input or an operator whose shape cannot be known.
+    OSError
+        The file cannot be read.
+    """
+    try:
+        import onnx
+        from onnx import shape_inference
+    except ImportError:
+        raise ImportError("reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
+    place = os.fspath(path)
+    with open(path, "rb"):
+        pass  # a missing file is an OSError, not onnx's own
+    try:
+        model = onnx.load(place, load_external_data=False)
+        model = shape_inference.infer_shapes(model)
+    except Exception as error:  # onnx raises protobuf's errors and its own
+        first = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{place}: no ONNX file: {first[0]}") from None
+    return _Reader(onnx, model.graph, place).network()
+
+
+class _Reader:
+    def __init__(self, onnx: Any, graph: Any, place: str) -> None:
+        self.onnx, self.graph, self.place = onnx, graph, place
+        self.held = {one.name: tuple(one.dims) for one in graph.initializer}
+        self.floats = {one.name for one in graph.initializer if one.data_type in (1, 10, 11, 16)}
+        self.counted: set[str] = set()
+        self.shapes: dict[str, tuple[int | None, ...]] = {}
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            dims = value.type.tensor_type.shape.dim
+            self.shapes[value.name] = tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
+        self.sources: dict[str, str] = {}
+        self.elements: dict[str, int] = {}
+        self.batch: int | None = None
+
+    def network(self) -> Network:
+        inputs = [one.name for one in self.graph.input if one.name not in self.held]
+        if len(inputs) != 1:
+            raise ValueError(f"{self.place}: the graph has the inputs {', '.join(inputs) or 'none'}, wanted one")
+        self.sources[inputs[0]] = INPUT
+        self.batch = (self.shapes.get(inputs[0]) or (None,))[0]
+        nodes: list[Node] = []
+        for place, one in enumerate(self.graph.node):
+            found = [self.sources[name] for name in one.input if name in self.sources]
+            if one.op_type == "Identity" and one.input[0] in self.held:  # equal weights that an exporter has merged
+                self.held[one.output[0]] = self.held[one.input[0]]
+                self.floats.add(one.output[0])
+                continue
+            if one.op_type == "Constant" or not found:
+                continue  # what is made of constants alone costs nothing
+            if one.op_type in SKIPPED:
+                self.sources[one.output[0]] = found[0]
+                continue
+            name = one.name or f"{one.op_type.lower()}{place}"
+            while any(node.name == name for node in nodes):
+                name += "'"
+            nodes.append(Node(name, self.layer(one), tuple(found)))
+            for output in one.output:
+                self.sources[output] = name
+            shape = self.shapes.get(one.output[0])
+            if shape and all(size is not None for size in shape[1:]):
+                self.elements[name] = math.prod(self.sample(one.output[0]))
+        network = Network(os.path.basename(self.place), tuple(nodes), self.sample(inputs[0]), "read from ONNX")
+        for flow in network:
+            known = self.elements.get(flow.name)
+            if known is not None and known != flow.output_elements:
+                raise ValueError(
+                    f"{self.place}: {flow.name} has {known} values a sample, {flow.output_elements} as read"
+                )
+        return network
+
+    def layer(self, one: Any) -> Layer:
+        """Return the layer of a node of the graph; its initializers are counted where they are used first."""
+        options = {a.name: self.onnx.helper.get_attribute_value(a) for a in one.attribute}
+        weights = [name for name in one.input if name in self.held]
+        shape = self.held[weights[0]] if weights else ()
+        kind = one.op_type
+        if kind == "Conv" and len(shape) == 4 and self.first_use(one):
+            pads = options.get("pads", [0, 0, 0, 0])
+            if options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and pads[:2] == pads[2:]:
+                groups = options.get("group", 1)
+                sizes = [tuple(options.get(key, [1, 1])) for key in ("strides", "dilations")]
+                kernel = (shape[2], shape[3])
+                return Conv2d(shape[1] * groups, shape[0], kernel, sizes[0], tuple(pads[:2]), sizes[1], groups,
+                              len(weights) > 1)  # fmt: skip
+            raise ValueError(f"{self.place}: {one.name or kind} has uneven or automatic padding, which is not read")
+        if kind == "Gemm" and len(shape) == 2 and self.first_use(one):
+            n, k = shape if options.get("transB", 0) else shape[::-1]
+            return Linear(k, n, len(weights) > 1)
+        if kind == "MatMul" and len(shape) == 2 and one.input[1] == weights[0] and self.first_use(one):
+            return TimesMatrix(*shape)
+        if kind == "MatMul" and not weights:
+            return MatMul()
+        if kind == "BatchNormalization" and self.first_use(one):
+            return BatchNorm2d(shape[0]) if len(self.sample(one.output[0])) == 3 else self.other(one, 2 * shape[0])
+        if kind in ACTIVATIONS:
+            return Activation(ACTIVATIONS[kind])
+        if kind == "Add" and not weights and self.same_shapes(one):
+            return Add()
+        if kind == "GlobalAveragePool" and len(self.sample(one.output[0])) == 3:
+            return AdaptiveAvgPool2d(1)
+        if kind in ("MaxPool", "AveragePool") and len(options.get("kernel_shape", ())) == 2:
+            pads = options.get("pads", [0, 0, 0, 0])
+            if pads[:2] == pads[2:] and options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
+                made = MaxPool2d if kind == "MaxPool" else AvgPool2d
+                strides = tuple(options.get("strides", [1, 1]))
+                return made(tuple(options["kernel_shape"]), strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
+        new = [name for name in weights if name in self.floats and name not in self.counted and self.held[name]]
+        self.counted.update(new)
+        return self.other(one, sum(math.prod(self.held[name]) for name in new))
+
+    def other(self, one: Any, held: int) -> Operator:
+        if one.op_type in ("Conv", "Gemm", "MatMul", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN"):
+            raise ValueError(f"{self.place}: {one.name or one.op_type} is a {one.op_type} of a kind that is not read")
+        return Operator(one.op_type, self.sample(one.output[0]), held)
+
+    def first_use(self, one: Any) -> bool:
+        """Mark the weights of a node as counted; False where another node has counted them."""
+        names = {name for name in one.input if name in self.held}
+        fresh = not names & self.counted
+        if not fresh:
+            raise ValueError(f"{self.place}: {one.name or one.op_type} shares its weights, which is not read")
+        self.counted |= names
+        return fresh
+
+    def same_shapes(self, one: Any) -> bool:
+        return len({self.shapes.get(name) for name in one.input}) == 1
+
+    def sample(self, name: str) -> Shape:
+        """Return the shape of a value without its batch; of a batch of one, axis 0 may be something else."""
+        shape = self.shapes.get(name)
+        if not shape or any(size is None or size < 1 for size in shape[1:]):
+            raise ValueError(f"{self.place}: the shape of {name!r} is not known: {shape}")
+        kept = shape[1:]
+        if shape[0] != self.batch:
+            if self.batch != 1 or shape[0] is None:
+                raise ValueError(f"{self.place}: axis 0 of {name!r} is {shape[0]}, not the batch {self.batch or ''}")
+            kept = shape
+        return tuple(int(size) for size in kept if size is not None)

@@ -1,0 +1,119 @@
+"""Which type a device multiplies a pair of formats in, and what a product of stored weights with one row costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from ..formats import Format
+from .database import Device, device
+from .operands import Operand, operand
+from .silicon import mac
+
+__all__ = ["format_columns", "product_dtype"]
+
+FLOATS = ("fp16", "bf16", "fp32")  # the first that a device has takes what has no rate of its own
+
+
+def product_dtype(chip: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:
+    """Return the fastest type of a device that holds the codes of both operands; scales and zero points come after.
+
+    Parameters
+    ----------
+    chip : str or Device
+    weights, activations : Format, str or None
+        None is a float: with None for the activations, packed weights are widened on the way.
+
+    Returns
+    -------
+    str
+        ``int4``, ``int8``, ``int16``, ``fp8``, ``fp4``, or the first of fp16, bf16, fp32 that the device has.
+
+    Raises
+    ------
+    ValueError
+        The device has none of them.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.product_dtype("a100-sxm-80gb", "vsq4-g16-s4", "int8"), hw.product_dtype("a100-sxm-80gb", "int4", None)
+    ('int8', 'fp16')
+    """
+    one = device(chip)
+    if weights is not None and activations is not None:
+        w, x = operand(weights), operand(activations)
+        if w.kind == x.kind == "int":
+            bits = max(w.bits, x.bits)
+            fitting = [name for name, width in (("int4", 4), ("int8", 8), ("int16", 16)) if bits <= width]
+            for name in fitting:
+                if name in one.dense_rates:
+                    return name
+        small = max(_fp8_bits(w), _fp8_bits(x))
+        for name, width in (("fp4", 4), ("fp8", 8)):
+            if small <= width and name in one.dense_rates:
+                return name
+    found = next((name for name in FLOATS if name in one.dense_rates), None)
+    if found is None:
+        if one.dense_rates:
+            return max(one.dense_rates, key=lambda name: one.dense_rates[name])
+        raise ValueError(f"{one.name}: no rate is known")
+    return found
+
+
+def format_columns(
+    chip: str | Device,
+    tensors: Iterable[tuple[int, int, int, str | Format | None]],
+    activations: str | Format | None,
+) -> dict[str, Any]:
+    """Return what a study adds to a row: modelled cost of one product of each tensor with one row.
+
+    Parameters
+    ----------
+    chip : str or Device
+        ``"mac"`` is the arithmetic alone, at 45 nm.
+    tensors : iterable of (rows, columns, stored bytes, format)
+        Weights as matrices (outputs, reduction); a format of None are floats as they came.
+    activations : Format, str or None
+
+    Returns
+    -------
+    dict
+        For ``"mac"``: ``mac_pj`` and ``mac_um2`` of one multiply-add, the mean over the tensors weighted by their
+        sizes; activations of None are fp32. For a device: ``device_us`` (roofline of each product, summed) and
+        ``device_uj`` (that time at the full design power, so an upper bound; None where it is not known).
+    """
+    listed = list(tensors)
+    if chip == "mac":
+        total = sum(rows * columns for rows, columns, _, _ in listed)
+        if not total:
+            return {"mac_pj": None, "mac_um2": None}
+        costs = [
+            (
+                rows * columns / total,
+                mac("fp32" if fmt is None else fmt, activations or "fp32", _sum_bits(fmt, activations)),
+            )
+            for rows, columns, _, fmt in listed
+        ]
+        return {
+            "mac_pj": math.fsum(share * cost.energy_pj for share, cost in costs),
+            "mac_um2": math.fsum(share * cost.area_um2 for share, cost in costs),
+        }
+    one = device(chip)
+    seconds = []
+    for rows, columns, stored_bytes, fmt in listed:
+        dtype = product_dtype(one, fmt, activations)
+        moved = stored_bytes + 2 * columns + 2 * rows  # 16-bit activations
+        seconds.append(max(2 * rows * columns / one.peak(dtype), moved / one.need("bandwidth")))
+    time = math.fsum(seconds)
+    return {"device_us": 1e6 * time, "device_uj": None if one.tdp is None else 1e6 * time * one.tdp}
+
+
+def _sum_bits(weights: str | Format | None, activations: str | Format | None) -> int:
+    """Sums of integers are kept in 24 bits, of floats in fp32."""
+    return 24 if weights is not None and activations is not None else 32
+
+
+def _fp8_bits(one: Operand) -> int:
+    return one.bits if one.kind == "float" else 99

@@ -1,0 +1,264 @@
+"""What a multiply-add costs in silicon for a pair of formats: energy and area by part.
+
+A unit of `vector` lanes multiplies pairs, adds them in a tree, scales the sum of a group if the formats say so and adds
+to an accumulator. Each part is charged to one lane: what several lanes share is divided by them. What is fixed, what
+is interpolated and what is assumed: circuits.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..formats import Format
+from .circuits import (
+    ASSUMPTIONS,
+    Cost,
+    float_add,
+    float_multiply,
+    int_add,
+    int_multiply,
+    mux,
+    scaled,
+    table_read,
+)
+from .counting import check_count
+from .operands import Operand, log_range, operand
+
+__all__ = ["MacCost", "mac"]
+
+PARTS = ("multiplier", "adder tree", "scale product", "table look-up", "log to linear", "accumulator", "selection")
+
+
+@dataclass(frozen=True, repr=False)
+class MacCost:
+    """Energy and area of one multiply-add, one lane's share of what lanes share.
+
+    Attributes
+    ----------
+    weights, activations : str
+    accumulator_bits, vector : int
+    process : str
+    energy : dict of str to float
+        pJ by part: multiplier, adder tree, scale product, table look-up, log to linear, accumulator, selection.
+    area : dict of str to float
+        um^2 by part.
+    density : float
+        Share of the weights that is there; energy is that of one weight of the dense array, area that of one lane.
+    assumptions : tuple of str
+    """
+
+    weights: str
+    activations: str
+    accumulator_bits: int
+    vector: int
+    process: str
+    energy: dict[str, float]
+    area: dict[str, float]
+    density: float = 1.0
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+
+    @property
+    def energy_pj(self) -> float:
+        """All parts, pJ for one multiply-add of the dense product."""
+        return math.fsum(self.energy.values())
+
+    @property
+    def area_um2(self) -> float:
+        """All parts, um^2 of one lane."""
+        return math.fsum(self.area.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        keys = ("weights", "activations", "accumulator_bits", "vector", "process", "energy_pj", "area_um2", "density")
+        return {**{key: getattr(self, key) for key in keys}, "energy": self.energy, "area": self.area}
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{part} {value:.3g}" for part, value in self.energy.items() if value)
+        return (
+            f"<{self.weights} x {self.activations} at {self.process}: {self.energy_pj:.4g} pJ, {self.area_um2:.4g} um2 "
+            f"(pJ: {parts})>"
+        )
+
+
+def mac(
+    weight_format: str | Format,
+    activation_format: str | Format,
+    accumulator_bits: int = 24,
+    vector: int = 16,
+    process: str = "45nm",
+    voltage: float | None = None,
+) -> MacCost:
+    """Return the energy and area of a multiply-add by part.
+
+    Parameters
+    ----------
+    weight_format, activation_format : Format or str
+        Any format of `heterocompute.formats`, or fp32, tf32, fp16, bf16.
+    accumulator_bits : int, optional
+        Of the integer accumulator. Sums of floats are kept in fp32 where this is above 16, else in fp16.
+    vector : int, optional
+        Lanes that share a tree and an accumulator.
+    process : str, optional
+        ``"45nm"``, the process of the table, or another to which energy and area are scaled.
+    voltage : float, optional
+        Volts, for another supply than the process' usual one.
+
+    Returns
+    -------
+    MacCost
+
+    Raises
+    ------
+    ValueError
+        No such format or process, a family whose arithmetic is not stated, a width that is not positive.
+
+    Notes
+    -----
+    - Integers: multiplier of the two widths, a tree of vector - 1 adders that grow, one addition to the accumulator for
+      each vector. A zero point is subtracted first: a code has one bit more then.
+    - Integer scales (two-level VS-Quant): an M x M product of the two scales where both operands have one, and its
+      product with the sum of the group, both once for a group. Float scales: the same in floats, then a sum in fp32.
+      Exponent scales: an 8-bit addition.
+    - Codebooks: a table read for each operand that has one, then an fp16 multiplication and a float sum.
+    - Log numbers: an addition of exponents, a table of 2^(-r/gamma) with gamma entries, a shift; with an integer
+      operand, a product with the entry instead of the addition. Sums are integers. With a float operand: the table,
+      then a float multiplication; for gamma 1 an addition of exponents.
+    - An integer times a float is a float multiplication with the integer's bits as its significand.
+    - N:M sparsity: N/M of the energy of each multiply-add, and the multiplexers that choose activations.
+
+    Horowitz, ISSCC 2014; Dai et al., VS-Quant, MLSys 2021, section 6 (the scale product); Zhao et al., LNS-Madam, 2021.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> m = hw.mac("vsq4-g16-s4", "vsq4-g16-s4", accumulator_bits=24, vector=16)
+    >>> round(m.energy["scale product"], 4), m.energy_pj < hw.mac("int8", "int8").energy_pj
+    (0.0218, True)
+    """
+    for name, value in (("accumulator_bits", accumulator_bits), ("vector", vector)):
+        check_count("mac", name, value)
+    w, x = operand(weight_format), operand(activation_format)
+    kinds = {w.kind, x.kind}
+    groups = [one.group for one in (w, x) if one.group]
+    lanes = min([vector, *groups])
+    if "float" in kinds or "table" in kinds:
+        parts, sum_bits = _float_parts(w, x, accumulator_bits)
+    elif "log" in kinds:
+        parts, sum_bits = _log_parts(w, x, accumulator_bits, lanes)
+    else:
+        parts, sum_bits = _int_parts(w, x, accumulator_bits, lanes)
+    parts["scale product"] = _scale_part(w, x, sum_bits)
+    if any(one.scale in ("float", "exponent") for one in (w, x)) and "float" not in kinds and "table" not in kinds:
+        group = _group(w, x)
+        parts["accumulator"] = int_add(sum_bits) * (1 / lanes) + float_add(24) * (1 / group)
+    density = 1.0
+    for one in (w, x):
+        if one.pattern is not None:
+            n, m = one.pattern
+            density *= n / m
+            other = x if one is w else w
+            parts["selection"] = parts.get("selection", Cost()) + mux(other.bits, m)
+    costs = {part: scaled(parts.get(part, Cost()), process, voltage) for part in PARTS}
+    return MacCost(
+        str(weight_format),
+        str(activation_format),
+        accumulator_bits,
+        vector,
+        process,
+        {part: cost.energy * density for part, cost in costs.items()},
+        {part: cost.area for part, cost in costs.items()},
+        density,
+    )
+
+
+def _int_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tuple[dict[str, Cost], float]:
+    widths = [one.bits + one.zero_point for one in (w, x)]
+    parts = {"multiplier": int_multiply(*widths)}
+    for one in (w, x):
+        if one.zero_point:
+            parts["multiplier"] += int_add(one.bits)
+    product = sum(widths)
+    parts["adder tree"], grown = _tree(product, lanes)
+    parts["accumulator"] = int_add(max(accumulator_bits, 1)) * (1 / lanes)
+    return parts, min(grown, accumulator_bits)
+
+
+def _float_parts(w: Operand, x: Operand, accumulator_bits: int) -> tuple[dict[str, Cost], float]:
+    parts = {"table look-up": Cost()}
+    for one in (w, x):
+        if one.kind == "table":
+            parts["table look-up"] += table_read(2**one.bits, 16 * one.dim) * (1 / one.dim)
+        if one.kind == "log" and one.gamma > 1:
+            parts["log to linear"] = parts.get("log to linear", Cost()) + table_read(one.gamma, 16)
+    wide = [11 if one.kind == "log" else one.significand or min(one.bits, 24) for one in (w, x)]
+    if "table" in (w.kind, x.kind):  # what a table holds is multiplied in fp16 at least
+        wide = [max(11, one) for one in wide]
+    parts["multiplier"] = float_multiply(math.sqrt(wide[0] * wide[1]))
+    if any(one.kind == "log" and one.gamma == 1 for one in (w, x)):  # a power of two: exponents add
+        parts["multiplier"] = int_add(8)
+    parts["accumulator"] = float_add(24 if accumulator_bits > 16 else 11)
+    return parts, 24 if accumulator_bits > 16 else 11
+
+
+def _log_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tuple[dict[str, Cost], float]:
+    logs = [one for one in (w, x) if one.kind == "log"]
+    others = [one for one in (w, x) if one.kind != "log"]
+    gamma = max(one.gamma for one in logs)
+    reach = min(sum(log_range(one) for one in logs), accumulator_bits)
+    steps = Cost()
+    if others:  # an integer times 2^(-e): by the table's entry, then shifted
+        (other,) = others
+        multiplier = int_multiply(other.bits + other.zero_point, 8) if gamma > 1 else Cost()
+        steps = table_read(gamma, 8) if gamma > 1 else Cost()
+    else:  # exponents add
+        multiplier = int_add(max(one.bits for one in logs))
+        steps = table_read(gamma, accumulator_bits) if gamma > 1 else Cost()
+    shift = mux(accumulator_bits, reach + 1)
+    tree, _ = _tree(accumulator_bits, lanes, grows=False)
+    parts = {
+        "multiplier": multiplier,
+        "log to linear": steps + shift,
+        "adder tree": tree,
+        "accumulator": int_add(accumulator_bits) * (1 / lanes),
+    }
+    return parts, accumulator_bits
+
+
+def _tree(product_bits: float, lanes: int, grows: bool = True) -> tuple[Cost, float]:
+    """Adders of a tree over the lanes, a lane's share; and the width of the sum."""
+    cost, width, left = Cost(), product_bits, lanes
+    while left > 1:
+        pairs = left // 2
+        width += 1 if grows else 0
+        cost += int_add(width) * pairs
+        left -= pairs
+    return cost * (1 / lanes), width
+
+
+def _group(w: Operand, x: Operand) -> int:
+    return min(one.group for one in (w, x) if one.group)
+
+
+def _scale_part(w: Operand, x: Operand, sum_bits: float) -> Cost:
+    """The product of the scales and its product with the sum of a group, a lane's share."""
+    scaled_operands = [one for one in (w, x) if one.scale != "none"]
+    if not scaled_operands:
+        return Cost()
+    group = _group(w, x)
+    kinds = {one.scale for one in scaled_operands}
+    if kinds == {"int"}:
+        bits = sum(one.scale_bits for one in scaled_operands)
+        both = int_multiply(w.scale_bits, x.scale_bits) if len(scaled_operands) == 2 else Cost()
+        return (both + int_multiply(bits, sum_bits)) * (1 / group)
+    if kinds == {"exponent"}:
+        return int_add(8) * (len(scaled_operands) / group)
+    wide = [one.scale_bits if one.scale == "float" else 1 for one in scaled_operands]
+    both = float_multiply(math.sqrt(wide[0] * wide[1])) if len(wide) == 2 else Cost()
+    return (both + float_multiply(24)) * (1 / group)

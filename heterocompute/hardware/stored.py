@@ -1,0 +1,107 @@
+"""Bytes that a matrix of weights takes in a format, every component counted, and what its sparsity does to rates."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..formats import Format
+from ..formats import format as parse_format
+from .database import dtype_bits
+
+__all__ = ["Stored", "stored"]
+
+PATTERN = re.compile(r"(?:(?P<base>.+)\+)?(?P<n>\d{1,2}):(?P<m>\d{1,2})")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How weights lie in memory.
+
+    Attributes
+    ----------
+    text : str
+    format : Format or None
+        None: plain values of `plain_bits`.
+    plain_bits : int
+    pattern : (int, int) or None
+        N of every M along the reduction axis are kept.
+    """
+
+    text: str
+    format: Format | None
+    plain_bits: int
+    pattern: tuple[int, int] | None = None
+
+    def bits(self, rows: int, columns: int) -> int:
+        """Return the bits of a matrix (rows, reduction length): codes, scales, row padding and sparse indices."""
+        kept = columns
+        index = 0
+        if self.pattern is not None:
+            n, m = self.pattern
+            kept = -(-columns // m) * n
+            index = rows * 8 * -(-kept * math.ceil(math.log2(m)) // 8)  # a row starts on a byte
+        if self.format is None:
+            return rows * kept * self.plain_bits + index
+        return _packed_bits(self.format, rows, kept) + index
+
+    @property
+    def density(self) -> float:
+        """The share of weights that is kept."""
+        return 1.0 if self.pattern is None else self.pattern[0] / self.pattern[1]
+
+    @property
+    def doubles_the_rate(self) -> bool:
+        """Whether matrix units with 2:4 sparsity take it at twice the rate."""
+        return self.pattern == (2, 4)
+
+
+def stored(fmt: str | Format | None, dtype: str) -> Stored:
+    """Return how weights of a format lie in memory.
+
+    Parameters
+    ----------
+    fmt : str, Format or None
+        A format or its text; a pattern such as ``"2:4"`` or ``"int8+2:4"``; a plain type such as ``"int4"`` of the
+        device; None is `dtype`.
+    dtype : str
+        The type of plain weights.
+
+    Returns
+    -------
+    Stored
+
+    Raises
+    ------
+    ValueError
+        No such format.
+    """
+    bits = dtype_bits(dtype)
+    if fmt is None:
+        return Stored(dtype, None, bits)
+    base, n, m = getattr(fmt, "base", None), getattr(fmt, "n", None), getattr(fmt, "m", None)
+    if getattr(fmt, "is_plain", False):  # a pattern alone: the values are as they would be without it
+        base = None
+    if isinstance(fmt, str):
+        match = PATTERN.fullmatch(fmt.strip())
+        if match:
+            base, n, m = match["base"], int(match["n"]), int(match["m"])
+    if n is not None and m is not None:
+        if not 1 <= n <= m <= 32:
+            raise ValueError(f"format is {fmt!s}: the pattern is {n}:{m}, wanted 1 <= N <= M <= 32")
+        under = stored(base, dtype)
+        return Stored(str(fmt), under.format, under.plain_bits, (n, m))
+    if isinstance(fmt, str) and fmt in ("fp32", "fp16", "bf16", "fp64", "tf32"):
+        return Stored(fmt, None, dtype_bits(fmt))
+    found = parse_format(fmt)
+    return Stored(str(found), found, bits)
+
+
+def _packed_bits(fmt: Format, rows: int, columns: int) -> int:
+    from .. import _heterocompute as core
+
+    params: tuple[Any, ...] = (fmt.family, *fmt.core_params())
+    layout = core.layout(params, (rows, columns), (1,))
+    return sum(8 * dtype.itemsize * math.prod(shape) for dtype, shape, _ in layout.values())

@@ -1,0 +1,271 @@
+"""Systolic arrays: cycles, utilisation and traffic by formula, and a machine that pulses the data to check them.
+
+An array of R x C cells takes a product in folds. With Sr x Sc stationary values and T vectors that stream through,
+
+    weights or inputs stationary   (2 R + C + T - 2) cycles x ceil(Sr / R) ceil(Sc / C) folds
+    outputs stationary             (R + C + T - 2)   cycles x ceil(Sr / R) ceil(Sc / C) folds
+
+    ws: Sr = K, Sc = N, T = M      is: Sr = K, Sc = M, T = N      os: Sr = M, Sc = N, T = K
+
+as SCALE-Sim counts (Samajdar et al., ISPASS 2020), without stalls. It prints the index of the last cycle, one less.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _heterocompute as _core
+
+#: In the order of csrc/model/systolic.h.
+DATAFLOWS = ("ws", "is", "os")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One product on an array. Words are values, whatever their format.
+
+    Attributes
+    ----------
+    rows, cols : int
+    dataflow : str
+    folds : int
+    cycles : int
+        How many there are.
+    macs : int
+        Multiply-adds of the product.
+    utilisation : float
+        `macs` / (cells x cycles).
+    mapping_efficiency : float
+        Share of the cells that hold something, over all folds.
+    sram_reads_input, sram_reads_weight : int
+        Words of the inputs (M, K) and the weights (K, N) that enter the array.
+    sram_writes_output : int
+        Words that leave it; partial sums count each time.
+    dram_reads_input, dram_reads_weight, dram_reads_output : int
+        Words from outside; of the output, partial sums that did not stay on chip.
+    dram_writes_output : int
+    """
+
+    rows: int
+    cols: int
+    dataflow: str
+    folds: int
+    cycles: int
+    macs: int
+    utilisation: float
+    mapping_efficiency: float
+    sram_reads_input: int
+    sram_reads_weight: int
+    sram_writes_output: int
+    dram_reads_input: int
+    dram_reads_weight: int
+    dram_reads_output: int
+    dram_writes_output: int
+
+    @property
+    def last_cycle(self) -> int:
+        """Index of the last cycle, what SCALE-Sim prints as its total."""
+        return self.cycles - 1
+
+
+def gemm(
+    M: int,
+    N: int,
+    K: int,
+    rows: int = 32,
+    cols: int = 32,
+    dataflow: str = "ws",
+    sram_words: int | tuple[int, int, int] | None = None,
+) -> Run:
+    """Count the product of (M, K) inputs and (K, N) weights.
+
+    Parameters
+    ----------
+    M, N, K : int
+    rows, cols : int, optional
+        Cells of the array.
+    dataflow : {"ws", "is", "os"}
+        What rests in the cells.
+    sram_words : int or (int, int, int), optional
+        Words that the buffers of inputs, weights and outputs hold; None: everything. An operand that the folds go
+        through again comes from outside again unless all of it that they go through fits its buffer.
+
+    Returns
+    -------
+    Run
+
+    Examples
+    --------
+    >>> run = gemm(256, 128, 256, rows=32, cols=32, dataflow="ws")
+    >>> run.cycles, run.last_cycle, run.sram_reads_input
+    (11200, 11199, 262144)
+    """
+    m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
+    r, c = _size(rows, "rows"), _size(cols, "cols")
+    if dataflow not in DATAFLOWS:
+        raise ValueError(f"systolic: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+    still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
+    row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
+    cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
+    # The columns of the folds are the outer loop. Of inputs, weights and outputs: words that enter or leave the array,
+    # how often they are gone through, and how many words must stay on chip to be there the next time.
+    if dataflow == "ws":
+        traffic = (m * k * col_folds, k * n, m * n * row_folds)
+        again = ((col_folds, m * k), (1, 0), (row_folds, m * min(c, n)))
+    elif dataflow == "is":
+        traffic = (m * k, k * n * col_folds, m * n * row_folds)
+        again = ((1, 0), (col_folds, k * n), (row_folds, n * min(c, m)))
+    else:
+        traffic = (m * k * col_folds, k * n * row_folds, m * n)
+        again = ((col_folds, m * k), (row_folds, k * min(c, n)), (1, 0))
+    room = _rooms(sram_words)
+    passes = [1, 1, 1]
+    if room is not None:
+        passes = [times if stays > words else 1 for (times, stays), words in zip(again, room, strict=True)]
+    whole = (m * k, k * n, m * n)
+    return Run(
+        rows=r,
+        cols=c,
+        dataflow=dataflow,
+        folds=row_folds * col_folds,
+        cycles=cycles,
+        macs=m * n * k,
+        utilisation=m * n * k / (r * c * cycles),
+        mapping_efficiency=still_rows * still_cols / (row_folds * r * col_folds * c),
+        sram_reads_input=traffic[0],
+        sram_reads_weight=traffic[1],
+        sram_writes_output=traffic[2],
+        dram_reads_input=whole[0] * passes[0],
+        dram_reads_weight=whole[1] * passes[1],
+        dram_reads_output=whole[2] * (passes[2] - 1),
+        dram_writes_output=whole[2] * passes[2],
+    )
+
+
+def conv(
+    C: int,
+    H: int,
+    W: int,
+    K: int,
+    R: int,
+    S: int,
+    stride: int = 1,
+    padding: int = 0,
+    batch: int = 1,
+    rows: int = 32,
+    cols: int = 32,
+    dataflow: str = "ws",
+    sram_words: int | tuple[int, int, int] | None = None,
+) -> Run:
+    """Count a convolution as the product that unrolled windows give: M = batch P Q, N = K filters, K = C R S.
+
+    Parameters
+    ----------
+    C, H, W : int
+        Channels, height and width of the input.
+    K, R, S : int
+        Filters, their height and width.
+    stride, padding, batch : int, optional
+    rows, cols, dataflow, sram_words : as in `gemm`
+        Words of the input are those of the unrolled windows.
+
+    Returns
+    -------
+    Run
+
+    Examples
+    --------
+    >>> run = conv(C=3, H=227, W=227, K=96, R=11, S=11, stride=4)
+    >>> run.sram_reads_input, run.sram_reads_weight, run.sram_writes_output
+    (3294225, 34848, 3484800)
+    """
+    names = {"C": C, "H": H, "W": W, "K": K, "R": R, "S": S, "stride": stride, "batch": batch}
+    c, h, w, k, r, s, step, n = (_size(value, name) for name, value in names.items())
+    pad = _size(padding, "padding", 0)
+    p, q = (h + 2 * pad - r) // step + 1, (w + 2 * pad - s) // step + 1
+    if h + 2 * pad < r or w + 2 * pad < s:
+        raise ValueError(f"systolic: the filter {r} x {s} is larger than the input {h + 2 * pad} x {w + 2 * pad}")
+    return gemm(n * p * q, k, c * r * s, rows, cols, dataflow, sram_words)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulated array computed and counted.
+
+    Attributes
+    ----------
+    product : ndarray of float64, (M, N)
+    cycles, folds : int
+    sram_reads_input, sram_reads_weight, sram_writes_output : int
+        Words that entered and left.
+    """
+
+    product: NDArray[np.float64]
+    cycles: int
+    folds: int
+    sram_reads_input: int
+    sram_reads_weight: int
+    sram_writes_output: int
+
+
+def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
+    """Run a product through an array, cycle by cycle: every cell takes what its neighbour held.
+
+    Parameters
+    ----------
+    a : array_like, (M, K)
+        Inputs.
+    b : array_like, (K, N)
+        Weights.
+    rows, cols : int, optional
+    dataflow : {"ws", "is", "os"}
+
+    Returns
+    -------
+    Simulation
+        Time grows with cells times cycles.
+
+    Examples
+    --------
+    >>> run = simulate([[1, 2], [3, 4]], [[1, 0], [0, 1]], rows=2, cols=2, dataflow="os")
+    >>> run.product.tolist(), run.cycles
+    ([[1.0, 2.0], [3.0, 4.0]], 4)
+    """
+    left, right = (np.ascontiguousarray(x, dtype=np.float64) for x in (a, b))
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted (M, K) and (K, N)")
+    if 0 in (*left.shape, *right.shape):
+        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted no empty side")
+    if dataflow not in DATAFLOWS:
+        raise ValueError(f"systolic: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+    out = np.empty((left.shape[0], right.shape[1]))
+    size = (_size(rows, "rows"), _size(cols, "cols"))
+    cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
+    # With stationary inputs it is the weights that stream in from the left.
+    inputs, weights = (from_top, from_left) if dataflow == "is" else (from_left, from_top)
+    return Simulation(out, cycles, folds, inputs, weights, writes)
+
+
+def _size(value: Any, name: str, least: int = 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"systolic: {name} is {value!r}, wanted a whole number") from None
+    if isinstance(value, bool) or number < least:
+        raise ValueError(f"systolic: {name} is {value}, wanted at least {least}")
+    return number
+
+
+def _rooms(sram_words: int | tuple[int, int, int] | None) -> tuple[int, int, int] | None:
+    if sram_words is None:
+        return None
+    rooms = (sram_words,) * 3 if isinstance(sram_words, int) else tuple(sram_words)
+    if len(rooms) != 3:
+        raise ValueError(f"systolic: sram_words is {sram_words}, wanted one number, or those of input, weight, output")
+    first, second, third = (_size(room, "sram_words") for room in rooms)
+    return first, second, third

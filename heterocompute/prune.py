@@ -1,0 +1,182 @@
+"""Pruning: which values of an array stay, by N:M patterns, by a share, or by blocks."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .arrays import as_array, normalize_axes
+from .formats import parse_pattern
+from .sparse import SparseArray, choose
+
+__all__ = ["prune", "prune_mask"]
+
+Array = np.ndarray[Any, Any]
+
+_SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
+
+
+def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
+    """Set the values of least score to zero.
+
+    Parameters
+    ----------
+    w : array_like
+        float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides.
+    pattern : str
+        ``"2:4"``: of every 4 values along the last axis named 2 stay; any N:M with 1 <= N <= M <= 32. ``"50%"``: half
+        of each row goes; ``"global:50%"``: half of the array. ``"block:16x1:50%"``: half of the blocks of 16 rows and 1
+        column, scored by their sums.
+    axis : int or tuple of int
+        The reduction axes, as in `quantize`; a row is one index of the others.
+    scores : array_like of w's shape, optional
+        What is larger stays, such as `hc.scores.wanda`; None: the magnitudes.
+
+    Returns
+    -------
+    SparseArray, or ndarray of float32
+        A SparseArray for N:M; with the other patterns the array itself, float32, with zeros in it.
+
+    Raises
+    ------
+    TypeError
+        w or scores hold no floats, pattern is no text.
+    ValueError
+        A NaN among the scores, an unknown pattern or axis, scores of another shape.
+
+    Notes
+    -----
+    Where scores are equal, those of lower index stay (in C order of rows). A share P removes floor(P / 100 * values).
+    w and scores are compared as float32. A run whose length M does not divide is filled up with zeros, which are the
+    last to stay.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.prune(np.float32([[1, -4, 3, 2]]), "2:4").to_dense()
+    array([[ 0., -4.,  3.,  0.]], dtype=float32)
+    >>> hc.prune(np.float32([[1, -4, 3, 2]]), "75%")
+    array([[ 0., -4.,  0.,  0.]], dtype=float32)
+    """
+    values, axes, given = _arguments(w, axis, scores, "prune")
+    nm = _parsed(pattern, "prune")
+    if nm is None:
+        single = values.astype(np.float32, copy=False)
+        return np.where(_kept(values, given, pattern, axes, "prune"), single, np.float32(0))
+    return _choose(values, given, nm, axes, "prune")
+
+
+def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Array:
+    """Return which values `prune` keeps.
+
+    Parameters
+    ----------
+    w, pattern, axis, scores
+        As in `prune`.
+
+    Returns
+    -------
+    ndarray of bool, of w's shape
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.prune_mask(np.float32([[1, -4, 3, 2]]), "2:4")
+    array([[False,  True,  True, False]])
+    """
+    values, axes, given = _arguments(w, axis, scores, "prune_mask")
+    nm = _parsed(pattern, "prune_mask")
+    if nm is None:
+        return _kept(values, given, pattern, axes, "prune_mask")
+    return _choose(values, given, nm, axes, "prune_mask").mask
+
+
+def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
+    values = as_array(w, f"{name}: w")
+    axes = normalize_axes(axis, values.ndim, name)
+    if scores is None:
+        return values, axes, None
+    given = as_array(scores, f"{name}: scores")
+    if given.shape != values.shape:
+        raise ValueError(f"{name}: scores has shape {given.shape} and w has shape {values.shape}")
+    return values, axes, given
+
+
+def _parsed(pattern: Any, name: str) -> tuple[int, int] | None:
+    """Return (N, M), or None for the other patterns."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"{name}: pattern is a {type(pattern).__name__}, wanted a text such as '2:4'")
+    nm = parse_pattern(pattern)
+    if nm is None and _share(pattern) is None:
+        raise ValueError(f"{name}: pattern is {pattern[:40]!r}, wanted {_WANTED}")
+    return nm
+
+
+def _share(pattern: str) -> Fraction | None:
+    match = _SHARE.fullmatch(pattern) or _BLOCKS.fullmatch(pattern)
+    share = Fraction(match.groups()[-1]) / 100 if match else None
+    return share if share is not None and share <= 1 else None
+
+
+def _choose(values: Array, scores: Array | None, nm: tuple[int, int], axes: tuple[int, ...], name: str) -> SparseArray:
+    try:
+        return choose(values, scores, *nm, axes, values.dtype.name)
+    except ValueError as error:
+        if not str(error).endswith("has a NaN"):
+            raise
+        _refuse_nan(values if scores is None else scores, "w" if scores is None else "scores", name)
+        raise
+
+
+def _refuse_nan(scores: Array, what: str, name: str) -> None:
+    bad = np.isnan(scores)
+    if bad.any():
+        index = tuple(int(i) for i in np.unravel_index(bad.argmax(), scores.shape))
+        raise ValueError(f"{name}: {what} has nan at index {index}")
+
+
+def _kept(values: Array, scores: Array | None, pattern: str, axes: tuple[int, ...], name: str) -> Array:
+    """Return the mask of a share or of blocks."""
+    share = _share(pattern)
+    assert share is not None
+    _refuse_nan(values if scores is None else scores, "w" if scores is None else "scores", name)
+    measured = np.abs(values) if scores is None else scores
+    others = [a for a in range(values.ndim) if a not in axes]
+    order = [*others, *axes]
+    ordered = measured.astype(np.float32, copy=False).transpose(order)
+    rows = ordered.reshape(prod(values.shape[a] for a in others), prod(values.shape[a] for a in axes))
+    blocks = _BLOCKS.fullmatch(pattern)
+    if blocks:
+        mask = _largest_blocks(rows, int(blocks[1]), int(blocks[2]), share)
+    elif pattern.startswith("global:"):
+        mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
+    else:
+        mask = _largest(rows, share)
+    return np.ascontiguousarray(mask.reshape(ordered.shape).transpose(np.argsort(order)))
+
+
+def _largest(rows: Array, share: Fraction) -> Array:
+    """Return where each row is not among the `share` of least score; of equals those of higher index go first."""
+    count = rows.shape[1]
+    gone = int(share * count)
+    mask = np.ones(rows.shape, np.bool_)
+    if gone and rows.size:
+        order = np.argsort(-rows, axis=1, kind="stable")
+        np.put_along_axis(mask, order[:, count - gone :], False, axis=1)
+    return mask
+
+
+def _largest_blocks(rows: Array, height: int, width: int, share: Fraction) -> Array:
+    high, wide = -(-rows.shape[0] // height), -(-rows.shape[1] // width)
+    if not rows.size:
+        return np.ones(rows.shape, np.bool_)
+    sums = np.add.reduceat(rows.astype(np.float64), np.arange(0, rows.shape[0], height), axis=0)
+    sums = np.add.reduceat(sums, np.arange(0, rows.shape[1], width), axis=1)
+    mask = _largest(sums.reshape(1, -1), share).reshape(high, wide)
+    return mask.repeat(height, axis=0)[: rows.shape[0]].repeat(width, axis=1)[:, : rows.shape[1]]

@@ -1,0 +1,127 @@
+"""Small floats, a value each, alone or with one scale for a row or for the array.
+
+no scale        code = RNE(x)            rounded once, from the input's own precision
+row, tensor     s = absmax / max         the type's largest value; float32
+                code = RNE(x / s)        the quotient a float64; a scale of 0 makes all codes 0
+                value = float32(s * element)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import minifloat
+from .arithmetic import Array
+from .clip import thresholds
+from .layout import Geometry, Terms, pack, real, row_bytes, unpack
+
+
+def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Return dtype and shape of each component.
+
+    Parameters
+    ----------
+    fmt : Float
+    sizes : Geometry
+
+    Returns
+    -------
+    dict of str to (dtype, shape)
+    """
+    codes = (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits)))
+    if fmt.scaled == "row":
+        return {"codes": codes, "scales": (np.float32, (sizes.rows, 1))}
+    return {"codes": codes, "coarse": (np.float32, ())} if fmt.scaled == "tensor" else {"codes": codes}
+
+
+def legal(fmt: Any, x: Array) -> Array:
+    """Tell which values can be encoded: without a scale all that the type has a code for.
+
+    Parameters
+    ----------
+    fmt : Float
+    x : ndarray of float64
+
+    Returns
+    -------
+    ndarray of bool
+    """
+    if fmt.scaled is not None:
+        return np.isfinite(x.astype(np.float32))
+    kind = minifloat.TYPES[fmt.name]
+    has_nan, has_infinity = kind.nan is not None, kind.infinity is not None
+    found: Array = (~np.isnan(x) | has_nan) & (~np.isinf(x) | fmt.saturate | has_infinity | has_nan)
+    return found
+
+
+def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
+    """Quantize values.
+
+    Parameters
+    ----------
+    fmt : Float
+    sizes : Geometry
+    x : ndarray of float64, (rows, 1, columns)
+    clip : see `clip.thresholds`
+        Only where there is a scale. With one for the array the threshold is that of all its values.
+
+    Returns
+    -------
+    dict of str to ndarray
+        As `layout` says.
+    """
+    kind = minifloat.TYPES[fmt.name]
+    flat = (sizes.rows, sizes.groups * sizes.group)
+    if fmt.scaled is None:
+        minifloat.refuse_clip(fmt, clip)
+        return {"codes": pack(minifloat.encode(kind, x, fmt.saturate).reshape(flat), fmt.bits)}
+    magnitudes, inside = np.abs(x), real(sizes)
+    if fmt.scaled == "tensor":
+        magnitudes = magnitudes.reshape(1, 1, -1)
+        inside = np.ones(magnitudes.shape[1:], dtype=bool)
+    scales = thresholds(magnitudes, inside, clip, fmt.bits) / np.float32(kind.maximum)
+    divisor = scales.astype(np.float64)[..., None]
+    quotient = np.divide(x, divisor, out=np.zeros(x.shape), where=divisor != 0)
+    codes = pack(minifloat.encode(kind, quotient, fmt.saturate).reshape(flat), fmt.bits)
+    return (
+        {"codes": codes, "coarse": scales.reshape(())} if fmt.scaled == "tensor" else {"codes": codes, "scales": scales}
+    )
+
+
+def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
+    """Unpack the codes.
+
+    Parameters
+    ----------
+    fmt : Float
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    ndarray of int64, (rows, 1, columns)
+    """
+    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
+    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
+
+
+def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
+    """Return the factors of the values.
+
+    Parameters
+    ----------
+    fmt : Float
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    Terms
+    """
+    elements = minifloat.decode(minifloat.TYPES[fmt.name], stored_codes(fmt, sizes, components))
+    if fmt.scaled is None:
+        return Terms(elements, None, None)
+    scale = components["scales"][:, 0] if fmt.scaled == "row" else components["coarse"]
+    return Terms(elements, None, np.broadcast_to(scale, (sizes.rows,)))

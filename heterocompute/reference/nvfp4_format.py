@@ -1,0 +1,127 @@
+"""NVFP4: e2m1 elements, an e4m3 scale for every 16 values, one float32 p for the array. NVIDIA, "Pretraining Large
+Language Models with NVFP4" (arXiv 2509.25149).
+
+    p       = absmax of the array / 2688 (= 448 * 6), float32; 1 where that is 0
+    byte    = RNE to e4m3, saturating, of (absmax of the group / 6) / p, two float32 divisions
+    S       = float32(value of the byte * p)
+    element = RNE(x / S), saturating; 0 where the byte decodes to 0
+    value   = float32(element * S)
+
+four_over_six: the same with absmax / 4 as well, taken where the squared errors of the decoded values, summed in
+float64, are less.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import minifloat
+from .arithmetic import Array, decoded
+from .layout import Geometry, Terms, pack, row_bytes, unpack
+
+E2M1, E4M3 = minifloat.TYPES["fp4_e2m1"], minifloat.TYPES["fp8_e4m3fn"]
+
+
+def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Return dtype and shape of each component.
+
+    Parameters
+    ----------
+    fmt : NVFP4
+    sizes : Geometry
+
+    Returns
+    -------
+    dict of str to (dtype, shape)
+    """
+    return {
+        "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))),
+        "scales": (np.uint8, (sizes.rows, sizes.groups)),
+        "coarse": (np.float32, ()),
+    }
+
+
+def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
+    """Quantize groups of values.
+
+    Parameters
+    ----------
+    fmt : NVFP4
+    sizes : Geometry
+    x : ndarray of float64, (rows, groups, group)
+        Padding is 0.
+    clip : None
+
+    Returns
+    -------
+    dict of str to ndarray
+        As `layout` says.
+    """
+    minifloat.refuse_clip(fmt, clip)
+    absmax = np.abs(x).max(axis=-1, initial=0.0).astype(np.float32)
+    p = absmax.max(initial=np.float32(0)) / np.float32(2688)
+    if p == 0:
+        p = np.float32(1)
+    scales, codes, error = _encode(x, absmax / np.float32(6), p)
+    if fmt.four_over_six:
+        other_scales, other_codes, other_error = _encode(x, absmax / np.float32(4), p)
+        better = other_error < error
+        scales = np.where(better, other_scales, scales)
+        codes = np.where(better[..., None], other_codes, codes)
+    return {
+        "codes": pack(codes.reshape(sizes.rows, sizes.groups * sizes.group), fmt.bits),
+        "scales": scales.astype(np.uint8),
+        "coarse": np.asarray(p),
+    }
+
+
+def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
+    """Unpack the codes.
+
+    Parameters
+    ----------
+    fmt : NVFP4
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    ndarray of int64, (rows, groups, group)
+    """
+    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=False)
+    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
+
+
+def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
+    """Return the factors of the values: elements and the scales S.
+
+    Parameters
+    ----------
+    fmt : NVFP4
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    Terms
+    """
+    elements = minifloat.decode(E2M1, stored_codes(fmt, sizes, components))
+    return Terms(elements, _scale(components["scales"].astype(np.int64), components["coarse"]), None)
+
+
+def _scale(stored: Array, p: Array) -> Array:
+    return decoded(minifloat.decode(E4M3, stored) * p.astype(np.float64))
+
+
+def _encode(x: Array, scale: Array, p: Any) -> tuple[Array, Array, Array]:
+    """Return bytes, codes and squared errors of each group for these scales before rounding."""
+    stored = minifloat.encode(E4M3, (scale / p).astype(np.float64))
+    divisor = _scale(stored, p).astype(np.float64)[..., None]
+    codes = minifloat.encode(E2M1, np.divide(x, divisor, out=np.zeros(x.shape), where=divisor != 0))
+    difference = x - decoded(minifloat.decode(E2M1, codes) * divisor).astype(np.float64)
+    error = np.zeros(stored.shape)
+    for j in range(x.shape[-1]):  # index ascending, one accumulator
+        error = error + difference[..., j] * difference[..., j]
+    return stored, codes, error

@@ -1,0 +1,436 @@
+"""Emulated products: against the definition, against arithmetic done by hand, and the errors that sources state."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from itertools import product as pairs
+
+import numpy as np
+import pytest
+from common import reals, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import emulation
+
+matmul = hc.emulate.matmul
+INTEGERS = [
+    "int8",
+    "int3-asym",
+    "int4-g7",
+    "int4-g16-f16",
+    "vsq4-g16-s4",
+    "vsq4u-g5-s6-tensor",
+    "vsq4-g16",
+    "vsq8-g64-s8",
+]
+ACCUMULATORS = {"int32": (32, False), "int24-sat": (24, True), "int12-sat": (12, True), "int9-wrap": (9, False)}
+LOGS = [("log8-8", "log6-8"), ("log4-1-g16", "log8-1"), ("log6-4-g7", "log6-4-g5"), ("log8-32", "log8-32-g64")]
+
+
+def table_bits(conversion: str, gamma: int) -> int:
+    if conversion.startswith("hybrid"):
+        return int(conversion[-1])
+    return gamma.bit_length() - 1 if conversion == "exact" else 0
+
+
+# Against the definition.
+
+
+@pytest.mark.parametrize("a_text", INTEGERS)
+@pytest.mark.parametrize("b_text", INTEGERS)
+@pytest.mark.parametrize("conversion", ["exact", "mitchell"])
+def test_products_of_codes_are_the_definition(a_text, b_text, conversion):
+    a, b = hc.quantize(reals((2, 40), 1), a_text), hc.quantize(reals((3, 40), 2), b_text)
+    groups = a.format.group or b.format.group
+    whole = [q.format.group is None or getattr(q.format, "scale_bits", None) for q in (a, b)]
+    widths = [None, 4, 6, 8] if all(whole) and groups else [None]
+    for (accumulator, (bits, saturate)), chunk, width in pairs(ACCUMULATORS.items(), (None, 1, 3), widths):
+        found = matmul(a, b.T, accumulator, width, conversion, chunk)
+        step = chunk or (None if groups else 1)
+        expected = emulation.codes_product(a, b, bits, saturate, step, width, conversion)
+        assert same_bits(found, expected), (accumulator, chunk, width)
+
+
+@pytest.mark.parametrize(("a_text", "b_text"), LOGS)
+def test_products_of_logs_are_the_definition(a_text, b_text):
+    a, b = hc.quantize(reals((2, 40), 3), a_text), hc.quantize(reals((3, 40), 4), b_text)
+    gamma, groups = a.format.gamma, a.format.group or b.format.group
+    for conversion in ["exact", "mitchell", *(f"hybrid:{n}" for n in range(gamma.bit_length()))]:
+        bits_of_table = table_bits(conversion, gamma)
+        found = matmul(a, b.T, "float64", conversion=conversion)
+        assert same_bits(found, emulation.log_product(a, b, None, False, None, bits_of_table))
+        for (accumulator, (bits, saturate)), fraction, chunk in pairs(ACCUMULATORS.items(), (None, 12), (None, 3)):
+            found = matmul(a, b.T, accumulator, conversion=conversion, chunk=chunk, fraction_bits=fraction)
+            step = chunk or (None if groups else 1)
+            expected = emulation.log_product(a, b, bits, saturate, step, bits_of_table, fraction)
+            assert same_bits(found, expected), (conversion, accumulator, fraction, chunk)
+
+
+def awkward(shape, seed, spread):
+    """Values of very different sizes with zeros of both signs, of float32."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread, shape)
+    x[0, ::3], x[1] = -0.0, 0
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("extra_bits", [None, 0, 2, 8])
+@pytest.mark.parametrize("rounding", ["rne", "truncate"])
+def test_products_of_floats_are_the_definition(kind, extra_bits, rounding):
+    operands = [(awkward((3, 33), 5, 8), awkward((2, 33), 6, 8)), (awkward((3, 33), 7, 120), awkward((2, 33), 8, 20))]
+    operands.append((awkward((3, 33), 9, 3) * np.float32(2.0**-130), awkward((2, 33), 10, 3)))
+    for (a, b), chunk in pairs(operands, (1, 2, 4, 16, 64)):
+        found = matmul(a, b.T, kind, chunk=chunk, extra_bits=extra_bits, rounding=rounding)
+        assert same_bits(found, emulation.float_product(a, b, kind, chunk, extra_bits, rounding)), chunk
+
+
+@pytest.mark.parametrize("name", ["hfma", "hdp4a", "hmma", "hmma-v100", "hmma-a100", "hmma-h100"])
+def test_instructions_of_floats_are_the_definition(name):
+    preset = hc.emulate.INSTRUCTIONS[name]
+    a, b = awkward((4, 50), 11, 7).astype(np.float16), awkward((3, 50), 12, 7).astype(np.float16)
+    a[2] *= np.float16(2.0**-12)  # subnormal factors
+    for accumulator in preset.accumulators:
+        found = matmul(a, b.T, accumulator, instruction=name)
+        left, right = a.astype(np.float32), b.astype(np.float32)
+        expected = emulation.float_product(
+            left, right, accumulator, preset.chunk, preset.extra_bits, preset.rounding, "fp16"
+        )
+        assert same_bits(found, expected)
+
+
+# By hand.
+
+
+@pytest.mark.parametrize(("accumulator", "low", "high"), [("int5-sat", -16, 15), ("int9-sat", -256, 255)])
+def test_saturation_of_every_pair_and_triple(accumulator, low, high):
+    codes = np.arange(-8, 8, dtype=np.int8)
+    found = matmul(codes[:, None], codes[None, :], accumulator)
+    assert np.array_equal(found, np.clip(np.multiply.outer(codes.astype(int), codes), low, high))
+    triples = np.array(list(pairs(codes[::2], repeat=3)), np.int8)
+    total = np.zeros(len(triples), int)
+    for column in triples.T:
+        total = np.clip(total + 5 * column.astype(int), low, high)
+    assert np.array_equal(matmul(triples, np.full(3, 5, np.int8), accumulator), total)
+
+
+def test_saturation_depends_on_the_order_and_on_the_chunk():
+    ones, rising, falling = np.ones(3, np.int8), np.int8([100, 100, -100]), np.int8([-100, 100, 100])
+    assert matmul(rising, ones, "int8-sat") == 27 and matmul(falling, ones, "int8-sat") == 100
+    assert matmul(rising, ones, "int8-sat", chunk=3) == matmul(falling, ones, "int8-sat", chunk=3) == 100
+    assert matmul(rising, ones, "int8-sat", chunk=2) == 27 and matmul(rising, ones, "int16-sat") == 100
+
+
+def test_wrapping_does_not_depend_on_the_order_or_on_the_chunk():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-128, 128, (3, 500)), rng.integers(-128, 128, (500, 2))
+    exact, order = a @ b, rng.permutation(500)
+    for bits in (2, 9, 16, 20):
+        half = 2 ** (bits - 1)
+        expected = (exact + half) % (2 * half) - half
+        for chunk in (None, 1, 7):
+            assert np.array_equal(matmul(a, b, f"int{bits}-wrap", chunk=chunk), expected)
+            assert np.array_equal(matmul(a[:, order], b[order], f"int{bits}-wrap", chunk=chunk), expected)
+
+
+@pytest.mark.parametrize("instruction", [None, "dp4a", "imma"])
+def test_int32_wraps_at_two_to_the_31(instruction):
+    x = np.full(2**17, -128, np.int8)
+    assert matmul(x, x, instruction=instruction) == -(2**31)
+    assert matmul(x[1:], x[1:], instruction=instruction) == 2**31 - 2**14
+
+
+def test_without_overflow_it_is_the_product():
+    x, w = reals((4, 70), 13), reals((5, 70), 14)
+    for a_text, b_text in pairs(INTEGERS, INTEGERS):
+        a, b = hc.quantize(x, a_text), hc.quantize(w, b_text)
+        assert same_bits(matmul(a, b.T), hc.matmul(a, b.T))
+        assert same_bits(matmul(a, b.T, "int60-sat", chunk=5), hc.matmul(a, b.T))
+    assert same_bits(matmul(x, w.T, "fp32"), hc.linear(np.tile(x, (3, 1)), hc.quantize(w, "fp32"))[:4])
+
+
+def test_scale_products_keep_their_upper_bits():
+    """Keller 2022: S = clip(S + dot * R(s_a s_b)), groups of 64, 8-bit scales, products of 8 bits."""
+    fmt = hc.format("vsq4-g64-s8")
+    x, w = reals((3, 256), 15), reals((4, 256), 16)
+    a, b = hc.quantize(x, fmt), hc.quantize(w, fmt)
+    found = matmul(a, b.T, "int24-sat", scale_product_bits=8)
+    sides = [emulation.rows(q) for q in (a, b)]
+    for i, j in np.ndindex(3, 4):
+        total = 0
+        for g in range(4):
+            part = slice(64 * g, 64 * g + 64)
+            dot = sum(p * q for p, q in zip(sides[0].codes[i][part], sides[1].codes[j][part], strict=True))
+            scale = int(sides[0].integer_scales[i, g]) * int(sides[1].integer_scales[j, g])
+            upper, rest = divmod(scale, 256)
+            upper += rest > 128 or (rest == 128 and upper % 2 == 1)
+            total = max(-(2**23), min(total + dot * min(upper, 255), 2**23 - 1))
+        factor = float(a.components["coarse"][i]) * float(b.components["coarse"][j])
+        assert found[i, j] == np.float32(factor * (total * 256.0))
+    assert hc.error(matmul(a, b.T), found).sqnr_db > 40
+    assert hc.error(matmul(a, b.T), matmul(a, b.T, "int24-sat", scale_product_bits=4)).sqnr_db < 40
+
+
+@pytest.mark.parametrize(
+    ("m", "bits", "largest"), [(4, 4, 14), (4, 6, 56), (4, 8, 225), (6, 4, 15), (8, 8, 254), (8, 4, 15), (10, 4, 15)]
+)
+def test_every_rounded_product_of_scales_fits_its_bits(m, bits, largest):
+    scales = range(2**m)
+    products = {emulation.rounded_scale(x * y, 2 * m, bits)[0] for x in scales for y in scales[: x + 1]}
+    assert min(products) == 0 and max(products) == largest < 2**bits
+
+
+def test_the_multiplier_of_mitchell_errs_by_a_ninth():
+    codes = np.arange(-255, 256)
+    found = matmul(codes[:, None], codes[None, :], conversion="mitchell")
+    exact = np.multiply.outer(codes, codes)
+    assert np.array_equal(np.sign(found), np.sign(exact)) and np.all(np.abs(found) <= np.abs(exact))
+    ratio = [Fraction(int(m), int(e)) for m, e in zip(found[exact > 0], exact[exact > 0], strict=True)]
+    assert 1 - min(ratio) == Fraction(1, 9)  # 11.11 %, where both fractions are 1/2
+    powers = 2 ** np.arange(8)
+    assert np.array_equal(found[255 + powers][:, 255:], exact[255 + powers][:, 255:])  # a power of two is exact
+
+
+def all_log_products(gamma: int, conversion: str) -> tuple[np.ndarray, np.ndarray]:
+    """Products of all pairs of log8 codes that are not zero, emulated and exact."""
+    count = 127
+    codes = np.arange(count, dtype=np.uint8)
+    fmt, ones = hc.Log(8, gamma), np.ones((count, 1), np.float32)
+    q = hc.QuantizedArray({"codes": codes[:, None], "scales": ones}, fmt, (count, 1), (1,))
+    found = matmul(q, q.T, "float64", conversion=conversion).astype(np.float64)
+    return found, np.exp2(-np.add.outer(np.arange(count), np.arange(count)) / gamma)
+
+
+@pytest.mark.parametrize("gamma", [2, 4, 8, 16, 32])
+def test_conversions_of_all_pairs_of_log_codes(gamma):
+    float32 = 2.0**-23
+    found, exact = all_log_products(gamma, "exact")
+    assert np.abs(found / exact - 1).max() < float32
+    worst = []
+    for n in range(gamma.bit_length()):
+        found, exact = all_log_products(gamma, f"hybrid:{n}")
+        error = found / exact - 1
+        steps = np.arange(gamma >> n) / gamma  # what the table leaves
+        assert abs(error.max() - ((1 + steps) / np.exp2(steps) - 1).max()) < float32 and error.min() > -float32
+        worst.append(error.max())
+    assert all(after < before + float32 for before, after in pairwise(worst)) and worst[-1] < float32
+    assert np.array_equal(all_log_products(gamma, "mitchell")[0], all_log_products(gamma, "hybrid:0")[0])
+
+
+def test_the_conversion_of_mitchell_errs_by_six_percent():
+    found, exact = all_log_products(32, "mitchell")
+    assert 6.146 < 100 * (found / exact - 1).max() < 6.148  # the nearest f is 14 / 32
+    f = np.linspace(0, 1, 10**6)
+    error = (1 + f) / np.exp2(f) - 1
+    assert round(100 * error.max(), 3) == 6.148 and round(f[error.argmax()], 6) == pytest.approx(0.442695, abs=1e-6)
+
+
+def test_log_products_in_integers_do_not_overflow_by_themselves():
+    q = hc.quantize(np.ones((1, 100), np.float32), "log4-1")
+    for accumulator in ("int8-wrap", "int16-sat", "int24-sat", "int60-wrap"):
+        assert matmul(q, q.T, accumulator).item() == 100
+    assert matmul(q, q.T, "int8-sat", fraction_bits=3).item() == 127 / 8
+    assert matmul(q, q.T, "int8-wrap", fraction_bits=3).item() == ((100 * 8 + 128) % 256 - 128) / 8
+    small = hc.quantize(np.float32([[1, 0.25]]), "log4-1")
+    assert matmul(small, small.T, "int32", fraction_bits=3).item() == 1  # 1/16 is under 1/8 and truncated
+    assert matmul(small, small.T, "int32", fraction_bits=4).item() == 1.0625
+
+
+@pytest.mark.parametrize(
+    ("instruction", "accumulator", "chunk"), [("hfma", "fp16", 1), ("hdp4a", "fp16", 4), ("hdp4a", "fp32", 4)]
+)
+def test_each_step_rounds_the_exact_sum_once(instruction, accumulator, chunk):
+    rng = np.random.default_rng(17)
+    a, b = (rng.standard_normal((n, 64)).astype(np.float16) for n in (5, 6))
+    kind = np.float16 if accumulator == "fp16" else np.float32
+    expected = np.zeros((5, 6), kind)
+    for k in range(0, 64, chunk):  # sums of few products of float16 around 1 are exact in float64
+        left, right = a[:, k : k + chunk].astype(np.float64), b[:, k : k + chunk].astype(np.float64)
+        expected = (expected + left @ right.T).astype(kind)
+    assert np.array_equal(matmul(a, b.T, accumulator, instruction=instruction), expected.astype(np.float32))
+
+
+def test_half_precision_stops_at_2048_and_ends_at_65504():
+    ones = np.ones(10_000, np.float16)
+    assert matmul(ones, ones, instruction="hfma") == 2048
+    assert matmul(ones, ones, instruction="hdp4a") == 2048 * 4  # 8192 + 4 is a tie, and goes to even
+    large = np.float16([65504, 65504, -65504, -65504])
+    assert matmul(large[:1], np.ones(1), instruction="hfma") == 65504
+    assert matmul(large, np.ones(4), instruction="hfma") == np.inf
+    assert matmul(large, np.ones(4), instruction="hdp4a") == 0
+    assert matmul(np.float16([65504, 15.99]), np.ones(2, np.float16), instruction="hfma") == 65504
+    assert matmul(np.float16([65504, 16]), np.ones(2), instruction="hfma") == np.inf
+
+
+def test_tensor_cores_keep_the_bits_that_were_measured():
+    """Fasi et al. 2021, section on extra bits, and Khattak and Mikaitis 2025: 0, 1 and 2 of them, cut off below."""
+    tiny = np.float16(2.0**-12)
+
+    def product(addends: list[float], instruction: str) -> float:
+        a = np.array([min(addend, 1) if addend in (1, 0) else tiny for addend in addends], np.float16)
+        b = np.array([addend / float(x) if x else 0 for addend, x in zip(addends, a, strict=True)], np.float16)
+        return matmul(a, b, instruction=instruction).item()
+
+    assert product([1, 2.0**-23, 0, 0], "hmma-v100") == 1 + 2.0**-23
+    assert product([1, 2.0**-24, 2.0**-24, 0], "hmma-v100") == 1
+    assert product([1, 2.0**-24, 2.0**-24, 0], "hmma-a100") == 1 + 2.0**-23
+    assert product([1, *[2.0**-25] * 4], "hmma-a100") == 1
+    assert product([1, *[2.0**-25] * 4], "hmma-h100") == 1 + 2.0**-23
+    assert product([1, *[2.0**-26] * 8], "hmma-h100") == 1
+    assert product([1, 2.0**-24, 0, 0], "hmma-h100") == 1  # the sum is truncated, not rounded
+    # The next block meets a sum of 1 as another addend.
+    assert product([1, 0, 0, 0, 2.0**-24, 2.0**-24, 0, 0], "hmma-v100") == 1
+    assert product([*[0] * 4, 2.0**-24, 2.0**-24, 0, 1], "hmma-a100") == 1 + 2.0**-23
+
+
+def test_the_exponent_of_a_product_is_the_sum_of_those_of_its_factors():
+    # 1.5 * 1.5 = 2.25 has the exponent 0, so that 2^-23 next to it is kept.
+    a, b = np.float16([1.5, 2.0**-12]), np.float16([1.5, 2.0**-11])
+    assert matmul(np.append(a, np.float16(-1.25)), np.append(b, np.float16(1.8)), instruction="hmma").item() == (
+        2.25 + 2.0**-23 - 1.25 * float(np.float16(1.8))
+    )
+    # A subnormal factor has the exponent of the smallest normal one: the small product is cut at 2^(-28 - 23).
+    x, w = np.float16([2.0**-24, 2.0**-24]), np.float16([2.0**-14, 2.0**-24])
+    assert matmul(x, w, instruction="hmma").item() == 2.0**-38 + 2.0**-48
+
+
+def test_cuts_go_toward_zero_on_both_sides():
+    a = np.float16([1, 2.0**-12, 2.0**-12])
+    b = np.float16([1, 1.5 * 2.0**-11, 0])
+    for sign in (1, -1):
+        assert matmul(a, sign * b, instruction="hmma").item() == sign * (1 + 2.0**-23)
+        nearest = matmul(a, sign * b, instruction="hmma", rounding="rne").item()
+        assert nearest == sign * (1 + 2.0**-22)  # 1.5 units are a tie, and go to 2
+
+
+# Shapes, threads and what is refused.
+
+
+def test_shapes_are_those_of_numpy():
+    rng = np.random.default_rng(18)
+    for left, right in (
+        ((3, 1, 4, 6), (2, 6, 5)),
+        ((6,), (6,)),
+        ((6,), (3, 6, 2)),
+        ((4, 6), (6,)),
+        ((2, 0), (0, 3)),
+        ((0, 4), (4, 0)),
+    ):
+        a, b = rng.integers(-9, 10, left), rng.integers(-9, 10, right)
+        assert same_bits(np.asarray(matmul(a, b)), np.asarray(a @ b))
+        floats = matmul(a.astype(np.float16), b.astype(np.float16), instruction="hmma")
+        assert np.array_equal(floats, (a @ b).astype(np.float32)) and floats.dtype == np.float32
+    x, w = reals((2, 3, 4, 32), 19), reals((2, 1, 32, 5), 20)
+    a, b = hc.quantize(x, "vsq4-g16-s4"), hc.quantize(w, "int8", axis=-2)
+    assert same_bits(matmul(a, b, "int40-sat"), hc.matmul(a, b))
+    logs = matmul(hc.quantize(x, "log8-8"), hc.quantize(w, "log8-8", axis=-2), "float64")
+    assert logs.shape == (2, 3, 4, 5)
+
+
+def test_one_side_may_be_plain_integers():
+    x, q = np.arange(-16, 16, dtype=np.int8)[None], hc.quantize(reals((3, 32), 21), "vsq4-g16-s4")
+    expected = emulation.codes_product(x, q, 16, True, None)
+    assert same_bits(matmul(x, q.T, "int16-sat"), expected)
+
+
+def test_bits_do_not_depend_on_threads():
+    a, b = hc.quantize(reals((9, 200), 22), "vsq4-g16-s4"), hc.quantize(reals((150, 200), 23), "vsq4-g16-s4")
+    h, g = reals((9, 200), 24, np.float16), reals((150, 200), 25, np.float16)
+    results = []
+    for threads in (1, 3):
+        with hc.use(threads=threads):
+            results.append([matmul(a, b.T, "int14-sat", 6), *(matmul(h, g.T, instruction=i) for i in ("hfma", "hmma"))])
+    assert all(same_bits(x, y) for x, y in zip(*results, strict=True))
+
+
+FLOATS, CODES = np.ones((2, 4), np.float32), np.ones((2, 4), np.int8)
+INT8, VSQ, GROUPS = (hc.quantize(np.ones((2, 4), np.float32), text) for text in ("int8", "vsq4-g2-s4", "int4-g2"))
+LOG = hc.quantize(np.ones((2, 4), np.float32), "log8-8")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "arguments", "message"),
+    [
+        (
+            FLOATS,
+            FLOATS,
+            {},
+            "accumulator is 'int32', which adds products of integers or of log numbers, and a has dtype",
+        ),
+        (INT8, FLOATS, {}, "and b has dtype float32"),
+        (hc.quantize(FLOATS, "fp16"), INT8, {}, "a is fp16, but accumulator 'int32' adds products of integers or log"),
+        (CODES, CODES, {"accumulator": "int24"}, "accumulator is 'int24', wanted 'int32', 'intN-sat'"),
+        (CODES, CODES, {"accumulator": "int64-sat"}, "with N from 2 to 63"),
+        (CODES, CODES, {"accumulator": "fp32"}, "a has dtype int8, but fp32 multiplies floats; convert with astype"),
+        (INT8, INT8, {"accumulator": "float64"}, "accumulator is 'float64', but a and b hold integers"),
+        (LOG, INT8, {}, "a holds log numbers of gamma 8 and b integers, wanted integers or one gamma"),
+        (LOG, hc.quantize(FLOATS, "log8-4"), {}, "and b log numbers of gamma 4"),
+        (LOG, LOG, {"accumulator": "float64", "chunk": 2}, "chunk is 2, but accumulator 'float64' adds one product"),
+        (LOG, LOG, {"conversion": "hybrid:4"}, "gamma 8 has 3 bits below the octave, wanted hybrid:0 to hybrid:3"),
+        (LOG, LOG, {"conversion": "table"}, "conversion is 'table', wanted 'exact', 'mitchell' or 'hybrid:n'"),
+        (LOG, LOG, {"accumulator": "int3-sat"}, "'int3-sat' has no room for 4 products, wanted 4 bits or more"),
+        (LOG, LOG, {"accumulator": "float64", "fraction_bits": 3}, "fraction_bits is 3, but accumulator 'float64'"),
+        (INT8, INT8, {"conversion": "hybrid:2"}, "a and b hold integers, which take 'exact' or 'mitchell'"),
+        (INT8, INT8, {"fraction_bits": 2}, "fraction_bits is 2, but a and b hold integers"),
+        (INT8, INT8, {"scale_product_bits": 8}, "scale_product_bits is 8, but neither operand has integer scales"),
+        (VSQ, GROUPS, {"scale_product_bits": 8}, "scale_product_bits is 8, but an operand has float32 scales"),
+        (VSQ, VSQ, {"scale_product_bits": 1}, "scale_product_bits is 1, wanted 2 to 16"),
+        (INT8, INT8, {"chunk": 0}, "chunk is 0, wanted 1 to"),
+        (INT8, INT8, {"extra_bits": 1}, "extra_bits is 1, but it is for float accumulators"),
+        (INT8, INT8, {"rounding": "rne"}, "rounding is 'rne', but it is for float accumulators"),
+        (FLOATS, FLOATS, {"accumulator": "fp32", "rounding": "up"}, "rounding is 'up', wanted 'rne' or 'truncate'"),
+        (FLOATS, FLOATS, {"accumulator": "fp16", "extra_bits": 9}, "extra_bits is 9, wanted 0 to 8"),
+        (FLOATS, FLOATS, {"accumulator": "fp32", "scale_product_bits": 8}, "float accumulators have none"),
+        (FLOATS, FLOATS, {"accumulator": "fp32", "conversion": "mitchell"}, "accumulator 'fp32' multiplies floats"),
+        (FLOATS, FLOATS, {"accumulator": "fp32", "fraction_bits": 8}, "it is for log numbers in integers"),
+        (FLOATS, FLOATS, {"instruction": "fma"}, "instruction is 'fma', wanted one of hfma, hdp4a, dp4a"),
+        (FLOATS, FLOATS, {"instruction": "hfma", "chunk": 4}, "chunk is 4, but instruction 'hfma' sets it"),
+        (FLOATS, FLOATS, {"instruction": "hmma-a100", "extra_bits": 2}, "instruction 'hmma-a100' sets it"),
+        (
+            FLOATS,
+            FLOATS,
+            {"instruction": "hfma", "accumulator": "fp32"},
+            "accumulator is 'fp32', but hfma adds to fp16",
+        ),
+        (FLOATS, FLOATS, {"instruction": "dp4a"}, "quantize it"),
+        (FLOATS / 3, FLOATS, {"instruction": "hmma"}, "at index \\(0, 0\\), wanted values of float16, which hmma"),
+        (FLOATS * np.inf, FLOATS, {"accumulator": "fp32"}, "a has inf at index \\(0, 0\\), wanted finite values"),
+        (VSQ, INT8, {"instruction": "dp4a"}, "a is vsq4-g2-s4, but dp4a adds products of integers of 8 bits with one"),
+        (
+            hc.quantize(FLOATS, "int16"),
+            INT8,
+            {"instruction": "imma"},
+            "a is int16, but imma adds products of integers of 8",
+        ),
+        (CODES * np.int16(300), CODES, {"instruction": "dp4a"}, "a has integers beyond -128 to 255"),
+        (CODES.astype(np.int64) << 40, CODES, {}, "a has integers beyond -2147483647 to 2147483647"),
+        (
+            CODES.astype(np.int64) << 30,
+            CODES.astype(np.int64) << 30,
+            {"chunk": 4},
+            "one step of these codes can pass 2\\^62",
+        ),
+        (INT8, hc.quantize(FLOATS, "int8", axis=0), {}, "emulate.matmul: b is quantized along axis \\(1,\\)"),
+        (INT8, np.ones((2, 5), np.int8), {}, "emulate.matmul: b has 5 rows but a has 4 columns"),
+    ],
+)
+def test_what_makes_no_sense_is_named(a, b, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        matmul(a, b.T, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"accumulator": 32}, "accumulator is 32 of type int, wanted a str"),
+        ({"instruction": 4}, "instruction is 4 of type int, wanted a str"),
+        ({"conversion": None}, "conversion is None of type NoneType, wanted a str"),
+        ({"chunk": 4.0}, "chunk is 4.0 of type float, wanted an integer"),
+        ({"scale_product_bits": True}, "scale_product_bits is True of type bool"),
+        ({"rounding": 1}, "rounding is 1 of type int, wanted a str"),
+    ],
+)
+def test_wrong_types_are_named(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        matmul(VSQ, VSQ.T, **arguments)

@@ -1,0 +1,187 @@
+"""What holds for every format, on arrays that hypothesis looks for; a format's own parameters say what applies to it.
+
+Quantizing a decoded array gives the same codes, or other codes of the same values, where the largest magnitude of what
+shares a scale survives. It need not: asymmetric integers round their range, `refit` and rounded second levels choose
+codes by another scale than the largest value asks for, and a learned codebook is learned again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from common import FORMATS, same_bits
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import heterocompute as hc
+from heterocompute import _heterocompute as core
+from heterocompute.arrays import core_format
+from heterocompute.bits import pack
+
+each_format = pytest.mark.parametrize("text", FORMATS)
+few = settings(max_examples=12, deadline=None)
+COLUMNS = st.integers(1, 75)
+
+# Parameters of some families, with the values that let the largest magnitude survive.
+KEPT = {"refit": False, "double": False, "four_over_six": "absent", "symmetric": True}
+
+
+@st.composite
+def arrays(draw: Any, columns: Any = COLUMNS) -> np.ndarray:
+    """Rows of different sizes, zeros among them, within 2^-6 and 2^7."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = draw(st.integers(1, 4)), draw(columns)
+    x = (
+        rng.uniform(0.5, 1, shape)
+        * rng.choice([-1, 1], shape)
+        * 2.0 ** rng.integers(-5, draw(st.integers(-4, 8)), shape)
+    )
+    x[rng.random(shape) < draw(st.sampled_from([0, 0.3]))] = 0
+    return x.astype(draw(st.sampled_from([np.float32, np.float64])))
+
+
+def layout(fmt: hc.Format) -> dict[str, Any]:
+    return core.layout(core_format(fmt), (2, 64), (1,))
+
+
+def is_learned(fmt: hc.Format) -> bool:
+    return "codebook" in layout(fmt)
+
+
+def has_scale(fmt: hc.Format) -> bool:
+    return set(layout(fmt)) != {"codes"}
+
+
+def levels(fmt: hc.Format, row: np.ndarray) -> np.ndarray:
+    """Every finite value, unrounded, that a group can take beside the scales which this group has."""
+    count = 2**fmt.bits
+    rows = -(-count // row.size)
+    q = hc.quantize(np.tile(row, (rows, 1)), fmt)
+    codes = np.resize(np.arange(count), (rows, row.size))
+    parts = {**q.components, "codes": pack(codes, fmt.bits)}
+    found = hc.QuantizedArray(parts, fmt, q.shape, q.axis).dequantize(np.float64)
+    kept = (codes != fmt.stored_rules().unused_code) & np.isfinite(found)
+    return np.unique(found[kept])
+
+
+@each_format
+@few
+@given(x=arrays())
+def test_quantizing_again_changes_nothing(text: str, x: np.ndarray) -> None:
+    fmt = hc.format(text)
+    if is_learned(fmt) or any(getattr(fmt, name, value) != value for name, value in KEPT.items()):
+        pytest.skip("the largest magnitude need not survive")
+    first = hc.quantize(x, fmt)
+    second = hc.quantize(first.dequantize(), fmt)
+    same_codes = first.components["codes"].tobytes() == second.components["codes"].tobytes()
+    assert same_codes or same_bits(first.dequantize(), second.dequantize())
+
+
+@each_format
+@few
+@given(x=arrays(columns=st.integers(1, 40)))
+def test_values_keep_their_order(text: str, x: np.ndarray) -> None:
+    fmt = hc.format(text)
+    if getattr(fmt, "dim", 1) > 1:
+        pytest.skip("codes stand for several values")
+    group = min(fmt.group or x.shape[1], x.shape[1])
+    found = hc.fake_quantize(x, fmt)
+    for first in range(0, x.shape[1], group):
+        part = slice(first, first + group)
+        for values, decoded in zip(x[:, part], found[:, part], strict=True):
+            order = np.argsort(values, kind="stable")
+            assert (np.diff(decoded[order]) >= 0).all()
+            equal = np.diff(values[order]) == 0
+            assert (np.diff(decoded[order])[equal] == 0).all()
+
+
+@each_format
+@few
+@given(x=arrays())
+def test_signs_are_symmetric(text: str, x: np.ndarray) -> None:
+    fmt = hc.format(text)
+    ramp = hc.fake_quantize(np.linspace(-1, 1, 4096, dtype=np.float32)[None], fmt)
+    if is_learned(fmt) or not np.array_equal(np.unique(ramp), np.unique(-ramp)):
+        pytest.skip("the values of the codes are not symmetric")
+    assert np.array_equal(hc.fake_quantize(-x, fmt), -hc.fake_quantize(x, fmt))
+
+
+@each_format
+@few
+@given(x=arrays(), power=st.integers(-6, 6))
+def test_powers_of_two_pass_through(text: str, x: np.ndarray, power: int) -> None:
+    fmt = hc.format(text)
+    if not has_scale(fmt):
+        pytest.skip("a value stands for itself, in the type's own range")
+    factor = x.dtype.type(2.0**power)
+    q = hc.quantize(x, fmt)
+    scales = [part for part in q.components.values() if part.dtype.kind == "f"]
+    for part in scales:  # of a stored type's normal numbers, both before and after
+        small = np.abs(part[part != 0]) * min(float(factor), 1.0)
+        assume(small.size == 0 or small.min() >= np.finfo(part.dtype).tiny)
+    scaled = hc.quantize(x * factor, fmt)
+    assert scaled.components["codes"].tobytes() == q.components["codes"].tobytes()
+    assert np.array_equal(scaled.dequantize(np.float64), q.dequantize(np.float64) * float(factor))
+
+
+@each_format
+@few
+@given(x=arrays(columns=st.integers(4, 40)))
+def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
+    """Inside the range the error is half a step at most; beyond it the outermost value is taken."""
+    fmt = hc.format(text)
+    two_levels = getattr(fmt, "scale_bits", None) is not None and not fmt.refit
+    if (
+        fmt.bits > 8
+        or two_levels
+        or getattr(fmt, "double", False)
+        or hasattr(fmt, "gamma")
+        or getattr(fmt, "dim", 1) > 1
+    ):
+        pytest.skip("too many codes, or nearest to something else than the stored values")
+    row = x[0, : min(fmt.group or x.shape[1], x.shape[1])]
+    values = hc.quantize(row[None], fmt).dequantize(np.float64)[0]
+    error = np.abs(row.astype(np.float64) - values)
+    if getattr(fmt, "unsigned", False):
+        error = np.where(row < 0, 0, error)
+    nearest = np.abs(row.astype(np.float64)[:, None] - levels(fmt, row)).min(axis=1)
+    nearest = np.where(row < 0, np.inf, nearest) if getattr(fmt, "unsigned", False) else nearest
+    # Quotients and products are rounded at 2^-53, scales are what they are.
+    assert (error <= nearest + 2.0**-48 * np.abs(row).max()).all()
+
+
+@each_format
+@few
+@given(x=arrays(columns=st.integers(20, 75)), seed=st.integers(0, 99))
+def test_groups_and_rows_do_not_see_each_other(text: str, x: np.ndarray, seed: int) -> None:
+    fmt = hc.format(text)
+    parts = layout(fmt)
+    if not all(per_row for _, _, per_row in parts.values()):
+        pytest.skip("all rows share a component")
+    whole = hc.quantize(x, fmt)
+    for i in range(len(x)):
+        assert whole[i : i + 1] == hc.quantize(x[i : i + 1], fmt)
+    group = fmt.group or x.shape[1]
+    if group < x.shape[1] and not {"coarse", "codebook"} & set(parts):
+        changed = x.copy()
+        changed[:, group : 2 * group] = np.random.default_rng(seed).standard_normal(changed[:, group : 2 * group].shape)
+        found = hc.fake_quantize(changed, fmt)
+        kept = np.arange(x.shape[1]) // group != 1
+        assert same_bits(found[:, kept], whole.dequantize()[:, kept])
+
+
+@each_format
+@few
+@given(x=arrays(), step=st.sampled_from([-3, -2, -1, 1, 2, 3]))
+def test_axes_and_strides_change_nothing(text: str, x: np.ndarray, step: int) -> None:
+    view = np.repeat(x, abs(step), axis=1)[:, ::step]
+    plain = np.ascontiguousarray(view)
+    expected = hc.quantize(plain, text)
+    assert hc.quantize(view, text) == expected
+    turned = hc.quantize(np.asfortranarray(plain).T, text, axis=0)
+    assert all(same_bits(part, expected.components[name]) for name, part in turned.components.items())
+    assert same_bits(np.ascontiguousarray(turned.dequantize().T), expected.dequantize())
+    cube = np.ascontiguousarray(plain.T)[:, :, None]
+    assert same_bits(hc.fake_quantize(cube, text, axis=(2, 0))[:, :, 0], turned.dequantize())

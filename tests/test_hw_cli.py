@@ -1,0 +1,117 @@
+"""The commands devices, count and roofline, and study --device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterocompute import hardware as hw
+from heterocompute.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(list(arguments))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_devices_lists_all_with_marks(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "devices")
+    assert code == 0 and all(name in out for name in hw.devices())
+    rows = run_json(capsys, "devices", "--kind", "tpu")["devices"]
+    assert {row["name"] for row in rows} == set(hw.devices("tpu"))
+    rows = run_json(capsys, "devices", "--year", "2012")["devices"]
+    assert [row["name"] for row in rows] == ["k20x"] and rows[0]["peak.fp32"] == 3.94e12
+    assert "33.3?" in run(capsys, "devices", "--kind", "fpga")[1]
+
+
+def test_one_device_shows_every_figure_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "devices", "a100-sxm-80gb")
+    figures = {row["figure"]: row for row in found["figures"]}
+    assert figures["peak.int8"]["value"] == 624e12 and all(row["source"] for row in found["figures"])
+    code, out, _ = run(capsys, "devices", "alveo-u250")
+    assert code == 0 and "33.3e12 operations/s?" in out and "DDR4" in out
+
+
+def test_a_table_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[device.mine]\ntitle = "Mine"\npeak_tops = { int8 = 4 }\nbandwidth_gb_s = 50\n')
+    assert [row["name"] for row in run_json(capsys, "devices", "--file", str(path))["devices"]] == ["mine"]
+    code, out, _ = run(capsys, "devices", "mine", "--file", str(path))
+    assert code == 0 and "80.0" in out
+
+
+def test_count_prints_what_count_returns(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "count", "resnet50", "--like", "thop")
+    assert found["total"] == 4_133_742_592 and found["unit"] == "MAC" and len(found["layers"]) > 100
+    found = run_json(capsys, "count", "bert_base", "--input", "384", "--batch", "2")
+    assert found["macs"] == 2 * 35_333_406_720
+    code, out, _ = run(capsys, "count", "alexnet")
+    assert code == 0 and "61,100,840 parameters" in out and "Not counted" in out
+
+
+def test_roofline_says_what_bounds_a_layer_and_what_four_bits_buy(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("roofline", "llama_7b", "h100-sxm", "--format", "int4-g128-f16", "--context", "1024")
+    found = run_json(capsys, *arguments)
+    assert found["bound"] == "memory" and found["format"] == "int4-g128-f16"
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0 and "memory-bound" in out and "times as long" in out
+
+
+def test_pages_and_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run(capsys, "roofline", "alexnet", "t4", "--html", str(page))[0] == 0
+    text = page.read_text()
+    assert text.startswith("<!doctype html>") and "memory" in text and "http" not in text
+    assert run(capsys, "devices", "--html", str(page))[0] == 0 and "33.3?" in page.read_text()
+    assert run(capsys, "devices", "t4", "--html", str(page))[0] == 0 and "vGPU" not in page.read_text()
+    assert run(capsys, "count", "alexnet", "--html", str(page))[0] == 0 and "61,100,840" in page.read_text()
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "roof.png"
+    assert run(capsys, "roofline", "alexnet", "t4", "--plot", str(figure))[0] == 0 and figure.stat().st_size > 1000
+
+
+def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "study", "--formats", "int8", "--device", "mac")
+    assert found["rows"][0]["mac_pj"] == pytest.approx(4.6)
+    assert run(capsys, "study", "--formats", "int8", "--device", "h10")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        (("devices", "h10"), 1, "'h10' is no device; the nearest are h100-sxm"),
+        (("devices", "--kind", "chips"), 2, "kind is 'chips', wanted one of gpu"),
+        (("devices", "--file", "missing.toml"), 1, "missing.toml"),
+        (("count", "resnet51"), 1, "the nearest are resnet50"),
+        (("count", "resnet50", "--like", "top"), 2, "--like is 'top', wanted one of mac"),
+        (("count", "resnet50", "--input", "3,0,4"), 2, "--input is '3,0,4', wanted positive numbers"),
+        (("count", "resnet50", "--batch", "0"), 2, "--batch is 0"),
+        (("count", "doc_cnn"), 1, "layer 'fc1': Linear: input is (186624,), wanted 16384"),
+        (("count", "missing.onnx"), 1, "missing.onnx"),
+        (("roofline", "resnet50", "v100-sxm2", "--dtype", "bf16"), 1, "no rate for 'bf16'; it has fp64, fp32, fp16"),
+        (("roofline", "resnet50", "diannao"), 1, "its bandwidth is not known"),
+        (("roofline", "resnet50"), 2, "DEVICE"),
+    ],
+)
+def test_errors_are_one_line_with_the_right_code(
+    arguments: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    found, out, err = run(capsys, *arguments)
+    assert found == code and message in err and not out
+    assert len(err.strip().splitlines()) == 1

@@ -1,0 +1,303 @@
+"""Counting: parameters and operations of every built-in network to the last unit, in every tool's convention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterocompute import hardware as hw
+
+# Parameters, multiply-adds of products and convolutions (batch 1, the network's own input).
+EXACT = {
+    "alexnet": (61_100_840, 714_188_480),
+    "alexnet_original": (60_965_224, 724_406_816),
+    "vgg16": (138_357_544, 15_470_264_320),
+    "googlenet": (6_624_904, 1_498_376_192),
+    "resnet18": (11_689_512, 1_814_073_344),
+    "resnet34": (21_797_672, 3_663_761_408),
+    "resnet50": (25_557_032, 4_089_184_256),
+    "resnet101": (44_549_160, 7_801_405_440),
+    "mobilenet_v1": (4_231_976, 568_740_352),
+    "mobilenet_v2": (3_504_872, 300_774_272),
+    "efficientnet_b0": (5_288_548, 385_814_752),
+    "bert_base": (109_482_240, 11_174_215_680),
+    "bert_large": (335_141_888, 39_461_060_608),
+    "gpt2": (124_439_808, 145_824_153_600),
+    "gpt3_175b": (174_604_259_328, 367_402_130_866_176),
+    "llama_7b": (6_738_415_616, 14_630_806_093_824),
+    "digits": (72_842, 477_824),
+}
+CONVOLUTIONS = {"alexnet": 655_566_528, "alexnet_original": 665_784_864, "vgg16": 15_346_630_656}
+
+# What the tools themselves print for torchvision's and transformers' networks (see conventions.py for versions).
+TOOLS: dict[str, dict[str, int]] = {
+    "alexnet": {"thop": 714206912, "fvcore": 714197696, "ptflops": 716441128, "ptflops-aten": 714682664,
+                "torchinfo": 714682664, "torch": 1428376960, "activations": 494184},
+    "vgg16": {"thop": 15470314496, "fvcore": 15470289408, "ptflops": 15523225576, "ptflops-aten": 15483821032,
+              "torchinfo": 15483821032, "torch": 30940528640, "activations": 13556712},
+    "googlenet": {"thop": 1511332032, "fvcore": 1504878688, "ptflops": 1513907448, "ptflops-aten": 1498377192,
+                  "torchinfo": 1498391752, "torch": 2996752384, "activations": 3227160},
+    "resnet18": {"thop": 1824033792, "fvcore": 1819065856, "ptflops": 1825313768, "ptflops-aten": 1814074344,
+                 "torchinfo": 1814083944, "torch": 3628146688, "activations": 2484712},
+    "resnet34": {"thop": 3678739456, "fvcore": 3671262720, "ptflops": 3680019432, "ptflops-aten": 3663762408,
+                 "torchinfo": 3663779432, "torch": 7327522816, "activations": 3739112},
+    "resnet50": {"thop": 4133742592, "fvcore": 4111512576, "ptflops": 4132436968, "ptflops-aten": 4089185256,
+                 "torchinfo": 4089238376, "torch": 8178368512, "activations": 11114984},
+    "resnet101": {"thop": 7866435584, "fvcore": 7833969664, "ptflops": 7865129960, "ptflops-aten": 7801406440,
+                  "torchinfo": 7801511784, "torch": 15602810880, "activations": 16232936},
+    "mobilenet_v2": {"thop": 327486720, "fvcore": 314193216, "ptflops": 320300008, "ptflops-aten": 300775272,
+                     "torchinfo": 300809384, "torch": 601548544, "activations": 6679112},
+    "efficientnet_b0": {"thop": 415145024, "fvcore": 401659392, "ptflops": 410196896, "ptflops-aten": 385825092,
+                        "torchinfo": 385867108, "torch": 771629504, "activations": 6748036},
+    "bert_base": {"thop": 10882056192, "fvcore": 11186503680, "ptflops": 11189650176, "ptflops-aten": 11184833280,
+                  "torchinfo": 109482240, "torch": 22348431360, "activations": 14156544},
+    "bert_base 384": {"thop": 32644988928, "fvcore": 35370270720, "ptflops": 35393864448,
+                      "ptflops-aten": 35365257984, "torchinfo": 109482240, "torch": 70666813440,
+                      "activations": 56623872},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_parameters_and_multiply_adds_to_the_last_unit(name: str) -> None:
+    c = hw.count(hw.networks[name])
+    assert (c.params, c.macs, c.flops) == (*EXACT[name], 2 * EXACT[name][1])
+    assert sum(row["params"] for row in c.layers) == c.params and sum(row["macs"] for row in c.layers) == c.macs
+    assert c.bytes == 4 * c.params and c.unit == "MAC" and c.total == c.macs
+
+
+def test_every_network_is_counted_here() -> None:
+    assert set(hw.networks) == {*EXACT, "doc_cnn"}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_alone(name: str) -> None:
+    rows = hw.count(name).layers
+    assert sum(row["macs"] for row in rows if row["kind"] == "Conv2d") == CONVOLUTIONS[name]
+
+
+@pytest.mark.parametrize("case", TOOLS)
+def test_conventions_equal_what_the_tools_print(case: str) -> None:
+    name, _, positions = case.partition(" ")
+    shape = (int(positions),) if positions else None
+    for like, printed in TOOLS[case].items():
+        if like == "activations":
+            assert hw.count(name, shape).activations == printed
+        else:
+            assert hw.count(name, shape, like=like).total == printed, like
+
+
+@pytest.mark.parametrize("positions, macs", [(128, 11174215680), (384, 35333406720), (512, 48318971904)])
+def test_bert_grows_with_its_sequence(positions: int, macs: int) -> None:
+    assert hw.count("bert_base", (positions,)).macs == macs
+
+
+def test_published_roundings() -> None:
+    assert round(hw.count("resnet50").macs / 1e9, 3) == 4.089  # torchvision's _ops
+    assert round(hw.count("resnet50", like="torchinfo", batch=2).total / 1e9, 2) == 8.18
+    assert round(hw.count("bert_base", like="torchinfo", batch=2).total / 1e6, 2) == 218.57
+    assert round(hw.count("resnet18", like="thop").total / 1e9, 2) == 1.82
+    assert round(hw.count("vgg16").params / 1e6, 2) == 138.36
+    assert round(hw.count("resnet50", like="ptflops").total / 1e9, 2) == 4.13
+    assert round(4 * CONVOLUTIONS["alexnet_original"] / 1e9, 2) == 2.66  # Eyeriss, four frames
+    assert round(CONVOLUTIONS["vgg16"] / CONVOLUTIONS["alexnet_original"], 2) == 23.05
+
+
+@pytest.mark.parametrize("name, elements", [("resnet18", 2483712), ("resnet50", 11113984), ("mobilenet_v2", 6678112)])
+def test_elements_of_normalization(name: str, elements: int) -> None:
+    rows = hw.count(name).layers
+    assert sum(row["output"][0] * row["output"][1] * row["output"][2] for row in rows
+               if row["kind"] == "BatchNorm2d") == elements  # fmt: skip
+
+
+def test_examples_of_fvcore() -> None:
+    convolutions = [hw.Conv2d(1, 6, 3), hw.MaxPool2d(2, 2), hw.Conv2d(6, 16, 3), hw.MaxPool2d(2, 2)]
+    linear = [hw.Flatten(), hw.Linear(576, 120), hw.Linear(120, 84), hw.Linear(84, 10)]
+    c = hw.count(convolutions + linear, (1, 32, 32), like="fvcore")
+    assert c.total == 274_656 and c.unit == "FLOP"
+    assert sum(row["count"] for row in c.layers if row["kind"] == "Conv2d") == 194_616
+    assert sum(row["count"] for row in c.layers if row["kind"] == "Linear") == 80_040
+    other = hw.count([hw.Conv2d(3, 10, 1)], (3, 10, 10), like="fvcore").total
+    assert other + hw.count(hw.Linear(1000, 10), (1000,), like="fvcore").total == 13_000
+
+
+def test_formulas_of_single_layers() -> None:
+    conv = hw.Conv2d(64, 96, (3, 5), stride=(2, 1), padding=(1, 2), dilation=1, groups=4)
+    c = hw.count(conv, (64, 20, 30))
+    assert c.layers[0]["output"] == [96, 10, 30]
+    assert c.params == 96 * 16 * 15 + 96 and c.macs == 10 * 30 * 96 * 16 * 15
+    assert hw.count(hw.Conv2d(3, 8, 3, dilation=2), (3, 9, 9)).layers[0]["output"] == [8, 5, 5]
+    assert hw.count(hw.Linear(1000, 1000, bias=False), (1000,)).bytes == 4_000_000
+    assert hw.count([hw.MaxPool2d(2, 2)], (3, 8, 8)).params == 0
+    attention = hw.count(hw.Attention(64, 4), (10, 64))
+    assert attention.params == 4 * (64 * 64 + 64) and attention.macs == 4 * 10 * 64 * 64 + 2 * 10 * 10 * 64
+    shared = hw.count(hw.Attention(64, 4, kv_heads=2, bias=False), (10, 64))
+    assert shared.params == 64 * 64 * 3 and shared.macs == 3 * 10 * 64 * 64 + 2 * 10 * 10 * 64
+
+
+def test_batch_and_type() -> None:
+    one, four = hw.count("resnet18"), hw.count("resnet18", batch=4, dtype="int4")
+    assert four.macs == 4 * one.macs and four.activations == 4 * one.activations and four.params == one.params
+    assert 4 * one.params / 8 <= four.bytes <= 4 * one.params / 8 + len(four.layers)
+
+
+def test_a_token_with_keys_at_hand_costs_two_operations_a_parameter() -> None:
+    network = hw.networks["llama_7b"].decoding(0)
+    matrices = sum(flow.layer.weight_params for flow in network if flow.macs)
+    assert hw.count(network).macs == matrices + 2 * 32 * 4096
+    longer = hw.networks["llama_7b"].decoding(1023)
+    assert hw.count(longer).macs == matrices + 2 * 32 * 4096 * 1024
+    with pytest.raises(ValueError, match="only a network of tokens"):
+        hw.networks["resnet18"].decoding(3)
+
+
+def test_the_mismatch_of_the_textbook_network_is_reported() -> None:
+    with pytest.raises(ValueError, match=r"layer 'fc1': Linear: input is \(186624,\), wanted 16384 as its last axis"):
+        hw.count("doc_cnn")
+    fits = []
+    for size in range(60, 90):
+        try:
+            fits.append((size, hw.count("doc_cnn", (3, size, size)).params))
+        except ValueError:
+            pass
+    assert [size for size, _ in fits] == [70, 71, 72, 73]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: hw.count("resnet51"), "'resnet51' is none of the built-in ones; the nearest are resnet50"),
+        (lambda: hw.count("resnet50", like="top"), "like is 'top', wanted one of mac, flop, thop"),
+        (lambda: hw.count("resnet50", (1, 3, 224, 224)), r"layer 'stem.conv': .*without a batch"),
+        (lambda: hw.count("resnet50", (3, 0, 224)), r"axis 1 is 0, wanted a positive integer"),
+        (lambda: hw.count("resnet50", batch=0), "batch is 0"),
+        (lambda: hw.count("resnet50", dtype="int9"), "dtype is 'int9', wanted one of fp64"),
+        (lambda: hw.count([hw.Linear(3, 4)]), "input_shape is missing"),
+        (lambda: hw.count([hw.Linear(3, 4)], (5,)), "wanted 3 as its last axis"),
+        (lambda: hw.Conv2d(3, 0, 3), "out_channels is 0, wanted a positive integer"),
+        (lambda: hw.Conv2d(3, 4, -1), "kernel_size is -1"),
+        (lambda: hw.Conv2d(3, 4, 3, groups=2), "in_channels is 3, no multiple of groups 2"),
+        (lambda: hw.count(hw.Conv2d(3, 4, 5), (3, 4, 4)), r"a window of 5 on 4 \+ 2 x 0"),
+        (lambda: hw.Attention(10, 3), "width is 10, wanted a positive multiple of heads 3"),
+        (lambda: hw.count("gpt2", (2000,)), "2000 positions, but the table has 1024 rows"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_what_is_no_model_is_a_type_error() -> None:
+    for model in (3, {"a": 1}, [1]):
+        with pytest.raises(TypeError, match="wanted a (network|layer)"):
+            hw.count(model, (3,))
+
+
+# ONNX
+
+
+def export(network: hw.Network, path: Path) -> None:
+    """Write a network as an ONNX graph without values."""
+    onnx = pytest.importorskip("onnx")
+    helper, proto = onnx.helper, onnx.TensorProto
+    nodes, held, names = [], [], {"input": "input"}
+
+    def tensor(name: str, *dims: int) -> str:
+        held.append(proto(name=name, data_type=proto.FLOAT, dims=dims))
+        return name
+
+    def pair(value: Any) -> list[int]:
+        return list(value) if isinstance(value, tuple) else [value, value]
+
+    for flow in network:
+        layer, name, options = flow.layer, flow.name, {}
+        inputs, kind = [names[one] for one in flow.node.inputs], type(layer).__name__
+        if isinstance(layer, hw.Conv2d):
+            kind = "Conv"
+            k, c = layer.out_channels, layer.in_channels // layer.groups
+            inputs.append(tensor(f"{name}.w", k, c, *pair(layer.kernel_size)))
+            inputs += [tensor(f"{name}.b", k)] if layer.bias else []
+            options = {"strides": pair(layer.stride), "pads": pair(layer.padding) * 2, "group": layer.groups,
+                       "dilations": pair(layer.dilation)}  # fmt: skip
+        elif isinstance(layer, hw.Linear):
+            kind, options = "Gemm", {"transB": 1}
+            inputs += [
+                tensor(f"{name}.w", layer.out_features, layer.in_features),
+                tensor(f"{name}.b", layer.out_features),
+            ]
+        elif isinstance(layer, hw.BatchNorm2d):
+            kind = "BatchNormalization"
+            inputs += [tensor(f"{name}.{part}", layer.channels) for part in ("scale", "bias", "mean", "var")]
+        elif isinstance(layer, hw.MaxPool2d):
+            kind = "MaxPool"
+            options = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.stride),
+                       "pads": pair(layer.padding) * 2, "ceil_mode": int(layer.ceil_mode)}  # fmt: skip
+        elif isinstance(layer, hw.AdaptiveAvgPool2d):
+            kind = "GlobalAveragePool" if layer.size == 1 else "Identity"
+        elif isinstance(layer, hw.Activation):
+            kind = {"relu": "Relu", "sigmoid": "Sigmoid", "relu6": "Clip"}[layer.kind]
+        elif isinstance(layer, hw.Concat):
+            options = {"axis": 1}
+        nodes.append(helper.make_node(kind, inputs, [name], name=name, **options))
+        names[flow.name] = name
+    last = network.flows[-1]
+    graph = helper.make_graph(
+        nodes,
+        network.name,
+        [helper.make_tensor_value_info("input", proto.FLOAT, ["batch", *network.input_shape])],
+        [helper.make_tensor_value_info(last.name, proto.FLOAT, ["batch", *last.output])],
+        held,
+    )
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+
+
+@pytest.mark.parametrize("name", ["alexnet", "resnet18", "resnet50", "googlenet", "mobilenet_v2", "digits"])
+def test_onnx_files_count_as_the_networks_they_came_from(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.onnx"
+    export(hw.networks[name], path)
+    read, own = hw.count(str(path)), hw.count(name)
+    assert (read.params, read.macs, read.activations) == (own.params, own.macs, own.activations)
+    assert hw.count(path, like="torchinfo").total == hw.count(name, like="torchinfo").total
+
+
+def test_files_that_are_no_onnx_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(b"not a graph at all")
+    with pytest.raises(ValueError, match="bad.onnx: (no ONNX file|the graph has the inputs none)"):
+        hw.count(path)
+    with pytest.raises(FileNotFoundError):
+        hw.count(tmp_path / "missing.onnx")
+
+
+def test_without_onnx_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install heterocompute\[onnx\]"):
+        hw.count("network.onnx")
+
+
+@pytest.mark.parametrize("batch", [1, 2, "batch"])
+def test_onnx_graphs_that_move_the_batch_are_counted_or_refused(batch: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, proto = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["moved"], perm=[1, 0, 2]),
+        helper.make_node("Identity", ["w"], ["same"]),
+        helper.make_node("MatMul", ["moved", "same"], ["y"]),
+    ]
+    held = [proto(name="w", data_type=proto.FLOAT, dims=(8, 6))]
+    graph = helper.make_graph(nodes, "moved", [helper.make_tensor_value_info("x", proto.FLOAT, [batch, 10, 8])],
+                              [helper.make_tensor_value_info("y", proto.FLOAT, [10, batch, 6])], held)  # fmt: skip
+    path = tmp_path / "moved.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    if batch == 1:
+        assert (hw.count(path).macs, hw.count(path).params) == (10 * 8 * 6, 48)
+    else:
+        with pytest.raises(ValueError, match="'moved' is (10, not the batch|not known)"):
+            hw.count(path)
+
+
+def test_gpt2_without_its_output_layer_counts_as_torch_says() -> None:
+    rows = hw.count("gpt2", (128,), like="torch").layers
+    assert sum(row["count"] for row in rows if row["name"] != "output") == 22_347_251_712

@@ -1,0 +1,222 @@
+"""The table of chips: every figure has a source, peaks are units x clock, what a chip lacks is said by name."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from heterocompute import hardware as hw
+from heterocompute.hardware import machine
+
+ALL = hw.devices()
+
+# The names that the manual promises, and one for each row of the timeline, the accelerators and the tables.
+NAMED = """k20x k80 m40 m40-24gb p4 p40 p100-sxm2 v100-sxm2 v100-pcie v100s-pcie quadro-rtx8000 t4 a100-sxm-40gb
+a100-sxm-80gb a100-pcie-80gb a800-sxm-80gb a10 a30 a40 l40 rtx4090 h100-sxm h100-pcie h100-nvl h800-sxm tpu-v1 tpu-v2
+tpu-v3 tpu-v4 tpu-v5e ascend-310 ascend-910 ascend-910b groq-tsp diannao nvdla-full eyeriss eie scnn simba
+simba-chiplet kirin-970 xeon-platinum-8256 xeon-max-9462 alveo-u250 dgx-1-p100""".split()
+
+# Operations a byte, as printed; tpu-v1 counts a multiply-add as two, the paper's own 1350 as one.
+RIDGES = [
+    ("k20x", "fp32", 15.8), ("p100-sxm2", "fp16", 29.0), ("v100-sxm2", "fp16", 138.9),
+    ("v100-sxm2", "fp16-vector", 34.9),
+    ("t4", "fp16", 203.1), ("a100-sxm-40gb", "fp16", 200.6), ("a100-sxm-80gb", "fp16", 153.0),
+    ("h100-sxm", "fp16", 295.3), ("h100-sxm", "fp8", 590.7),
+    ("rtx4090", "fp16-acc16", 327.7), ("tpu-v1", "int8", 2705.9),
+]  # fmt: skip
+
+# Printed peaks that units x clock do not give, and by how much: quoted, rounded, or a clock that is only nominal.
+LOOSE = {("t4", "fp32"): 0.006, ("ascend-910", "fp16"): 0.025, ("diannao", "int16"): 0.08}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_devices_have_a_block(name: str) -> None:
+    assert hw.device(name).name == name
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_has_a_source(name: str) -> None:
+    one = ALL[name]
+    for figure in one.figures():
+        source = one.source_of(figure)
+        assert source and len(source) > 8, f"{name}: {figure} has no source"
+    assert set(one.unverified) <= {*one.figures(), "year", "process"}
+
+
+@pytest.mark.parametrize("name", [name for name, one in ALL.items() if one.clock])
+def test_peaks_are_units_times_clock(name: str) -> None:
+    for dtype, (units, per_clock, hertz) in ALL[name].clock.items():
+        assert units * per_clock * hertz == pytest.approx(ALL[name].peak(dtype), rel=LOOSE.get((name, dtype), 0.003))
+
+
+@pytest.mark.parametrize("name, dtype, printed", RIDGES)
+def test_ridge_points(name: str, dtype: str, printed: float) -> None:
+    assert round(hw.device(name).ridge(dtype), 1) == printed
+
+
+def test_sparse_rates_are_twice_the_dense_ones_and_kept_apart() -> None:
+    a100 = hw.device("a100-sxm-80gb")
+    assert (a100.peak("int8"), a100.peak("int8", sparse=True)) == (624e12, 1248e12)
+    for one in ALL.values():
+        for dtype in set(one.sparse_rates) & set(one.dense_rates):
+            assert one.peak(dtype, sparse=True) == pytest.approx(2 * one.peak(dtype), rel=0.007), (one.name, dtype)
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [("v100-sxm2", "bf16"), ("t4", "bf16"), ("p100-sxm2", "bf16"), ("a100-sxm-40gb", "fp8"), ("v100-sxm2", "int8")],
+)
+def test_a_type_that_a_chip_lacks_names_those_it_has(name: str, dtype: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: no rate for '{dtype}'; it has .*fp32.*fp16"):
+        hw.device(name).peak(dtype)
+
+
+def test_unknown_devices_and_kinds_name_the_nearest() -> None:
+    with pytest.raises(ValueError, match="'h10' is no device; the nearest are h100-sxm"):
+        hw.device("h10")
+    with pytest.raises(ValueError, match="the nearest are .*rtx4090"):
+        hw.device("rtx-4090")
+    with pytest.raises(ValueError, match="kind is 'gpus', wanted one of gpu, tpu"):
+        hw.devices(kind="gpus")
+    with pytest.raises(TypeError, match="wanted a name or a Device"):
+        hw.device(3)  # type: ignore[arg-type]
+
+
+def test_a_figure_that_is_not_known_is_absent_and_says_so() -> None:
+    diannao = hw.device("diannao")
+    assert diannao.bandwidth is None
+    with pytest.raises(ValueError, match="diannao: its bandwidth is not known"):
+        diannao.ridge("int16")
+    with pytest.raises(ValueError, match="h100-nvl: no rate for 'fp16'; it has none"):
+        hw.device("h100-nvl").peak("fp16")
+
+
+def test_errors_of_old_tables_are_not_repeated() -> None:
+    assert hw.device("a100-sxm-40gb").links["nvlink3"] == 600e9
+    assert hw.device("p100-sxm2").memory == 16 * 2**30 and "nvlink1" in hw.device("p100-sxm2").links
+    assert hw.device("p4").memory == 8 * 2**30 and hw.device("t4").memory == 16 * 2**30
+    assert hw.device("v100s-pcie").peak("fp16") == 130e12
+    assert hw.device("h100-sxm").peak("fp32") == 66.9e12 and hw.device("h100-pcie").peak("fp32") == 51.2e12
+    assert hw.device("rtx4090").peak("fp16") < hw.device("rtx4090").peak("fp16-acc16")
+
+
+def test_bandwidth_is_stacks_times_width_times_rate() -> None:
+    assert hw.device("a100-sxm-40gb").bandwidth == pytest.approx(5 * 1024 * 2.43e9 / 8, rel=1e-3)
+    ratio = hw.device("p100-sxm2").need("bandwidth") / hw.device("k20x").need("bandwidth")
+    assert round(ratio, 2) == 2.93
+
+
+def test_systems_are_sums_of_their_chips() -> None:
+    systems = (("dgx-1-p100", "p100-sxm2", 8), ("hgx-a100-8", "a100-sxm-40gb", 8), ("tpu-v3-8", "tpu-v3", 4))
+    for name, part, n in systems:
+        whole, one = hw.device(name), hw.device(part)
+        for dtype in whole.dtypes:
+            assert whole.peak(dtype) == pytest.approx(n * one.peak(dtype), rel=1e-12)
+        assert whole.need("bandwidth") == pytest.approx(n * one.need("bandwidth"))
+        assert whole.need("memory") == n * one.need("memory")
+
+
+def test_selection_by_kind_and_year() -> None:
+    assert set(hw.devices(kind="tpu")) == {"tpu-v1", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e"}
+    assert all(one.year == 2020 and one.kind == "gpu" for one in hw.devices("gpu", 2020).values())
+    for kind in ("cpu", "fpga", "phone"):
+        assert hw.devices(kind)
+    assert hw.device("A100") is hw.device("a100-sxm-40gb")
+
+
+def test_a_device_of_ones_own_is_taken_wherever_a_name_is() -> None:
+    mine = hw.Device("mine", peak={"int8": 4e12, "float16": 2e12}, bandwidth=5e10, memory=1e9, tdp=10)
+    assert hw.device(mine) is mine and mine.ridge("int8") == 80 and mine.peak("half") == 2e12
+    again = pickle.loads(pickle.dumps(hw.device("t4")))
+    assert again.figures() == hw.device("t4").figures()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"peak": {"int8": -1}}, r"peak\['int8'\] is -1, wanted a positive number"),
+        ({"peak": {"int9": 1}}, "names the type 'int9', wanted fp64"),
+        ({"bandwidth": float("nan")}, "bandwidth is nan, wanted a positive number"),
+        ({"kind": "chip"}, "kind is 'chip', wanted one of gpu"),
+        ({"tdp": True}, "tdp is True"),
+    ],
+)
+def test_wrong_figures_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hw.Device("mine", **options)  # type: ignore[arg-type]
+
+
+def test_devices_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[sources]\nsheet = "the sheet"\n[device.one]\npeak_tops = { int8 = 4.1 }\nbandwidth_gb_s = 50\n'
+        'memory_gb = 2\nsource = { "*" = "sheet", peak = "measured" }\nunverified = ["bandwidth"]\n'
+    )
+    one = hw.load_devices(path)["one"]
+    assert one.peak("int8") == 4.1e12 and one.memory == 2e9 and one.unverified == ("bandwidth",)
+    assert one.source_of("peak.int8") == "measured" and one.source_of("bandwidth") == "the sheet"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("x", "no TOML"),
+        ("[device.a]\npeak_tflops = { fp16 = 1 }", "unknown key 'peak_tflops', the nearest is 'peak_tops'"),
+        ("[device.a]\nbandwidth_gb_s = -3", "bandwidth_gb_s is -3, wanted a positive number"),
+        ("[device.a]\nbandwidth_gb_s = inf", "bandwidth_gb_s is Infinity"),
+        ('[device.a]\nbandwidth_gb_s = "3"', "bandwidth_gb_s is 3, wanted a positive number"),
+        ("[device.a]\nmemory_gb = 1\nmemory_gib = 1", "another unit"),
+        ("[device.a]\npeak_tops = { int9 = 1 }", "names the type 'int9'"),
+        ('[device.a]\nunverified = ["tdp"]', "unverified names 'tdp', which the block does not have"),
+        ('[device.a]\naliases = ["b"]\n[device.b]', "the name 'b' is taken by 'a'"),
+        ('[device.a]\nkind = "x"', "kind is 'x'"),
+        ("[a]\n", "unknown table 'a'"),
+        ("[device.a]\nclock = { int8 = 3 }", "clock.int8 is 3, wanted"),
+        ("[device.a]\nyear = 2.5", "year is 2.5"),
+    ],
+)
+def test_files_that_are_no_tables_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        hw.load_devices(path)
+    assert "mine.toml" in str(caught.value)
+
+
+def test_a_huge_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.toml"
+    path.write_bytes(b"#" * (5 << 20))
+    with pytest.raises(ValueError, match="too large for a table of devices"):
+        hw.load_devices(path)
+
+
+def test_the_host_is_measured_once_and_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(machine, "STEPS", 64)
+    monkeypatch.setattr(machine, "MAX_READ_BYTES", 1 << 20)
+    first = hw.host(threads=1)
+    assert first.kind == "host" and set(first.dtypes) == {"fp32", "int8"}
+    assert first.need("bandwidth") > 0 and first.ridge("fp32") > 0
+    assert [path.name for path in (tmp_path / "heterocompute").iterdir()] == ["host.json"]
+    assert hw.host(threads=1).figures() == first.figures()  # read, not measured
+    monkeypatch.setattr(machine, "_measure", lambda threads: {**first_figures(first), "fp32": 1e9})
+    assert hw.host(threads=1).figures() == first.figures()
+    assert hw.host(refresh=True, threads=1).peak("fp32") == 1e9
+    machine.cache_file().write_text('{"figures": {"fp32": "NaN"}}')  # not what we wrote: measured again
+    assert hw.device("host").peak("fp32") == 1e9
+    with pytest.raises(ValueError, match="threads is 0"):
+        hw.host(threads=0)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    figures = {"fp32": 1e9, "int8": 2e9, "bandwidth": 1e9, "memory": None, "on_chip": None}
+    monkeypatch.setattr(machine, "_measure", lambda threads: figures)
+    assert hw.host().peak("int8") == 2e9
+
+
+def first_figures(one: hw.Device) -> dict[str, float | None]:
+    return {**{t: one.peak(t) for t in one.dtypes}, "bandwidth": one.bandwidth, "memory": None, "on_chip": None}

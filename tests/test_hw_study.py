@@ -1,0 +1,59 @@
+"""A study with a device: modelled time and energy, or what the arithmetic costs in silicon."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import hardware as hw
+
+WEIGHTS = {"a": np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32),
+           "b": np.random.default_rng(1).standard_normal((32, 8, 3, 3)).astype(np.float32)}  # fmt: skip
+
+
+def test_a_device_adds_time_and_energy() -> None:
+    r = hc.study(WEIGHTS, ["int8", "vsq4-g16-s4"], device="h100-sxm")
+    for row in r.table:
+        tensors = [one for one in r.layers if one["format"] == row["format"]]
+        moved = sum(one["bytes"] for one in tensors) + 2 * (64 + 128) + 2 * (32 + 72)
+        assert row["device_us"] == pytest.approx(1e6 * moved / 3.35e12)  # one row: memory bounds all of it
+        assert row["device_uj"] == pytest.approx(700 * row["device_us"])
+    assert r.table[0]["device_us"] > r.table[1]["device_us"] > r.table[2]["device_us"]
+    assert r.metrics == [] and "device_us" in repr(r)
+    assert set(r.to_dict()["rows"][0]) >= {"device_us", "device_uj", "seconds"}
+
+
+def test_silicon_adds_energy_and_area() -> None:
+    r = hc.study(WEIGHTS, ["int8", "int4"], activations=["int8"], device="mac")
+    found = {(row["format"], row["activations"]): row for row in r.table}
+    for text in ("int8", "int4"):
+        cost = hw.mac(text, "int8")
+        assert found[text, "int8"]["mac_pj"] == pytest.approx(cost.energy_pj)
+        assert found[text, "int8"]["mac_um2"] == pytest.approx(cost.area_um2)
+    assert found["fp32", None]["mac_pj"] == pytest.approx(4.6)
+    assert [r.table[i]["format"] for i in r.pareto(cost="mac_pj")][0] == "int4"
+
+
+def test_mixed_formats_are_weighted_by_size() -> None:
+    r = hc.study(WEIGHTS, [{"a": "int4", "b": "int8"}], activations=["int8"], device="mac")
+    total = 64 * 128 + 32 * 72
+    wanted = (64 * 128 * hw.mac("int4", "int8").energy_pj + 32 * 72 * hw.mac("int8", "int8").energy_pj) / total
+    assert r.table[-1]["mac_pj"] == pytest.approx(wanted)
+
+
+def test_ones_own_device_and_what_is_missing() -> None:
+    mine = hw.Device("mine", peak={"int8": 4e9, "fp32": 1e9}, bandwidth=1e12)
+    r = hc.study(WEIGHTS, ["int8"], activations=["int8"], device=mine)
+    assert r.table[-1]["device_us"] == pytest.approx(1e6 * 2 * (64 * 128 + 32 * 72) / 4e9)  # arithmetic bounds it
+    assert r.table[-1]["device_uj"] is None  # no design power
+    with pytest.raises(ValueError, match="'h10' is no device; the nearest are h100-sxm"):
+        hc.study(WEIGHTS, ["int8"], device="h10")
+    with pytest.raises(ValueError, match="diannao: its bandwidth is not known"):
+        hc.study(WEIGHTS, ["int8"], device="diannao")
+    assert "device_us" not in hc.study(WEIGHTS, ["int8"]).table[0]
+
+
+def test_names_of_the_new_columns_are_taken() -> None:
+    with pytest.raises(ValueError, match="evaluate named a number 'mac_pj'"):
+        hc.study(WEIGHTS, ["int8"], evaluate=lambda weights: {"mac_pj": 1.0})

@@ -1,0 +1,136 @@
+"""The counts of `evaluate` against a machine that walks the loops with real buffers and computes the result."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from heterocompute import hardware as hw
+from heterocompute.hardware.mapper.nest import Nest, nest
+from heterocompute.reference import mapping as machine
+
+CASES, CHUNKS = 1000, 8
+SIZES = (1, 2, 3, 4, 6, 8)
+
+
+def problem(rng: random.Random) -> hw.Problem:
+    a, b, c, d = (rng.choice(SIZES) for _ in range(4))
+    if rng.random() < 0.5:
+        return hw.Problem.gemm(a, b, c)
+    tensors = {
+        "W": [{"K": 1}, {"C": 1}, {"R": 1}],
+        "I": [{"C": 1}, {"P": rng.choice((1, 1, 2, 3)), "R": rng.choice((1, 1, 2))}],
+        "O": [{"K": 1}, {"P": 1}],
+    }
+    return hw.Problem({"K": a, "P": b, "R": c, "C": d}, tensors, "O")
+
+
+def split(rng: random.Random, number: int, slots: int) -> list[int]:
+    parts = [1] * slots
+    for prime in (2, 3):
+        while number % prime == 0:
+            parts[rng.randrange(slots)] *= prime
+            number //= prime
+    return parts
+
+
+def case(seed: int) -> tuple[hw.Problem, hw.Arch, hw.Mapping]:
+    """A random problem, machine and mapping that fit."""
+    rng = random.Random(seed)
+    while True:
+        found = problem(rng)
+        n_levels = rng.randint(1, 4)
+        names = [f"L{i}" for i in range(n_levels)]
+        parts = {dim: split(rng, bound, 2 * n_levels) for dim, bound in found.dims.items()}
+        temporal, spatial, instances = {}, {}, [1]
+        for i, name in enumerate(names):
+            loops = [(dim, parts[dim][i]) for dim in parts]
+            spread = [(dim, parts[dim][n_levels + i]) for dim in parts]
+            rng.shuffle(loops)
+            rng.shuffle(spread)
+            temporal[name], spatial[name] = loops, spread
+            instances.append(instances[-1] * math.prod(bound for _, bound in spread))
+        if instances[-1] <= 16 and found.computes <= 600:
+            break
+    keeps = [None, *({t for t in "WIO" if rng.random() < 0.7} for _ in names[1:])]
+    levels = [hw.Level(n, keeps=k, instances=i) for n, k, i in zip(names, keeps, instances, strict=False)]
+    return found, hw.Arch(levels, macs=instances[-1]), hw.Mapping(temporal, spatial)
+
+
+def overlap(laid: Nest, tensor: str, place: int) -> int:
+    """Words that the rule may count too much for the fills of one instance: 0 where the rule is exact.
+
+    Each time a loop outside the sliding one goes on, the tile jumps back, and the rule fetches all of it; it may still
+    hold something where the jump is short or the outer loop moves the same axis.
+    """
+    if place == len(laid.keeps):
+        return 0
+    loops = []  # outside, inner to outer: dimension, bound, step
+    for level in reversed(range(place)):
+        steps = dict(laid.sizes[level + 1])
+        for dim, bound in laid.spatial[level]:
+            steps[dim] *= bound
+        for dim, bound in reversed(laid.temporal[level]):
+            if bound > 1:
+                loops.append((dim, bound, steps[dim]))
+            steps[dim] *= bound
+    axes = laid.problem.tensors[tensor]
+    while loops and loops[0][0] not in laid.problem.relevant(tensor):
+        loops.pop(0)
+    outside = math.prod(bound for _, bound, _ in loops[1:])
+    if outside == 1:
+        return 0
+    (axis,) = [axis for axis in axes if loops[0][0] in axis]
+    dim, bound, step = loops[0]
+    length = 1 + sum(c * (laid.sizes[place][d] - 1) for d, c in axis.items())
+    if not any(d in axis for d, _, _ in loops[1:]) and (bound - 1) * step * axis[dim] >= length:
+        return 0
+    return (outside - 1) * laid.words(tensor, place)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_counts_are_those_of_real_buffers(chunk: int) -> None:
+    exact = approximate = 0
+    for seed in range(chunk * CASES // CHUNKS, (chunk + 1) * CASES // CHUNKS):
+        found, arch, mapping = case(seed)
+        stats, laid = hw.evaluate(found, arch, mapping), nest(found, arch, mapping)
+        values = {t: machine.random_values(found.dims, found.tensors[t], seed) for t in found.inputs}
+        loops = (laid.keeps, laid.temporal, laid.spatial)
+        run = machine.simulate(found.dims, found.tensors, "O", *loops, values)
+        assert run.output == machine.direct(found.dims, found.tensors, "O", values), seed
+        assert run.steps == stats.cycles
+        for (level, tensor), access in stats.accesses.items():
+            place = arch.names.index(level)
+            counted = run.counts[place, tensor]
+            assert counted.tile == access.tile
+            chain = laid.chain(tensor)
+            child = chain[chain.index(place) + 1]
+            slack = {
+                "fills": overlap(laid, tensor, place),
+                "reads": overlap(laid, tensor, child) * laid.copies(tensor, place, child),
+                "updates": 0,
+            }
+            for key, most in slack.items():
+                real = getattr(counted, key)
+                assert len(real) == access.instances and len(set(real.values())) == 1
+                too_many = getattr(access, key) - next(iter(real.values()))
+                assert 0 <= too_many <= most, (seed, level, tensor, key)
+                exact, approximate = exact + (most == 0), approximate + (most > 0)
+    # Nearly everything is compared exactly; where the rule is only a bound, the test above says how far it may be off.
+    assert exact > 20 * approximate > 0
+
+
+def test_the_machine_sees_a_wrong_count() -> None:
+    """Two loops that carry: the rule fetches the tile again where real buffers still hold a part of it."""
+    tensors = {"W": [{"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"P": 1}]}
+    found = hw.Problem({"P": 8, "R": 3}, tensors, "O")
+    arch = hw.Arch([hw.Level("A"), hw.Level("B")])
+    mapping = hw.Mapping({"A": [("P", 2), ("P", 2)], "B": [("P", 2), ("R", 3)]})
+    laid = nest(found, arch, mapping)
+    values = {t: machine.random_values(found.dims, tensors[t], 0) for t in "WI"}
+    run = machine.simulate(found.dims, tensors, "O", laid.keeps, laid.temporal, laid.spatial, values)
+    assert hw.evaluate(found, arch, mapping)["B", "I"].fills == 12
+    assert run.counts[1, "I"].fills == {(): 10}
+    assert overlap(laid, "I", 1) == 4

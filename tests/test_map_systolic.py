@@ -1,0 +1,88 @@
+"""Systolic arrays: SCALE-Sim's numbers, and a simulated array that computes the product."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterocompute.hardware import systolic
+
+small = st.integers(1, 12)
+
+
+def test_scale_sim_golden_cycles() -> None:
+    ws, os = (systolic.gemm(256, 128, 256, rows=32, cols=32, dataflow=kind) for kind in ("ws", "os"))
+    assert (ws.folds, ws.cycles, ws.last_cycle) == (32, 11_200, 52_447 - 41_248)
+    assert (os.folds, os.cycles, os.last_cycle) == (32, 10_176, 52_447 - 42_272)
+
+
+def test_scale_sim_golden_traffic() -> None:
+    runs = [systolic.gemm(256, 128, 256), systolic.conv(C=3, H=227, W=227, K=96, R=11, S=11, stride=4)]
+    found = [(run.sram_reads_input, run.sram_reads_weight, run.sram_writes_output) for run in runs]
+    assert found == [(262_144, 32_768, 262_144), (3_294_225, 34_848, 3_484_800)]
+
+
+@given(
+    st.tuples(small, small, small),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    st.sampled_from(systolic.DATAFLOWS),
+    st.integers(0, 99),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_formula_is_what_the_machine_does(
+    size: tuple[int, int, int], cells: tuple[int, int], kind: str, seed: int
+) -> None:
+    (m, n, k), (rows, cols) = size, cells
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-99, 99, (m, k)), rng.integers(-99, 99, (k, n))
+    pulsed, counted = systolic.simulate(a, b, rows, cols, kind), systolic.gemm(m, n, k, rows, cols, kind)
+    np.testing.assert_array_equal(pulsed.product, a @ b)
+    for key in ("cycles", "folds", "sram_reads_input", "sram_reads_weight", "sram_writes_output"):
+        assert getattr(pulsed, key) == getattr(counted, key), key
+
+
+def test_one_large_product_is_computed() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (256, 256)), rng.integers(-9, 9, (256, 128))
+    run = systolic.simulate(a, b, 32, 32, "ws")
+    assert run.cycles == 11_200 and (run.product == a @ b).all()
+
+
+def test_utilisation_of_a_small_layer() -> None:
+    """A 256 x 256 array stands nearly idle on a layer of 16 channels, a small one does not."""
+    large, tiny = (systolic.conv(C=16, H=14, W=14, K=16, R=1, S=1, rows=side, cols=side) for side in (256, 4))
+    assert large.mapping_efficiency == 16 * 16 / 256**2 and tiny.mapping_efficiency == 1
+    assert large.utilisation < 0.002 and tiny.utilisation > 0.9
+    assert large.utilisation == large.macs / (256 * 256 * large.cycles)
+
+
+def test_words_from_outside() -> None:
+    free = systolic.gemm(256, 128, 256)
+    assert (free.dram_reads_input, free.dram_reads_weight, free.dram_writes_output) == (65_536, 32_768, 32_768)
+    tight = systolic.gemm(256, 128, 256, sram_words=(65_535, 1, 256 * 32 - 1))
+    assert (tight.dram_reads_input, tight.dram_reads_weight) == (4 * 65_536, 32_768)
+    assert (tight.dram_writes_output, tight.dram_reads_output) == (8 * 32_768, 7 * 32_768)
+    assert systolic.gemm(256, 128, 256, sram_words=65_536).dram_reads_input == 65_536
+    os = systolic.gemm(256, 128, 256, dataflow="os", sram_words=1)
+    assert (os.dram_reads_input, os.dram_reads_weight, os.dram_writes_output) == (4 * 65_536, 8 * 32_768, 32_768)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"M": 0}, "systolic: M is 0, wanted at least 1"),
+        ({"rows": -1}, "systolic: rows is -1, wanted at least 1"),
+        ({"dataflow": "rs"}, "systolic: dataflow is 'rs', wanted one of ws, is, os"),
+        ({"K": 2.5}, "systolic: K is 2.5, wanted a whole number"),
+    ],
+)
+def test_wrong_sizes(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as caught:
+        systolic.gemm(**{"M": 4, "N": 4, "K": 4, **arguments})
+    assert str(caught.value) == sentence
+    with pytest.raises(ValueError, match=r"systolic: a is \(2, 3\) and b is \(2, 3\)"):
+        systolic.simulate(np.ones((2, 3)), np.ones((2, 3)))
+    with pytest.raises(ValueError, match="the filter 5 x 5 is larger than the input 4 x 4"):
+        systolic.conv(C=1, H=4, W=4, K=1, R=5, S=5)
