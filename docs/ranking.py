@@ -6,7 +6,6 @@ Needs the extra `plot`. Nothing is kept between runs: what the page shows is wha
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from matplotlib.figure import Figure
 
 from heterocompute.bench.formats import measure
 from heterocompute.bench.measure import Options
+from heterocompute.formats import format as parse_format
 
 FOLDER = Path(__file__).parent
 KINDS = (("gaussian", "Gaussian"), ("laplace", "Laplace"), ("digits", "weights of the digits network"))
 COLOURS = {
-    "int": "#7d8590", "vsq": "#3b82f6", "cb": "#d9822b", "nf": "#b0368f", "log": "#1c9a78", "mx": "#6b4fbb",
-    "nvfp": "#d9571c", "fp": "#4d7c0f", "bf": "#4d7c0f", "tf": "#4d7c0f",
+    "int": "#7d8590", "vsq": "#3b82f6", "codebook": "#d9822b", "nf4": "#b0368f", "log": "#1c9a78", "mx": "#6b4fbb",
+    "nvfp4": "#d9571c", "float": "#4d7c0f",
 }  # fmt: skip
 README = (
     ("int8", 'hc.Int(8)', "codes of 2 to 8 bits (16 and 24 for activations), a float32 scale a row"),
@@ -38,12 +38,6 @@ README = (
     ("nvfp4", 'hc.NVFP4()', "4-bit floats, an 8-bit float for every 16, a float32 in all; `-4over6`"),
 )  # fmt: skip
 BITS, DECIBELS = (0.8, 9.2), (0, 52)
-
-
-def family(text: str) -> str:
-    found = re.match("[a-z]+", text)
-    assert found
-    return found[0]
 
 
 def bits_of(row: dict[str, Any], kind: str) -> float:
@@ -68,7 +62,7 @@ def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
             x, y = bits_of(row, kind), row.get(f"{kind}_db")
             if y is None or not BITS[0] < x < BITS[1]:
                 continue
-            axes.plot(x, y, "o", color=COLOURS[family(row["name"])], markersize=4)
+            axes.plot(x, y, "o", color=COLOURS[parse_format(row["name"]).family], markersize=4)
             axes.annotate(row["name"], (x, y), (3, 2), textcoords="offset points", fontsize=6)
         axes.set(xlim=BITS, ylim=DECIBELS, title=words, xlabel="stored bits a value, scales included")
         axes.grid(True, color="#8884", linewidth=0.5)
@@ -100,7 +94,8 @@ def readme_table(rows: list[dict[str, Any]]) -> str:
     lines = ["| text | constructor | what is stored | bits | digits dB | GB/s |", "|---|---|---|---|---|---|"]
     for text, constructor, words in README:
         row = found[text]
-        numbers = f"{row['digits_bits']:.2f} | {decibels(row)} | {row['rate']:.1f}"
+        rate = f"{row['rate']:.{1 if row['rate'] > 1 else 2}f}"
+        numbers = f"{row['digits_bits']:.2f} | {decibels(row)} | {rate}"
         lines.append(f"| `{text}` | `{constructor}` | {words} | {numbers} |")
     return "\n".join(lines)
 

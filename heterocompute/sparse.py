@@ -417,7 +417,7 @@ def choose(w: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...]
     SparseArray
     """
     fmt = Sparse(Float("fp32"), n, m)
-    parts = {name: np.zeros(shape, dtype) for name, (dtype, shape) in component_layout(fmt, w.shape, axes).items()}
+    parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in component_layout(fmt, w.shape, axes).items()}
     core_scores = None if scores is None else core_view(scores)
     _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
     return SparseArray(parts, fmt, w.shape, axes, source_dtype)

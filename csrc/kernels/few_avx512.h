@@ -3,7 +3,7 @@
  * A nibble becomes a float by tables: at bit 0 by vpermps (16 entries; it reads the low 4 bits of each index), at
  * bit 16, where all values are bfloat16, by vpermw with the lower halves zeroed (a bfloat16 is the upper half of a
  * float). A byte becomes mantissa bits of 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly; where it
- * is a float itself, few_tail.h says how.
+ * is a float itself, few_tail.h says how; what is infinite or NaN is left to the callers.
  */
 #ifndef HC_FEW_AVX512_H
 #define HC_FEW_AVX512_H
@@ -26,7 +26,7 @@ typedef struct {
     __m512i short_table;       /* upper halves of table[0], 32 entries: bit 4 of the index is ignored */
     __m512i field[2], mask[2]; /* bytes at bit 0 and 8: an exponent above the flipped code; what is kept of a word */
     __m512 offset[2];
-    __m512i shift, kept, special[4]; /* floats of 8 bits; special_bits of each byte */
+    __m512i shift, kept, special; /* floats of 8 bits; special_bits of each byte */
     __m512 factor;
 } hc_decoder;
 
@@ -50,8 +50,7 @@ INLINE hc_decoder make_decoder(const hc_few_floats_args *args) {
     d.shift = _mm512_set1_epi32(float8.shift);
     d.kept = _mm512_set1_epi32((int)float8.kept);
     d.factor = _mm512_set1_ps(float8.factor);
-    for (int j = 0; j < 4; j++)
-        d.special[j] = _mm512_set1_epi32(args->special_bits << 8 * j);
+    d.special = _mm512_set1_epi8((char)args->special_bits);
     return d;
 }
 
@@ -63,6 +62,12 @@ INLINE hc_code_kind code_kind(const hc_few_floats_args *args, const hc_decoder *
     for (int r = 1; r < HC_FEW_ROWS; r++)
         is_short = is_short && _mm512_cmpneq_epi32_mask(table, _mm512_castps_si512(d->table[r])) == 0;
     return is_short ? CODES_SHORT : CODES_LONG;
+}
+
+/* Floats of 8 bits that are infinite or NaN. */
+INLINE __mmask64 special_bytes(const hc_decoder *d, __m512i words) {
+    const __m512i missing = _mm512_andnot_si512(words, d->special);
+    return _mm512_testn_epi8_mask(missing, missing);
 }
 
 /* Code j of each word of row r. */
@@ -79,10 +84,7 @@ INLINE __m512 code_f32x16(const hc_decoder *d, int r, __m512i words, hc_code_kin
     if (kind == CODES_FLOAT8) {
         const __m512i top = j == 3 ? words : _mm512_slli_epi32(words, 24 - 8 * j);
         const __m512i field = _mm512_and_si512(_mm512_srav_epi32(top, d->shift), d->kept);
-        const __m512i c = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(field), d->factor));
-        const __m512i missing = _mm512_xor_si512(words, _mm512_set1_epi32(-1)); /* once for all four */
-        const __mmask16 special = _mm512_testn_epi32_mask(missing, d->special[j]);
-        return _mm512_castsi512_ps(_mm512_mask_or_epi32(c, special, c, _mm512_set1_epi32(0x7f800000)));
+        return _mm512_mul_ps(_mm512_castsi512_ps(field), d->factor);
     }
     const __m512i shifted = j < 2 ? words : _mm512_srli_epi32(words, 16);
     const __m512i field =

@@ -74,7 +74,10 @@ INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, 
 }
 
 INLINE void add_word(const hc_few_floats_args *args, const hc_float8_f32x8 *float8, const __m256i words[],
-                     const __m256 zero[], const float *x, __m256 p[], int bits, int n_vectors, hc_code_kind kind) {
+                     const __m256 zero[], const float *x, __m256 p[], __m256i special[], int bits, int n_vectors,
+                     hc_code_kind kind) {
+    for (int r = 0; r < HC_FEW_ROWS && kind == CODES_FLOAT8; r++)
+        special[r] = _mm256_or_si256(special[r], special_bytes(float8, words[r]));
 #pragma GCC unroll 8
     for (int j = 0; j < 32 / bits; j++)
         for (int r = 0; r < HC_FEW_ROWS; r++) {
@@ -121,8 +124,9 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
         const int half = (int)(g / 8 % 2);
         const bool has_tail = (g + groups) * args->group > args->columns;
         const float *x = args->x + g / 16 * words * x_step + half * 8;
-        __m256i turned[4][CHUNK], word[4];
+        __m256i turned[4][CHUNK], word[4], special[HC_FEW_ROWS];
         for (int r = 0; r < n_rows; r++) {
+            special[r] = _mm256_setzero_si256();
             for (int64_t line = 0; line < words * 32; line += 64)
                 _mm_prefetch((const char *)args->next[r] + place + line, _MM_HINT_T1);
             zero[r] = args->zeros[r] ? load_lanes(args->zeros[r] + g, groups) : _mm256_set1_ps(args->zero);
@@ -136,19 +140,26 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
             for (int64_t h = 0; h < n; h++) {
                 for (int r = 0; r < n_rows; r++)
                     word[r] = kind == CODES_ZERO ? _mm256_xor_si256(turned[r][h], flips) : turned[r][h];
-                add_word(args, &float8, word, zero, x + (first + h) * x_step, p, bits, n_vectors, kind);
+                add_word(args, &float8, word, zero, x + (first + h) * x_step, p, special, bits, n_vectors, kind);
             }
         }
         for (int r = 0; r < n_rows; r++) {
             const __m256 scale = load_scales(args, r, g, groups);
             const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
+            unsigned by_definition = has_tail ? 1u << (groups - 1) : 0;
+            if (kind == CODES_FLOAT8) /* a word with no such byte is 0 */
+                by_definition |= 0xff & ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(
+                                            _mm256_cmpeq_epi32(special[r], _mm256_setzero_si256())));
             for (int v = 0; v < n_vectors; v++) {
                 const int i = r * n_vectors + v;
-                if (has_tail) {
+                if (by_definition) {
                     float chains[8];
                     _mm256_storeu_ps(chains, p[i]);
-                    chains[groups - 1] = hc_few_chain(args, r, v, g + groups - 1);
+                    for (unsigned left = by_definition; left; left &= left - 1) {
+                        const int64_t lane = (int64_t)__builtin_ctz(left);
+                        chains[lane] = hc_few_chain(args, r, v, g + lane);
+                    }
                     p[i] = _mm256_loadu_ps(chains);
                 }
                 acc[i][half] = _mm256_blendv_ps(acc[i][half], _mm256_fmadd_ps(scale, p[i], acc[i][half]), exists);
@@ -164,7 +175,7 @@ INLINE void few_groups(const hc_few_floats_args *args, int bits, int n_vectors, 
 }
 
 INLINE void choose(const hc_few_floats_args *args, int n_vectors) {
-    const bool is_signed = args->flip == 1 << (args->bits - 1) && !args->zeros[0];
+    const bool is_signed = (unsigned)args->flip == 1u << (args->bits - 1) && !args->zeros[0];
     if (args->bits == 32)
         few_groups(args, 32, n_vectors, CODES_FLOATS);
     else if (args->exponent_bits)

@@ -94,7 +94,9 @@ INLINE __m512 load_scales(const uint8_t *scales, int bits, int64_t g, __mmask16 
 
 /* p = fmaf(x, c, p) for the codes of a word of every row. */
 INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 zero[], const float *x, __m512 p[],
-                     hc_code_kind kind, int n_vectors, bool zeros) {
+                     __mmask64 special[], hc_code_kind kind, int n_vectors, bool zeros) {
+    for (int r = 0; r < HC_FEW_ROWS && kind == CODES_FLOAT8; r++)
+        special[r] = _kor_mask64(special[r], special_bytes(d, words[r]));
 #pragma GCC unroll 8
     for (int j = 0; j < 32 / bits_of(kind); j++) {
         __m512 x_f32x16[HC_FEW_VECTORS];
@@ -119,6 +121,7 @@ INLINE void add_block(const hc_few_floats_args *args, const hc_decoder *d, int64
     const __mmask16 mask = (__mmask16)((1u << groups) - 1);
     const float *x = args->x + g / 16 * group_words * x_step;
     __m512 p[HC_FEW_ROWS * HC_FEW_VECTORS], zero[HC_FEW_ROWS];
+    __mmask64 special[HC_FEW_ROWS] = {0};
     for (int r = 0; r < HC_FEW_ROWS; r++) {
         for (int64_t line = 0; line < group_words; line++)
             _mm_prefetch(args->next[r] + place + 64 * line, _MM_HINT_T1);
@@ -139,11 +142,11 @@ INLINE void add_block(const hc_few_floats_args *args, const hc_decoder *d, int64
         if (n_vectors == 1) {
 #pragma GCC unroll 8
             for (int h = 0; h < words; h++)
-                add_word(d, turned[h], zero, x + h * x_step, p, kind, 1, zeros);
+                add_word(d, turned[h], zero, x + h * x_step, p, special, kind, 1, zeros);
         } else { /* unrolled, it would lose registers */
 #pragma GCC unroll 1
             for (int h = 0; h < words; h++)
-                add_word(d, turned[h], zero, x + h * x_step, p, kind, n_vectors, zeros);
+                add_word(d, turned[h], zero, x + h * x_step, p, special, kind, n_vectors, zeros);
         }
     } else {
         __m512i turned[HC_FEW_ROWS][CHUNK], word[HC_FEW_ROWS];
@@ -154,7 +157,7 @@ INLINE void add_block(const hc_few_floats_args *args, const hc_decoder *d, int64
             for (int64_t h = 0; h < n; h++) {
                 for (int r = 0; r < HC_FEW_ROWS; r++)
                     word[r] = turned[r][h];
-                add_word(d, word, zero, x + (start + h) * x_step, p, kind, n_vectors, zeros);
+                add_word(d, word, zero, x + (start + h) * x_step, p, special, kind, n_vectors, zeros);
             }
         }
     }
@@ -162,11 +165,15 @@ INLINE void add_block(const hc_few_floats_args *args, const hc_decoder *d, int64
     const bool has_tail = (last + 1) * args->group > args->columns;
     for (int r = 0; r < HC_FEW_ROWS; r++) {
         const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
+        const __m512i special_words = _mm512_movm_epi8(special[r]);
+        unsigned by_definition = has_tail ? 1u << last % 16 : 0;
+        if (kind == CODES_FLOAT8)
+            by_definition |= _mm512_test_epi32_mask(special_words, special_words);
         for (int v = 0; v < n_vectors; v++) {
             const int i = r * n_vectors + v;
-            if (has_tail)
-                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(1u << last % 16),
-                                          _mm512_set1_ps(hc_few_chain(args, r, v, last)));
+            for (unsigned left = by_definition; left; left &= left - 1)
+                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
+                                          _mm512_set1_ps(hc_few_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
             acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
         }
     }

@@ -30,12 +30,19 @@ INLINE void add_block(const uint8_t *codes, const float *table, const hc_float8_
     for (int upper = 0; upper < bits / 4; upper++) {
         const __m256i loaded = _mm256_loadu_si256((const __m256i *)(codes + 32 * upper));
         const __m256i low = _mm256_xor_si256(loaded, flips), high = _mm256_srli_epi32(low, 16);
+        const __m256i special = float8 ? special_bytes(float8, loaded) : _mm256_setzero_si256();
+        const bool has_special = float8 && _mm256_movemask_epi8(special) != 0;
 #pragma GCC unroll 8
         for (int j = 0; j < 32 / bits; j++) {
             const __m256i words = j < 16 / bits ? low : high;
-            const __m256 c = table    ? entry_f32x8(table, loaded, j)
-                             : float8 ? float8_f32x8(float8, loaded, j)
-                                      : _mm256_sub_ps(code_f32x8(words, bits, j * bits % 16), zero);
+            __m256 c = table    ? entry_f32x8(table, loaded, j)
+                       : float8 ? float8_f32x8(float8, loaded, j)
+                                : _mm256_sub_ps(code_f32x8(words, bits, j * bits % 16), zero);
+            if (has_special) {
+                const __m256i infinity = _mm256_castps_si256(_mm256_set1_ps(INFINITY));
+                const __m256i exponent = _mm256_srai_epi32(_mm256_slli_epi32(special, 24 - 8 * j), 31);
+                c = _mm256_or_ps(c, _mm256_castsi256_ps(_mm256_and_si256(exponent, infinity)));
+            }
             const int i = bits == 8 ? 2 * j + upper : j;
             acc[i] = _mm256_fmadd_ps(_mm256_loadu_ps(x + 8 * i), c, acc[i]);
         }

@@ -17,6 +17,12 @@ INLINE void load_codes(const hc_decoder *d, int r, const uint8_t *codes, __mmask
         const __m512i v = mask == ~0ull ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8(mask, codes);
         for (int j = 0; j < 4; j++)
             out[j] = code_f32x16(d, r, v, kind, j);
+        const __mmask64 special = kind == CODES_FLOAT8 ? special_bytes(d, v) : 0;
+        for (int j = 0; special && j < 4; j++) {
+            const __mmask16 lanes =
+                _mm512_test_epi32_mask(_mm512_movm_epi8(special), _mm512_set1_epi32((int)(0xffu << 8 * j)));
+            out[j] = _mm512_mask_or_ps(out[j], lanes, out[j], _mm512_set1_ps(INFINITY));
+        }
     } else {
         const __m256i half = mask == ~0ull ? _mm256_loadu_si256((const __m256i *)codes)
                                            : _mm256_maskz_loadu_epi8((__mmask32)mask, codes);

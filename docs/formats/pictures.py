@@ -15,12 +15,12 @@ PICTURES = {
         "int4-g32-f16", "int4-g32-asym-f16", "int4-g128",
     ],
     "vsq": [
-        "vsq4-g16", "vsq4-g16-s4", "vsq4-g16-s6", "vsq4-g16-s8", "vsq4-g16-s4-tensor", "vsq4-g16-s4-refit", "vsq4-g32-s4",
-        "vsq4-g64-s8", "vsq3-g16-s4", "vsq2-g16-s4", "vsq6-g16-s6", "vsq8-g64-s8", "int4", "int4-g16",
+        "vsq4-g16", "vsq4-g16-s4", "vsq4-g16-s6", "vsq4-g16-s8", "vsq4-g16-s4-tensor", "vsq4-g16-s4-refit",
+        "vsq4-g32-s4", "vsq4-g64-s8", "vsq3-g16-s4", "vsq2-g16-s4", "vsq6-g16-s6", "vsq8-g64-s8", "int4", "int4-g16",
     ],
     "codebook": [
-        "cb1", "cb2", "cb3", "cb4", "cb5", "cb4-tensor", "cb3-tensor", "cb2-tensor", "cb4-g64", "cb4-g64-tensor", "int2",
-        "int3", "int4", "vsq4-g16-s4",
+        "cb1", "cb2", "cb3", "cb4", "cb5", "cb4-tensor", "cb3-tensor", "cb2-tensor", "cb4-g64", "cb4-g64-tensor",
+        "int2", "int3", "int4", "vsq4-g16-s4",
     ],
     "nf4": ["nf4-g64", "nf4-g64-dq", "nf4-g32", "nf4-g16", "int4", "int4-g64", "cb4-g64", "vsq4-g16-s4", "mxfp4"],
     "float": [

@@ -182,7 +182,7 @@ def _numpy_mxfp4(w: Array) -> Array:
     groups = w.reshape(len(w), -1, 32)
     exponent = np.frexp(np.abs(groups).max(axis=2, keepdims=True))[1] - 3
     quotient = np.ldexp(groups, -exponent)
-    magnitudes = np.float32([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
+    magnitudes = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], np.float32)
     codes = np.searchsorted(magnitudes, np.abs(quotient)).astype(np.uint8)
     return _nibbles(codes | np.signbit(quotient).astype(np.uint8) << 3, len(w))
 

@@ -6,6 +6,8 @@ rows are part of every time. Pruning counts the bytes that are read and written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -75,15 +77,14 @@ def _pruning(w: Array, threads: int, options: Options) -> Table:
     n_copies = 1 if options.quick else beyond_cache_bytes() // w.nbytes + 1
     arrays = [w, *(w[::-1].copy() for _ in range(n_copies - 1))]
     candidates = read_limits(arrays, threads)
-    whole = np.concatenate(arrays)
     for text in PATTERNS:
-        bytes_moved = whole.nbytes + prune(w, text).nbytes * n_copies
+        following = cycle(arrays)
 
-        def run(text: str = text) -> None:
-            prune(whole, text)
+        def run(text: str = text, following: Iterator[Array] = following) -> None:
+            prune(next(following), text)
 
-        candidates.append(Candidate(f"prune {text}", run, bytes_moved, "GB/s"))
+        candidates.append(Candidate(f"prune {text}", run, w.nbytes + prune(w, text).nbytes, "GB/s"))
     times = Times(candidates, options, threads)
     limit = times.best(list(READS.values()))
     rows = [times.row(name, of_limit=times.fraction(name, limit)) for name in times.candidates]
-    return {"title": f"Prune {len(whole)} x {w.shape[1]}", "threads": threads, "shape": [*whole.shape], "rows": rows}
+    return {"title": f"Prune {len(w)} x {w.shape[1]}", "threads": threads, "shape": [*w.shape], "rows": rows}

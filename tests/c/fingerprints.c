@@ -25,9 +25,11 @@ static bool find_family(const char *wanted, int32_t *family) {
 static bool parse(char *line, char **text, hc_format *format) {
     *format = (hc_format){0};
     *text = strtok(line, " \n");
-    const char *family = strtok(NULL, " \n");
-    if (!*text || !family || !find_family(family, &format->family))
+    const char *n = strtok(NULL, " \n"), *m = strtok(NULL, " \n"), *family = strtok(NULL, " \n");
+    if (!*text || !n || !m || !family || !find_family(family, &format->family))
         return false;
+    format->n = (int32_t)atol(n);
+    format->m = (int32_t)atol(m);
     for (int i = 0; i < 2 + HC_N_OPTIONS; i++) {
         const char *word = strtok(NULL, " \n");
         if (!word)

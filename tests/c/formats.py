@@ -7,4 +7,6 @@ import heterocompute as hc
 for family in hc.Format.families():
     for text in family.examples:
         fmt = hc.format(text)
-        print(text, fmt.family, *fmt.core_params())
+        pattern = (fmt.n, fmt.m) if isinstance(fmt, hc.Sparse) else (0, 0)
+        base = fmt.base if isinstance(fmt, hc.Sparse) else fmt
+        print(text, *pattern, base.family, *base.core_params())

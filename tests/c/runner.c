@@ -33,21 +33,21 @@ static const struct {
     const char *text;
     hc_format format;
 } FORMATS[] = {
-    {"int8", {PLAIN_INT, 8, 0, {1, 0}}},
-    {"int4", {PLAIN_INT, 4, 0, {1, 0}}},
-    {"int16", {PLAIN_INT, 16, 0, {1, 0}}},
-    {"int24", {PLAIN_INT, 24, 0, {1, 0}}},
-    {"int3-asym", {PLAIN_INT, 3, 0, {0, 0}}},
-    {"int2-g8-f16", {PLAIN_INT, 2, 8, {1, 1}}},
-    {"int5-g7-asym-f16", {PLAIN_INT, 5, 7, {0, 1}}},
-    {"int8-g16-asym", {PLAIN_INT, 8, 16, {0, 0}}},
-    {"vsq4-g16", {PLAIN_VSQ, 4, 16, {0, 0, 0, 0}}},
-    {"vsq4-g16-s4", {PLAIN_VSQ, 4, 16, {4, 0, 0, 0}}},
-    {"vsq3-g5-s6", {PLAIN_VSQ, 3, 5, {6, 0, 0, 0}}},
-    {"vsq8-g64-s10", {PLAIN_VSQ, 8, 64, {10, 0, 0, 0}}},
-    {"vsq4u-g16-s8", {PLAIN_VSQ, 4, 16, {8, 1, 0, 0}}},
-    {"vsq6-g16-s6-tensor", {PLAIN_VSQ, 6, 16, {6, 0, 1, 0}}},
-    {"vsq2-g16-s2-refit", {PLAIN_VSQ, 2, 16, {2, 0, 0, 1}}},
+    {"int8", {.family = PLAIN_INT, .bits = 8, .group = 0, .option = {1, 0}}},
+    {"int4", {.family = PLAIN_INT, .bits = 4, .group = 0, .option = {1, 0}}},
+    {"int16", {.family = PLAIN_INT, .bits = 16, .group = 0, .option = {1, 0}}},
+    {"int24", {.family = PLAIN_INT, .bits = 24, .group = 0, .option = {1, 0}}},
+    {"int3-asym", {.family = PLAIN_INT, .bits = 3, .group = 0, .option = {0, 0}}},
+    {"int2-g8-f16", {.family = PLAIN_INT, .bits = 2, .group = 8, .option = {1, 1}}},
+    {"int5-g7-asym-f16", {.family = PLAIN_INT, .bits = 5, .group = 7, .option = {0, 1}}},
+    {"int8-g16-asym", {.family = PLAIN_INT, .bits = 8, .group = 16, .option = {0, 0}}},
+    {"vsq4-g16", {.family = PLAIN_VSQ, .bits = 4, .group = 16, .option = {0, 0, 0, 0}}},
+    {"vsq4-g16-s4", {.family = PLAIN_VSQ, .bits = 4, .group = 16, .option = {4, 0, 0, 0}}},
+    {"vsq3-g5-s6", {.family = PLAIN_VSQ, .bits = 3, .group = 5, .option = {6, 0, 0, 0}}},
+    {"vsq8-g64-s10", {.family = PLAIN_VSQ, .bits = 8, .group = 64, .option = {10, 0, 0, 0}}},
+    {"vsq4u-g16-s8", {.family = PLAIN_VSQ, .bits = 4, .group = 16, .option = {8, 1, 0, 0}}},
+    {"vsq6-g16-s6-tensor", {.family = PLAIN_VSQ, .bits = 6, .group = 16, .option = {6, 0, 1, 0}}},
+    {"vsq2-g16-s2-refit", {.family = PLAIN_VSQ, .bits = 2, .group = 16, .option = {2, 0, 0, 1}}},
 };
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
 
@@ -228,7 +228,7 @@ static void check_convolution(const hc_run *run, int a, int w) {
 static void check_worked_example(const hc_run *run) {
     static const int8_t CODES[32] = {-7, -7, -6, -6, -5, -5, -4, -4, -4, -3, -3, -2, -2, -1, -1, 0,
                                      0,  0,  1,  1,  2,  2,  3,  3,  4,  4,  5,  5,  6,  6,  7,  7};
-    const hc_format format = {PLAIN_VSQ, 4, 16, {4, 0, 0, 0}};
+    const hc_format format = {.family = PLAIN_VSQ, .bits = 4, .group = 16, .option = {4, 0, 0, 0}};
     const int64_t shape[2] = {1, 32};
     const int axis = 1;
     hc_packed packed;
@@ -253,7 +253,7 @@ static void check_worked_example(const hc_run *run) {
 static void check_refusals(const hc_run *run) {
     const int64_t shape[2] = {2, 3};
     const int axis = 1;
-    const hc_format int8 = FORMATS[0].format, nine = {PLAIN_INT, 9, 0, {1, 0}};
+    const hc_format int8 = FORMATS[0].format, nine = {.family = PLAIN_INT, .bits = 9, .group = 0, .option = {1, 0}};
     hc_packed packed;
     hc_geometry geometry;
     float *x = guard_alloc(6 * 4);
