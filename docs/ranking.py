@@ -38,6 +38,7 @@ README = (
     ("nvfp4", 'hc.NVFP4()', "4-bit floats, an 8-bit float for every 16, a float32 in all; `-4over6`"),
 )  # fmt: skip
 BITS, DECIBELS = (0.8, 9.2), (0, 52)
+CROWD_BITS, CROWD_DECIBELS = (3.95, 5.05), (15, 23.5)
 
 
 def bits_of(row: dict[str, Any], kind: str) -> float:
@@ -49,26 +50,35 @@ def decibels(row: dict[str, Any]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
-    """Draw decibels against stored bits, one panel for each kind of numbers."""
+    """Draw decibels against stored bits, one column for each kind of numbers; below, the crowd at 4 to 5 bits."""
     rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "heterocompute", "font.size": 9})
-    figure = Figure(figsize=(12.5, 7), layout="constrained")
-    panels = figure.subplots(1, 3, sharey=True)
-    for axes, (kind, words) in zip(panels, KINDS, strict=True):
-        for name, style in (("Lloyd-Max", "--"), ("rate-distortion", "-")):
-            line = [(r["bits"], r[f"{kind}_db"]) for r in theory if r["name"].startswith(name) and f"{kind}_db" in r]
-            if line:
-                axes.plot(*zip(*line, strict=True), style, color="#7d8590", linewidth=1, label=name)
-        for row in rows:
-            x, y = bits_of(row, kind), row.get(f"{kind}_db")
-            if y is None or not BITS[0] < x < BITS[1]:
-                continue
-            axes.plot(x, y, "o", color=COLOURS[parse_format(row["name"]).family], markersize=4)
-            axes.annotate(row["name"], (x, y), (3, 2), textcoords="offset points", fontsize=6)
-        axes.set(xlim=BITS, ylim=DECIBELS, title=words, xlabel="stored bits a value, scales included")
-        axes.grid(True, color="#8884", linewidth=0.5)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="lower right", frameon=False)
-    panels[0].set_ylabel("SQNR, dB")
+    figure = Figure(figsize=(12.5, 12), layout="constrained")
+    for row_axes, bits, decibel, crowded in zip(
+        figure.subplots(2, 3, sharey="row"), (BITS, CROWD_BITS), (DECIBELS, CROWD_DECIBELS), (True, False), strict=True
+    ):
+        for axes, (kind, words) in zip(row_axes, KINDS, strict=True):
+            for name, style in (("Lloyd-Max", "--"), ("rate-distortion", "-")):
+                line = [
+                    (r["bits"], r[f"{kind}_db"]) for r in theory if r["name"].startswith(name) and f"{kind}_db" in r
+                ]
+                if line:
+                    axes.plot(*zip(*line, strict=True), style, color="#7d8590", linewidth=1, label=name)
+            above = -1e9
+            for row in sorted(rows, key=lambda row: row.get(f"{kind}_db", 0)):
+                x, y = bits_of(row, kind), row.get(f"{kind}_db")
+                if y is None or not (bits[0] < x < bits[1] and decibel[0] < y < decibel[1]):
+                    continue
+                axes.plot(x, y, "o", color=COLOURS[parse_format(row["name"]).family], markersize=4)
+                if crowded and CROWD_BITS[0] < x < CROWD_BITS[1] and CROWD_DECIBELS[0] < y < CROWD_DECIBELS[1]:
+                    continue
+                above = y if crowded else max(y, above + (decibel[1] - decibel[0]) / 45)  # names do not overlap
+                place = (x + (bits[1] - bits[0]) / 60, above)
+                axes.annotate(row["name"], (x, y), place, fontsize=6, va="center")
+            axes.set(xlim=bits, ylim=decibel, title=words, xlabel="stored bits a value, scales included")
+            axes.grid(True, color="#8884", linewidth=0.5)
+            if crowded and axes.get_legend_handles_labels()[0]:
+                axes.legend(loc="lower right", frameon=False)
+        row_axes[0].set_ylabel("SQNR, dB")
     figure.savefig(FOLDER / "ranking.svg", metadata={"Date": None})
 
 
