@@ -20,7 +20,7 @@ from .formats import format as parse_format
 from .ops import quantize
 from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer, printable
 from .safetensors_io import KEY, Entry, contents, entries, file_layout, read_array, write_array
-from .selection import Axis, axis_of, first_match, select
+from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
 Progress = Callable[[int, int, str], None]
@@ -222,8 +222,9 @@ def _choose(
         for name in names:
             fmt = first_match(name, recipe, default)
             if fmt is not None:
-                shape = infos[name].shape
-                chosen[name] = Entry(fmt, shape, axis_of(name, len(shape), axis), infos[name].dtype)
+                shape, dtype = infos[name].shape, infos[name].dtype
+                dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
+                chosen[name] = Entry(fmt, shape, axis_of(name, len(shape), axis), dtype)
     except ValueError as error:
         raise ValueError(f"{printable(reader.path)}: {error}") from None
     return chosen

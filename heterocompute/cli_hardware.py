@@ -39,7 +39,10 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
                        "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024")  # fmt: skip
     _add_model(roofline)
     roofline.add_argument("device", metavar="DEVICE", help="a name that `heterocompute devices` lists, or host")
-    roofline.add_argument("--dtype", metavar="TYPE", help="type to compute in (default: 16-bit floats, if it has them)")
+    roofline.add_argument("--file", metavar="FILE", help="a TOML table of your own that has the device")
+    roofline.add_argument(
+        "--dtype", metavar="TYPE", help="type to compute in (default: fp16, bf16 or fp32, the fastest)"
+    )
     roofline.add_argument("--format", metavar="F", help="format of the weights in memory, such as int4-g128 or 2:4")
     roofline.add_argument("--context", type=int, metavar="N", help="a transformer that makes one token after N others")
     roofline.add_argument("--plot", metavar="PATH", help="write the figure")
@@ -57,8 +60,7 @@ def _devices(arguments: argparse.Namespace) -> int:
 
     found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
     if arguments.name is not None:
-        one = found[arguments.name] if arguments.name in found else hw.device(arguments.name)
-        return _one_device(one, arguments)
+        return _one_device(_chip(arguments.name, arguments.file, hw.device), arguments)
     try:
         known = hw.devices(arguments.kind)
     except ValueError as error:
@@ -72,7 +74,9 @@ def _devices(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         return _print_json({"devices": rows})
-    fastest = [("fp32", "fp32"), ("fp16", "fp16"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
+    fastest = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
+    for row in rows:  # chips with either have both at the same rate, or one of them
+        row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
     columns: list[Column] = [("name", "device", str), ("year", "year", _plain)]
     columns += [(f"peak.{dtype}", f"{title} T", _tera) for dtype, title in fastest]
     columns += [("bandwidth", "GB/s", _giga), ("memory", "GiB", _gib), ("tdp", "W", _plain)]
@@ -84,8 +88,6 @@ def _device_row(one: Any) -> dict[str, Any]:
     row = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
     row |= dict.fromkeys(("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp"))
     row |= one.figures()
-    if row["peak.fp16"] is None:
-        row["peak.fp16"] = one.dense_rates.get("bf16")
     return row | {"unverified": list(one.unverified), "aliases": list(one.aliases)}
 
 
@@ -96,8 +98,11 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         about = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
-        return _print_json({**about, "note": one.note, "aliases": list(one.aliases), "figures": rows})
-    print(", ".join([f"{one.name}: {one.title}", *(str(part) for part in (one.year, one.process) if part)]))
+        about |= {"note": one.note, "aliases": list(one.aliases), "unverified": list(one.unverified)}
+        return _print_json({**about, "figures": rows})
+    parts = {"year": one.year, "process": one.process}
+    known = [f"{part}{'?' if key in one.unverified else ''}" for key, part in parts.items() if part]
+    print(", ".join([f"{one.name}: {one.title}", *known]))
     for row in rows:
         row["shown"] = _figure_text(row["figure"], row["value"]) + ("?" if row["unverified"] else "")
         row["ridge"] = ""
@@ -112,11 +117,24 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
     return _show(arguments, one.name, [one.note] if one.note else [], columns, rows)
 
 
+def _chip(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
+    """Return a device by its name: of the file if one is given, and then of nothing else."""
+    if not file:
+        return known(name)
+    from .hardware import load_devices
+
+    named = {alias: one for one in load_devices(file).values() for alias in (one.name, *one.aliases)}
+    if name not in named:
+        raise ValueError(f"{file}: {name[:64]!r} is no device of this file; it has {', '.join(named) or 'none'}")
+    return named[name]
+
+
 def _count(arguments: argparse.Namespace) -> int:
     from . import hardware as hw
 
     if arguments.like not in hw.CONVENTIONS:
         raise _usage(f"--like is {arguments.like!r}, wanted one of {', '.join(hw.CONVENTIONS)}")
+    _check_texts(arguments.dtype)
     found = hw.count(
         arguments.model, _shape(arguments.input), arguments.like, batch=_batch(arguments), dtype=arguments.dtype
     )
@@ -141,10 +159,13 @@ def _roofline(arguments: argparse.Namespace) -> int:
     from . import hardware as hw
 
     shape = _shape(arguments.input)
+    _check_texts(arguments.dtype, arguments.format)
+    if arguments.context is not None and arguments.context < 0:
+        raise _usage(f"--context is {arguments.context}, wanted a number from 0 up")
     network = hw.as_network(arguments.model, shape)
     if arguments.context is not None:
         network = network.decoding(arguments.context)
-    chip = hw.device(arguments.device)
+    chip = _chip(arguments.device, arguments.file, hw.device)
     dtype = arguments.dtype or hw.product_dtype(chip, None, None)
     found = hw.roofline(network, chip, dtype, arguments.format, _batch(arguments))
     if arguments.plot:
@@ -163,7 +184,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     weights = "" if found.format == dtype else f", weights {found.format}"
     summary = [
         f"{found.network} on {found.device}, {dtype}{weights}, batch {found.batch}: at least "
-        f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound, {found.intensity:.4g} operations a byte "
+        f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound, {found.intensity or 0:.4g} operations a byte "
         f"(ridge {found.ridge:.4g}), {found.share:.1%} of the peak of {found.peak / 1e12:.4g}e12 operations/s"
     ]
     if found.plain_seconds is not None:
@@ -180,6 +201,18 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
         raise _usage(f"--input is {text!r}, wanted positive numbers such as 3,224,224")
     return tuple(map(int, parts))
+
+
+def _check_texts(dtype: str | None, format: str | None = None) -> None:
+    from .hardware.database import dtype_bits
+    from .hardware.stored import stored
+
+    try:
+        if dtype is not None:
+            dtype_bits(dtype)
+        stored(format, dtype or "fp16")
+    except ValueError as error:
+        raise _usage(str(error)) from None
 
 
 def _batch(arguments: argparse.Namespace) -> int:

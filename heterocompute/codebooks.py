@@ -12,7 +12,7 @@ import numpy as np
 
 from .arrays import QuantizedArray, as_array
 from .bits import unpack
-from .formats import Codebook
+from .formats import Codebook, Sparse
 
 __all__ = ["CodeStorage", "code_storage", "codebook_gradient", "codebook_step"]
 
@@ -95,7 +95,7 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     Raises
     ------
     TypeError
-        q is no array of a codebook format, or grad holds no floats.
+        q is no array of a codebook format, grad holds no floats, or lr is no number.
     ValueError
         grad has another shape, or the step is not finite.
 
@@ -110,6 +110,8 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     gradient, codebook = as_array(grad, "codebook_step: grad"), q.components["codebook"]
     if gradient.shape != codebook.shape:
         raise ValueError(f"codebook_step: grad has shape {gradient.shape}, wanted {codebook.shape}")
+    if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, (int, float, np.integer, np.floating)):
+        raise TypeError(f"codebook_step: lr is {lr!r} of type {type(lr).__name__}, wanted a number")
     with np.errstate(over="ignore", invalid="ignore"):
         moved = (codebook.astype(np.float64) - np.float64(lr) * gradient.astype(np.float64)).astype(np.float32)
     if not np.isfinite(moved).all():
@@ -156,7 +158,8 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     Parameters
     ----------
     q : QuantizedArray
-        Of any format with codes of up to 16 bits. Products and files keep the codes as they are stored.
+        Of any format with codes of up to 16 bits, of a sparse one the codes of the kept values. Products and files keep
+        the codes as they are stored.
 
     Returns
     -------
@@ -244,8 +247,10 @@ def _codebook_format(q: Any, name: str) -> Codebook:
 
 
 def _geometry(q: QuantizedArray) -> tuple[int, int, int, int]:
-    """Return runs of a row, values of a run, codes of a run with and without those that are padding alone."""
+    """Return runs of a row, stored values of a run, codes of a run with and without those that are padding alone."""
     length, dim = q.shape[q.axis[-1]], getattr(q.format, "dim", 1)
+    if isinstance(q.format, Sparse):
+        length, dim = q.format.stored_length(length), getattr(q.format.base, "dim", 1)
     runs = prod(q.shape[a] for a in q.axis[:-1])
     group = length if q.format.group is None else min(q.format.group, length)
     group = -(-max(group, 1) // dim) * dim

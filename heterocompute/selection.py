@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
 
 Axis = int | tuple[int, ...]
 Value = TypeVar("Value")
@@ -104,7 +105,7 @@ def select(
         exact = name in wanted or name in extra
         if wanted and not exact and not any(matches(name, pattern) for pattern in wanted):
             continue
-        if dtype in FLOATS and len(shape) >= (1 if exact else 2):
+        if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) >= (1 if exact else 2):
             chosen.append(name)
         elif name in wanted:
             raise ValueError(

@@ -76,6 +76,16 @@ def test_same_values_give_the_same_codes_from_any_float(tmp_path):
             assert np.array_equal(found[name].components[key], part)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_float8_tensors_are_inputs(tmp_path, dtype):
+    before, after = str(tmp_path / "before.safetensors"), str(tmp_path / "after.safetensors")
+    w = np.random.default_rng(4).standard_normal((4, 32)).astype(dtype)
+    save(before, {"w": w})
+    quantize_checkpoint(before, after, "nf4-g16")
+    assert hc.load(after)["w"] == hc.quantize(w.astype(np.float32), "nf4-g16")
+    assert [row["format"] for row in hc.study(before, ["int4"]).table] == ["fp32", "int4"]
+
+
 @pytest.mark.parametrize(
     "options, wanted",
     [

@@ -278,6 +278,16 @@ def test_storage_counts_codes_without_padding(text: str) -> None:
     assert found.ratio == 4 * q.size / q.nbytes
 
 
+@pytest.mark.parametrize("text", ["int8", "int4-g16", "cb4", "cb3-g16-tensor", "cb4-d2", "nf4-g16", "log4-1-g16"])
+@pytest.mark.parametrize(("axis", "runs"), [((2,), 1), ((1, 2), 6), ((2, 0), 37)])
+def test_storage_of_a_sparse_array_is_that_of_the_kept_values(text: str, axis: tuple[int, ...], runs: int) -> None:
+    x = reals((5, 6, 37), 19)
+    found = hc.code_storage(hc.quantize(x, f"{text}+2:4", axis))
+    kept = hc.prune(x, "2:4", axis).components["values"]
+    wanted = hc.code_storage(hc.quantize(kept.reshape(len(kept), runs, -1), text, (1, 2)))
+    assert (found.codes, found.entropy, found.huffman) == (wanted.codes, wanted.entropy, wanted.huffman)
+
+
 def test_storage_of_one_value_again_and_again() -> None:
     found = hc.code_storage(hc.quantize(np.ones((2, 64), np.float32), "cb4"))
     assert (found.entropy, found.huffman) == (0, 1)
@@ -308,6 +318,7 @@ def test_storage_of_one_value_again_and_again() -> None:
         (lambda x: hc.codebook_gradient(x[1:], hc.quantize(x, "cb2")), ValueError, "shape"),
         (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), x, 1), ValueError, "shape"),
         (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), np.ones((4, 4)), np.inf), ValueError, "finite"),
+        (lambda x: hc.codebook_step(hc.quantize(x, "cb2"), np.ones((4, 4)), "1"), TypeError, "lr is '1' of type str"),
         (lambda x: hc.code_storage(x), TypeError, "QuantizedArray"),
         (lambda x: hc.code_storage(hc.quantize(x, "int24")), ValueError, "16"),
     ],

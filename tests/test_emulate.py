@@ -360,6 +360,7 @@ LOG = hc.quantize(np.ones((2, 4), np.float32), "log8-8")
         ),
         (INT8, FLOATS, {}, "and b has dtype float32"),
         (hc.quantize(FLOATS, "fp16"), INT8, {}, "a is fp16, but accumulator 'int32' adds products of integers or log"),
+        (hc.quantize(FLOATS, "int8+2:4"), INT8, {}, r"a is int8\+2:4, .* adds products of dense codes"),
         (CODES, CODES, {"accumulator": "int24"}, "accumulator is 'int24', wanted 'int32', 'intN-sat'"),
         (CODES, CODES, {"accumulator": "int64-sat"}, "with N from 2 to 63"),
         (CODES, CODES, {"accumulator": "fp32"}, "a has dtype int8, but fp32 multiplies floats; convert with astype"),

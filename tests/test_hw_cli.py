@@ -83,6 +83,16 @@ def test_pages_and_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert run(capsys, "roofline", "alexnet", "t4", "--plot", str(figure))[0] == 0 and figure.stat().st_size > 1000
 
 
+def test_a_rate_is_listed_under_its_own_type(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = {row["name"]: row for row in run_json(capsys, "devices", "--kind", "tpu")["devices"]}
+    assert rows["tpu-v3"]["peak.fp16"] is None and rows["tpu-v3"]["peak.bf16"] == 123e12
+    assert "2023?" in run(capsys, "devices", "xeon-max-9462")[1]
+    assert run_json(capsys, "devices", "xeon-max-9462")["unverified"] == ["year"]
+    path = tmp_path / "mine.toml"
+    path.write_text('[device.one]\naliases = ["uno"]\ntdp_w = 3\n')
+    assert run_json(capsys, "devices", "uno", "--file", str(path))["name"] == "one"
+
+
 def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
     found = run_json(capsys, "study", "--formats", "int8", "--device", "mac")
     assert found["rows"][0]["mac_pj"] == pytest.approx(4.6)
@@ -103,6 +113,10 @@ def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
         (("count", "missing.onnx"), 1, "missing.onnx"),
         (("roofline", "resnet50", "v100-sxm2", "--dtype", "bf16"), 1, "no rate for 'bf16'; it has fp64, fp32, fp16"),
         (("roofline", "resnet50", "diannao"), 1, "its bandwidth is not known"),
+        (("roofline", "resnet50", "t4", "--format", "int9"), 2, "'int9' is no format"),
+        (("roofline", "resnet50", "t4", "--dtype", "int9"), 2, "dtype is 'int9', wanted one of fp64"),
+        (("roofline", "gpt2", "t4", "--context", "-1"), 2, "--context is -1"),
+        (("count", "resnet50", "--dtype", "int9"), 2, "dtype is 'int9', wanted one of fp64"),
         (("roofline", "resnet50"), 2, "DEVICE"),
     ],
 )
@@ -115,3 +129,14 @@ def test_errors_are_one_line_with_the_right_code(
     found, out, err = run(capsys, *arguments)
     assert found == code and message in err and not out
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_file_of_devices_is_the_only_source_of_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[device.mine]\npeak_tops = { fp16 = 4 }\nbandwidth_gb_s = 50\nmemory_gb = 1\n")
+    found = run_json(capsys, "roofline", "llama_7b", "mine", "--file", str(path))
+    assert found["device"] == "mine" and "does not fit" in found["note"]
+    assert "does not fit" in run(capsys, "roofline", "llama_7b", "mine", "--file", str(path))[1]
+    for command in (("devices", "t4"), ("roofline", "resnet18", "t4")):
+        code, _, err = run(capsys, *command, "--file", str(path))
+        assert code == 1 and "'t4' is no device of this file; it has mine" in err

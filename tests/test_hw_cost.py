@@ -10,6 +10,7 @@ import pytest
 import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.hardware import circuits, operands
+from heterocompute.hardware.pairing import format_columns
 
 # Horowitz, ISSCC 2014, 45 nm: pJ, um^2.
 ROWS = [
@@ -179,3 +180,21 @@ def test_four_bit_vsq_against_eight_bit_integers_beside_the_paper() -> None:
     vsq, base = hw.mac("vsq4-g16-s4", "vsq4-g16-s4", 24, 16), hw.mac("int8", "int8", 24, 16)
     assert 100 * (vsq.energy_pj / base.energy_pj - 1) == pytest.approx(-57.3, abs=0.1)
     assert 100 * (vsq.area_um2 / base.area_um2 - 1) == pytest.approx(-56.2, abs=0.1)
+
+
+def test_an_accumulator_holds_one_product() -> None:
+    for pair, bits, wanted in ((("int16", "int16"), 24, 32), (("int8", "int8"), 1, 16), (("int8-asym", "int8"), 16, 17),
+                               (("log8-8", "int8"), 15, 16)):  # fmt: skip
+        with pytest.raises(ValueError, match=f"accumulator_bits is {bits}, narrower than one product .* {wanted} bits"):
+            hw.mac(*pair, accumulator_bits=bits)
+        assert hw.mac(*pair, accumulator_bits=wanted).energy_pj > 0
+    assert hw.mac("int8", "int8").accumulator_bits == 24 and hw.mac("int16", "int16").accumulator_bits == 40
+    columns = format_columns("mac", [(8, 8, 128, "int16")], "int16")
+    assert columns["mac_pj"] == pytest.approx(hw.mac("int16", "int16", 40).energy_pj)
+
+
+def test_the_name_of_a_process_may_have_a_space() -> None:
+    assert hw.mac("int8", "int8", process="28 nm") == hw.mac("int8", "int8", process="28nm")
+    for wrong in (28, ["28nm"], "28"):
+        with pytest.raises(ValueError, match="process is .*, wanted one of 45nm"):
+            hw.mac("int8", "int8", process=wrong)  # type: ignore[arg-type]

@@ -298,6 +298,31 @@ def test_onnx_graphs_that_move_the_batch_are_counted_or_refused(batch: Any, tmp_
             hw.count(path)
 
 
+@pytest.mark.parametrize(
+    "kind, domain, options, message",
+    [
+        ("MatMulInteger", "", {}, "a MatMulInteger of a kind that is not read"),
+        ("FusedMatMul", "com.microsoft", {}, "a com.microsoft.FusedMatMul, which is not read"),
+        ("Loop", "", {}, "a Loop, which is not read"),
+        ("Conv", "", {"strides": [0, 0]}, "stride is .0, 0., wanted one or two positive integers"),
+    ],
+)
+def test_onnx_products_of_other_kinds_are_refused_not_left_out(
+    kind: str, domain: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, proto = onnx.helper, onnx.TensorProto
+    node = helper.make_node(kind, ["x", "w"], ["y"], domain=domain, **options)
+    held = [proto(name="w", data_type=proto.FLOAT, dims=(4, 3, 3, 3))]
+    graph = helper.make_graph([node], "other", [helper.make_tensor_value_info("x", proto.FLOAT, [1, 3, 8, 8])],
+                              [helper.make_tensor_value_info("y", proto.FLOAT, [1, 4, 6, 6])], held)  # fmt: skip
+    path = tmp_path / "other.onnx"
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path.write_bytes(helper.make_model(graph, opset_imports=domains).SerializeToString())
+    with pytest.raises(ValueError, match=f"other.onnx: .*{message}"):
+        hw.count(path)
+
+
 def test_gpt2_without_its_output_layer_counts_as_torch_says() -> None:
     rows = hw.count("gpt2", (128,), like="torch").layers
     assert sum(row["count"] for row in rows if row["name"] != "output") == 22_347_251_712

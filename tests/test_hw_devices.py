@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from heterocompute import hardware as hw
@@ -124,11 +126,17 @@ def test_selection_by_kind_and_year() -> None:
     for kind in ("cpu", "fpga", "phone"):
         assert hw.devices(kind)
     assert hw.device("A100") is hw.device("a100-sxm-40gb")
+    with pytest.raises(ValueError, match="year is '2020'"):
+        hw.devices(year="2020")  # type: ignore[arg-type]
 
 
 def test_a_device_of_ones_own_is_taken_wherever_a_name_is() -> None:
     mine = hw.Device("mine", peak={"int8": 4e12, "float16": 2e12}, bandwidth=5e10, memory=1e9, tdp=10)
     assert hw.device(mine) is mine and mine.ridge("int8") == 80 and mine.peak("half") == 2e12
+    figures: dict[str, Any] = {"peak": {"int8": np.float32(4e12)}, "bandwidth": np.int64(10**9)}
+    assert hw.Device("mine", **figures).ridge("int8") == pytest.approx(4000)
+    with pytest.raises(TypeError, match="peak is 5, wanted a mapping"):
+        hw.Device("mine", peak=5)  # type: ignore[arg-type]
     again = pickle.loads(pickle.dumps(hw.device("t4")))
     assert again.figures() == hw.device("t4").figures()
 
@@ -141,6 +149,8 @@ def test_a_device_of_ones_own_is_taken_wherever_a_name_is() -> None:
         ({"bandwidth": float("nan")}, "bandwidth is nan, wanted a positive number"),
         ({"kind": "chip"}, "kind is 'chip', wanted one of gpu"),
         ({"tdp": True}, "tdp is True"),
+        ({"year": "2020"}, "year is '2020', wanted an integer"),
+        ({"peak": {"fp16": 1.0, "half": 2.0}}, "names fp16 twice, once as 'half'"),
     ],
 )
 def test_wrong_figures_are_refused(options: dict[str, object], message: str) -> None:
@@ -165,6 +175,8 @@ def test_devices_from_a_file(tmp_path: Path) -> None:
         ("x", "no TOML"),
         ("[device.a]\npeak_tflops = { fp16 = 1 }", "unknown key 'peak_tflops', the nearest is 'peak_tops'"),
         ("[device.a]\nbandwidth_gb_s = -3", "bandwidth_gb_s is -3, wanted a positive number"),
+        ("[device.a]\nbandwidth_gb_s = nan", "bandwidth_gb_s is NaN"),
+        ("[device.a]\nyear = " + "9" * 5000, "no TOML: Exceeds the limit"),
         ("[device.a]\nbandwidth_gb_s = inf", "bandwidth_gb_s is Infinity"),
         ('[device.a]\nbandwidth_gb_s = "3"', "bandwidth_gb_s is 3, wanted a positive number"),
         ("[device.a]\nmemory_gb = 1\nmemory_gib = 1", "another unit"),

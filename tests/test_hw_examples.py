@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from heterocompute import hardware as hw
+
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 SCRIPT = runpy.run_path(str(FIGURES / "hardware_examples.py"))
 EXAMPLES = SCRIPT["examples"]()
@@ -53,3 +55,9 @@ def test_the_silicon_table_has_todays_figures() -> None:
     for line in names["table"](rows).splitlines():
         assert line in words, "run python docs/figures/hardware_silicon.py"
     assert names["PICTURE"].read_text(encoding="utf-8") == names["picture"](rows)
+
+
+def test_no_measurement_of_tpu_v1_is_above_its_roof() -> None:
+    measured = [one for one in EXAMPLES if one.what.startswith("TPU v1") and ", measured," in one.what]
+    assert len(measured) == 6
+    assert all(one.published <= one.modelled() <= hw.device("tpu-v1").peak("int8") / 1e12 for one in measured)

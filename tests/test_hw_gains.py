@@ -102,6 +102,13 @@ def test_all_reduce_on_a_ring() -> None:
     assert hw.multi.data_parallel(1.0, 1e9, 4, 1e9, overlapped=1.0)["efficiency"] == 1
     with pytest.raises(ValueError, match="count is 0"):
         hw.multi.allreduce(1, 0, 1e9)
+    for wrong in ({"size": -1}, {"size": float("nan")}, {"latency": -1}):
+        with pytest.raises(ValueError, match="wanted a number from 0 up"):
+            hw.multi.allreduce(**{"size": 1, "count": 2, "link": 1e9, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="size is -1"):
+        hw.copy_seconds(-1, 1e9)
+    with pytest.raises(ValueError, match="stages are"):
+        hw.overlap([1, float("nan")])
 
 
 def test_three_chips_side_by_side() -> None:
@@ -122,6 +129,17 @@ def test_prices_are_the_callers() -> None:
     assert hw.compare(["t4"], "resnet18")[0]["cost"] is None
     with pytest.raises(ValueError, match="the price of 't4' is 0"):
         hw.compare(["t4"], "resnet18", price={"t4": 0})
+    with pytest.raises(ValueError, match="'t44' is no device; the nearest are"):
+        hw.compare(["t4"], "resnet18", price={"t44": 1})
+    with pytest.raises(ValueError, match="lifetime_years is 0"):
+        hw.compare(["t4"], "resnet18", lifetime_years=0)
+    assert [hw.product_dtype(one, None, None) for one in ("t4", "p40", "tpu-v3", "tpu-v1")] == [
+        "fp16",
+        "fp32",
+        "bf16",
+        "int8",
+    ]
+    assert hw.compare("t4", "resnet18", price={"h100": 2, "t4": 1})[0]["price"] == 1
 
 
 def test_what_does_not_fit_is_spread_over_devices() -> None:
@@ -171,3 +189,43 @@ def test_words_have_one_line() -> None:
     words = hw.glossary()
     assert {"RT Core", "HCCS", "BPU", "ZPU", "CANN", "PUE", "WMMA"} <= set(words)
     assert all(text and "\n" not in text for text in words.values())
+
+
+def test_an_unknown_die_merges_process_and_area() -> None:
+    found = hw.explain_gain("k20x", "b200")
+    assert found["area"] is None and "die area of b200 is not known" in found["note"]
+    assert not {"area", "process"} & set(found["factors"])
+    assert found["factors"]["process and area"] == hw.device("b200").peak("fp32") / hw.device("k20x").peak("fp32")
+    assert math.prod(found["factors"].values()) == pytest.approx(found["gain"])
+    known = hw.explain_gain("k20x", "a100-sxm-40gb")
+    assert known["note"] == "" and known["area"] == known["factors"]["area"] == pytest.approx(826 / 561, rel=0.03)
+
+
+def test_links_count_where_several_devices_are_needed() -> None:
+    (row,) = hw.compare(["rtx4090"], "gpt3_175b", context=100, price={"rtx4090": 2000}, batch=2)
+    assert row["count"] > 1 and row["link_seconds"] > 0
+    assert row["throughput"] == pytest.approx(2 / (row["seconds"] + row["link_seconds"]), rel=1e-12)
+    assert row["performance_price"] == pytest.approx(row["throughput"] / (2000 * row["count"]))
+    assert row["cost"] == pytest.approx(1e6 * row["cost_each"], rel=1e-12)
+    assert row["cost_each"] == pytest.approx(2000 * row["count"] / (row["throughput"] * 3 * 365 * 86400))
+    (alone,) = hw.compare(["groq"], "llama_7b", price={"groq": 1})  # several are needed, no link is known
+    assert alone["count"] > 1 and alone["link_seconds"] is None
+    assert alone["throughput"] is alone["cost"] is alone["cost_each"] is alone["performance_price"] is None
+
+
+def test_a_batch_sweep_takes_one_batch_and_names_a_wrong_one() -> None:
+    assert [row["batch"] for row in hw.batch_sweep("digits", "t4", 5).rows] == [5]
+    for wrong in (None, ["a", 1], 0, [2.5]):
+        with pytest.raises(ValueError, match="batch_sweep: a batch is .*, wanted a positive integer"):
+            hw.batch_sweep("digits", "t4", wrong)  # type: ignore[arg-type]
+
+
+def test_numbers_beyond_a_float_are_named() -> None:
+    with pytest.raises(ValueError, match="rate is 1000.*wanted a number above 0"):
+        hw.doubling_time(10**400)
+    with pytest.raises(ValueError, match="wanted a positive number"):
+        hw.Device("mine", peak={"int8": 10**400})
+    with pytest.raises(ValueError, match="the price of 't4' is 1000"):
+        hw.compare("t4", "digits", price={"t4": 10**400})
+    with pytest.raises(ValueError, match="operations of '' is 1000.*wanted a number from 0 up"):
+        hw.roofline([{"operations": 10**400, "bytes": 1}], "t4")

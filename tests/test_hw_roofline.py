@@ -154,12 +154,20 @@ def test_networks_and_their_layers() -> None:
         (lambda: hw.roofline("resnet50", "h100-sxm", batch=0), "batch is 0"),
         (lambda: hw.roofline([{"operations": 1}], "h100-sxm"), "wanted name, operations and bytes"),
         (lambda: hw.roofline([{"operations": -1, "bytes": 1}], "h100-sxm"), "operations of '' is -1"),
+        (lambda: hw.roofline([{"operations": 1, "bytes": 1}], "h100-sxm", format="int8"), "whose bytes are given"),
+        (lambda: hw.roofline([{"operations": 1, "bytes": 1}], "h100-sxm", batch=2), "whose bytes are given"),
         (lambda: hw.roofline([hw.Activation()], "h100-sxm", input_shape=(4,)), "no layer with a product"),
     ],
 )
 def test_bad_questions_are_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_operations_that_move_nothing() -> None:
+    found = hw.roofline([{"operations": 989.4e9, "bytes": 0}], "h100-sxm")
+    assert found.intensity is None and found.bound == "compute" and found.seconds == pytest.approx(1e-3)
+    assert "no traffic" in repr(found) and found.to_dict()["intensity"] is None
 
 
 def test_the_figure_of_a_roofline() -> None:
@@ -309,3 +317,31 @@ def test_training_pays_for_what_the_backward_pass_needs() -> None:
         hw.fuse("resnet18", 1 << 20, recompute=True)
     with pytest.raises(ValueError, match="sram_bytes is 0"):
         hw.fuse("resnet18", 0)
+
+
+def test_a_network_that_does_not_fit_is_noted() -> None:
+    found = hw.roofline("llama_7b", "groq-tsp")
+    held = hw.memory.weight_bytes(hw.networks["llama_7b"], "fp16")
+    held += hw.memory.peak_bytes(hw.networks["llama_7b"], 1, "fp16")
+    assert f"weights and activations are {held / 1e9:.4g} GB, groq-tsp has 0.23 GB" in found.note
+    assert found.note in repr(found) and found.to_dict()["note"] == found.note and found.seconds > 0
+    assert hw.roofline("llama_7b", "h100-sxm").note == "" and hw.roofline("resnet18", "groq-tsp").note == ""
+    full = hw.networks["llama_7b"].decoding(2000)  # keys and values count: 1 GiB for each sequence
+    assert (
+        hw.roofline(full, "h100-sxm", batch=32).note == ""
+        and "does not fit" in hw.roofline(full, "h100-sxm", batch=80).note
+    )
+    both = hw.roofline("llama_7b", "groq-tsp", format="2:4").note
+    assert "zeros are work; does not fit" in both
+
+
+def test_sizes_and_shapes_of_other_types_are_taken_or_named() -> None:
+    assert hw.fuse("resnet18", sram_bytes=230e6) == hw.fuse("resnet18", 230_000_000)
+    for wrong in (2.5, float("nan"), float("inf"), True):
+        with pytest.raises(ValueError, match="fuse: sram_bytes is .*, wanted a positive integer"):
+            hw.fuse("resnet18", wrong)
+    assert hw.memory.device_total(5) == hw.memory.device_total([5])
+    with pytest.raises(TypeError, match="input_shape is 5, wanted a sequence of integers"):
+        hw.count("resnet18", input_shape=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="t4: need of 'x', wanted bandwidth, memory"):
+        hw.device("t4").need("x")

@@ -174,6 +174,14 @@ def test_convolution_of_floats_is_rounded_to_what_the_instruction_multiplies(tex
     assert np.array_equal(found.transpose(0, 2, 3, 1).reshape(32, 3), expected)
 
 
+@pytest.mark.parametrize("text", ["fp8_e4m3fn", "fp4_e2m1-tensor", "cb4-tensor"])
+def test_convolution_takes_formats_without_an_axis(text: str) -> None:
+    x, w = RANDOM.standard_normal((1, 4, 5, 5)), RANDOM.standard_normal((3, 4, 3, 3))
+    q, turned = hc.quantize(w, text), hc.quantize(w, text, axis=(2, 3, 1))
+    assert np.array_equal(q.dequantize(), turned.dequantize())
+    assert np.array_equal(hc.emulate.conv2d(x, q, emulate="fp16"), hc.emulate.conv2d(x, turned, emulate="fp16"))
+
+
 def test_log_numbers_in_windows() -> None:
     x, w = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((2, 12, 4, 4), (3, 12, 3, 3)))
     for weights, activations in (("log8-8", "log8-8"), ("log8-8-g5", "log6-8-g8")):

@@ -97,6 +97,8 @@ static int choose_seeds(const float *values, const double *weight, double *p, in
 void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
                        float *centroids) {
     memset(centroids, 0, (size_t)(k * dim) * sizeof *centroids);
+    if (n == 0)
+        return;
     double *weight = scratch, *p = (double *)(void *)((char *)scratch + hc_round_up(n * 8, HC_CACHE_LINE));
     int32_t *member = (int32_t *)(void *)((char *)p + hc_round_up(n * 8, HC_CACHE_LINE));
     bool any = false;

@@ -108,7 +108,8 @@ static void nf4_share(const hc_format *format, const hc_geometry *geometry, cons
     if (!is_double(format))
         return;
     const int64_t n = geometry->rows * geometry->groups, blocks = hc_ceil_div(n, BLOCK);
-    memcpy(hc_part(out, HC_COARSE, 0), state->shared + n, (size_t)blocks * sizeof(float));
+    if (blocks > 0)
+        memcpy(hc_part(out, HC_COARSE, 0), state->shared + n, (size_t)blocks * sizeof(float));
     hc_store_f32(hc_part(out, HC_MEAN, 0), state->shared[n + blocks]);
 }
 

@@ -99,6 +99,11 @@ def counts() -> Iterator[Example]:
     )
 
 
+def _weight_intensity(batch: int) -> float:
+    (row,) = hw.roofline(hw.Linear(2000, 2000, bias=False), "tpu-v1", "int8", batch=batch, input_shape=(2000,)).layers
+    return row["operations"] / 2 / row["weight_bytes"]
+
+
 def rooflines() -> Iterator[Example]:
     """Ridge points, TPU v1, intensities."""
     ridges = [("k20x", "fp32", 15.8), ("p100-sxm2", "fp16", 29.0), ("v100-sxm2", "fp16", 138.9),
@@ -133,14 +138,31 @@ def rooflines() -> Iterator[Example]:
     yield Example(
         "roofline", "ridge of K80, multiply-adds a byte", 9, lambda: hw.device("k80").ridge("fp32") / 2, 0.06, JOUPPI
     )
-    for app, macs, roof in (
-        ("MLP0", 200, 13.6),
-        ("MLP1", 168, 11.4),
-        ("LSTM0", 64, 4.35),
-        ("LSTM1", 96, 6.5),
-        ("CNN0", 2888, 92),
-        ("CNN1", 1750, 92),
+    yield Example(
+        "roofline",
+        "TPU v1: peak, 10^12 operations/s",
+        92,
+        lambda: hw.device("tpu-v1").peak("int8") / 1e12,
+        0.005,
+        JOUPPI,
+    )
+    for app, macs, roof, measured in (
+        ("MLP0", 200, 13.6, 12.3),
+        ("MLP1", 168, 11.4, 9.7),
+        ("LSTM0", 64, 4.35, 3.7),
+        ("LSTM1", 96, 6.5, 2.8),
+        ("CNN0", 2888, 92, 86.0),
+        ("CNN1", 1750, 92, 14.1),
     ):
+        if not app.startswith("CNN"):  # matrices: a weight is used once a sample
+            yield Example(
+                "roofline",
+                f"TPU v1, {app}: multiply-adds a weight byte at its batch of {macs}",
+                macs,
+                lambda b=macs: _weight_intensity(b),
+                EXACT,
+                JOUPPI,
+            )
         work = [{"name": app, "operations": 2e9 * macs, "bytes": 1e9}]
         yield Example(
             "roofline",
@@ -150,6 +172,23 @@ def rooflines() -> Iterator[Example]:
             0.01,
             JOUPPI,
         )
+        yield Example(
+            "roofline",
+            f"TPU v1, {app}, measured, 10^12 operations/s: the model's is the roof, a bound from above",
+            measured,
+            lambda w=work: w[0]["operations"] / hw.roofline(w, "tpu-v1", "int8").seconds / 1e12,
+            None,
+            JOUPPI,
+        )
+    mlp0 = [{"name": "MLP0", "operations": 400.0, "bytes": 1.0}]
+    yield Example(
+        "roofline",
+        "TPU v1, MLP0: measured 12.3 over the roof, %",
+        90,
+        lambda: 100 * 12.3e12 * hw.roofline(mlp0, "tpu-v1", "int8").seconds / 400,
+        0.006,
+        JOUPPI,
+    )
     yield Example(
         "roofline",
         "product of 4096^3, fp16, operations/B",
@@ -430,6 +469,15 @@ def three_chips() -> Iterator[Example]:
     """H100, A100 and 4090 side by side, as a table prints them that circulates."""
     table = "a table that circulates"
     names = ("h100-sxm", "a100-sxm-80gb", "rtx4090")
+    for name, printed in zip(names, (80, 80, 24), strict=True):
+        yield Example(
+            "three chips",
+            f"{name}, memory, GiB (printed as GB)",
+            printed,
+            lambda n=name: hw.device(n).need("memory") / 2**30,
+            EXACT,
+            table,
+        )
     for name, printed in zip(names, (989, 312, 330), strict=True):
         dtype = "fp16-acc16" if name == "rtx4090" else "fp16"
         note = " (with fp16 accumulation; 165 with fp32, as the others)" if name == "rtx4090" else ""
@@ -506,7 +554,8 @@ def page() -> str:
                   "| what | published | modelled | deviation | source |", "|---|---|---|---|---|"]  # fmt: skip
         for one in rows:
             modelled = one.modelled()
-            deviation = "0" if modelled == one.published else f"{100 * (modelled / one.published - 1):+.2g} %"
+            percent = 100 * (modelled / one.published - 1)
+            deviation = "0" if not percent else f"{percent:+.2g} %" if abs(percent) < 100 else f"{percent:+.0f} %"
             if one.within is None:
                 deviation = f"({deviation})"
             lines.append(f"| {one.what} | {number(one.published)} | {number(modelled)} | {deviation} | {one.source} |")

@@ -13,7 +13,7 @@ from .. import runtime
 from ..arguments import Array
 from ..arrays import QuantizedArray
 from ..bits import unpack
-from ..formats import Log
+from ..formats import Log, Sparse
 from .model import NAME, Model, as_integer, is_integers, refuse
 
 _LOG_SUMS, LOG_ZERO, _LOG_SIGN = 2047, 512, 10  # as csrc/hc.h has them; LOG_ZERO is past every sum of exponents
@@ -77,6 +77,11 @@ def quantized(model: Model, operand: Any, name: str) -> QuantizedArray:
 def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...], runs: int, length: int) -> Codes:
     """Return rows of `runs` runs of `length` values; groups begin anew in each run."""
     fmt, k = q.format, runs * length
+    if isinstance(fmt, Sparse):
+        raise ValueError(
+            f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {model.text!r}'} adds products of dense "
+            "codes; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
+        )
     if isinstance(fmt, Log):
         return _log_runs(q, fmt, lead, runs, length)
     rows = int(np.prod(lead, dtype=np.int64))

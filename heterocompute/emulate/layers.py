@@ -80,7 +80,7 @@ def conv2d(
     ----------
     x : array_like, shape (N, C, H, W)
     w : array_like or QuantizedArray, shape (K, C, R, S)
-        Quantized with ``axis=(2, 3, 1)``.
+        Quantized with ``axis=(2, 3, 1)``, or by a format without an axis.
     bias : array_like, shape (K,), optional
         Added last, in float32.
     stride : int or pair
@@ -115,8 +115,10 @@ def conv2d(
     if image.ndim != 4 or filters.ndim != 4 or image.shape[1] != filters.shape[1]:
         shapes = f"x has shape {image.shape} and w {filters.shape}"
         raise ValueError(f"emulate.conv2d: {shapes}, wanted (N, C, H, W) and (K, C, R, S)")
-    if isinstance(filters, QuantizedArray) and filters.axis != (2, 3, 1):
-        raise ValueError(f"emulate.conv2d: w is quantized along axis {filters.axis}, wanted (2, 3, 1)")
+    if isinstance(filters, QuantizedArray):
+        filters = filters._along((2, 3, 1))
+        if filters.axis != (2, 3, 1):
+            raise ValueError(f"emulate.conv2d: w is quantized along axis {filters.axis}, wanted (2, 3, 1)")
     strides = as_pair(stride, "stride")
     paddings = (padding, padding) if isinstance(padding, str) else as_pair(padding, "padding")
     if any(p not in ("same", "valid") if isinstance(p, str) else p < 0 for p in paddings) or min(strides) < 1:

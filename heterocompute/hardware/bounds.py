@@ -15,9 +15,9 @@ from typing import Any
 
 from ..formats import Format
 from .counting import check_count
-from .database import Device, device, dtype_bits
+from .database import LARGEST, Device, device, dtype_bits
 from .layers import Embedding, Scores
-from .network import Flow, as_network
+from .network import Flow, Network, as_network
 from .stored import Stored, stored
 
 __all__ = ["Roofline", "roofline"]
@@ -43,6 +43,7 @@ class Roofline:
         ``name``, ``operations``, ``bytes``, ``weight_bytes``, ``intensity`` (operations a byte), ``seconds``,
         ``bound`` (``"compute"`` or ``"memory"``), ``share`` (attained part of the peak rate).
     note : str
+        Which rate was taken if it is not the plain one; that the network does not fit into the device's memory.
     plain_seconds : float or None
         The time with weights of `dtype`, dense, where a format was given.
     """
@@ -77,9 +78,9 @@ class Roofline:
         return math.fsum(row["bytes"] for row in self.layers)
 
     @property
-    def intensity(self) -> float:
-        """Operations a byte over all layers."""
-        return self.operations / self.traffic
+    def intensity(self) -> float | None:
+        """Operations a byte over all layers; None where nothing moves."""
+        return self.operations / self.traffic if self.traffic else None
 
     @property
     def ridge(self) -> float:
@@ -135,10 +136,12 @@ class Roofline:
     def __repr__(self) -> str:
         weights = "" if self.format == self.dtype else f", weights {self.format}"
         bought = "" if self.plain_seconds is None else f", {self.speedup:.3g} x as fast as {self.dtype} weights"
+        moved = "no traffic" if self.intensity is None else f"{self.intensity:.4g} operations a byte"
+        noted = f"; {self.note}" if self.note else ""
         return (
             f"<Roofline of {self.network} on {self.device}, {self.dtype}{weights}, batch {self.batch}: "
-            f"{self.seconds * 1e3:.4g} ms, {self.bound}-bound, {self.intensity:.4g} operations a byte "
-            f"(ridge {self.ridge:.4g}), {self.share:.1%} of the peak{bought}>"
+            f"{self.seconds * 1e3:.4g} ms, {self.bound}-bound, {moved} "
+            f"(ridge {self.ridge:.4g}), {self.share:.1%} of the peak{bought}{noted}>"
         )
 
 
@@ -157,7 +160,8 @@ def roofline(
     Parameters
     ----------
     model : Network, str, path, sequence of layers, or sequence of dict
-        As for `count`; or operations as such, ``[{"name": "mlp0", "operations": 2e9, "bytes": 1e7}, ...]``.
+        As for `count`; or operations as such, ``[{"name": "mlp0", "operations": 2e9, "bytes": 1e7}, ...]``, which
+        go without `format` and `batch`: their bytes are given.
     device_name : str or Device
     dtype : str, optional
         Type that the device computes in, and of activations and plain weights in memory.
@@ -174,6 +178,7 @@ def roofline(
     Returns
     -------
     Roofline
+        A bound also where weights and activations exceed the device's memory; `note` says so then, with both sizes.
 
     Raises
     ------
@@ -199,12 +204,16 @@ def roofline(
     bandwidth = chip.need("bandwidth")
     plain = None
     if _is_work(model):
+        if format is not None or batch != 1:
+            raise ValueError(f"roofline: format {str(format)!r} and batch {batch} change no operations as such, "
+                             "whose bytes are given; wanted neither")  # fmt: skip
         name, rows = "operations", [_work_row(one) for one in model]
     else:
         network = as_network(model, input_shape)
         name = network.name
         bits = dtype_bits(dtype)
         flows = [flow for flow in network if is_work(flow)]
+        note = "; ".join(text for text in (note, _overflow(network, chip, dtype, format, batch)) if text)
         rows = [_flow_row(flow, bits, weights, batch) for flow in flows]
         if format is not None:
             dense = chip.peak(dtype)
@@ -259,6 +268,24 @@ def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[floa
     return dense or chip.peak(dtype), note
 
 
+def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: int) -> str:
+    """Say by how much weights, live activations and cached keys and values exceed the device's memory."""
+    from .memory import kv_cache, peak_bytes, weight_bytes
+
+    if chip.memory is None:
+        return ""
+    held = weight_bytes(network, dtype, format) + peak_bytes(network, batch, dtype)
+    cached = max((getattr(flow.layer, "cached", 0) for flow in network if isinstance(flow.layer, Scores)), default=0)
+    if cached:
+        held += kv_cache(network, cached + 1, batch=batch, dtype=dtype)
+    if held <= chip.memory:
+        return ""
+    return (
+        f"does not fit: weights and activations are {held / 1e9:.4g} GB, {chip.name} has {chip.memory / 1e9:.4g} GB; "
+        "the time is a bound all the same"
+    )
+
+
 def _flow_row(flow: Flow, bits: int, weights: Stored, batch: int) -> dict[str, Any]:
     held, moved = traffic_bits(flow, bits, weights, batch)
     return {
@@ -281,7 +308,7 @@ def _work_row(work: Mapping[str, Any]) -> dict[str, Any]:
     row = {"name": str(work.get("name", "")), "weight_bytes": float(work.get("weight_bytes", 0))}
     for key in ("operations", "bytes"):
         value = work[key]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
             raise ValueError(f"roofline: {key} of {row['name']!r} is {value!r}, wanted a number from 0 up")
         row[key] = value
     if not row["bytes"] and not row["operations"]:

@@ -192,7 +192,7 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
     ValueError
         An unknown process, a voltage that is not positive.
     """
-    if process not in PROCESSES:
+    if not isinstance(process, str) or process not in PROCESSES:
         raise ValueError(f"mac: process is {process!r}, wanted one of {', '.join(PROCESSES)}")
     length, nominal = PROCESSES[process]
     volts = nominal if voltage is None else voltage

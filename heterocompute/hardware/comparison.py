@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 from ..formats import Format
 from .bounds import roofline
 from .counting import check_count
-from .database import Device, device, dtype_bits
+from .database import LARGEST, Device, device, dtype_bits
 from .layers import Scores
 from .memory import kv_cache, peak_bytes, weight_bytes
 from .network import Network, as_network
@@ -24,7 +23,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def compare(
-    devices: Iterable[str | Device],
+    devices: str | Device | Iterable[str | Device],
     network: Any,
     format: str | Format | None = None,
     price: Mapping[str, float] | None = None,
@@ -39,14 +38,14 @@ def compare(
 
     Parameters
     ----------
-    devices : iterable of str or Device
+    devices : str, Device, or iterable of them
     network : Network, str, path or sequence of layers
     format : Format or str, optional
         Format of the weights in memory.
     price : mapping of str to float, optional
         What a device costs, by name, in any currency. Prices are the caller's; the package knows none.
     dtype : str, optional
-        Type to compute in. Default: what each device has for 16-bit floats.
+        Type to compute in. Default: the fastest of fp16, bf16 and fp32 on each device.
     batch : int, optional
         Samples, or sequences, at once.
     context : int, optional
@@ -59,17 +58,20 @@ def compare(
     Returns
     -------
     list of dict
-        ``device``, ``dtype``, ``seconds`` (a step), ``throughput`` (samples or tokens a second), ``bound``, ``share``
-        of the peak, ``memory`` (bytes: weights, live activations, keys and values), ``fits``, ``count`` (devices of
-        this kind that hold it; None if its memory is not known), ``link_seconds`` (one sample's widest activation over
-        the fastest link one way, for each cut between them), ``price``, ``performance_price`` (throughput of all
-        devices over their price), ``cost`` (price of a million samples or tokens over the lifetime, nothing but the
-        devices counted).
+        ``device``, ``dtype``, ``seconds`` (a step's arithmetic and memory, without links), ``throughput`` (samples or
+        tokens a second: a step takes `seconds` and `link_seconds`, the devices work one after the other), ``bound``,
+        ``share`` of the peak, ``memory`` (bytes: weights, live activations, keys and values), ``fits``, ``count``
+        (devices of this kind that hold it; None if its memory is not known), ``link_seconds`` (the batch's widest
+        activation over the fastest link one way, for each cut between them), ``price``, ``performance_price``
+        (throughput of all devices over their price), ``cost`` (price of a million samples or tokens over the lifetime,
+        nothing but the devices counted), ``cost_each`` (of one sample or token). Where several devices are needed and
+        no link is known, all that rests on the link is None; where the memory is not known, `throughput` is that of
+        one device that would hold it.
 
     Raises
     ------
     ValueError
-        Unknown names or types; a device without bandwidth; a price that is not positive.
+        Unknown names or types, in `price` too; a device without bandwidth; a price or a lifetime that is not positive.
 
     Examples
     --------
@@ -79,30 +81,38 @@ def compare(
     [('h100-sxm', 'memory', True), ('a100-sxm-80gb', 'memory', True)]
     """
     check_count("compare", "batch", batch)
+    if not 0 < lifetime_years <= LARGEST:
+        raise ValueError(f"compare: lifetime_years is {lifetime_years!r}, wanted years above 0")
+    chips = [device(one) for one in ([devices] if isinstance(devices, (str, Device)) else devices)]
     whole = as_network(network, input_shape)
     step = whole if context is None else whole.decoding(context)
     prices = dict(price or {})
     for name, value in prices.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LARGEST:
             raise ValueError(f"compare: the price of {name!r} is {value!r}, wanted a number above 0")
+        if not any(name in (chip.name, *chip.aliases) for chip in chips):
+            device(name)  # a device that is not compared is fine, a name that is none is an error
     rows = []
-    for item in devices:
-        chip = device(item)
+    for chip in chips:
         kind = dtype or product_dtype(chip, None, None)
         found = roofline(step, chip, kind, format, batch)
         memory = weight_bytes(step, kind, format) + peak_bytes(step, batch, kind)
         if context is not None:
             memory += kv_cache(step, context + 1, batch=batch, dtype=kind)
         count = None if chip.memory is None else -(-memory // int(chip.memory))
-        throughput = batch / found.seconds
+        links = _link_seconds(step, chip, kind, batch, count)
+        stuck = links is None and count is not None
+        throughput = None if stuck else batch / (found.seconds + (links or 0.0))
         cost = next((prices[name] for name in (chip.name, *chip.aliases) if name in prices), None)
+        each: float | None = None
+        worth: float | None = None
+        if cost is not None and count is not None and throughput is not None:
+            each, worth = cost * count / (throughput * lifetime_years * YEAR), throughput / (cost * count)
         rows.append({
             "device": chip.name, "dtype": kind, "seconds": found.seconds, "throughput": throughput,
             "bound": found.bound, "share": found.share, "memory": memory, "fits": None if count is None else count == 1,
-            "count": count, "link_seconds": _link_seconds(step, chip, kind, batch, count), "price": cost,
-            "performance_price": None if cost is None or count is None else throughput / (cost * count),
-            "cost": None if cost is None or count is None
-            else 1e6 * cost * count / (throughput * lifetime_years * YEAR),
+            "count": count, "link_seconds": links, "price": cost, "performance_price": worth,
+            "cost": None if each is None else 1e6 * each, "cost_each": each,
         })  # fmt: skip
     return rows
 
@@ -176,7 +186,7 @@ class BatchSweep:
 def batch_sweep(
     network: Any,
     device_name: str | Device,
-    batches: Iterable[int] = BATCHES,
+    batches: int | Iterable[int] = BATCHES,
     *,
     dtype: str | None = None,
     format: str | Format | None = None,
@@ -188,9 +198,9 @@ def batch_sweep(
     ----------
     network : Network, str, path or sequence of layers
     device_name : str or Device
-    batches : iterable of int, optional
+    batches : int or iterable of int, optional
     dtype : str, optional
-        Default: what the device has for 16-bit floats.
+        Default: the fastest of fp16, bf16 and fp32 on the device.
     format : Format or str, optional
         Format of the weights in memory.
     input_shape : sequence of int, optional
@@ -213,7 +223,8 @@ def batch_sweep(
     """
     chip, net = device(device_name), as_network(network, input_shape)
     kind = dtype or product_dtype(chip, None, None)
-    sizes = sorted(set(batches))
+    listed = list(batches) if isinstance(batches, Iterable) else [batches]
+    sizes = sorted({check_count("batch_sweep", "a batch", one) for one in listed})
     if not sizes:
         raise ValueError("batch_sweep: batches is empty, wanted at least one batch size")
     rows: list[dict[str, Any]] = []

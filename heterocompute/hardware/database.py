@@ -7,8 +7,9 @@ Rates are operations/s, one multiply-add being two operations; dense and 2:4-spa
 from __future__ import annotations
 
 import difflib
-import math
+import numbers
 import os
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -21,6 +22,7 @@ __all__ = ["DTYPES", "KINDS", "Device", "dtype_bits", "device", "devices", "load
 
 FILE = Path(__file__).with_name("devices.toml")
 MAX_FILE_BYTES = 1 << 22
+LARGEST = sys.float_info.max
 KINDS = ("gpu", "tpu", "npu", "cpu", "fpga", "asic", "phone", "host", "system")
 
 # Types that rates are stated for, with the bits of one stored value.
@@ -84,7 +86,9 @@ class Device:
     Raises
     ------
     ValueError
-        A figure that is no positive number, an unknown type or kind.
+        A figure that is no positive number, an unknown type or kind, a type twice, a year that is no integer.
+    TypeError
+        Rates that are no mapping.
 
     Examples
     --------
@@ -132,6 +136,8 @@ class Device:
         self.links: Mapping[str, float] = {
             link: _number(place, f"links.{link}", rate) for link, rate in (links or {}).items()
         }
+        if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
+            raise ValueError(f"{place}: year is {year!r}, wanted an integer")
         self.year, self.process, self.note = year, process, note
         self.aliases, self.unverified = tuple(aliases), tuple(unverified)
         self.source: Mapping[str, str] = dict(source or {})
@@ -215,8 +221,10 @@ class Device:
         Raises
         ------
         ValueError
-            The figure is not known for this device.
+            The figure is not known for this device, or is none of these.
         """
+        if figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
+            raise ValueError(f"{self.name}: need of {figure!r}, wanted bandwidth, memory, on_chip, tdp or die_mm2")
         value: float | None = getattr(self, figure)
         if value is None:
             raise ValueError(f"{self.name}: its {figure} is not known; give one with hw.Device(..., {figure}=...)")
@@ -370,7 +378,7 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     Raises
     ------
     ValueError
-        An unknown kind.
+        An unknown kind, a year that is no integer.
 
     Examples
     --------
@@ -380,6 +388,8 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"devices: kind is {kind!r}, wanted one of {', '.join(KINDS)}")
+    if year is not None and not isinstance(year, int):
+        raise ValueError(f"devices: year is {year!r}, wanted an integer")
     return {
         name: one
         for name, one in _table().items()
@@ -421,7 +431,7 @@ def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
         raise ValueError(f"{os.fspath(path)}: more than {MAX_FILE_BYTES} bytes, too large for a table of devices")
     try:
         content = tomllib.loads(raw.decode("utf-8"), parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, or an integer of too many digits
         raise ValueError(f"{os.fspath(path)}: no TOML: {error}") from None
     return _parse(content, os.fspath(path))
 
@@ -517,17 +527,22 @@ def _mapping(where: str, key: str, value: Any) -> Mapping[str, Any]:
 
 def _scaled(where: str, key: str, value: Any, factor: int) -> float:
     """Scale in decimals, so that 989.4 TOPS are exactly 989.4e12."""
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)) or not value > 0 or value > 10**12:
+    number = Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else Decimal(0)
+    if not number.is_finite() or not 0 < number <= 10**12:
         raise ValueError(f"{where}: {key} is {value}, wanted a positive number")
-    return float(Decimal(value) * factor)
+    return float(number * factor)
 
 
 def _rates(place: str, what: str, rates: Mapping[str, float] | None) -> Mapping[str, float]:
-    found = {}
+    if not isinstance(rates or {}, Mapping):
+        raise TypeError(f"{place}: {what} is {rates!r}, wanted a mapping such as {{'int8': 4e12}}")
+    found: dict[str, float] = {}
     for dtype, rate in (rates or {}).items():
         plain = plain_dtype(dtype)
         if plain not in DTYPES:
             raise ValueError(f"{place}: {what} names the type {dtype!r}, wanted {', '.join(DTYPES)}")
+        if plain in found:
+            raise ValueError(f"{place}: {what} names {plain} twice, once as {dtype!r}")
         found[plain] = _number(place, f"{what}[{dtype!r}]", rate)
     return found
 
@@ -537,6 +552,13 @@ def _positive(place: str, what: str, value: float | None) -> float | None:
 
 
 def _number(place: str, what: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0 or not math.isfinite(value):
-        raise ValueError(f"{place}: {what} is {value!r}, wanted a positive number")
-    return float(value)
+    wrong = ValueError(f"{place}: {what} is {value!r}, wanted a positive number")
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise wrong
+    try:
+        number = float(value)
+    except OverflowError:
+        raise wrong from None
+    if not 0 < number <= LARGEST:
+        raise wrong
+    return number

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .database import Device, device, dtype_bits
+from .database import LARGEST, Device, device, dtype_bits
 
 __all__ = [
     "PETAFLOP_DAY",
@@ -25,7 +25,7 @@ PETAFLOP_DAY = 1e15 * 86400  # operations
 
 
 def _number(function: str, name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value <= high:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value <= min(high, LARGEST):
         bound = f" up to {high:g}" if high < math.inf else ""
         raise ValueError(f"{function}: {name} is {value!r}, wanted a number above {low:g}{bound}")
     return float(value)
@@ -119,6 +119,8 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     (4992.0, 15831)
     """
     one = device(chip)
+    if io_gb_s:
+        _number("tpp", "io_gb_s", io_gb_s)
     bits = {dtype: 19 if dtype == "tf32" else dtype_bits(dtype) for dtype in one.dense_rates}
     found = {dtype: bits[dtype] * rate / 1e12 for dtype, rate in one.dense_rates.items()}
     if not found:
@@ -148,7 +150,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     Raises
     ------
     ValueError
-        A device without a PCIe link.
+        A device without a PCIe link; a negative size, a link that is not positive.
 
     Examples
     --------
@@ -156,6 +158,8 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     >>> round(hw.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
     1.0
     """
+    if not 0 <= size < math.inf:
+        raise ValueError(f"copy_seconds: size is {size!r}, wanted bytes from 0 up")
     if isinstance(link, (int, float)):
         return size / _number("copy_seconds", "link", link)
     one = device(link)
@@ -316,6 +320,6 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
     >>> hw.overlap([1, 3, 2]), hw.overlap([1, 3, 2], prefetch=False)
     (3, 6)
     """
-    if not stages or any(stage < 0 for stage in stages):
+    if not stages or not all(0 <= stage < math.inf for stage in stages):
         raise ValueError(f"overlap: stages are {list(stages)}, wanted seconds from 0 up")
     return max(stages) if prefetch else sum(stages)

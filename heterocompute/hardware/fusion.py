@@ -83,7 +83,7 @@ class Fusion:
 
 def fuse(
     network: Any,
-    sram_bytes: int,
+    sram_bytes: float,
     batch: int = 1,
     training: bool = False,
     recompute: bool = False,
@@ -98,6 +98,7 @@ def fuse(
     ----------
     network : Network, str, path or sequence of layers
     sram_bytes : int
+        Also a float without a fraction, such as 230e6.
     batch : int, optional
         Samples that flow through a group together.
     training : bool, optional
@@ -132,7 +133,8 @@ def fuse(
     (True, 47336464, 25708560)
     """
     net = as_network(network, input_shape)
-    check_count("fuse", "sram_bytes", sram_bytes)
+    whole_number = isinstance(sram_bytes, float) and sram_bytes.is_integer()
+    sram_bytes = check_count("fuse", "sram_bytes", int(sram_bytes) if whole_number else sram_bytes)
     check_count("fuse", "batch", batch)
     if recompute and not training:
         raise ValueError("fuse: recompute is True but training is False; only a backward pass computes again")

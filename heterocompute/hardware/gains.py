@@ -50,7 +50,8 @@ INSTRUCTIONS = {
     )
 }  # fmt: skip
 
-# Single-chip inference, 10^12 operations/s, as on the chart of W. J. Dally's lectures (the last two: Hot Chips 2023).
+# Single-chip inference, 10^12 operations/s, as on the chart of W. J. Dally's lectures; its figures are rounded, and a
+# B200 in a server of eight has 18,000.
 CHART = (
     ("k20x", 2012, 3.94, "fp32"), ("m40", 2015, 6.84, "fp32"), ("p100-sxm2", 2016, 21.20, "fp16"),
     ("v100-sxm2", 2017, 125.0, "fp16"), ("quadro-rtx8000", 2018, 261.0, "int8"),
@@ -195,8 +196,10 @@ def explain_gain(
     dict
         ``a``, ``b``, ``gain``, and ``factors``: ``sparsity`` (sparse over dense rate), ``number`` (b's rate of
         `b_dtype` over that of the widest type of the matrix unit), ``instruction`` (that rate over b's fp32 vector
-        rate), ``area`` (of the dies, 1 where one is not known), ``process`` (what b's fp32 vector rate gains beyond
-        the area: density and clock), ``base`` (a's fp32 rate over its rate of `a_dtype`). Dally's lecture gives about
+        rate), ``area`` (of the dies), ``process`` (what b's fp32 vector rate gains beyond the area: density and
+        clock), ``base`` (a's fp32 rate over its rate of `a_dtype`). Where a die's area is not known, ``process and
+        area`` is one factor in place of the two. ``area`` beside `factors` is the ratio of the dies or None, ``note``
+        says whose area is missing. Dally's lecture gives about
         16 to 32 for the number, 12.5 for instructions, 2.5 to 3 for the process, 2 for sparsity and for the die:
         another split of the same gain, by energy; kept as ``printed``.
 
@@ -223,18 +226,20 @@ def explain_gain(
     wide = next((one for one in ("tf32", "fp16", "bf16") if one in new.dense_rates), "fp32")
     if dtype_bits(second) >= dtype_bits(wide):
         wide = second
-    area = new.die_mm2 / old.die_mm2 if new.die_mm2 and old.die_mm2 else 1.0
+    area = new.die_mm2 / old.die_mm2 if new.die_mm2 and old.die_mm2 else None
+    vector = new.peak("fp32") / old.peak("fp32")
+    missing = [one.name for one in (old, new) if not one.die_mm2]
+    note = f"process and area are one factor: the die area of {' and '.join(missing)} is not known" if missing else ""
     factors = {
         "sparsity": rate / dense,
         "number": dense / new.peak(wide),
         "instruction": new.peak(wide) / new.peak("fp32"),
-        "area": area,
-        "process": new.peak("fp32") / old.peak("fp32") / area,
+        **({"process and area": vector} if area is None else {"area": area, "process": vector / area}),
         "base": old.peak("fp32") / old.peak(first),
     }
     printed = {"number": "16 to 32", "instruction": "12.5", "process": "2.5 to 3", "sparsity": "2", "die": "2"}
     return {"a": old.name, "b": new.name, "a_dtype": first, "b_dtype": second, "gain": gain, "factors": factors,
-            "printed": printed}  # fmt: skip
+            "area": area, "note": note, "printed": printed}  # fmt: skip
 
 
 def _fastest(chip: Device) -> str:

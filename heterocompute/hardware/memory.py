@@ -6,7 +6,7 @@ Binary and decimal units are kept apart: everything here is plain bytes; `Memory
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -341,13 +341,13 @@ def allocated(size: int) -> tuple[int, int]:
     return block, LARGE_BUFFER if block < LARGE else -(-block // ROUND) * ROUND
 
 
-def device_total(sizes: Sequence[int], context: int = 1053 * MIB) -> int:
+def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
     """Return what a device shows as used by a process that made each of these requests once, none of them shared.
 
     Parameters
     ----------
-    sizes : sequence of int
-        Bytes.
+    sizes : sequence of int, or int
+        Bytes of each request; a number is one request.
     context : int, optional
         Bytes that CUDA's context takes. Default: 1053 MiB, as measured for a V100 with CUDA 10.1; others differ.
 
@@ -361,7 +361,8 @@ def device_total(sizes: Sequence[int], context: int = 1053 * MIB) -> int:
     >>> hw.memory.device_total([4 * 2**20]) / 2**20
     1073.0
     """
-    return context + sum(allocated(size)[1] for size in sizes)
+    listed = sizes if isinstance(sizes, Iterable) else [sizes]
+    return context + sum(allocated(size)[1] for size in listed)
 
 
 def peak_bytes(network: Network, batch: int, dtype: str) -> int:

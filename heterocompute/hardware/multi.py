@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .counting import check_count
 from .database import Device, device
 
@@ -30,7 +32,7 @@ def allreduce(size: float, count: int, link: float | str | Device, latency: floa
     Raises
     ------
     ValueError
-        A count that is not positive, a device without links.
+        A count or a link that is not positive, a negative size or latency, a device without links.
 
     Examples
     --------
@@ -39,6 +41,9 @@ def allreduce(size: float, count: int, link: float | str | Device, latency: floa
     5.833
     """
     check_count("multi.allreduce", "count", count)
+    for name, value in (("size", size), ("latency", latency)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"multi.allreduce: {name} is {value!r}, wanted a number from 0 up")
     if isinstance(link, (int, float)):
         rate = float(link)
         if not rate > 0:

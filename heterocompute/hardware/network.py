@@ -299,6 +299,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
 
 def check_shape(shape: Sequence[int]) -> Shape:
     """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise TypeError(f"input_shape is {shape!r}, wanted a sequence of integers such as (3, 224, 224)")
     found = tuple(shape)
     for i, size in enumerate(found):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:

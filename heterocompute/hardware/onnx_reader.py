@@ -32,6 +32,10 @@ __all__ = ["Operator", "read_onnx"]
 
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
 SKIPPED = {"Identity", "Dropout", "Constant", "Shape"}
+# What multiplies in a way that is not read: to pass it on as an operator without a product would count too little.
+PRODUCTS = {"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv", "Gemm", "MatMul", "MatMulInteger",
+            "QLinearMatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN"}  # fmt: skip
+GRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,11 @@ class _Reader:
         nodes: list[Node] = []
         for place, one in enumerate(self.graph.node):
             found = [self.sources[name] for name in one.input if name in self.sources]
+            if one.op_type in GRAPHS or one.domain not in ("", "ai.onnx"):
+                kind = f"{one.domain}.{one.op_type}".strip(".")
+                raise ValueError(f"{self.place}: {one.name or one.op_type} is a {kind}, which is not read")
+            if not one.output:
+                raise ValueError(f"{self.place}: {one.name or one.op_type} has no output")
             if one.op_type == "Identity" and one.input[0] in self.held:  # equal weights that an exporter has merged
                 self.held[one.output[0]] = self.held[one.input[0]]
                 self.floats.add(one.output[0])
@@ -131,7 +140,11 @@ class _Reader:
             name = one.name or f"{one.op_type.lower()}{place}"
             while any(node.name == name for node in nodes):
                 name += "'"
-            nodes.append(Node(name, self.layer(one), tuple(found)))
+            try:
+                nodes.append(Node(name, self.layer(one), tuple(found)))
+            except (TypeError, ValueError) as error:
+                text = str(error)
+                raise ValueError(text if text.startswith(self.place) else f"{self.place}: {name}: {text}") from None
             for output in one.output:
                 self.sources[output] = name
             shape = self.shapes.get(one.output[0])
@@ -168,7 +181,7 @@ class _Reader:
             return TimesMatrix(*shape)
         if kind == "MatMul" and not weights:
             return MatMul()
-        if kind == "BatchNormalization" and self.first_use(one):
+        if kind == "BatchNormalization" and len(shape) == 1 and self.first_use(one):
             return BatchNorm2d(shape[0]) if len(self.sample(one.output[0])) == 3 else self.other(one, 2 * shape[0])
         if kind in ACTIVATIONS:
             return Activation(ACTIVATIONS[kind])
@@ -187,7 +200,7 @@ class _Reader:
         return self.other(one, sum(math.prod(self.held[name]) for name in new))
 
     def other(self, one: Any, held: int) -> Operator:
-        if one.op_type in ("Conv", "Gemm", "MatMul", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN"):
+        if one.op_type in PRODUCTS:
             raise ValueError(f"{self.place}: {one.name or one.op_type} is a {one.op_type} of a kind that is not read")
         return Operator(one.op_type, self.sample(one.output[0]), held)
 

@@ -13,7 +13,7 @@ from .silicon import mac
 
 __all__ = ["format_columns", "product_dtype"]
 
-FLOATS = ("fp16", "bf16", "fp32")  # the first that a device has takes what has no rate of its own
+FLOATS = ("fp16", "bf16", "fp32")  # the fastest that a device has, of equals the first, takes what has no own rate
 
 
 def product_dtype(chip: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:
@@ -28,7 +28,7 @@ def product_dtype(chip: str | Device, weights: str | Format | None, activations:
     Returns
     -------
     str
-        ``int4``, ``int8``, ``int16``, ``fp8``, ``fp4``, or the first of fp16, bf16, fp32 that the device has.
+        ``int4``, ``int8``, ``int16``, ``fp8``, ``fp4``, or the fastest of fp16, bf16, fp32; of equals the first.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def product_dtype(chip: str | Device, weights: str | Format | None, activations:
         for name, width in (("fp4", 4), ("fp8", 8)):
             if small <= width and name in one.dense_rates:
                 return name
-    found = next((name for name in FLOATS if name in one.dense_rates), None)
+    found = max((name for name in FLOATS if name in one.dense_rates), key=one.dense_rates.__getitem__, default=None)
     if found is None:
         if one.dense_rates:
             return max(one.dense_rates, key=lambda name: one.dense_rates[name])
@@ -110,9 +110,9 @@ def format_columns(
     return {"device_us": 1e6 * time, "device_uj": None if one.tdp is None else 1e6 * time * one.tdp}
 
 
-def _sum_bits(weights: str | Format | None, activations: str | Format | None) -> int:
-    """Sums of integers are kept in 24 bits, of floats in fp32."""
-    return 24 if weights is not None and activations is not None else 32
+def _sum_bits(weights: str | Format | None, activations: str | Format | None) -> int | None:
+    """Sums of integers are kept in the default of `mac`, of floats in fp32."""
+    return None if weights is not None and activations is not None else 32
 
 
 def _fp8_bits(one: Operand) -> int:

@@ -90,7 +90,7 @@ class MacCost:
 def mac(
     weight_format: str | Format,
     activation_format: str | Format,
-    accumulator_bits: int = 24,
+    accumulator_bits: int | None = None,
     vector: int = 16,
     process: str = "45nm",
     voltage: float | None = None,
@@ -102,7 +102,9 @@ def mac(
     weight_format, activation_format : Format or str
         Any format of `heterocompute.formats`, or fp32, tf32, fp16, bf16.
     accumulator_bits : int, optional
-        Of the integer accumulator. Sums of floats are kept in fp32 where this is above 16, else in fp16.
+        Of the integer accumulator, at least the width of one product. Default: 24; where a product is wider than
+        that, its width and 8 bits more, as 24 is for int8. Sums of floats are kept in fp32 where this is above 16,
+        else in fp16.
     vector : int, optional
         Lanes that share a tree and an accumulator.
     process : str, optional
@@ -117,7 +119,8 @@ def mac(
     Raises
     ------
     ValueError
-        No such format or process, a family whose arithmetic is not stated, a width that is not positive.
+        No such format or process, a family whose arithmetic is not stated, a width that is not positive, an integer
+        accumulator that is narrower than one product.
 
     Notes
     -----
@@ -142,9 +145,17 @@ def mac(
     >>> round(m.energy["scale product"], 4), m.energy_pj < hw.mac("int8", "int8").energy_pj
     (0.0218, True)
     """
-    for name, value in (("accumulator_bits", accumulator_bits), ("vector", vector)):
-        check_count("mac", name, value)
+    check_count("mac", "vector", vector)
+    process = process.replace(" ", "").lower() if isinstance(process, str) else process
     w, x = operand(weight_format), operand(activation_format)
+    product = _product_bits(w, x)
+    if accumulator_bits is None:
+        accumulator_bits = 24 if product <= 24 else product + 8
+    if check_count("mac", "accumulator_bits", accumulator_bits) < product:
+        raise ValueError(
+            f"mac: accumulator_bits is {accumulator_bits}, narrower than one product of {weight_format} x "
+            f"{activation_format}, which has {product} bits; wanted at least {product}"
+        )
     kinds = {w.kind, x.kind}
     groups = [one.group for one in (w, x) if one.group]
     lanes = min([vector, *groups])
@@ -178,6 +189,16 @@ def mac(
     )
 
 
+def _product_bits(w: Operand, x: Operand) -> int:
+    """Bits of one product that an integer accumulator takes; 0 for floats, and for logs, which are shifted into it."""
+    if {w.kind, x.kind} == {"int"}:
+        return w.bits + w.zero_point + x.bits + x.zero_point
+    if {w.kind, x.kind} == {"int", "log"}:
+        other, log = (w, x) if w.kind == "int" else (x, w)
+        return other.bits + other.zero_point + (8 if log.gamma > 1 else 0)
+    return 0
+
+
 def _int_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tuple[dict[str, Cost], float]:
     widths = [one.bits + one.zero_point for one in (w, x)]
     parts = {"multiplier": int_multiply(*widths)}
@@ -186,7 +207,7 @@ def _int_parts(w: Operand, x: Operand, accumulator_bits: int, lanes: int) -> tup
             parts["multiplier"] += int_add(one.bits)
     product = sum(widths)
     parts["adder tree"], grown = _tree(product, lanes)
-    parts["accumulator"] = int_add(max(accumulator_bits, 1)) * (1 / lanes)
+    parts["accumulator"] = int_add(accumulator_bits) * (1 / lanes)
     return parts, min(grown, accumulator_bits)
 
 
