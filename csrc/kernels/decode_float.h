@@ -45,6 +45,8 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
 /* n values of 16 or 32 bits, no scale; one NaN for all. */
 static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, int64_t n, int type,
                                                   float *restrict values) {
+    if (n == 0) /* a row without columns has no memory */
+        return;
     if (type == FP32) {
         memcpy(values, from, (size_t)n * sizeof *values);
         return;
