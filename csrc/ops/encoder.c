@@ -248,6 +248,8 @@ void hc_components_free(hc_components *components) {
 
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
+    if (tile->rows == 0 || tile->columns == 0) /* then there may be no memory either */
+        return;
     const hc_lines *lines = lines_for(format, run->isa);
     for (int i = 0; i < MAX_LINES && lines->line[VALUES][i]; i++)
         if (((hc_decode_fn *)lines->line[VALUES][i])(format, geometry, components, tile, values, ld) == HC_DONE)
