@@ -18,10 +18,8 @@ if find_spec("._heterocompute", __name__) is None:  # Python started in the fold
     )
 
 from .arrays import Prepacked, QuantizedArray
-from .codebooks import CodeStorage, code_storage, codebook_gradient, codebook_step
 from .formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log, Sparse, format, formats
 from .ops import Error, conv2d, error, fake_quantize, linear, matmul, prepack, quantize
-from .permute import permute_channels, permute_linear
 from .prune import prune, prune_mask
 from .runtime import get_num_threads, set_num_threads, show_config, use
 from .sparse import SparseArray
@@ -29,6 +27,8 @@ from .study import study  # at once: a later import of its module would bind the
 
 if TYPE_CHECKING:
     from . import emulate, scores, zoo
+    from .codebooks import CodeStorage, code_storage, codebook_gradient, codebook_step
+    from .permute import permute_channels, permute_linear
     from .safetensors_io import load
     from .study_result import Study
 
@@ -79,7 +79,19 @@ __all__ = [
 ]
 
 # Rooms that are opened when someone first asks for them, so that importing stays fast.
-_LAZY = {"emulate": "emulate", "load": "safetensors_io", "scores": "scores", "Study": "study_result", "zoo": "zoo"}
+_LAZY = {
+    "CodeStorage": "codebooks",
+    "Study": "study_result",
+    "code_storage": "codebooks",
+    "codebook_gradient": "codebooks",
+    "codebook_step": "codebooks",
+    "emulate": "emulate",
+    "load": "safetensors_io",
+    "permute_channels": "permute",
+    "permute_linear": "permute",
+    "scores": "scores",
+    "zoo": "zoo",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for granted
