@@ -27,6 +27,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
 
 _BLOCK = 1 << 20  # codes unpacked at a time
+_FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
 
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
@@ -104,6 +105,8 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     TypeError
         Not an array, or integers, bool, complex, objects.
     """
+    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned:
+        return value
     if isinstance(value, np.ndarray):
         array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
     elif isinstance(value, QuantizedArray):
@@ -128,7 +131,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array as the C core takes it: bfloat16 as its bits."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
 
 
 def _as_codes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -383,8 +386,10 @@ class QuantizedArray(NDArrayOperatorsMixin):
         """The transposed array; the components are shared. Two dimensions only."""
         if self.ndim != 2:
             raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; dequantize() has transpose")
-        axis = tuple(1 - a for a in self._axis)
-        return self._remade(self._components, self._shape[::-1], axis)
+        other = object.__new__(type(self))  # the same components: nothing to check again
+        other._components, other._format, other.source_dtype = self._components, self._format, self.source_dtype
+        other._shape, other._axis = self._shape[::-1], tuple(1 - a for a in self._axis)
+        return other
 
     def __len__(self) -> int:
         if not self._shape:
