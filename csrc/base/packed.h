@@ -132,7 +132,8 @@ typedef enum {
     HC_SCALE_F16,
     HC_SCALE_INTEGER,
     HC_SCALE_E8M0,
-    HC_SCALE_E4M3
+    HC_SCALE_E4M3,
+    HC_SCALE_OWN /* as row_scales says */
 } hc_scale_kind;
 typedef struct {
     int bits;             /* 2 to 8 */
@@ -141,9 +142,13 @@ typedef struct {
     bool has_table;       /* 4 bits: c by code */
     float table[16];
     bool has_row_tables; /* 4 bits: c by code in HC_CODEBOOK, (16) float32 for a row or for all */
+    int lift;            /* codes of fewer than 8 bits, shifted up by so many, are those floats */
+    int fraction_bits;   /* 8 bits: c is the integer times 2 to the minus so many */
     int exponent_bits;   /* 8 bits: c is the float of a sign, so many bits of exponent and a fraction; 0: it is not */
     int special_bits;    /* where a float has all of these: infinity if its fraction is 0, else NaN */
     hc_scale_kind scale;
+    void (*row_scales)(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       int64_t row, float *scales);
     int scale_bits;      /* of HC_SCALE_INTEGER */
     bool has_coarse;     /* HC_COARSE, one float32 */
     bool is_coarse_fine; /* it multiplies each scale, s = float32(scale * coarse); else the row's folded sum */

@@ -188,9 +188,9 @@ static bool float_stored_form(const hc_format *format, hc_stored_form *form) {
                              .has_coarse = scaling(format) == TENSOR_SCALED};
     for (uint32_t code = 0; format->bits == 4 && code < 16; code++)
         form->table[code] = hc_float_decode(type_of(format), code);
-    if (format->bits == 8)
+    if (format->bits == 6 || format->bits == 8)
         hc_float_store_form(type_of(format), form);
-    return format->bits == 4 || format->bits == 8;
+    return format->bits <= 8;
 }
 
 const hc_format_ops hc_format_float = {

@@ -102,8 +102,10 @@ static inline float hc_float_largest(const hc_float_type *type) {
 
 /* How a type of 8 bits is stored. */
 static inline void hc_float_store_form(const hc_float_type *type, hc_stored_form *form) {
-    form->exponent_bits = 7 - type->fraction_bits;
-    form->special_bits = (int)(type->infinity ? type->infinity : type->nan);
+    form->lift = 8 - form->bits;
+    form->exponent_bits = form->bits - 1 - type->fraction_bits;
+    form->special_bits =
+        form->lift ? 0xff : (int)(type->infinity ? type->infinity : type->nan); /* 0xff: there are none */
 }
 
 /* float32(element * scale); what is finite saturates. */

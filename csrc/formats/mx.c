@@ -185,12 +185,15 @@ static int64_t mx_decode_codes(const hc_format *format, const hc_geometry *geome
 
 static bool mx_stored_form(const hc_format *format, hc_stored_form *form) {
     *form = (hc_stored_form){.bits = format->bits, .has_table = format->bits == 4, .scale = HC_SCALE_E8M0};
-    const bool is_float8 = format->bits == 8 && element_of(format) != ELEMENT_INT8;
     for (uint32_t code = 0; format->bits == 4 && code < 16; code++)
         form->table[code] = hc_float_decode(hc_float_type_of(element_of(format)), code);
-    if (is_float8)
+    if (element_of(format) == ELEMENT_INT8) {
+        form->is_signed = true;
+        form->fraction_bits = 6;
+    } else if (format->bits != 4) {
         hc_float_store_form(hc_float_type_of(element_of(format)), form);
-    return format->bits == 4 || is_float8;
+    }
+    return true;
 }
 
 const hc_format_ops hc_format_mx = {

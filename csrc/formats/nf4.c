@@ -219,10 +219,19 @@ static int64_t nf4_decode_codes(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
+static void double_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          int64_t row, float *scales) {
+    for (int64_t group = 0; group < geometry->groups; group++)
+        scales[group] = load_scale(format, geometry, components, row, group);
+}
+
 static bool nf4_stored_form(const hc_format *format, hc_stored_form *form) {
-    *form = (hc_stored_form){.bits = 4, .has_table = true, .scale = HC_SCALE_F32};
+    *form = (hc_stored_form){.bits = 4,
+                             .has_table = true,
+                             .scale = is_double(format) ? HC_SCALE_OWN : HC_SCALE_F32,
+                             .row_scales = double_scales};
     memcpy(form->table, LEVEL, sizeof form->table);
-    return !is_double(format);
+    return true;
 }
 
 const hc_format_ops hc_format_nf4 = {

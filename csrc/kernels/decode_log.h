@@ -1,5 +1,4 @@
-/* The magnitudes and scales of log numbers for kernels/decode_elements.h; the definition is in formats/log.c. A
- * value is
+/* The magnitudes and scales of log numbers for kernels/decode_elements.h; the definition is in formats/log.c. A value is
  * rounded once from float64, so that products of magnitudes with a scale are made in float64, as a table for each group
  * of many values, or one by one. */
 #include "base/tables.h"
@@ -12,30 +11,29 @@ static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind) {
     return kind == HC_BY_TABLE16 ? by_table16 : by_table;
 }
 
-/* sign * T_e of every code, a signed zero for the code of zero; returns how many there are. */
-static inline int fill_magnitudes(const hc_format *format, double *signed_magnitudes) {
-    const int half = 1 << (format->bits - 1), gamma = format->option[0];
-    for (int e = 0; e < half; e++) {
-        const uint64_t octave_bits = (uint64_t)(1023 - e / gamma) << 52;
-        double octave;
-        memcpy(&octave, &octave_bits, sizeof octave);
-        const double magnitude = e + 1 == half ? 0 : hc_octave_powers[e % gamma * (HC_OCTAVE_POWERS / gamma)] * octave;
-        signed_magnitudes[e] = magnitude;
-        signed_magnitudes[half + e] = -magnitude;
-    }
-    return 2 * half;
+/* T_e of every code without its sign, 0 for the code of zero; returns how many there are. */
+static inline int fill_magnitudes(const hc_format *format, double *magnitudes) {
+    const int half = 1 << (format->bits - 1), gamma = format->option[0], step = HC_OCTAVE_POWERS / gamma;
+    double octave = 1;
+    for (int e = 0; e < half; octave /= 2)
+        for (int i = 0; i < gamma && e < half; i++, e++)
+            magnitudes[e] = hc_octave_powers[i * step] * octave;
+    magnitudes[half - 1] = 0;
+    return half;
 }
 
 static inline void load_elements(const hc_format *format, const hc_components *components, int64_t row,
                                  hc_elements *elements) {
-    double magnitudes[256];
-    const int n = fill_magnitudes(format, magnitudes);
+    double magnitudes[128];
+    const int half = fill_magnitudes(format, magnitudes);
     (void)components, (void)row;
     elements->kind = format->bits <= 4 ? HC_BY_TABLE16 : HC_BY_TABLE;
     elements->unscaled = false;
     memset(elements->table, 0, 16 * sizeof *elements->table);
-    for (int i = 0; i < n; i++)
-        elements->table[i] = (float)magnitudes[i];
+    for (int e = 0; e < half; e++) {
+        elements->table[e] = (float)magnitudes[e];
+        elements->table[half + e] = -(float)magnitudes[e];
+    }
 }
 
 static inline void load_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
@@ -71,7 +69,9 @@ static inline int64_t decode_products(const hc_format *format, const hc_geometry
                                       const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
     hc_elements elements;
     double magnitudes[256];
-    const int n_codes = fill_magnitudes(format, magnitudes);
+    const int half = fill_magnitudes(format, magnitudes), n_codes = 2 * half;
+    for (int e = 0; e < half; e++)
+        magnitudes[half + e] = -magnitudes[e];
     elements.kind = HC_BY_TABLE;
     for (int64_t i = 0; i < tile->rows; i++)
         HC_FOR_CHUNKS(i) {

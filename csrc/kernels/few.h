@@ -10,9 +10,10 @@
 enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 }; /* rows of every call; vectors of one at most */
 
 typedef struct {
-    int bits;                        /* 4, 8 or 32 */
-    int flip;                        /* of one code */
-    float zero;                      /* where zeros[0] is NULL */
+    int bits;   /* 4, 8 or 32 */
+    int flip;   /* of one code */
+    float zero; /* where zeros[0] is NULL */
+    float unit; /* few_groups, two's complement of 8 bits: c is this power of two times it; else 1 */
     int exponent_bits, special_bits; /* of floats of 8 bits, as in hc_stored_form; else 0 */
     int n_vectors;                   /* 1, 2 or 4 */
     int64_t columns;

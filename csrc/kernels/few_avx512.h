@@ -32,7 +32,8 @@ typedef struct {
 
 INLINE hc_decoder make_decoder(const hc_few_floats_args *args) {
     hc_decoder d;
-    const float zero = args->zeros[0] ? 0 : args->zero;
+    const float zero = args->zeros[0] ? 0 : args->zero, unit = args->unit;
+    const int unit_exponent = (int)(hc_f32_bits(unit) >> 23) - 127;
     const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i integers = _mm512_xor_si512(codes, _mm512_set1_epi32(args->flip));
     for (int r = 0; r < HC_FEW_ROWS; r++)
@@ -41,10 +42,10 @@ INLINE hc_decoder make_decoder(const hc_few_floats_args *args) {
     const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(d.table[0]), 16));
     d.short_table = _mm512_broadcast_i64x4(halves);
     for (int p = 0; p < 2; p++) {
-        const __m512i exponent = _mm512_set1_epi32((150 - 8 * p) << 23);
+        const __m512i exponent = _mm512_set1_epi32((150 - 8 * p + unit_exponent) << 23);
         d.mask[p] = _mm512_set1_epi32(0xff << 8 * p);
         d.field[p] = _mm512_xor_si512(exponent, _mm512_set1_epi32(args->flip << 8 * p));
-        d.offset[p] = _mm512_add_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(zero));
+        d.offset[p] = _mm512_add_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(zero * unit));
     }
     const hc_float8 float8 = hc_float8_of(args->exponent_bits);
     d.shift = _mm512_set1_epi32(float8.shift);

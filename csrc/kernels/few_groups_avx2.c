@@ -5,9 +5,9 @@
 
 enum { CHUNK = 8 }; /* words of a group turned at once */
 
-/* How a code becomes c: two's complement, an integer less a zero point, an entry of a table, a float of 8 bits, a float
- * already. */
-typedef enum { CODES_SIGNED, CODES_ZERO, CODES_TABLE, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
+/* How a code becomes c: two's complement, that times a power of two, an integer less a zero point, an entry of a table,
+ * a float of 8 bits, a float already. */
+typedef enum { CODES_SIGNED, CODES_FRACTION, CODES_ZERO, CODES_TABLE, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
 
 /* Code j of each word of row r. */
 INLINE __m256 code_f32x8(const hc_few_floats_args *args, const hc_float8_f32x8 *float8, int r, __m256i words,
@@ -25,6 +25,8 @@ INLINE __m256 code_f32x8(const hc_few_floats_args *args, const hc_float8_f32x8 *
     const __m256i top = _mm256_slli_epi32(words, 32 - bits * (j + 1));
     if (kind == CODES_SIGNED)
         return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - bits));
+    if (kind == CODES_FRACTION)
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - bits)), _mm256_set1_ps(args->unit));
     return _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(top, 32 - bits)), zero);
 }
 
@@ -180,6 +182,8 @@ INLINE void choose(const hc_few_floats_args *args, int n_vectors) {
         few_groups(args, 32, n_vectors, CODES_FLOATS);
     else if (args->exponent_bits)
         few_groups(args, 8, n_vectors, CODES_FLOAT8);
+    else if (args->unit != 1)
+        few_groups(args, 8, n_vectors, CODES_FRACTION);
     else if (args->bits == 8)
         is_signed ? few_groups(args, 8, n_vectors, CODES_SIGNED) : few_groups(args, 8, n_vectors, CODES_ZERO);
     else if (args->table[0])

@@ -51,7 +51,7 @@ static inline float hc_few_code(const hc_few_floats_args *args, int r, int64_t k
     if (args->exponent_bits)
         return hc_few_float8(args, codes[k]);
     const int code = args->bits == 8 ? codes[k] : codes[k / 2] >> (k % 2 * 4) & 15;
-    return args->table[r] ? args->table[r][code] : (float)(code ^ args->flip) - zero;
+    return args->table[r] ? args->table[r][code] : ((float)(code ^ args->flip) - zero) * args->unit;
 }
 
 /* p of group g of row r times vector v, over the columns that exist. */

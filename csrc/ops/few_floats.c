@@ -73,6 +73,13 @@ static void decode_row(const hc_few_weights *weights, int64_t row, uint8_t *scra
     out->scales = has_groups ? scales : NULL;
 }
 
+/* By additions: compilers have vectors of bytes for these, and none for shifts. */
+static void lift_codes(uint8_t *codes, int64_t n, int lift) {
+    for (int done = 0; done < lift; done++)
+        for (int64_t i = 0; i < n; i++)
+            codes[i] = (uint8_t)(codes[i] + codes[i]);
+}
+
 void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
                      hc_few_row *out) {
     const hc_stored_form *form = &weights->form;
@@ -102,6 +109,8 @@ void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scale
         weights->scales(stored, HC_SCALES_E8M0, 1, groups, scales);
     else if (form->scale == HC_SCALE_E4M3)
         weights->scales(stored, HC_SCALES_E4M3, form->is_coarse_fine ? coarse : 1, groups, scales);
+    else if (form->scale == HC_SCALE_OWN)
+        form->row_scales(&weights->packed->format, weights->geometry, components, row, scales);
     else if (anywhere && (uintptr_t)stored % sizeof(float) == 0)
         out->scales = (const float *)(const void *)stored;
     else
@@ -117,6 +126,8 @@ void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scale
     if (form->bits != weights->bits) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
         weights->unpack(out->codes, weights->row_bytes, form->bits, weights->geometry->padded, codes);
+        if (form->lift)
+            lift_codes(codes, weights->geometry->padded, form->lift);
         out->codes = codes;
     }
 }
@@ -163,6 +174,7 @@ static void float_rows(void *context, int64_t task, int thread) {
             hc_few_floats_args args = {.bits = weights->bits,
                                        .flip = weights->flip,
                                        .zero = weights->zero,
+                                       .unit = ldexpf(1, -weights->form.fraction_bits),
                                        .exponent_bits = weights->form.exponent_bits,
                                        .special_bits = weights->form.special_bits,
                                        .n_vectors = n_vectors,
