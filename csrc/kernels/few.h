@@ -7,7 +7,7 @@
 #ifndef HC_FEW_H
 #define HC_FEW_H
 
-enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4 }; /* rows of every call; vectors of one at most */
+enum { HC_FEW_ROWS = 4, HC_FEW_VECTORS = 4, HC_FEW_LINES = 4 }; /* rows of every call; vectors, lines of one at most */
 
 typedef struct {
     int bits;   /* 4, 8 or 32 */
@@ -38,7 +38,7 @@ typedef void hc_few_groups_fn(const hc_few_floats_args *args);
  * k % 8 * 8 + k / 8 % 8. */
 typedef void hc_few_rows_fn(const hc_few_floats_args *args);
 
-/* few_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32. A segment fills 1, 2, 4, 8 or a
+/* few_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. A segment fills 1, 2, 4, 8 or a
  * multiple of 16 32-bit words; what x has behind the row's last byte is 0.
  * x, in blocks of 64 bytes of codes: 8 bits as they are; 4 bits: the 64 even places, then the 64 odd ones.
  * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
@@ -46,6 +46,8 @@ typedef struct {
     int bits, flip;
     int64_t segment, segments, row_bytes;
     const uint8_t *codes;
+    int n_lines;
+    int64_t x_bytes, ld; /* from line to line of x, of dots */
     const int8_t *x;
     int32_t *dots; /* written up to a multiple of 16 */
 } hc_few_dots_args;
@@ -54,17 +56,21 @@ typedef void hc_few_dots_fn(const hc_few_dots_args *args);
 /* few_sum:  the sum of integers[s] * (dots[s] - corrections[s]) in int64; the factors are integers below 2^24. */
 typedef int64_t hc_few_sum_fn(int64_t n, const float *integers, const int32_t *dots, const int32_t *corrections);
 
-/* few_folded:  the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and unsigned
- * integer scales of 4 bits. A group fills 2, 4 or 8 32-bit words; x as in few_dots; start[w] = -zero * sum of x over word w.
+/* few_folded:  sums[line] = the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and
+ * unsigned integer scales of 4 bits, and 1, 2 or 4 lines of x. A group fills 2, 4 or 8 32-bit words; x as in few_dots;
+ * start[w] = -zero * sum of x over word w.
  * Budget: |x| <= 128 and at most 2^20 codes keep the sum of each word's lane inside int32. */
 typedef struct {
     int flip, words;
     int64_t row_bytes;
     const uint8_t *codes, *scales;
+    int n_lines;
+    int64_t x_bytes; /* from line to line; of start an eighth so many words */
     const int8_t *x;
     const int32_t *start;
+    int64_t *sums;
 } hc_few_folded_args;
-typedef int64_t hc_few_folded_fn(const hc_few_folded_args *args);
+typedef void hc_few_folded_fn(const hc_few_folded_args *args);
 
 /* few_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0,
  * for 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32, or, where corrections is NULL, dots holds

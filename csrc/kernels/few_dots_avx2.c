@@ -42,53 +42,56 @@ INLINE void dot_registers(const uint8_t *codes, int64_t left, int registers, int
     }
 }
 
-INLINE void few_dots(const hc_few_dots_args *args, int bits, int words) {
+INLINE void few_dots(const hc_few_dots_args *args, int bits, int words, const int8_t *x, int32_t *dots) {
     const __m256i flip = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     for (int64_t s = 0, place = 0; s < args->segments; s += 8, place += 32 * words) {
         __m256i sums[8];
-        dot_registers(args->codes + place, args->row_bytes - place, words, bits, flip, args->x, place, sums);
+        dot_registers(args->codes + place, args->row_bytes - place, words, bits, flip, x, place, sums);
         for (int n = words; n > 1; n /= 2)
             for (int i = 0; i < n / 2; i++)
                 sums[i] = add_pairs(sums[2 * i], sums[2 * i + 1]);
-        _mm256_storeu_si256((__m256i *)(args->dots + s), sums[0]);
+        _mm256_storeu_si256((__m256i *)(dots + s), sums[0]);
     }
 }
 
-INLINE void few_long_dots(const hc_few_dots_args *args, int bits, int64_t pairs) {
+INLINE void few_long_dots(const hc_few_dots_args *args, int bits, int64_t pairs, const int8_t *x, int32_t *dots) {
     const __m256i flip = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     int64_t place = 0;
     for (int64_t s = 0; s < args->segments; s++) {
         __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, parts[2];
         for (int64_t i = 0; i < pairs && place < args->row_bytes; i++, place += 64) {
-            dot_registers(args->codes + place, args->row_bytes - place, 2, bits, flip, args->x, place, parts);
+            dot_registers(args->codes + place, args->row_bytes - place, 2, bits, flip, x, place, parts);
             sum[0] = _mm256_add_epi32(sum[0], parts[0]);
             sum[1] = _mm256_add_epi32(sum[1], parts[1]);
         }
         const __m256i all = _mm256_add_epi32(sum[0], sum[1]);
         const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
         const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-        args->dots[s] = _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+        dots[s] = _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
     }
 }
 
 INLINE void few_dots_bits(const hc_few_dots_args *args, int bits) {
     const int64_t words = args->segment * bits / 32;
-    switch (words) {
-    case 1:
-        few_dots(args, bits, 1);
-        break;
-    case 2:
-        few_dots(args, bits, 2);
-        break;
-    case 4:
-        few_dots(args, bits, 4);
-        break;
-    case 8:
-        few_dots(args, bits, 8);
-        break;
-    default:
-        few_long_dots(args, bits, words / 16);
-    }
+    const int8_t *x = args->x;
+    int32_t *dots = args->dots;
+    for (int line = 0; line < args->n_lines; line++, x += args->x_bytes, dots += args->ld)
+        switch (words) {
+        case 1:
+            few_dots(args, bits, 1, x, dots);
+            break;
+        case 2:
+            few_dots(args, bits, 2, x, dots);
+            break;
+        case 4:
+            few_dots(args, bits, 4, x, dots);
+            break;
+        case 8:
+            few_dots(args, bits, 8, x, dots);
+            break;
+        default:
+            few_long_dots(args, bits, words / 16, x, dots);
+        }
 }
 
 void hc_few_dots_avx2(const hc_few_dots_args *args) {

@@ -13,7 +13,7 @@
 #include <float.h>
 #include <string.h>
 
-enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20 };
+enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
 
 typedef struct {
     hc_few_weights weights;
@@ -38,10 +38,11 @@ typedef struct {
 /* What one thread works with, in its scratch. */
 typedef struct {
     uint8_t *row;
-    int32_t *dots, *corrections; /* (n_digits, padded_segments) */
-    float *ones;                 /* (padded_segments) */
-    float *scales;               /* GROUPED: (ROWS, padded_segments) */
-    void *values;                /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
+    int32_t *dots;        /* (n_vectors, n_digits, padded_segments) */
+    int32_t *corrections; /* (n_digits, padded_segments) */
+    float *ones;          /* (padded_segments) */
+    float *scales;        /* GROUPED: (ROWS, padded_segments) */
+    void *values;         /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
 } hc_integers_scratch;
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
@@ -50,7 +51,7 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
     *scratch = (hc_integers_scratch){memory, NULL, NULL, NULL, NULL, NULL};
     uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
-    scratch->corrections = (int32_t *)(next += digits);
+    scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
     scratch->ones = (float *)(next += digits);
     scratch->scales = (float *)(next += line);
     scratch->values = next += grouped;
@@ -100,37 +101,43 @@ static int64_t folded_sum(const hc_integers_job *job, const hc_few_row *row, int
     const int32_t *corrections = row_corrections(job, row, v, scratch);
     int64_t sum = 0;
     for (int d = job->n_digits - 1; d >= 0; d--)
-        sum = sum * 256 + job->sum(job->segments, job->folds ? row->scales : scratch->ones, scratch->dots + d * n,
-                                   corrections + d * n);
+        sum = sum * 256 + job->sum(job->segments, job->folds ? row->scales : scratch->ones,
+                                   scratch->dots + (v * job->n_digits + d) * n, corrections + d * n);
     return job->weights.form.has_coarse && !job->folds ? sum * (int64_t)row->scales[0] : sum;
 }
 
-static void dot_row(const hc_integers_job *job, hc_few_dots_args *args, int64_t v, int32_t *dots) {
-    for (int d = 0; d < job->n_digits; d++) {
-        args->x = job->x + (v * job->n_digits + d) * job->x_bytes;
-        args->dots = dots + d * job->padded_segments;
+/* The dots of a row with n lines of x, from `first` on: digits of a vector, vector after vector. */
+static void dot_row(const hc_integers_job *job, hc_few_dots_args *args, int64_t first, int64_t n, int32_t *dots) {
+    for (int64_t line = first; line < first + n; line += args->n_lines) {
+        args->n_lines = (int)hc_min(first + n - line, HC_FEW_LINES);
+        args->x = job->x + line * job->x_bytes;
+        args->dots = dots + line * args->ld;
         job->dots(args);
     }
 }
 
-/* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32. */
+/* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
+ * lines of x, which the first cache holds, meet all rows before the next. */
 static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, int64_t block, int64_t n_rows,
                           const hc_integers_scratch *scratch) {
-    const int64_t n = job->padded_segments;
+    const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_digits;
     const bool joins = job->n_digits > 1 || job->weights.form.has_zero_points;
-    for (int64_t i = 0; i < n_rows; i++) {
-        float *scales = scratch->scales + i * n;
-        hc_few_row row;
-        hc_few_row_load(&job->weights, block + i, true, scratch->row, scales, &row);
-        spread_scales(job, &row, scales);
-        args->codes = row.codes;
-        for (int64_t v = 0; v < job->n_vectors; v++) {
-            void *values = (int32_t *)scratch->values + (v * ROWS + i) * n;
-            dot_row(job, args, v, joins ? scratch->dots : values);
-            if (joins)
-                join_digits(job, scratch->dots, row_corrections(job, &row, v, scratch), values);
+    const int64_t at_once = joins ? lines : HC_FEW_LINES;
+    args->ld = joins ? n : ROWS * n;
+    for (int64_t first = 0; first < lines; first += at_once)
+        for (int64_t i = 0; i < n_rows; i++) {
+            float *scales = scratch->scales + i * n;
+            hc_few_row row;
+            hc_few_row_load(&job->weights, block + i, first == 0, scratch->row, scales, &row);
+            if (first == 0)
+                spread_scales(job, &row, scales);
+            args->codes = row.codes;
+            dot_row(job, args, first, hc_min(at_once, lines - first),
+                    joins ? scratch->dots : (int32_t *)scratch->values + i * n);
+            for (int64_t v = 0; joins && v < job->n_vectors; v++)
+                join_digits(job, scratch->dots + v * job->n_digits * n, row_corrections(job, &row, v, scratch),
+                            (float *)scratch->values + (v * ROWS + i) * n);
         }
-    }
     for (int64_t v = 0; v < job->n_vectors; v++) {
         float y[ROWS];
         job->chain(job->segments, n, job->x_scales + v * n, scratch->scales,
@@ -140,33 +147,53 @@ static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, in
     }
 }
 
+/* FOLDED straight from storage: S of every row and line, a few lines after the other as above. */
+static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows, int64_t sums[ROWS][MAX_LINES]) {
+    const hc_few_weights *weights = &job->weights;
+    const hc_components *components = &weights->packed->components;
+    hc_few_folded_args args = {.flip = weights->flip,
+                               .words = (int)(job->segment / 8),
+                               .row_bytes = weights->row_bytes,
+                               .x_bytes = job->x_bytes};
+    const int64_t lines = job->n_vectors * job->n_digits;
+    for (int64_t line = 0; line < lines; line += args.n_lines) {
+        const int64_t left = lines - line;
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + line * job->x_bytes;
+        args.start = job->start + line * (job->x_bytes / 8);
+        for (int64_t i = 0; i < n_rows; i++) {
+            args.codes = hc_part(components, HC_CODES, weights->first_row + block + i);
+            args.scales = hc_part(components, HC_SCALES, weights->first_row + block + i);
+            args.sums = sums[i] + line;
+            job->folded(&args);
+        }
+    }
+}
+
 static void folded_block(const hc_integers_job *job, hc_few_dots_args *args, int64_t block, int64_t n_rows,
                          const hc_integers_scratch *scratch) {
     const hc_few_weights *weights = &job->weights;
-    hc_few_folded_args folded = {
-        .flip = weights->flip, .words = (int)(job->segment / 8), .row_bytes = weights->row_bytes};
+    const int n_digits = job->n_digits;
+    int64_t sums[ROWS][MAX_LINES];
+    args->ld = job->padded_segments;
+    if (job->folded)
+        folded_sums(job, block, n_rows, sums);
     for (int64_t i = 0; i < n_rows; i++) {
-        hc_few_row row;
+        hc_few_row row = {0};
         if (job->folded) {
             const int64_t stored = weights->first_row + block + i;
-            folded.codes = hc_part(&weights->packed->components, HC_CODES, stored);
-            folded.scales = hc_part(&weights->packed->components, HC_SCALES, stored);
             row.row_scale = hc_load_f32(hc_part(&weights->packed->components, HC_COARSE, stored));
         } else {
             hc_few_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
+            dot_row(job, args, 0, job->n_vectors * n_digits, scratch->dots);
         }
         for (int64_t v = 0; v < job->n_vectors; v++) {
             int64_t sum = 0;
-            for (int d = job->n_digits - 1; job->folded && d >= 0; d--) {
-                folded.x = job->x + (v * job->n_digits + d) * job->x_bytes;
-                folded.start = job->start + (v * job->n_digits + d) * (job->x_bytes / 8);
-                sum = sum * 256 + job->folded(&folded);
-            }
-            if (!job->folded) {
-                dot_row(job, args, v, scratch->dots);
+            for (int d = n_digits - 1; job->folded && d >= 0; d--)
+                sum = sum * 256 + sums[i][v * n_digits + d];
+            if (!job->folded)
                 sum = folded_sum(job, &row, v, scratch);
-            }
             const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
             hc_few_store(job->out, block + i, v, (float)((double)job->x_scales[v] * (double)scale * (double)sum));
         }
@@ -185,7 +212,8 @@ static void integer_rows(void *context, int64_t task, int thread) {
                              .flip = weights->flip,
                              .segment = job->segment,
                              .segments = job->segments,
-                             .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8)};
+                             .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8),
+                             .x_bytes = job->x_bytes};
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
         if (job->kind == HC_PRODUCT_GROUPED)
