@@ -7,6 +7,7 @@
 #ifndef HC_H
 #define HC_H
 
+#include "base/compressed.h"
 #include "base/cpu.h"
 #include "base/float_env.h" /* a caller enters it around a call: subnormals count in full, rounding is to nearest */
 #include "base/packed.h"
@@ -95,12 +96,83 @@ hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_e
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                     const hc_view *bias, const hc_view *out, hc_error *error);
 
+/* out[..., j] = sum_k x[..., k] * w[j, k] over what w stores. x: a view, or a packed array whose rows over k are those
+ * of out. One vector: acc[t % 8] = fmaf(values[t], x_k, acc[t % 8]), t counted in the row, folded i with i + 4, + 2,
+ * + 1; more: one fmaf chain. *ascending is false, and nothing done, where an index is below the one before it in its row.
+ * HC_VALUE for starts or indices that are illegal. Working memory: under 64 MiB. */
+hc_status hc_csr_matmul(const hc_run *run, const hc_operand *x, const hc_csr *w, const hc_view *out, bool *ascending,
+                        hc_error *error);
+/* starts (columns + 1), indices and values (stored) of the transposed matrix; its columns ascend, equal ones stay. */
+hc_status hc_csr_transpose(const hc_csr *csr, int64_t *starts, int32_t *indices, float *values, hc_error *error);
+
+/* EIE's storage. Codebook of n finite values that are not 0: [0] is 0, the rest optimal k-means; values become sorted.
+ * Encoding: hc_eie_count_entries fills pointers (elements, columns + 1), hc_eie_encode the entries, with eie->pointers
+ * of the first; w: (rows, columns), finite. hc_eie_check: HC_VALUE for components that do not fit each other; all below
+ * take what it passed. */
+hc_status hc_eie_codebook(int64_t n, float *values, float codebook[HC_EIE_CODES], hc_error *error);
+hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, int64_t columns, int64_t elements,
+                               uint32_t *pointers, int64_t *n_entries, hc_error *error);
+hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, uint8_t *entries, hc_error *error);
+hc_status hc_eie_check(const hc_eie *eie, hc_error *error);
+void hc_eie_decode(const hc_run *run, const hc_eie *eie, float *dense);
+/* As compressed rows: starts (rows + 1), then indices and values (starts[rows]); entries that pad are left out. */
+void hc_eie_rows_begin(const hc_run *run, const hc_eie *eie, int64_t *starts);
+void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_t *indices, float *values);
+/* out[i] = fmaf chain from +0 over the entries of row i whose x is not 0, columns ascending. */
+hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, float *out, hc_error *error);
+/* The machine of the paper, section 4: activations that are not 0 (x NULL: all) are broadcast, one a cycle, unless a
+ * queue of `depth` is full; an element takes an entry a cycle. busy (elements): cycles with an entry. */
+hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
+                      hc_error *error);
+
+/* Which way hc_matmul takes with these arguments, by the names of ops/choose.h: the same code runs up to where values would
+ * be multiplied. Where two ways give the same bits, the seconds that they are expected to take in one thread (0: not
+ * compared), and why the second may not be taken, or NULL. */
+typedef struct {
+    const char *path; /* NULL: there is nothing to multiply */
+    double skip_seconds, tiles_seconds;
+    const char *tiles_refused;
+} hc_explanation;
+hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                     const hc_view *out, hc_explanation *explanation, hc_error *error);
+
+/* For tests and benchmarks, of the whole process: which of two ways with the same bits is taken. */
+typedef enum { HC_MEASURED = 0, HC_PREFER_SKIP, HC_PREFER_TILES } hc_preference;
+void hc_prefer(hc_preference preference);
+
 /* Convolution, x and out as (N, C, H, W) views (the strides say where channels lie), w (K, C / groups, R, S). */
 typedef struct {
     int64_t stride[2], pad_before[2], dilation[2], groups;
 } hc_window;
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_format *activations, const hc_view *out, hc_error *error);
+
+/* The same of zeros left out, float32 sums over r, s, c ascending of the pairs of which neither is 0 (ops/outer.c); w is
+ * a view of floats, groups and dilation are 1. Working memory: under 64 MiB, whatever the size. */
+hc_status hc_conv2d_outer(const hc_run *run, const hc_view *x, const hc_view *w, const hc_window *window,
+                          const hc_view *out, hc_error *error);
+/* What an array of multipliers does with it, of SCNN's kind (ops/outer_counts.c); out_size: height and width. */
+typedef struct {
+    int64_t rows, columns;        /* of the grid of cells, each with a tile of the image */
+    int64_t weights, activations; /* of a step: every weight meets every activation; at most 64 each */
+    int64_t banks, accumulators;  /* of a cell; at most 4096 banks */
+} hc_outer_machine;
+typedef struct {
+    int64_t products, useful, conflicts, steps, cycles;
+} hc_outer_counts;
+hc_status hc_count_outer(const hc_run *run, const hc_view *x, const hc_view *w, const hc_window *window,
+                         const int64_t out_size[2], const hc_outer_machine *machine, hc_outer_counts *counts,
+                         hc_error *error);
+
+/* Contiguous items of 1, 2, 4 or 8 bytes as a bitmap and those of them that are not zero in all bits (ops/bitmap.c): bit
+ * i % 8 of byte i / 8 is item i, bits behind the last are 0. `mark` fills the bitmap and counts, `keep` takes what is
+ * marked, `place` is the way back; HC_VALUE where `kept` is not the number of bits. */
+hc_status hc_bitmap_mark(const hc_run *run, int bytes, int64_t count, const void *items, uint8_t *bitmap, int64_t *kept,
+                         hc_error *error);
+hc_status hc_bitmap_keep(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
+                         int64_t kept, void *values, hc_error *error);
+hc_status hc_bitmap_place(const hc_run *run, int bytes, int64_t count, const uint8_t *bitmap, int64_t kept,
+                          const void *values, void *items, hc_error *error);
 
 /* One sweep of the search for an order of columns in which n of every m keep more (csrc/sparsity/permute.h). scores:
  * int16 (columns, ld), 0 to 32767, ld a multiple of 32 and at least rows, the padding 0. order: (groups * m) columns by

@@ -27,7 +27,13 @@ from .study import study  # at once: a later import of its module would bind the
 
 if TYPE_CHECKING:
     from . import emulate, scores, zoo
+    from .bitmap import BitmapArray, encode_bitmap
     from .codebooks import CodeStorage, code_storage, codebook_gradient, codebook_step
+    from .density import study_density
+    from .density_result import DensityStudy
+    from .eie import EIEArray, EIELoad, encode_csr
+    from .explanation import Explanation, explain
+    from .outer import OuterCounts, conv2d_outer
     from .permute import permute_channels, permute_linear
     from .safetensors_io import load
     from .study_result import Study
@@ -38,13 +44,19 @@ __all__ = [
     "MX",
     "NF4",
     "NVFP4",
+    "BitmapArray",
     "CodeStorage",
     "Codebook",
+    "DensityStudy",
+    "EIEArray",
+    "EIELoad",
     "Error",
+    "Explanation",
     "Float",
     "Format",
     "Int",
     "Log",
+    "OuterCounts",
     "Prepacked",
     "QuantizedArray",
     "Sparse",
@@ -55,8 +67,12 @@ __all__ = [
     "codebook_gradient",
     "codebook_step",
     "conv2d",
+    "conv2d_outer",
     "emulate",
+    "encode_bitmap",
+    "encode_csr",
     "error",
+    "explain",
     "fake_quantize",
     "format",
     "formats",
@@ -74,22 +90,34 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "study",
+    "study_density",
     "use",
     "zoo",
 ]
 
 # Rooms that are opened when someone first asks for them, so that importing stays fast.
 _LAZY = {
+    "BitmapArray": "bitmap",
     "CodeStorage": "codebooks",
+    "DensityStudy": "density_result",
+    "EIEArray": "eie",
+    "EIELoad": "eie",
+    "Explanation": "explanation",
+    "OuterCounts": "outer",
     "Study": "study_result",
     "code_storage": "codebooks",
     "codebook_gradient": "codebooks",
     "codebook_step": "codebooks",
+    "conv2d_outer": "outer",
     "emulate": "emulate",
+    "encode_bitmap": "bitmap",
+    "encode_csr": "eie",
+    "explain": "explanation",
     "load": "safetensors_io",
     "permute_channels": "permute",
     "permute_linear": "permute",
     "scores": "scores",
+    "study_density": "density",
     "zoo": "zoo",
 }
 

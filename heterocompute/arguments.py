@@ -51,6 +51,14 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
     return 1, float(clip)
 
 
+def with_text(error: ValueError, fmt: Format) -> ValueError:
+    """Let the sentence on a clip or an importance name the format by its text; the core knows its family."""
+    sentence = str(error)
+    for words in (": {} has no scale that clip=", "that learn a codebook, {} does not"):
+        sentence = sentence.replace(words.format(fmt.family), words.format(fmt))
+    return ValueError(sentence)
+
+
 @contextmanager
 def caller_index(value: Array, name: str) -> Iterator[None]:
     """Let the sentence on a NaN or an infinity name the caller's argument and the index there."""
@@ -109,6 +117,11 @@ def _overlap(a: Array, b: Array) -> bool:
         return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
+
+
+def is_compressed(value: Any) -> bool:
+    """Tell whether a value is a sparse matrix of SciPy or an EIEArray, without an import of either."""
+    return not isinstance(value, (np.ndarray, QuantizedArray)) and hasattr(value, "nnz") and hasattr(value, "shape")
 
 
 def as_operand(value: Any, name: str) -> Any:

@@ -10,14 +10,16 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .formats import Format
+from .formats import Format, Sparse
 from .formats import format as parse_format
 from .ops import quantize
+from .prune import prune, prune_mask
 from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer, printable
 from .safetensors_io import KEY, Entry, contents, entries, file_layout, read_array, write_array
 from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
@@ -26,6 +28,22 @@ from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
 Progress = Callable[[int, int, str], None]
 SKIP = "skip"
 BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A pattern of `heterocompute.prune` that leaves a tensor as it is, with zeros in it."""
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return self.pattern
+
+
+@dataclass(frozen=True)
+class _Zeroed:
+    format: Zeros
+    axis: tuple[int, ...]
 
 
 def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -70,7 +88,9 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     return table
 
 
-def parse_recipe(recipe: Mapping[str, str | Format | None]) -> dict[str, Format | None]:
+def parse_recipe(
+    recipe: Mapping[str, str | Format | Zeros | None], parse: Callable[[str], Any] = parse_format
+) -> dict[str, Any]:
     """Turn the texts of a recipe into formats; ``skip`` becomes None.
 
     Raises
@@ -84,9 +104,41 @@ def parse_recipe(recipe: Mapping[str, str | Format | None]) -> dict[str, Format 
     True
     """
     return {
-        pattern: None if fmt is None or fmt == SKIP else parse_format(fmt) if isinstance(fmt, str) else fmt
+        pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt
         for pattern, fmt in recipe.items()
     }
+
+
+def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
+    """Turn the text of a pattern into what `prune_checkpoint` takes.
+
+    Parameters
+    ----------
+    text : str
+        As in `heterocompute.prune`.
+    formats : bool
+        Whether a format with a pattern, such as ``"int8+2:4"``, is one as well.
+
+    Returns
+    -------
+    Format or Zeros
+
+    Raises
+    ------
+    ValueError
+        Neither.
+
+    Examples
+    --------
+    >>> str(parse_pattern_text("2:4")), parse_pattern_text("global:50%")
+    ('2:4', Zeros(pattern='global:50%'))
+    """
+    if formats and "+" in text:
+        found = parse_format(text)
+        if isinstance(found, Sparse):
+            return found
+    prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
+    return Zeros(text) if text.endswith("%") else parse_format(text)
 
 
 def quantize_checkpoint(
@@ -152,33 +204,111 @@ def quantize_checkpoint(
     if is_same_file(in_path, out_path):
         raise ValueError(f"{printable(os.fspath(out_path))}: is the input itself")
     default = parse_format(format) if isinstance(format, str) else format
-    if recipe is None or isinstance(recipe, Mapping):
-        formats = parse_recipe(recipe or {})
-    else:
-        formats = parse_recipe(read_recipe(recipe))
+    formats = parse_recipe(_texts(recipe))
+    return _rewrite(in_path, out_path, default, formats, include, exclude, axis, progress)
+
+
+def prune_checkpoint(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    pattern: str | Format | Zeros | None = None,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    recipe: str | os.PathLike[str] | Mapping[str, str | Format | Zeros | None] | None = None,
+    axis: Axis | Mapping[str, Axis] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Prune the tensors of a safetensors file into another one.
+
+    N:M is stored as `heterocompute.prune` returns it. After any other pattern a tensor has the dtype and shape that it
+    had, zeros in the place of what went, and every other byte as it was. Peak memory is a few times the largest tensor.
+
+    Parameters
+    ----------
+    in_path, out_path : str or os.PathLike
+        Two different files; an existing `out_path` is replaced when the new one is complete.
+    pattern : str, optional
+        ``"2:4"``, ``"50%"`` of each row, ``"global:50%"`` of each tensor, ``"block:16x1:50%"``. Needed where there is
+        no recipe.
+    include, exclude, axis, progress
+        As in `quantize_checkpoint`.
+    recipe : path, or mapping of str to str, optional
+        Name pattern -> pattern, or a format with one such as ``"int8+2:4"``, or ``"skip"``.
+
+    Returns
+    -------
+    dict
+        As of `quantize_checkpoint`, with the pattern as the `format`.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `quantize_checkpoint`; infinity in a tensor counts as large.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from heterocompute.safetensors_io import load, save
+    >>> folder = tempfile.mkdtemp()
+    >>> before, after = os.path.join(folder, "model.safetensors"), os.path.join(folder, "half.safetensors")
+    >>> save(before, {"w": np.array([[1, -2, 3, 4], [0, 5, 1, 1]], np.float16)})
+    >>> prune_checkpoint(before, after, "global:50%")["bytes"]
+    16
+    >>> load(after)["w"]
+    array([[ 0., -2.,  3.,  4.],
+           [ 0.,  5.,  0.,  0.]], dtype=float16)
+    """
+    if pattern is None and recipe is None:
+        raise ValueError("prune_checkpoint: pattern or recipe must be given")
+    if is_same_file(in_path, out_path):
+        raise ValueError(f"{printable(os.fspath(out_path))}: is the input itself")
+    default = parse_pattern_text(pattern) if isinstance(pattern, str) else pattern
+    return _rewrite(
+        in_path, out_path, default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis, progress
+    )
+
+
+def _texts(recipe: Any) -> Mapping[str, Any]:
+    return recipe or {} if recipe is None or isinstance(recipe, Mapping) else read_recipe(recipe)
+
+
+def _rewrite(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    default: Format | Zeros | None,
+    formats: Mapping[str, Any],
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+    axis: Axis | Mapping[str, Axis] | None,
+    progress: Progress | None,
+) -> dict[str, Any]:
     with Reader(in_path) as reader:
         chosen = _choose(reader, default, formats, include, exclude, axis)
         tensors: dict[str, Entry | tuple[str, tuple[int, ...]]] = {}
         for name in reader.names:
             info = reader.info(name)
-            tensors[name] = chosen.get(name, (info.dtype, info.shape))
+            change = chosen.get(name)
+            tensors[name] = change if isinstance(change, Entry) else (info.dtype, info.shape)
         stored, metadata = _file_layout(reader, tensors)
         total = sum(reader.info(name).nbytes for name in reader.names)
         rows, done = [], 0
         with Writer(out_path, stored, metadata) as writer:
-            for name, tensor in tensors.items():
+            for name in tensors:
                 if progress:
                     progress(done, total, name)
-                info = reader.info(name)
-                entry = tensor if isinstance(tensor, Entry) else None
-                n_bytes = info.nbytes if entry is None else _quantize_one(reader, writer, name, entry)
-                if entry is None:
+                info, change, n_bytes = reader.info(name), chosen.get(name), reader.info(name).nbytes
+                if isinstance(change, Entry):
+                    n_bytes = _quantize_one(reader, writer, name, change)
+                elif change is not None:
+                    _zero_one(reader, writer, name, change)
+                else:
                     writer.copy(name, reader)
                 done += info.nbytes
                 rows.append(
                     {
                         "name": name,
-                        "format": str(entry.format) if entry else None,
+                        "format": None if change is None else str(change.format),
                         "shape": list(info.shape),
                         "dtype": info.dtype,
                         "bytes_before": info.nbytes,
@@ -206,22 +336,24 @@ def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) 
 
 def _choose(
     reader: Reader,
-    default: Format | None,
-    recipe: Mapping[str, Format | None],
+    default: Format | Zeros | None,
+    recipe: Mapping[str, Any],
     include: str | Iterable[str],
     exclude: str | Iterable[str],
     axis: Axis | Mapping[str, Axis] | None,
-) -> dict[str, Entry]:
+) -> dict[str, Entry | _Zeroed]:
     found, _ = entries(reader)
     for name, entry in found.items():
         raise ValueError(f"{printable(reader.path)}: tensor {name!r} is already quantized ({entry.format})")
     infos = {name: reader.info(name) for name in reader.names}
     try:
         names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
-        chosen = {}
+        chosen: dict[str, Entry | _Zeroed] = {}
         for name in names:
             fmt = first_match(name, recipe, default)
-            if fmt is not None:
+            if isinstance(fmt, Zeros):
+                chosen[name] = _Zeroed(fmt, axis_of(name, len(infos[name].shape), axis))
+            elif fmt is not None:
                 shape, dtype = infos[name].shape, infos[name].dtype
                 dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
                 chosen[name] = Entry(fmt, shape, axis_of(name, len(shape), axis), dtype)
@@ -246,6 +378,25 @@ def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> in
         raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {error}") from None
     write_array(writer, name, array)
     return array.nbytes
+
+
+def _zero_one(reader: Reader, writer: Writer, name: str, change: _Zeroed) -> None:
+    array = np.array(reader.tensor(name))
+    pattern, axis = change.format.pattern, change.axis
+    # Rows that know nothing of each other are pruned some at a time.
+    alone = ":" not in pattern and 0 not in axis and array.size
+    block = max(1, BLOCK * len(array) // array.size) if alone else max(1, len(array))
+    try:
+        for first in range(0, len(array), block):
+            part = array[first : first + block]
+            try:
+                part[~prune_mask(part, pattern, axis)] = 0
+            except ValueError:
+                prune_mask(reader.tensor(name), pattern, axis)  # says where in all of the tensor
+                raise
+        writer.write(name, array)
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {error}") from None
 
 
 def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> list[dict[str, Any]]:

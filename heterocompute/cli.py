@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import contextvars
-import errno
-import json
-import math
 import os
-import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from . import cli_hardware, cli_map
-from .formats import Format
-from .formats import format as parse_format
-from .safetensors_file import printable, remove_temporaries
+from . import cli_hardware, cli_map, cli_study
+from .cli_parts import (
+    ProgressBar,
+    UsageError,
+    add_patterns,
+    console,
+    interruptible,
+    one_format,
+    one_line,
+    print_json,
+    recipe_of,
+)
+from .safetensors_file import printable
+
+__all__ = ["UsageError", "main"]
 
 Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
-Result = TypeVar("Result")
-
-
-class UsageError(Exception):
-    """Wrong arguments: exit code 2."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {_one_line(message)} (see --help)\n")
+        self.exit(2, f"{self.prog}: {one_line(message)} (see --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"{command}: {_one_line(str(error))} (see --help)", file=sys.stderr)
+        print(f"{command}: {one_line(str(error))} (see --help)", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of a pipe has seen enough
         with contextlib.suppress(OSError, ValueError):  # or the exit would flush into it once more
@@ -86,127 +85,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
         print(f"{command}: {place}{error.strerror or error}", file=sys.stderr)
     except (ValueError, TypeError, RuntimeError, NotImplementedError, MemoryError, ImportError) as error:
-        print(f"{command}: {_one_line(str(error)) or type(error).__name__}", file=sys.stderr)
+        print(f"{command}: {one_line(str(error)) or type(error).__name__}", file=sys.stderr)
     return 1
-
-
-def _one_line(message: str) -> str:
-    return " ".join(printable(line.strip()) for line in message.splitlines() if line.strip())
-
-
-def _interruptible(work: Callable[[], Result]) -> Result:
-    """Run on another thread: the main thread sees Ctrl-C at once and ends the process, files cleaned up."""
-    answer: list[Result] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answer.append(work())
-        except BaseException as error:
-            failure.append(error)
-
-    worker = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
-    try:
-        worker.start()
-        while worker.is_alive():
-            worker.join(0.2)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _Progress.stop_all()
-        remove_temporaries()
-        print("interrupted", file=sys.stderr, flush=True)
-        os._exit(130)  # the worker may be in a call that takes long
-    if failure:
-        raise failure[0]
-    return answer[0]
 
 
 # What each subcommand does.
 
 
-def _study(arguments: argparse.Namespace) -> int:
-    from .checkpoint import is_same_file
-
-    model = arguments.model
-    for path in filter(None, (arguments.csv, arguments.html)):
-        _check_output(path, model)
-    if arguments.csv and arguments.html and is_same_file(arguments.csv, arguments.html):
-        raise UsageError("--csv and --html name one file")
-    formats: list[Any] | None = arguments.formats
-    if arguments.recipe is not None:
-        formats = [*(formats or []), _recipe(arguments.recipe)]
-    with _Progress("study", model or "digits") as progress:
-
-        def work() -> Any:
-            from .study import study
-
-            if model is None:
-                from .zoo import digits
-            return study(
-                digits() if model is None else model,
-                formats,
-                include=arguments.include or None,
-                exclude=arguments.exclude or None,
-                activations=arguments.activations,
-                progress=progress.update,
-                device=arguments.device,
-                emulate=arguments.emulate,
-            )
-
-        try:
-            result = _interruptible(work)
-        except ValueError as error:
-            place = f"{printable(model)}: " if model else ""
-            raise ValueError(str(error) if str(error).startswith(place) else f"{place}{error}") from None
-    if arguments.csv:
-        result.to_csv(arguments.csv)
-    if arguments.html:
-        result.to_html(arguments.html, title=f"Number formats of {os.path.basename(model) if model else 'digits'}")
-    if arguments.json:
-        return _print_json(result.to_dict())
-    result.show(_console())
-    return 0
-
-
-def _check_output(path: str, model: str | None) -> None:
-    """Find out before the work that its result could not be written."""
-    from .checkpoint import is_same_file
-
-    if model is not None and is_same_file(path, model):
-        raise UsageError(f"{path} is the model itself")
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-
-
 def _quantize(arguments: argparse.Namespace) -> int:
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
-    return _rewrite(arguments, "quantize", arguments.format)
+    from .checkpoint import quantize_checkpoint
+
+    return _rewrite(arguments, "quantize", quantize_checkpoint, arguments.format, recipe_of(arguments.recipe))
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     if arguments.pattern is None and arguments.recipe is None:
         raise UsageError("--pattern or --recipe is needed")
-    return _rewrite(arguments, "prune", arguments.pattern)
+    from .checkpoint import parse_pattern_text, prune_checkpoint
+
+    recipe = recipe_of(arguments.recipe, parse_pattern_text)
+    return _rewrite(arguments, "prune", prune_checkpoint, arguments.pattern, recipe)
 
 
-def _rewrite(arguments: argparse.Namespace, verb: str, fmt: Format | None) -> int:
-    from .checkpoint import is_same_file, quantize_checkpoint
+def _rewrite(arguments: argparse.Namespace, verb: str, rewrite: Callable[..., Any], change: Any, recipe: Any) -> int:
+    from .checkpoint import is_same_file
 
     if is_same_file(arguments.input, arguments.output):
         raise UsageError(f"OUT is IN: {arguments.output}")
-    recipe = _recipe(arguments.recipe)
-    with _Progress(verb, arguments.input) as progress:
-        summary = _interruptible(
-            lambda: quantize_checkpoint(
+    with ProgressBar(verb, arguments.input) as progress:
+        summary = interruptible(
+            lambda: rewrite(
                 arguments.input,
                 arguments.output,
-                fmt,
+                change,
                 include=arguments.include,
                 exclude=arguments.exclude,
                 recipe=recipe,
@@ -214,7 +127,7 @@ def _rewrite(arguments: argparse.Namespace, verb: str, fmt: Format | None) -> in
             )
         )
     if arguments.json:
-        return _print_json(summary)
+        return print_json(summary)
     n_changed = sum(row["format"] is not None for row in summary["tensors"])
     before, after = summary["bytes_before"], summary["bytes"]
     print(
@@ -227,10 +140,10 @@ def _rewrite(arguments: argparse.Namespace, verb: str, fmt: Format | None) -> in
 def _inspect(arguments: argparse.Namespace) -> int:
     from .checkpoint import inspect
 
-    with _Progress("inspect", arguments.file) as progress:
-        rows = _interruptible(lambda: inspect(arguments.file, progress=progress.update))
+    with ProgressBar("inspect", arguments.file) as progress:
+        rows = interruptible(lambda: inspect(arguments.file, progress=progress.update))
     if arguments.json:
-        return _print_json({"tensors": rows})
+        return print_json({"tensors": rows})
     columns: Columns = [
         ("name", "tensor", str),
         ("dtype", "dtype", str),
@@ -253,14 +166,14 @@ def _bench(arguments: argparse.Namespace) -> int:
     if unknown:
         raise UsageError(f"unknown benchmark {unknown[0]!r}, there are {', '.join(bench.NAMES)}")
     options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
-    return _interruptible(lambda: int(bench.main(arguments.names, **options)))
+    return interruptible(lambda: int(bench.main(arguments.names, **options)))
 
 
 def _info(arguments: argparse.Namespace) -> int:
     from .runtime import show_config
 
     if arguments.json:
-        return _print_json(show_config(mode="dicts"))
+        return print_json(show_config(mode="dicts"))
     show_config()
     return 0
 
@@ -283,25 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
         return added
 
-    study = command(
-        "study",
-        _study,
-        "Compare number formats on the tensors of a model: bits, error, time and, where it can be measured, accuracy.",
-        "study",
-        "study model.safetensors --formats int8,int4-g32-f16,vsq4-g16-s4 --html report.html",
-    )
-    study.add_argument("model", metavar="MODEL", nargs="?", help="safetensors file; default: the network shipped here")
-    study.add_argument("--formats", type=_format_list, metavar="A,B", help="formats to compare; fp32 is added")
-    study.add_argument(
-        "--activations", type=_format_list, metavar="A,B", help="formats of the other operand; 'none' is added"
-    )
-    _add_patterns(study)
-    study.add_argument("--device", metavar="D", help="add modelled time and energy on a chip, or 'mac': in silicon")
-    study.add_argument(
-        "--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions, and what they cost"
-    )
-    study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    study.add_argument("--html", metavar="PATH", help="also write one page with table, figures and histograms")
+    cli_study.register(command)
 
     quantize = command(
         "quantize",
@@ -311,19 +206,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     quantize.add_argument("input", metavar="IN", help="safetensors file")
     quantize.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
-    quantize.add_argument("--format", type=_one_format, metavar="F", help="format of every selected tensor")
-    _add_patterns(quantize)
+    quantize.add_argument("--format", type=one_format, metavar="F", help="format of every selected tensor")
+    add_patterns(quantize)
 
     prune = command(
         "prune",
         _prune,
-        "Prune a safetensors checkpoint to N:M, one tensor in memory at a time.",
+        "Prune a safetensors checkpoint, one tensor in memory at a time. N:M is stored packed; after P%% of each row, "
+        "global:P%% of each tensor (not of the file) and block:RxC:P%% of its blocks the tensors are as before, with "
+        "zeros in them.",
         "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
+        "prune model.safetensors zeros.safetensors --pattern block:16x1:50%%",
     )
     prune.add_argument("input", metavar="IN", help="safetensors file")
     prune.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
-    prune.add_argument("--pattern", type=_one_pattern, metavar="N:M", help="pattern of every selected tensor")
-    _add_patterns(prune)
+    prune.add_argument(
+        "--pattern", type=_one_pattern, metavar="PATTERN", help="of every selected tensor: 2:4, 50%%, ..."
+    )
+    add_patterns(prune)
 
     inspect = command(
         "inspect",
@@ -349,51 +249,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_patterns(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--include", action="append", default=[], metavar="PATTERN", help="only tensors that fit; repeatable"
-    )
-    parser.add_argument(
-        "--exclude", action="append", default=[], metavar="PATTERN", help="leave these tensors out; repeatable"
-    )
-    parser.add_argument(
-        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip", the first match wins'
-    )
+def _one_pattern(text: str) -> Any:
+    from .checkpoint import parse_pattern_text
 
-
-def _one_format(text: str) -> Format:
     try:
-        return parse_format(text)
+        return parse_pattern_text(text, formats=False)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _one_pattern(text: str) -> Format:
-    from .formats import Sparse
-
-    fmt = _one_format(text)
-    if not isinstance(fmt, Sparse) or not fmt.is_plain:
-        raise argparse.ArgumentTypeError(f"{text!r} is no pattern, wanted N:M such as 2:4")
-    return fmt
-
-
-def _format_list(text: str) -> list[Any]:
-    plain = ("none", "fp32")
-    parts = [part.strip() for part in text.split(",")]
-    return [part if part in plain else _one_format(part) for part in parts]
-
-
-def _emulation_list(text: str) -> list[str | None]:
-    from .emulate import parse
-
-    texts = [None if part.strip() == "none" else part.strip() for part in text.split(",")]
-    try:
-        for part in texts:
-            if part is not None:
-                parse(part)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return texts
 
 
 def _positive(text: str) -> int:
@@ -402,33 +264,7 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _recipe(path: str | None) -> dict[str, Format | None] | None:
-    from .checkpoint import parse_recipe, read_recipe
-
-    if path is None:
-        return None
-    texts = read_recipe(path)
-    try:
-        return parse_recipe(texts)
-    except ValueError as error:
-        raise UsageError(f"{printable(path)}: {error}") from None
-
-
 # Output.
-
-
-def _print_json(found: Any) -> int:
-    print(json.dumps(_plain(found), allow_nan=False))
-    return 0
-
-
-def _plain(value: Any) -> Any:
-    """Return the value with null for NaN and infinity, which JSON lacks."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_table(columns: Columns, rows: Iterable[dict[str, Any]]) -> None:
@@ -441,14 +277,7 @@ def _print_table(columns: Columns, rows: Iterable[dict[str, Any]]) -> None:
         table.add_column(heading, justify="right" if place else "left", overflow="fold")
     for row in rows:  # Text: a name is no markup
         table.add_row(*(Text(printable(write(row[key]))) for key, _, write in columns))
-    _console().print(table)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    # Without a terminal nobody needs lines to be folded.
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    console().print(table)
 
 
 def _bytes(count: int) -> str:
@@ -462,51 +291,3 @@ def _bytes(count: int) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
-
-
-class _Progress:
-    """A bar on a terminal; elsewhere a plain line now and then. Everything on stderr."""
-
-    _active: list[_Progress] = []
-
-    def __init__(self, verb: str, path: str) -> None:
-        self._title = f"{verb} {printable(os.path.basename(path))}"
-        self._bar: Any = None
-        self._last = -math.inf
-
-    def __enter__(self) -> _Progress:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TaskProgressColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[tensor]}", markup=False),
-                console=Console(file=sys.stderr),
-                transient=True,
-            )
-            self._task = self._bar.add_task(self._title, total=1, tensor="")
-            self._bar.start()
-        self._active.append(self)
-        return self
-
-    def update(self, done: int, total: int, name: str) -> None:
-        name = printable(name)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=max(total, 1), tensor=name)
-        elif time.monotonic() - self._last > 1 or done >= total:
-            self._last = time.monotonic()
-            print(f"{self._title}: {done / total if total else 1:4.0%} {name}".rstrip(), file=sys.stderr, flush=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        self._active.remove(self)
-
-    @classmethod
-    def stop_all(cls) -> None:
-        for progress in list(cls._active):
-            progress.__exit__()

@@ -60,7 +60,7 @@ def _devices(arguments: argparse.Namespace) -> int:
 
     found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
     if arguments.name is not None:
-        return _one_device(_chip(arguments.name, arguments.file, hw.device), arguments)
+        return _one_device(chip_of(arguments.name, arguments.file, hw.device), arguments)
     try:
         known = hw.devices(arguments.kind)
     except ValueError as error:
@@ -117,7 +117,7 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
     return _show(arguments, one.name, [one.note] if one.note else [], columns, rows)
 
 
-def _chip(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
+def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
     """Return a device by its name: of the file if one is given, and then of nothing else."""
     if not file:
         return known(name)
@@ -165,7 +165,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     network = hw.as_network(arguments.model, shape)
     if arguments.context is not None:
         network = network.decoding(arguments.context)
-    chip = _chip(arguments.device, arguments.file, hw.device)
+    chip = chip_of(arguments.device, arguments.file, hw.device)
     dtype = arguments.dtype or hw.product_dtype(chip, None, None)
     found = hw.roofline(network, chip, dtype, arguments.format, _batch(arguments))
     if arguments.plot:

@@ -6,6 +6,7 @@ bfloat16, float32 or float64, any strides, no copy. Answers are float32 ndarrays
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, log10, nan, sqrt
 from typing import Any
@@ -27,8 +28,10 @@ from .arguments import (
     core_clip,
     core_operand,
     group_count,
+    is_compressed,
     product_shape,
     window_size,
+    with_text,
 )
 from .arrays import Prepacked, QuantizedArray, as_array, core_format, core_view, normalize_axes
 from .formats import Format, Sparse
@@ -102,7 +105,10 @@ def quantize(
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
     weights = None if importance is None else core_view(as_array(importance, "quantize: importance"))
-    _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
+    try:
+        _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
+    except ValueError as error:
+        raise with_text(error, fmt) from None
     return QuantizedArray(components, fmt, x.shape, axes, x.dtype.name)
 
 
@@ -127,7 +133,7 @@ def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Quantiz
         return s
     values = s.components["values"]
     kept = fmt.stored_length(s.shape[s.axis[-1]])
-    runs = values.reshape(len(values), -1, kept) if values.size else values.reshape(len(values), -1, max(kept, 1))
+    runs = values.reshape(len(values), values.shape[1] // max(kept, 1), kept)
     q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray(parts, fmt, s.shape, s.axis, s.source_dtype)
@@ -163,7 +169,10 @@ def fake_quantize(
     if isinstance(fmt, Sparse):
         result[...] = quantize(x, fmt, axes, clip).dequantize()
         return result if out is None else out
-    _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
+    try:
+        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
+    except ValueError as error:
+        raise with_text(error, fmt) from None
     return result if out is None else out
 
 
@@ -174,8 +183,8 @@ class Error:
     Attributes
     ----------
     sqnr_db : float
-        ``10 log10(sum w^2 / sum (w - q)^2)``; infinity where the two are equal, NaN where either holds a NaN or an
-        infinity.
+        ``10 log10(sum w^2 / sum (w - q)^2)``; infinity where the two are equal, NaN where either holds a NaN, or an
+        infinity that the other does not hold.
     mse : float
         Mean squared error.
     max_abs : float
@@ -206,7 +215,8 @@ def error(w: Any, q: Any) -> Error:
     Returns
     -------
     Error
-        Sums are float64 in a fixed order, the same on every machine.
+        Sums are float64 in a fixed order, the same on every machine. Where both hold the same infinity,
+        nothing is lost: such values count as 0 in all sums.
 
     Examples
     --------
@@ -240,9 +250,13 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
     _core.matmul(runtime.run(), core_operand(a), core_operand(b), fmt, bias, out)
 
 
+def _suits_blas(a: Array, b: Array, out: FloatArray) -> bool:
+    return bool(out.size and a.shape[-1] and a.dtype == np.float32 and b.dtype == np.float32)
+
+
 def _blas_product(a: Array, b: Array, out: FloatArray) -> bool:
     """Hand a dense float32 product to the BLAS, matrix by matrix; False where it cannot take types or sizes."""
-    if not out.size or not a.shape[-1] or a.dtype != np.float32 or b.dtype != np.float32:
+    if not _suits_blas(a, b, out):
         return False
     threads = runtime.get_num_threads()
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and out.flags.c_contiguous:
@@ -268,7 +282,14 @@ def _along(operand: Any, axis: tuple[int, ...]) -> Any:
 
 
 def _checked_product(
-    a: Any, b: Any, activations: Any, bias: Array | None, out: Any, name: str, inputs: tuple[Any, ...]
+    a: Any,
+    b: Any,
+    activations: Any,
+    bias: Array | None,
+    out: Any,
+    name: str,
+    inputs: tuple[Any, ...],
+    multiply: Callable[[Any, Any, Format | None, Array | None, FloatArray], None] | None = None,
 ) -> FloatArray:
     left_name = f"{name}: {'x' if name == 'linear' else 'a'}"
     for value, label in ((a, left_name), (b, f"{name}: b")):
@@ -298,7 +319,7 @@ def _checked_product(
         target = target[..., None, :]
     dense, label = (b, f"{name}: b") if isinstance(a, QuantizedArray) else (a, left_name)
     with caller_index(dense, label):
-        _multiply(left, right, activations, bias, target)
+        (multiply or _multiply)(left, right, activations, bias, target)
     return result if out is None else out
 
 
@@ -307,9 +328,9 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
 
     Parameters
     ----------
-    a, b : array_like or QuantizedArray
+    a, b : array_like, QuantizedArray, EIEArray, or scipy.sparse array or matrix in CSR or CSC
         Shapes as in `numpy.matmul`, leading dimensions broadcast. A quantized one is quantized along its reduction
-        axis: the last of a, the last but one of b.
+        axis: the last of a, the last but one of b. One may be a sparse matrix, and a may be an EIEArray.
     activations : Format or str, optional
         Quantize the dense operand on the fly, row by row along the reduction axis, and multiply integers.
     out : ndarray, optional
@@ -341,6 +362,10 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
     array([[32., 32., 32.],
            [32., 32., 32.]], dtype=float32)
     """
+    if is_compressed(a) or is_compressed(b):
+        from .csr import compressed_product
+
+        return compressed_product(a, b, None, activations, out, "matmul")
     left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
     fmt = None if activations is None else as_format(activations, "matmul: activations")
     if fmt is not None:
@@ -357,11 +382,12 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     Parameters
     ----------
     x : array_like or QuantizedArray, shape (..., in_features)
-    w : array_like or QuantizedArray, shape (out_features, in_features)
+    w : array_like, QuantizedArray, EIEArray or scipy.sparse matrix, shape (out_features, in_features)
     bias : array_like, shape (out_features,), optional
         Added last.
     activations : Format or str, optional
-        Quantize x on the fly. Where w is dense, x is rounded to the format and the dense product is taken.
+        Quantize x on the fly. Where w is dense, sparse or an EIEArray, x is rounded to the format and the product of
+        floats is taken.
     out : ndarray, optional
         As in `matmul`.
 
@@ -375,6 +401,10 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
     array([ 3., 12.], dtype=float32)
     """
+    if is_compressed(x) or is_compressed(w):
+        from .csr import compressed_product
+
+        return compressed_product(x, w, bias, activations, out, "linear")
     left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
     if weights.ndim != 2:
         raise ValueError(f"linear: w has shape {weights.shape}, wanted (out_features, in_features)")

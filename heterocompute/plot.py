@@ -44,6 +44,21 @@ def study_figure(
     ImportError
         matplotlib is not installed.
     """
+    lossy = [row for row in layers if row["format"] != "fp32"]
+    names = list(dict.fromkeys(row["name"] for row in lossy))[:MAX_LAYERS]
+    formats = list(dict.fromkeys(row["format"] for row in lossy))
+    height = 4.4 if not names else max(4.4, 1.4 + 0.26 * max(len(names), len(formats)))
+    figure = _figure_type()(figsize=(12 if names else 7, min(height, 9)), layout="constrained")
+    if names:
+        left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+        _heat(right, figure, names, formats, {(r["name"], r["format"]): r["sqnr_db"] for r in lossy})
+    else:
+        left = figure.subplots()
+    _scatter(left, rows, front, metric, higher)
+    return figure
+
+
+def _figure_type() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -55,21 +70,12 @@ def study_figure(
             self.savefig(buffer, format="png", dpi=75)
             return buffer.getvalue()
 
-    lossy = [row for row in layers if row["format"] != "fp32"]
-    names = list(dict.fromkeys(row["name"] for row in lossy))[:MAX_LAYERS]
-    formats = list(dict.fromkeys(row["format"] for row in lossy))
-    height = 4.4 if not names else max(4.4, 1.4 + 0.26 * max(len(names), len(formats)))
-    figure = StudyFigure(figsize=(12 if names else 7, min(height, 9)), layout="constrained")
-    if names:
-        left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-        _heat(right, figure, names, formats, {(r["name"], r["format"]): r["sqnr_db"] for r in lossy})
-    else:
-        left = figure.subplots()
-    _scatter(left, rows, front, metric, higher)
-    return figure
+    return StudyFigure
 
 
 def _family(text: str) -> str:
+    if re.search(r"[0-9]:[0-9]", text) and "=" not in text:
+        return "sparse"
     return "mixed" if "=" in text else re.match("[a-z]*", text)[0] or text  # type: ignore[index]
 
 
@@ -88,8 +94,9 @@ def _scatter(axes: Any, rows: Sequence[Row], front: Sequence[int], metric: str, 
     spread = metric != "sqnr_db" and _spread_out(axes, [row[metric] for _, row in points], higher)
     for family in dict.fromkeys(_family(row["format"]) for _, row in points):
         members = [row for _, row in points if _family(row["format"]) == family]
-        for plain, marker in ((True, "o"), (False, "o"), (False, "^")):
+        for plain, marker in ((True, "o"), (False, "o"), (False, "^"), (True, "D"), (False, "D")):
             kind = [row for row in members if bool(row.get("emulate")) == (marker == "^")]
+            kind = [row for row in kind if marker == "^" or bool(row.get("retrained")) == (marker == "D")]
             found = [row for row in kind if marker == "^" or (row["activations"] is None) == plain]
             if found:
                 label = "fp32" if family == "fp" else family
@@ -99,14 +106,16 @@ def _scatter(axes: Any, rows: Sequence[Row], front: Sequence[int], metric: str, 
                     marker,
                     color=color[family],
                     markerfacecolor=color[family] if plain else "none",
-                    label=label if plain else None,
-                    markersize=6 if plain else 8,
+                    label=label if plain and marker == "o" else None,
+                    markersize=6 if plain or marker == "D" else 8,
                     linestyle="none",
                 )
     if any(row["activations"] for _, row in points):
         axes.plot([], [], "o", color="#888", markerfacecolor="none", markersize=8, label="activations quantized too")
     if any(row.get("emulate") for _, row in points):
         axes.plot([], [], "^", color="#888", markerfacecolor="none", markersize=8, label="accumulator emulated")
+    if any(row.get("retrained") for _, row in points):
+        axes.plot([], [], "D", color="#888", markersize=6, label="retrained")
     best = [row for i, row in points if i in set(front)]
     best.sort(key=lambda row: row["bits"])
     if best:
@@ -114,9 +123,10 @@ def _scatter(axes: Any, rows: Sequence[Row], front: Sequence[int], metric: str, 
                   linestyle="--", linewidth=1.3, zorder=1, label="Pareto front")  # fmt: skip
     named = set()
     for row in best:
-        if row["format"] not in named:
-            named.add(row["format"])
-            axes.annotate(row["format"], (row["bits"], row[metric]), (6, -11), textcoords="offset points", fontsize=8)
+        name = row["format"] + " retrained" * bool(row.get("retrained"))
+        if name not in named:
+            named.add(name)
+            axes.annotate(name, (row["bits"], row[metric]), (6, -11), textcoords="offset points", fontsize=8)
     low, high = min(row["bits"] for _, row in points), max(row["bits"] for _, row in points)
     ticks = [b for b in (1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64) if low * 0.9 <= b <= high * 1.1]
     axes.set_xticks(ticks, [f"{b:g}" for b in ticks])
@@ -199,3 +209,64 @@ def _heat(axes: Any, figure: Any, names: list[str], formats: list[str], found: d
     axes.spines[:].set_visible(False)
     axes.set_title("SQNR of the weights (dB)", loc="left", fontsize=11, fontweight="bold")
     figure.colorbar(image, ax=axes, shrink=0.8)
+
+
+def density_figure(
+    base: Row, curves: dict[tuple[str, str, bool | None], list[Row]], lowest: Sequence[Row], metric: str, slack: float
+) -> Any:
+    """Draw a metric against density, one panel for each kind of layers; a ring marks the lowest within the slack.
+
+    Parameters
+    ----------
+    base : dict
+        The row of the network as it came.
+    curves : dict of (layers, structure, retrained) to list of dict
+        The densest row first.
+    lowest : sequence of dict
+        One row for each curve.
+    metric : str
+    slack : float
+        The loss at which the vertical scale turns from linear to logarithmic.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    figure = _figure_type()(figsize=(11, 4.4), layout="constrained")
+    kinds = list(dict.fromkeys(layers for layers, _, _ in curves))
+    structures = list(dict.fromkeys(structure for _, structure, _ in curves))
+    start = base[metric]
+    for axes, layers in zip(figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0], kinds, strict=True):
+        for (kind, structure, retrained), rows in curves.items():
+            found = [row for row in rows if row[metric] is not None and row["density"] > 0]
+            if kind != layers or start is None or not found:
+                continue
+            color = COLORS[structures.index(structure) % len(COLORS)]
+            axes.plot(
+                [1, *(row["density"] for row in found)],
+                [0, *(row[metric] - start for row in found)],
+                "o-" if retrained else "o--",
+                color=color,
+                markerfacecolor=color if retrained else "none",
+                markersize=4,
+                label=structure + (", retrained" if retrained else ", one-shot"),
+            )
+            for row in lowest:
+                if (row["layers"], row["structure"], row["retrained"]) == (layers, structure, retrained):
+                    axes.plot(row["density"], row[metric] - start, "o", color=color, markersize=11, fillstyle="none")
+        axes.axhline(0, color="#8885", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_yscale("symlog", linthresh=slack)
+        axes.invert_xaxis()
+        axes.grid(True, color="#8885", linewidth=0.5)
+        axes.set_xlabel("density: share of weights kept")
+        axes.set_title(f"{layers} layers pruned", loc="left", fontsize=11, fontweight="bold")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel(metric if start is None else f"{metric}, change from {start:.4g}")
+    figure.axes[0].legend(fontsize=8, loc="upper right")
+    return figure

@@ -167,8 +167,12 @@ def _largest(rows: Array, share: Fraction) -> Array:
     gone = int(share * count)
     mask = np.ones(rows.shape, np.bool_)
     if gone and rows.size:
-        order = np.argsort(-rows, axis=1, kind="stable")
-        np.put_along_axis(mask, order[:, count - gone :], False, axis=1)
+        last = np.partition(rows, gone - 1, axis=1)[:, gone - 1 : gone]  # the largest score that goes
+        mask, equal = rows > last, rows == last
+        room = count - gone - mask.sum(axis=1)
+        for i in np.flatnonzero(equal.sum(axis=1) > room):
+            equal[i, np.flatnonzero(equal[i])[room[i] :]] = False
+        mask |= equal
     return mask
 
 

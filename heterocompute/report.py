@@ -21,8 +21,8 @@ from typing import Any
 
 Row = dict[str, Any]
 
-FIXED = ("format", "activations", "emulate", "bits", "bytes", "sqnr_db", "seconds")
-TEXTS = FIXED[:3]
+FIXED = ("format", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
+TEXTS = FIXED[:4]
 TITLES = {"bits": "bits", "bytes": "size", "sqnr_db": "SQNR dB", "seconds": "time", "speed": "vs fp32"}
 MAX_TEXT_LAYERS = 12
 MAX_PAGE_LAYERS = 400
@@ -118,7 +118,7 @@ def time_text(seconds: float | None) -> str:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     metrics = [key for key in rows[0] if key not in FIXED] if rows else []
-    shown = ["format", "activations", "emulate", "bits", "bytes", "sqnr_db", *metrics, "seconds", "speed"]
+    shown = [*FIXED[:-1], *metrics, "seconds", "speed"]
     return [key for key in shown if key not in TEXTS[1:] or any(row.get(key) for row in rows)]
 
 
@@ -133,7 +133,7 @@ def _value(key: str, row: Row, rows: Sequence[Row]) -> Any:
 
 def _cell(key: str, value: Any) -> str:
     if key in TEXTS:
-        return "–" if value is None else str(value)
+        return "–" if value is None else "yes" if value is True else str(value)
     if key == "bytes":
         return size_text(value)
     if key == "seconds":
@@ -249,15 +249,19 @@ def show(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
     console = Console(highlight=False) if console is None else console
     console.print(study_table(rows, front))
     console.print()
-    steps = {rows[i]["format"]: f"{_printable(rows[i]['format'])} ({number(rows[i]['bits'])} bits)" for i in front}
-    console.print(Text(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps.values())}"))
+    steps = dict.fromkeys(
+        f"{_printable(row['format'])} ({number(row['bits'])} bits{', retrained' * bool(row.get('retrained'))})"
+        for row in (rows[i] for i in front)
+    )
+    console.print(Text(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps)}"))
     if any(row["format"] != "fp32" for row in layers) and len({row["name"] for row in layers}) > 1:
         console.print()
         console.print(layer_table(layers, console.width))
 
 
 def _name(row: Row) -> str:
-    return _printable(" / ".join(row[key] for key in TEXTS if row.get(key)))
+    words = [row[key] for key in TEXTS[:-1] if row.get(key)]
+    return _printable(" / ".join([*words, *["retrained"] * bool(row.get("retrained"))]))
 
 
 def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metric: str) -> str:
@@ -301,6 +305,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
         for key in _columns(rows):
             value = _value(key, row, rows)
             order = "Infinity" if key == "sqnr_db" and value is None else "" if value is None else value
+            order = _cell(key, value) if value is True else order
             kind = " ".join(word for word, so in (("text", key in TEXTS), ("metric", key == metric)) if so)
             mark = " ●" if key == "format" and i in chosen else ""
             cells.append(

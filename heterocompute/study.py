@@ -27,6 +27,7 @@ def study(
     progress: Callable[[int, int, str], None] | None = None,
     device: Any = None,
     emulate: str | Sequence[str | None] | None = None,
+    retrain: bool | Callable[..., Any] | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -34,7 +35,8 @@ def study(
     ----------
     weights : array, mapping of str to array, path, or network
         One array (called ``array``), arrays by name, the path of a safetensors file (read one tensor at a time), or an
-        object with the mapping ``weights`` and a method ``evaluate(weights, activations=None, emulate=None)``.
+        object with the mapping ``weights`` and a method ``evaluate(weights, activations=None, emulate=None)``, perhaps
+        also ``retrain(weights, changed)``.
     formats : sequence of str, Format or mapping, optional
         A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins,
         and a tensor that none fits stays as it is. ``"fp32"`` is the baseline, the arrays as they came; it is always
@@ -58,6 +60,10 @@ def study(
         How hardware accumulates, `heterocompute.emulate.parse`: ``evaluate(weights, emulate=text)`` is then called with
         each of them as well as with None. Rows whose formats `heterocompute.emulate.accepts` refuses for one of the
         tensors are left out.
+    retrain : bool or callable, optional
+        ``retrain(weights, changed)`` gets the mapping as it came and the one that `evaluate` gets, and returns the
+        latter after training: the same names, formats and shapes. Each format then has a second row, ``retrained``.
+        True: the network's own method. Default: some of the default formats of a network that has one; False: none.
 
     Returns
     -------
@@ -66,10 +72,12 @@ def study(
     Raises
     ------
     TypeError
-        `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number.
+        `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number;
+        `retrain` is no function.
     ValueError
         An unknown format, pattern, tensor, device or emulation; an emulation without `evaluate`, or that no row can
-        have; nothing to study; NaN or infinity in a tensor.
+        have; retraining without `evaluate`, or that returned something else; nothing to study; NaN or infinity in a
+        tensor.
     OSError
         A file that cannot be read.
 
@@ -83,4 +91,4 @@ def study(
     """
     from .study_run import run
 
-    return run(weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate)
+    return run(weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain)

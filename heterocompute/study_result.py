@@ -34,9 +34,9 @@ class Study:
     ----------
     table : list of dict
         One row for each format, kind of activations and emulation, the baseline first: ``format``, ``activations`` and
-        ``emulate`` (text or None), ``bits`` (stored bits a value), ``bytes``, ``sqnr_db`` (over all tensors; None where
-        nothing was lost), the numbers that `evaluate` returned, ``seconds`` (one product of every tensor with one row;
-        None of an emulation). With a device: its
+        ``emulate`` (text or None), ``retrained`` (True or None), ``bits`` (stored bits a value), ``bytes``, ``sqnr_db``
+        (over all tensors, against the weights as they came; None where nothing was lost), the numbers that `evaluate`
+        returned, ``seconds`` (one product of every tensor with one row; None of an emulation). With a device: its
         modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power, None where that is
         not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
     layers : list of dict
@@ -90,7 +90,7 @@ class Study:
         ['int4', 'vsq4-g16-s4', 'int4-g16', 'int8', 'fp32']
         """
         metric = self._metric if metric is None else metric
-        columns = [name for name in self.table[0] if name not in ("format", "activations", "emulate")]
+        columns = [name for name in self.table[0] if name not in report.TEXTS]
         for name in (metric, cost):
             if name not in columns:
                 known = ", ".join(columns)

@@ -8,25 +8,34 @@ format. Nothing here knows what the weights belong to.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import ops
-from .arrays import QuantizedArray, as_array, component_layout
+from .arrays import QuantizedArray, component_layout
 from .formats import Format
 from .formats import format as parse_format
-from .safetensors_file import Reader
-from .safetensors_io import contents, entries, read_array
 from .selection import axis_of, check_patterns, first_match, select
+from .study_parts import (
+    MODELLED,
+    RESERVED,
+    Progress,
+    Source,
+    Steps,
+    check_retrained,
+    evaluator,
+    finite,
+    named,
+    network_of,
+    retrainer,
+)
 from .study_result import Study
 
 PLAIN = "fp32"  # the baseline: the arrays as they came
@@ -34,17 +43,15 @@ PLAIN_TEXTS = (PLAIN, "none", "skip")
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
     "vsq3-g16-s4 vsq3-g64-s8 vsq2-g16-s4 vsq2-g32-s4 vsq2-g64-s8 "
-    "bf16 fp8_e4m3fn mxfp8_e4m3 mxfp6_e2m3 mxfp4 nvfp4 nf4-g64 cb4 cb3 cb2 log5-2-g32 log4-1-g16"
+    "bf16 fp8_e4m3fn mxfp8_e4m3 mxfp6_e2m3 mxfp4 nvfp4 nf4-g64 cb4 cb3 cb2 log5-2-g32 log4-1-g16 "
+    "int8+2:4 vsq4-g16-s4+2:4 int8+1:4"
 ).split()
+NETWORK_RETRAINED = "cb3 cb2 int8+2:4 vsq4-g16-s4+2:4 int8+1:4".split()  # rows that a network trains unasked
 NETWORK_ACTIVATIONS = ("int8",)
 TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
 HISTOGRAM_BINS = 81
 HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
-RESERVED = ("format", "activations", "emulate", "bits", "bytes", "sqnr_db", "seconds")
-MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
-
 Entry = str | Format | Mapping[str, str | Format]
-Progress = Callable[[int, int, str], None]
 
 
 def run(
@@ -58,26 +65,32 @@ def run(
     progress: Progress | None,
     device: Any = None,
     emulate: Any = None,
+    retrain: Any = None,
 ) -> Study:
     """Do what `heterocompute.study` describes."""
-    network = _network_of(weights) if evaluate is None else None
-    if network is not None:
-        weights, evaluate = network
+    network = network_of(weights)
+    weights = network.weights
+    to_retrain: list[str] | None = None  # None: each that loses something
+    if evaluate is None and network.evaluate is not None:
+        evaluate = network.evaluate
         if activations is None and (formats is None or emulate is not None):
             activations = NETWORK_ACTIVATIONS
-    elif not isinstance(weights, Mapping) and isinstance(getattr(weights, "weights", None), Mapping):
-        weights = weights.weights
+        if retrain is None and formats is None and emulate is None and network.retrain is not None:
+            retrain, to_retrain = True, NETWORK_RETRAINED
+    train = retrainer(retrain, network.retrain, "study")
+    if train is not None and evaluate is None:
+        raise ValueError("study: retrain needs evaluate, or a network: nothing else tells what training brings")
     kinds = _activations(activations)
     emulations = _emulations(emulate, evaluate)
     asked = {"activations": activations, "emulate": emulate}
-    call = _evaluator(evaluate, [key for key, value in asked.items() if value is not None])
+    call = evaluator(evaluate, [key for key, value in asked.items() if value is not None])
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
     entries = _entries(formats)
     modelled = _modelled(device)
 
     with ExitStack() as stack:
-        source = _Source(weights, stack)
+        source = Source(weights, stack)
         names = select(source.infos, include, exclude)
         if not names:
             raise ValueError("study: no float tensor with two or more dimensions among the weights")
@@ -89,14 +102,16 @@ def run(
         lengths = {name: math.prod(source.infos[name][1][a] for a in axes[name]) for name in names}
         plan = _plan(entries, kinds, emulations, lengths)
         wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
+        again = [train and entry.formats and (to_retrain is None or entry.text in to_retrain) for entry in entries]
         total = sum(map(len, wanted.values())) + (sum(map(len, plan)) if call else 0)
-        step = _Steps(total, progress)
+        total += sum(1 + len(kinds_of_entry) for kinds_of_entry, twice in zip(plan, again, strict=True) if twice)
+        step = Steps(total, progress)
 
         measured: dict[tuple[str, Format | None], _Measured] = {}
         pictures = []
         for name in names:
             w = source.load(name)
-            with _named(name):
+            with named(name):
                 subject = _Subject(name, w, axes[name])
                 for fmt in wanted[name]:
                     step(f"{name}  {_text(fmt)}")
@@ -106,7 +121,7 @@ def run(
 
         rows = []
         everything = {name: source.load(name, original=True) for name in source.names} if call else {}
-        for entry, kinds_of_entry in zip(entries, plan, strict=True):
+        for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
             replaced = dict(everything)
             if call:
@@ -114,17 +129,26 @@ def run(
                     fmt = entry.of(name)
                     if fmt is not None:
                         replaced[name] = ops.quantize(source.load(name), fmt, axis=axes[name])
-            for i, kind, text in kinds_of_entry:
-                names_of_row = {"activations": None if kind is None else str(kind), "emulate": text}
-                row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
-                if text is not None:
-                    row["seconds"] = None  # nobody has timed that hardware
-                row.update(modelled([one.matrix for one in chosen], kind))
-                if call:
-                    given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
-                    step(f"evaluate  {entry.text}" + "".join(given))
-                    row.update(call(dict(replaced), {"activations": kind, "emulate": text}))
-                rows.append(row)
+            for retrained in (None, True) if twice else (None,):
+                if retrained and train:
+                    step(f"retrain  {entry.text}")
+                    found = train(dict(everything), dict(replaced))
+                    replaced = check_retrained(found, replaced, "study")
+                    noise = [_noise(everything[name], replaced[name]) for name in names]
+                    chosen = [replace(one, noise=lost) for one, lost in zip(chosen, noise, strict=True)]
+                for i, kind, text in kinds_of_entry:
+                    names_of_row = {
+                        "activations": None if kind is None else str(kind), "emulate": text, "retrained": retrained
+                    }  # fmt: skip
+                    row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
+                    if text is not None:
+                        row["seconds"] = None  # nobody has timed that hardware
+                    row.update(modelled([one.matrix for one in chosen], kind))
+                    if call:
+                        given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
+                        step(f"evaluate  {entry.text}" + "".join(given))
+                        row.update(call(dict(replaced), {"activations": kind, "emulate": text}))
+                    rows.append(row)
         step.finish()
 
     added = [key for key in MODELLED if rows and key in rows[0]]
@@ -140,43 +164,6 @@ def run(
     ]
     layers = [measured[name, fmt].row for name in names for fmt in wanted[name]]
     return Study(rows, layers, metrics, pictures)
-
-
-class _Source:
-    """Names, dtypes and shapes of the weights, and one tensor at a time."""
-
-    def __init__(self, weights: Any, stack: ExitStack) -> None:
-        self.infos: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._reader: Reader | None = None
-        self._arrays: Mapping[str, Any] = {}
-        if isinstance(weights, (str, os.PathLike)):
-            self._reader = stack.enter_context(Reader(weights))
-            self._packed, _ = entries(self._reader)
-            self.names = []
-            for name, entry in contents(self._reader, self._packed):
-                self.names.append(name)
-                if entry is None:  # what is quantized already stays beside the rest
-                    info = self._reader.info(name)
-                    self.infos[name] = (info.dtype, tuple(info.shape))
-            return
-        self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}
-        self.names = list(self._arrays)
-        for name, value in self._arrays.items():
-            if not isinstance(name, str):
-                raise TypeError(f"study: the names of weights are str, got {name!r} of type {type(name).__name__}")
-            try:
-                array = as_array(value, f"weights[{name!r}]")
-            except TypeError:
-                if self._arrays is weights:
-                    continue  # what cannot be quantized stays beside the rest
-                raise
-            self.infos[name] = (array.dtype.name, array.shape)
-
-    def load(self, name: str, original: bool = False) -> Any:
-        if self._reader is not None:
-            entry = self._packed.get(name)
-            return self._reader.tensor(name) if entry is None else read_array(self._reader, name, entry)
-        return self._arrays[name] if original else as_array(self._arrays[name], name)
 
 
 @dataclass(frozen=True)
@@ -217,7 +204,7 @@ class _Subject:
         if fmt is not None:
             q = ops.quantize(w, fmt, axis=self.axis)
             error = ops.error(w, q)
-            stored, sqnr_db, noise = q.nbytes, _finite(error.sqnr_db), error.mse * w.size
+            stored, sqnr_db, noise = q.nbytes, finite(error.sqnr_db), error.mse * w.size
             operand = self._as_matrix(q)
             if w.size:
                 source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
@@ -355,50 +342,6 @@ def _plan(
     return plan
 
 
-def _network_of(weights: Any) -> tuple[Mapping[str, Any], Callable[..., Any]] | None:
-    found, evaluate = getattr(weights, "weights", None), getattr(weights, "evaluate", None)
-    if isinstance(weights, Mapping) or not isinstance(found, Mapping) or not callable(evaluate):
-        return None
-    return found, evaluate
-
-
-def _evaluator(
-    evaluate: Callable[..., Any] | None, keys: list[str]
-) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, float | None]] | None:
-    """Wrap the caller's function: check its keywords now, and its answers later."""
-    if evaluate is None:
-        return None
-    if not callable(evaluate):
-        raise TypeError(f"study: evaluate is of type {type(evaluate).__name__}, wanted a function of the weights")
-    try:
-        signature = inspect.signature(evaluate)
-    except ValueError:  # some functions written in C have none
-        signature = None
-    if signature is not None:
-        try:
-            signature.bind({}, **dict.fromkeys(keys))
-        except TypeError as error:
-            wanted = f"evaluate({', '.join(['weights', *(f'{key}=...' for key in keys)])})"
-            raise TypeError(f"study: evaluate cannot be called as {wanted}: {error}") from None
-
-    def call(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, float | None]:
-        answer = evaluate(weights, **{key: options[key] for key in keys})
-        found = answer if isinstance(answer, Mapping) else {"metric": answer}
-        numbers: dict[str, float | None] = {}
-        for key, value in found.items():
-            if not isinstance(key, str) or key in (*RESERVED, *MODELLED):
-                taken = ", ".join((*RESERVED, *MODELLED))
-                raise ValueError(f"study: evaluate named a number {key!r}; wanted a str other than {taken}")
-            try:
-                numbers[key] = _finite(float(value))
-            except (TypeError, ValueError):
-                kind_of = type(value).__name__
-                raise TypeError(f"study: evaluate returned a {kind_of} for {key!r}, wanted a number") from None
-        return numbers
-
-    return call
-
-
 def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
     """Return what computes the columns of a device; its name is checked before any work."""
     if device is None:
@@ -412,36 +355,6 @@ def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any
     return lambda matrices, kind: format_columns(chip, matrices, kind)
 
 
-class _Steps:
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self.done, self.total, self.progress = 0, total, progress
-
-    def __call__(self, text: str) -> None:
-        if self.progress is not None:
-            self.progress(self.done, self.total, text)
-        self.done += 1
-
-    def finish(self) -> None:
-        if self.progress is not None:
-            self.progress(self.total, self.total, "done")
-
-
-class _named:
-    """Put the tensor's name before the message of an error."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (ValueError, TypeError)):
-            raise (TypeError if isinstance(error, TypeError) else ValueError)(
-                f"tensor {self.name!r}: {error}"
-            ) from error
-
-
 def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
     stored = sum(one.row["bytes"] for one in chosen)
     signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
@@ -450,9 +363,14 @@ def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
     return {
         "bits": _bits(stored, sum(one.size for one in chosen)),
         "bytes": stored,
-        "sqnr_db": _finite(10 * math.log10(signal / noise)) if signal and noise else None,
+        "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
         "seconds": math.fsum(known) if known else None,
     }
+
+
+def _noise(w: Any, changed: Any) -> float:
+    mse: float = ops.error(w, changed).mse
+    return mse * float(changed.size)
 
 
 def _sum_of_squares(matrix: NDArray[Any]) -> float:
@@ -463,7 +381,3 @@ def _sum_of_squares(matrix: NDArray[Any]) -> float:
 
 def _bits(stored: int, size: int) -> float | None:
     return 8 * stored / size if size else None
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -74,6 +74,8 @@ def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     for i, (code, printed) in enumerate(blocks(page)):
         if "sklearn" in code:
             pytest.importorskip("sklearn")
+        if "import scipy" in code:
+            pytest.importorskip("scipy")
         folder = tmp_path / str(i)
         folder.mkdir()
         monkeypatch.chdir(folder)

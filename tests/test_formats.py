@@ -92,7 +92,20 @@ def test_only_the_canonical_text_is_accepted(text, nearest):
         format(text)
 
 
-@pytest.mark.parametrize("text", ["nonsense", "", "-", "int", "int\u0664", "int4-", "x" * 10**6, "vsq4-g" + "9" * 9999])
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [("nf4", "nf4-g64"), ("nf4-g", "nf4-g64"), ("nf5", "nf4-g64"), ("cb9", "cb8"), ("cb0", "cb1"), ("cb", "cb4"),
+     ("vsq4", "vsq4-g16-s4"), ("int1-g32", "int2-g32"), ("log", "log8-8"), ("fp4", "fp4_e2m1"), ("mxfp", "mxfp4"),
+     ("int8+", "int8+2:4"), ("vsq9-g16-s4", "vsq8-g16-s4")],
+)  # fmt: skip
+def test_the_beginning_of_a_text_names_the_usual_format(text, nearest):
+    with pytest.raises(ValueError, match=re.escape(f"the nearest is {nearest!r}")):
+        format(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "", " \n", "-", "int", "int\u0664", "int4-", "x" * 10**6, "vsq4-g" + "9" * 9999]
+)
 def test_nonsense_names_a_valid_text(text):
     with pytest.raises(ValueError, match="no format") as caught:
         format(text)

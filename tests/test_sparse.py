@@ -87,6 +87,9 @@ def test_empty_arrays() -> None:
         assert not s.mask.any()
         assert hc.prune(np.zeros(shape, np.float32), "50%").shape == shape
         assert hc.prune(np.zeros((*shape, 2), np.float32), "block:2x2:50%").shape == (*shape, 2)
+        for axis in (0, -1):
+            q = hc.quantize(np.zeros(shape, np.float32), "int8+2:4", axis=axis)
+            assert (q.shape, q.dequantize().shape) == (shape, shape)
 
 
 def test_bits_and_density() -> None:

@@ -79,10 +79,47 @@ typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const
                              const int32_t *corrections, float *out);
 
 /* few_kept:  sums[v * 64 + k % 64] = fmaf(x[v * ldx + k], c_k, sums[...]), k ascending, for the k whose bits are set in
- * masks (bit k % 64 of word k / 64); codes holds c of these k alone. Nothing else of x or codes is read; n_vectors is 1,
- * 2 or 4. */
-typedef void hc_few_kept_fn(int64_t words, const uint64_t *masks, const float *codes, const float *x, int64_t ldx,
-                            int n_vectors, float *sums);
+ * masks (bit k % 64 of word k / 64); codes holds c of these k alone. What lies before `end` of the codes may be read, x
+ * whole but for the last word, there what is kept; n_vectors is 1, 2 or 4. */
+typedef void hc_few_kept_fn(int64_t words, const uint64_t *masks, const float *codes, const float *end, const float *x,
+                            int64_t ldx, int n_vectors, float *sums);
+
+/* few_quads:  few_kept of whole words of 2:4, from their metadata; codes and x are read whole. There is no scalar line:
+ * few_kept is it. */
+typedef void hc_few_quads_fn(int64_t words, const uint8_t *metadata, const float *codes, const float *x, int64_t ldx,
+                             int n_vectors, float *sums);
+
+/* few_quads_groups:  few_groups of 2:4 and codes of 4 bits. A group of 16, 32 or 64 codes spans twice so many columns, k
+ * of column k % 4 of a quad; x is in that order. `floats` counts whole groups; sums of 16 lanes go to out (4, n_vectors,
+ * 16), not folded. There is no scalar line: gather_x32 and few_pairs are it. */
+typedef struct {
+    hc_few_floats_args floats;
+    const uint8_t *metadata[HC_FEW_ROWS];
+} hc_few_quads_floats_args;
+typedef void hc_few_quads_groups_fn(const hc_few_quads_floats_args *args);
+
+/* few_pairs:  p = fmaf chain over the codes of a group times the x beside them, from +0; sums[g % 16] = fmaf(scales[g], p,
+ * sums[g % 16]), g ascending; 16 sums. Up to 8 groups and 8 values more of codes and x may be read. */
+typedef void hc_few_pairs_fn(int64_t group, int64_t groups, const float *codes, const float *x, const float *scales,
+                             float *sums);
+
+/* Integers of 2:4: code t of a row meets x_v of column k = 4 * (t / 2) + its position.
+ *
+ *   few_quads_dots    sums[v] = sum of x_v * ((code ^ flip) - zero), codes of 8 bits; x_v[k], 0 without a column
+ *   few_quads_folded  the same of 4 bits, times the unsigned integer of 4 bits of its group, of 2, 4 or 8 32-bit words;
+ *                     x_v + 128 as uint8 at k / 256 * 256 + k % 4 * 64 + k % 256 / 4
+ *
+ * x may be read up to a multiple of 512. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There
+ * are no scalar lines: panels give the same integers. */
+typedef struct {
+    int flip, zero, words;
+    int n_vectors;                           /* 1, 2 or 4 */
+    int64_t code_bytes, metadata_bytes, ldx; /* ldx: of x, in bytes */
+    const uint8_t *codes, *metadata, *scales;
+    const void *x;
+    int64_t *sums;
+} hc_few_quads_args;
+typedef void hc_few_quads_integers_fn(const hc_few_quads_args *args);
 
 /* few_scales:  out[i] = float32(factor * number i), the numbers being unsigned integers of 4 or 8 bits, float16,
  * or float8 e4m3fn. */

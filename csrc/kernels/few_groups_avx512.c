@@ -4,57 +4,6 @@
  */
 #include "kernels/few_avx512.h"
 
-enum { CHUNK = 16 }; /* words of a group turned at once */
-
-/* n registers hold [16 groups][n words]; each stage parts even from odd words. */
-INLINE void part_words(__m512i *a, int n) {
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-    __m512i b[CHUNK];
-#pragma GCC unroll 4
-    for (int parts = 1; parts < n; parts *= 2) { /* part q holds the words congruent to q modulo parts */
-        const int size = n / parts, half = size / 2;
-#pragma GCC unroll 8
-        for (int i = 0; i < n / 2; i++) {
-            const int q = i / half, j = i % half;
-            b[q * half + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], even, a[q * size + 2 * j + 1]);
-            b[(q + parts) * half + j] = _mm512_permutex2var_epi32(a[q * size + 2 * j], odd, a[q * size + 2 * j + 1]);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < n; i++)
-            a[i] = b[i];
-    }
-}
-
-/* A block whose groups have 2, 4 or 8 words: [group][word] -> [word][group]; no byte behind its last group is read. */
-INLINE void turn_block(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
-    for (int i = 0; i < words; i++) {
-        const int64_t left = groups * words - 16 * i;
-        const __mmask16 mask = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
-        out[i] = groups == 16 ? _mm512_loadu_si512(codes + 64 * i) : _mm512_maskz_loadu_epi32(mask, codes + 64 * i);
-    }
-    if (words == 2) { /* spelled out: these stay in registers */
-        const __m512i a = out[0], b = out[1];
-        out[0] = _mm512_permutex2var_epi32(
-            a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
-        out[1] = _mm512_permutex2var_epi32(
-            a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
-    } else if (words == 4) {
-        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-        const __m512i a = _mm512_permutex2var_epi32(out[0], even, out[1]);
-        const __m512i b = _mm512_permutex2var_epi32(out[2], even, out[3]);
-        const __m512i c = _mm512_permutex2var_epi32(out[0], odd, out[1]);
-        const __m512i d = _mm512_permutex2var_epi32(out[2], odd, out[3]);
-        out[0] = _mm512_permutex2var_epi32(a, even, b);
-        out[1] = _mm512_permutex2var_epi32(c, even, d);
-        out[2] = _mm512_permutex2var_epi32(a, odd, b);
-        out[3] = _mm512_permutex2var_epi32(c, odd, d);
-    } else {
-        part_words(out, words);
-    }
-}
-
 /* The same for n words from `first` on of groups of any length. */
 INLINE void turn_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m512i *out) {
     if (words == 2) {

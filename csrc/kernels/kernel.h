@@ -26,6 +26,11 @@ typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c,
 enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
 typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
 
+/* sparse_s8:  as gemm_s8, but of 8 k (kr) b keeps 4, and all else of b is 0. A step of b is nr times 4 kept int8, then
+ * nr times their 4 places among the 8. Forms S16 and U8, for this one init is -128 * sum of what is kept. Budget: as
+ * gemm_s8. */
+typedef hc_gemm_s8_fn hc_sparse_s8_fn;
+
 /* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
  * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; the form U8 alone has and
  * reads init); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8,
@@ -62,19 +67,48 @@ typedef void hc_sums_s8_fn(int64_t n_segments, const int32_t *steps, int units, 
 typedef int64_t hc_choose_nm_fn(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
                                 uint8_t *metadata);
 
+/* place_nm:  at[t] = base[t] + min(position t, m - 1), positions of ceil(log2 m) bits in `bytes` bytes of metadata.
+ * Returns how many it did: the first t of `count`, a multiple of 8; the others are the caller's. There is no scalar line:
+ * hc_nm_positions of sparsity/nm.h is it. */
+typedef int64_t hc_place_nm_fn(int m, const uint8_t *metadata, int64_t bytes, const uint16_t *base, int64_t count,
+                               uint16_t *at);
+
+/* gather_x32:  the x[k] whose bits are set in masks (bit k % 64 of word k / 64), k < columns, ascending; answers how many.
+ * Up to 7 more of `out` may be written. */
+typedef int64_t hc_gather_x32_fn(int64_t columns, const uint64_t *masks, const float *x, float *out);
+
+/* masks_nm:  masks[0 .. answer) of hc_nm_masks for blocks of m that 64 is a multiple of, `metadata` beginning with a block
+ * and so many bytes long; answers how many of `words` it wrote. There is no scalar line: hc_nm_masks is it. */
+typedef int64_t hc_masks_nm_fn(int n, int m, const uint8_t *metadata, int64_t bytes, int64_t words, uint64_t *masks);
+
 /* spread_x8, spread_x32:  out[k] = the next of `kept` where bit k % 64 of masks[k / 64] is set, else 0, for 64 * words
  * places of 8 or 32 bits. Nothing else of `kept` is read. */
 typedef void hc_spread_fn(int64_t words, const uint64_t *masks, const void *kept, void *out);
 
 /* sparse_f32:  to[i * ld_to + j] = fmaf chain over t < count ascending of values[i * count + t] *
- * panel[at[i * count + t] * lanes + j], from from[i * ld_from + j], or +0 where from is NULL. lanes is the line's nr,
- * nr / 2, nr / 4 or nr / 8. next: what the following call reads of its panel, for prefetch. */
+ * panel[at[i * count + t] * lanes + j], from from[i * ld_from + j], or +0 where from is NULL. lanes: 1 to 8 eighths of
+ * the line's nr. next: what the following call reads of its panel, for prefetch. */
 typedef void hc_sparse_f32_fn(int64_t rows, int64_t count, const float *values, const uint16_t *at, const float *panel,
                               int lanes, const float *from, int64_t ld_from, float *to, int64_t ld_to, const char *next,
                               int64_t next_bytes);
 
-#include "kernels/few.h"   /* the families of products with few vectors */
-#include "kernels/limit.h" /* the families of benchmark loops */
+/* outer_f32:  for i < count pixels to[i * lanes + j] = fmaf chain over t from starts[i * step] up to starts[i * step + 1]
+ * of values[t] * panel[at[t] * lanes + j], from itself. lanes is 16, 32, 48 or 64. guarded: weights of 0 are left out;
+ * else they meet finite values alone and no sum is -0, so that they add nothing. */
+enum { HC_OUTER_LANES = 64 };
+typedef void hc_outer_f32_fn(int64_t count, const int32_t *starts, int64_t step, const float *values, const uint8_t *at,
+                             const float *panel, int lanes, bool guarded, float *to);
+
+/* Items of 1, 2, 4 or 8 bytes, 64 for each word of bits. bitmap_mark: bit i % 64 of bits[i / 64] = item i has a bit that
+ * is set. bitmap_keep: the items whose bit is set, one after the other; nothing behind the last is written.
+ * bitmap_place: the way back, zeros between them; nothing behind the last is read. Pointers have no alignment. */
+typedef void hc_bitmap_mark_fn(int bytes, int64_t words, const void *items, uint64_t *bits);
+typedef void hc_bitmap_keep_fn(int bytes, int64_t words, const uint64_t *bits, const void *items, void *kept);
+typedef void hc_bitmap_place_fn(int bytes, int64_t words, const uint64_t *bits, const void *kept, void *items);
+
+#include "kernels/compressed.h" /* the families of compressed weights */
+#include "kernels/few.h"        /* the families of products with few vectors */
+#include "kernels/limit.h"      /* the families of benchmark loops */
 
 /* observe_<format> (the passes before), encode_<format>, values_<format> (float32), integers_<format> (of products),
  * codes_<format> (scales apart): typedefs hc_observe_fn, hc_encode_fn, hc_decode_fn, hc_decode_int_fn, hc_decode_codes_fn

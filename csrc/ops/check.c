@@ -2,6 +2,8 @@
 #include "ops/check.h"
 #include "ops/sources.h"
 
+#include "base/convert.h"
+
 #include <float.h>
 #include <stdio.h>
 
@@ -86,8 +88,10 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
         float value;
         hc_read_floats(data, importance->dtype, 0, 1, &value);
         if (!(value >= 0 && value <= FLT_MAX))
-            return hc_fail(error, HC_VALUE, "%s: importance has %g at index %s, wanted finite numbers from 0 on", name,
-                           (double)value, shape_text(x->ndim, index, text));
+            return hc_fail(error, HC_VALUE,
+                           "%s: importance has %g at index %s, wanted finite numbers from 0 on that float32 holds",
+                           name, importance->dtype == HC_F64 ? hc_load_f64(data) : (double)value,
+                           shape_text(x->ndim, index, text));
         for (int i = x->ndim - 1; i >= 0; i--) {
             data += importance->strides[i];
             if (++index[i] < x->shape[i])

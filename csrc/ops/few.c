@@ -11,6 +11,7 @@
  * of ROWS weights for each thread.
  */
 #include "base/threads.h"
+#include "ops/choose.h"
 #include "ops/encoder.h"
 #include "ops/few_stored.h"
 #include "ops/sparse.h"
@@ -212,6 +213,8 @@ hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_ge
                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
                         hc_error *error) {
     HC_ASSUME(geometry->runs == 1 && n_vectors <= MAX_VECTORS);
+    if (hc_only_explains(HC_PATH_FEW))
+        return HC_OK;
     if (weights->format.m > 0)
         return hc_sparse_few(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, error);
     hc_few_job job = {.run = run,
@@ -239,6 +242,8 @@ hc_status hc_few_integers(const hc_run *run, hc_product_kind kind, const hc_pack
                           const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
                           hc_error *error) {
     HC_ASSUME(geometry->runs == 1 && x_geometry->runs == 1 && n_vectors <= MAX_VECTORS);
+    if (hc_only_explains(HC_PATH_FEW_INTEGERS))
+        return HC_OK;
     hc_few_job job = {.run = run,
                       .weights = weights,
                       .geometry = geometry,

@@ -9,6 +9,7 @@
  * threads, the most there are, less than 55 MiB.
  */
 #include "base/threads.h"
+#include "ops/choose.h"
 #include "ops/gemm_tile.h"
 #include "ops/sparse.h"
 
@@ -117,6 +118,15 @@ static bool has_one_limb(hc_product_kind kind, const hc_source *source) {
     return source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
 }
 
+/* What is kept goes to the right side; else tiles need no turning where b's rows become those of `out`. */
+static bool is_swapped(hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
+                       const hc_run *run) {
+    const bool left = hc_kept_line(kind, a, run) != NULL, right = hc_kept_line(kind, b, run) != NULL;
+    if (left != right)
+        return left && out->n_dims <= 1;
+    return lies_transposed(out) && (kind == HC_PRODUCT_FLOATS || has_one_limb(kind, a));
+}
+
 static void fill_zeros(const hc_rows *out, int64_t columns) {
     const float zero = 0.0f;
     for (int64_t i = 0; i < out->rows; i++)
@@ -153,7 +163,7 @@ static bool measure_slabs(hc_product *p) {
 }
 
 static void use_kernel(hc_product *p, const hc_run *run) {
-    p->kernel = *hc_product_line(p->kind, p->exact_groups, run);
+    p->kernel = *hc_product_line(p->kind, p->exact_groups, p->b.source, run);
     hc_panels_use_kernel(&p->a, &p->kernel, run);
     hc_panels_use_kernel(&p->b, &p->kernel, run);
 }
@@ -255,6 +265,14 @@ static hc_run run_for(const hc_run *run, int64_t m, int64_t n, int64_t k) {
     return (hc_run){run->isa, threads < run->n_threads ? (int)threads + 1 : run->n_threads};
 }
 
+static hc_path path_of(hc_product_kind kind, const hc_source *b, const hc_run *run) {
+    if (kind == HC_PRODUCT_FLOATS)
+        return HC_PATH_TILES;
+    if (hc_kept_line(kind, b, run))
+        return HC_PATH_SKIP_INTEGERS;
+    return kind == HC_PRODUCT_FOLDED ? HC_PATH_FOLDED : HC_PATH_GROUPED;
+}
+
 hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
                   hc_error *error) {
     HC_ASSUME(a->columns == b->columns && out->rows == a->rows);
@@ -267,10 +285,11 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
     hc_rows target = merge_dims(out);
     if (kind == HC_PRODUCT_FLOATS && b->sparse) {
         const hc_run fewer = run_for(all, a->rows, b->rows, a->columns);
-        return hc_sparse_gemm(&fewer, a, b, &target, error);
+        if (hc_choose_skip(&fewer, a, b, &target))
+            return hc_only_explains(HC_PATH_SKIP) ? HC_OK : hc_sparse_gemm(&fewer, a, b, &target, error);
     }
-    if (lies_transposed(&target) && (kind == HC_PRODUCT_FLOATS || has_one_limb(kind, a))) {
-        /* Every product of two values commutes: b's rows become those of `out`, and tiles need no turning. */
+    if (is_swapped(kind, a, b, &target, all)) {
+        /* Every product of two values commutes: b's rows become those of `out`. */
         const hc_source *rows = a;
         a = b;
         b = rows;
@@ -279,8 +298,10 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
                            .shape = {a->rows},
                            .stride = {target.column_stride},
                            .rows = a->rows,
-                           .column_stride = sizeof(float)};
+                           .column_stride = target.n_dims ? target.stride[0] : (int64_t)sizeof(float)};
     }
+    if (hc_only_explains(path_of(kind, b, all)))
+        return HC_OK;
     const hc_run fewer = run_for(all, a->rows, b->rows, a->columns), *run = &fewer;
     hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
     if (kind != HC_PRODUCT_FLOATS) {

@@ -28,6 +28,13 @@ static float *tile_at(const hc_product *p, const hc_place *at, float *own, int64
 static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool to_out) {
     const int64_t ld = p->kernel.nr, column_step = p->out.column_stride;
     const int last = p->out.n_dims - 1;
+    if (to_out && last == 0 && p->out.stride[0] == sizeof(float) && column_step > 0 && column_step % 4 == 0 &&
+        column_step / 4 <= INT32_MAX) {
+        for (int64_t i = 0; i < at->rows; i += 16)
+            p->a.pack_x32(tile + i * ld, ld * 4, (int)hc_min(16, at->rows - i), at->columns,
+                          hc_row(&p->out, at->row + i) + at->column * column_step, (int)(column_step / 4), 0);
+        return;
+    }
     for (int64_t i = 0; i < at->rows;) {
         char *row = hc_row(&p->out, at->row + i) + at->column * column_step;
         int64_t even = at->rows - i; /* rows that lie evenly */

@@ -7,6 +7,7 @@
 #include "ops/check.h"
 #include "ops/product.h"
 #include "ops/sources.h"
+#include "ops/sparse.h"
 
 #include <string.h>
 
@@ -94,6 +95,14 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
     if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS && whole)
         return hc_few_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
                                x->first_row, x->rows, out, error);
+    bool served = false;
+    if (x->rows <= FEW && w_source.sparse) {
+        const hc_status status =
+            hc_sparse_few_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
+                                   x->first_row, x->rows, out, &served, error);
+        if (served || status != HC_OK)
+            return status;
+    }
     return hc_gemm(run, kind, &x_source, &w_source, out, error);
 }
 

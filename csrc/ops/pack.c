@@ -4,12 +4,15 @@
  */
 #include "ops/pack.h"
 
+#include "ops/sparse.h"
+
 #include <string.h>
 
 /* 16 rows fill one AVX-512 register of 32-bit units; 512 columns of one byte or 256 floats by 16 rows are 8 and
  * 16 KiB: with the panel's end they stay in 32 KiB. */
 enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
 enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
+enum { MAX_KEPT_TILE = 32 }; /* nr of any line of sparse_s8 */
 
 typedef union {
     float values[PORTION_ROWS * FLOAT_LD];
@@ -109,18 +112,21 @@ void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, co
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
     side->tile = side->is_b ? kernel->nr : kernel->mr;
     side->kr = kernel->kr;
+    side->kept = side->is_b && strcmp(kernel->family, "sparse_s8") == 0;
     side->init_factor = kernel->form == HC_PANEL_U8 ? -128 : 128;
     side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
     if (side->is_b && (kernel->form == HC_PANEL_U8 || kernel->form == HC_PANEL_S8))
         side->sums_s8 = (hc_sums_s8_fn *)hc_kernel_pick("sums_s8", run->isa, NULL)->fn;
 }
 
-const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_run *run) {
+const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_source *b, const hc_run *run) {
     if (kind == HC_PRODUCT_FLOATS)
         return hc_kernel_pick("gemm_f32", run->isa, NULL);
     if (kind == HC_PRODUCT_GROUPED && !exact_groups)
         return hc_kernel_pick("gemm_s8_scaled", run->isa, NULL);
-    const hc_kernel *line = hc_kernel_pick("gemm_s8", run->isa, NULL);
+    const hc_kernel *line = hc_kept_line(kind, b, run);
+    if (!line)
+        line = hc_kernel_pick("gemm_s8", run->isa, NULL);
     /* Groups end inside long steps, which would be mostly padding. */
     while (kind == HC_PRODUCT_GROUPED && line->kr > 4)
         line = hc_kernel_pick("gemm_s8", run->isa, line);
@@ -177,37 +183,54 @@ static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows,
 /* The same into a panel of longer steps, where kr bytes of a row lie together. */
 static void place_rows(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                        uint8_t *panel, uint8_t flip) {
-    for (int64_t row = 0; row < rows; row++, from += LIMB_LD)
-        for (int64_t c = 0; c < columns;) {
+    const int64_t step = 8 * side->tile, by_eights = side->kr == 8 && k % 8 == 0 ? columns / 8 * 8 : 0;
+    for (int64_t row = 0; row < rows; row++, from += LIMB_LD) {
+        uint8_t *next = panel + k * side->tile + row * 8;
+        int64_t c = 0;
+        for (; c < by_eights; c += 8, next += step) {
+            uint64_t eight;
+            memcpy(&eight, from + c, 8);
+            eight ^= flip * 0x0101010101010101u;
+            memcpy(next, &eight, 8);
+        }
+        while (c < columns) {
             const int64_t inside = (k + c) % side->kr, count = hc_min(side->kr - inside, columns - c);
             uint8_t *to = panel + ((k + c) / side->kr * side->tile + row) * side->kr + inside;
             for (int64_t i = 0; i < count; i++)
                 to[i] = (uint8_t)from[c + i] ^ flip;
             c += count;
         }
+    }
 }
 
 /* The same, widened to int16. */
 static void place_words(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                         int16_t *panel, bool is_signed) {
     const int low = is_signed ? 0x80 : 0; /* x ^ 128 - 128 extends the sign */
+    const int64_t kr = side->kr;
     for (int64_t row = 0; row < rows; row++) {
         const uint8_t *bytes = (const uint8_t *)from + row * LIMB_LD;
-        int16_t *to = panel + row * 4;
+        int16_t *to = panel + row * kr;
         int64_t c = 0;
-        if (k % 4 == 0)
-            for (; c + 4 <= columns; c += 4)
-                for (int i = 0; i < 4; i++)
-                    to[(k + c) * side->tile + i] = (int16_t)((bytes[c + i] ^ low) - low);
+        if (k % kr == 0)
+            for (; c + kr <= columns; c += kr)
+                for (int64_t quad = c; quad < c + kr; quad += 4)
+                    for (int i = 0; i < 4; i++)
+                        to[(k + c) * side->tile + quad - c + i] = (int16_t)((bytes[quad + i] ^ low) - low);
         for (; c < columns; c++)
-            to[(k + c) / 4 * 4 * side->tile + (k + c) % 4] = (int16_t)((bytes[c] ^ low) - low);
-        for (int64_t pad = k + columns; pad % 4; pad++)
-            to[pad / 4 * 4 * side->tile + pad % 4] = 0;
+            to[(k + c) / kr * kr * side->tile + (k + c) % kr] = (int16_t)((bytes[c] ^ low) - low);
+        for (int64_t pad = k + columns; pad % kr; pad++)
+            to[pad / kr * kr * side->tile + pad % kr] = 0;
     }
 }
 
 static void place_digits(const hc_panels *side, const hc_portion *portion, int64_t skip, int64_t rows, int64_t columns,
                          int64_t k, uint8_t *panel) {
+    for (int i = 0; side->kept && i < 2; i++) /* kept values, then their places */
+        side->pack_x32(portion->integers.digit[i] + skip / 2, LIMB_LD, (int)rows, hc_ceil_div(columns, 8),
+                       panel + (k + 4 * i) * side->tile, 2 * side->tile, 0);
+    if (side->kept)
+        return;
     for (int d = 0; d < side->digits; d++) {
         const int8_t *from = portion->integers.digit[d] + skip;
         uint8_t *to = panel + d * side->digit_bytes;
@@ -215,7 +238,7 @@ static void place_digits(const hc_panels *side, const hc_portion *portion, int64
         if (side->form == HC_PANEL_S16)
             place_words(side, from, rows, columns, k, (int16_t *)(void *)to, is_signed);
         else if (side->kr > 4 && !side->is_b)
-            place_rows(side, from, rows, columns, k, to, is_signed ? 0 : 0x80);
+            place_rows(side, from, rows, columns, k, to, (side->form == HC_PANEL_U8) == is_signed ? 0x80 : 0);
         else
             place_bytes(side, from, rows, columns, k, to, side->form == HC_PANEL_U8 && is_signed ? 0x80 : 0);
     }
@@ -240,7 +263,8 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
     const hc_source *source = side->source;
     const hc_int_mode mode = side->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int n_limbs = source->form[mode].n_limbs;
-    const int64_t row_bytes = side->form == HC_PANEL_S16 ? 8 : side->is_b ? 4 : side->kr; /* that lie together */
+    /* That lie together: */
+    const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
     uint8_t *digits = side->panels + panel * side->digits * side->digit_bytes + row_in_panel * row_bytes;
     float *scales = side->scales + panel * slab->n_segments * side->tile + row_in_panel;
     const hc_int_tile tile = {
@@ -254,7 +278,10 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
     int64_t segment = 0, step = 0, segment_first = slab->first, end;
     for (int64_t start = portion_start(source, slab->first, INT_COLUMNS); start < stop; start = end) {
         end = portion_end(source, start, INT_COLUMNS);
-        source->integers(source, mode, first_row, rows, start, end - start, &tile);
+        if (side->kept)
+            hc_kept_integers(source, first_row, rows, start, end - start, &tile);
+        else
+            source->integers(source, mode, first_row, rows, start, end - start, &tile);
         if (side->is_b && n_limbs > 1)
             balance(portion, n_limbs, side->digits, rows, end - start);
         int64_t from = hc_max(start, slab->first);
@@ -296,6 +323,12 @@ void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row
             pack_floats(side, slab, first_row + row, count, (float *)(void *)memory + row, scratch);
         else
             pack_integers(side, slab, first_row + row, count, panel, row, scratch);
+    }
+    if (side->kept && side->sums_s8) { /* of the places too */
+        int32_t sums[2 * MAX_KEPT_TILE];
+        side->sums_s8(1, slab->segment_steps, 1, (int8_t *)memory, 2 * side->tile, side->init_factor, sums);
+        memcpy(side->init + panel * side->tile, sums, (size_t)side->tile * sizeof *sums);
+        return;
     }
     for (int d = 0; d < side->digits && side->sums_s8; d++)
         side->sums_s8(slab->n_segments, slab->segment_steps, side->kr / 4, (int8_t *)memory + d * side->digit_bytes,

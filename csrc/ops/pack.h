@@ -30,6 +30,7 @@ typedef struct {
     hc_product_kind kind;
     bool is_b;
     int tile, kr, form;
+    bool kept;  /* panels of sparse_s8 */
     int digits; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
     hc_sums_s8_fn *sums_s8; /* NULL where panels need no init */
@@ -49,8 +50,8 @@ bool hc_slab_fill(hc_slab *slab, hc_product_kind kind, const hc_source *a, const
 void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, const hc_source *source, bool is_b);
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run);
 
-/* The line of gemm_f32, gemm_s8 or gemm_s8_scaled that a product takes. */
-const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_run *run);
+/* The line of gemm_f32, gemm_s8, gemm_s8_scaled or sparse_s8 that a product with b takes. */
+const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_source *b, const hc_run *run);
 
 /* Digits that b needs: all between -128 and 127. */
 int hc_balanced_digits(const hc_int_form *form);

@@ -79,7 +79,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         return hc_fail(error, HC_MEMORY, "prepack: no memory");
     *p = (hc_prepacked){.kind = folds ? HC_PRODUCT_FOLDED : HC_PRODUCT_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
-    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, run);
+    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, &source, run);
     p->fn = kernel->fn;
     hc_panels_use_kernel(&p->panels, kernel, run);
     p->slab.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->slab.end + sizeof *p->slab.segment_steps));

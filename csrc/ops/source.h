@@ -47,6 +47,9 @@ struct hc_source {
      * NULL. */
     const char *side;
     int64_t side_stride;
+    /* float32 values of neighbouring columns do: (row, column) at along + row * along_stride + column * 4; or NULL. */
+    const char *along;
+    int64_t along_stride;
 };
 
 /* The driver for more than a few vectors. FLOATS: one fmaf chain over k a value. FOLDED: exact in integers, then

@@ -88,6 +88,11 @@ void hc_dense_source(hc_source *source, const hc_dense_context *context) {
         source->side = hc_row(r, 0);
         source->side_stride = context->column_stride[0];
     }
+    if (context->dtype == HC_F32 && context->n_column_dims == 1 && r->n_dims == 1 &&
+        context->column_stride[0] == sizeof(float)) {
+        source->along = hc_row(r, 0);
+        source->along_stride = r->stride[0];
+    }
 }
 
 /* Calls `part` for every run that the columns touch: padded columns [tile.first_column, ..) hold them from `skip` on,

@@ -7,8 +7,23 @@
 
 PyObject *hc_prune_method(PyObject *self, PyObject *args);
 PyObject *hc_permute_method(PyObject *self, PyObject *args);
+PyObject *hc_conv2d_outer_method(PyObject *self, PyObject *args);
+PyObject *hc_count_outer_method(PyObject *self, PyObject *args);
+PyObject *hc_bitmap_method(PyObject *self, PyObject *args);
 PyObject *hc_terms_method(PyObject *self, PyObject *args);
 PyObject *hc_emulate_codes_method(PyObject *self, PyObject *args);
 PyObject *hc_emulate_floats_method(PyObject *self, PyObject *args);
+
+/* compressed.c */
+PyObject *hc_csr_transpose_method(PyObject *self, PyObject *args);
+PyObject *hc_csr_matmul_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_codebook_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_count_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_encode_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_check_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_decode_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_expand_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args);
+PyObject *hc_eie_load_method(PyObject *self, PyObject *args);
 
 #endif

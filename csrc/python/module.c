@@ -205,6 +205,40 @@ static PyObject *matmul(PyObject *self, PyObject *args) {
     return finish(status, &error, &held);
 }
 
+static PyObject *explain(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *a_object, *b_object, *format_object, *out_object;
+    hc_run run;
+    hc_argument a, b;
+    hc_format activations;
+    hc_view out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOO", &run_object, &a_object, &b_object, &format_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
+        !parse_operand(b_object, "matmul: b", &b, &held) ||
+        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
+        !hc_parse_view(out_object, "matmul: out", &out, &held))
+        return fail(&held);
+    hc_error error;
+    hc_status status;
+    hc_explanation found;
+    WITHOUT_GIL(
+        hc_explain(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL, &out, &found, &error));
+    hc_release(&held);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    return Py_BuildValue("(zddz)", found.path, found.skip_seconds, found.tiles_seconds, found.tiles_refused);
+}
+
+static PyObject *prefer(PyObject *self, PyObject *args) {
+    (void)self;
+    const char *path;
+    if (!PyArg_ParseTuple(args, "z", &path))
+        return NULL;
+    hc_prefer(!path ? HC_MEASURED : strcmp(path, "tiles") == 0 ? HC_PREFER_TILES : HC_PREFER_SKIP);
+    return Py_NewRef(Py_None);
+}
+
 static PyObject *conv2d(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *w_object, *bias_object, *format_object, *out_object;
@@ -370,17 +404,36 @@ static PyMethodDef METHODS[] = {
     {"fake_quantize", fake_quantize, METH_VARARGS, "fake_quantize(run, x, params, axes, clip, out)"},
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
+    {"explain", explain, METH_VARARGS,
+     "explain(run, a, b, activations, out) -> (path, skip seconds, tiles seconds, why not tiles)"},
+    {"prefer", prefer, METH_VARARGS, "prefer('skip', 'tiles' or None), for tests and benchmarks"},
     {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
     {"prepack", prepack, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},
     {"prune", hc_prune_method, METH_VARARGS, "prune(run, x, scores, n, m, axes, values, metadata)"},
     {"permute", hc_permute_method, METH_VARARGS, "permute(run, scores, rows, n, m, order) -> exchanges"},
+    {"conv2d_outer", hc_conv2d_outer_method, METH_VARARGS, "conv2d_outer(run, x, w, stride, padding, out)"},
+    {"count_outer", hc_count_outer_method, METH_VARARGS,
+     "count_outer(run, x, w, stride, padding, out_size, cells, multipliers, banks, accumulators) -> five counts"},
+    {"bitmap", hc_bitmap_method, METH_VARARGS,
+     "bitmap(run, items, bitmap, values, what) -> kept: mark (0), keep (1), place (2)"},
     {"terms", hc_terms_method, METH_VARARGS,
      "terms(run, packed, codes, scales, row_scale) -> (integers, groups, integer_scales)"},
     {"emulate_codes", hc_emulate_codes_method, METH_VARARGS,
      "emulate_codes(run, a, b, bits, saturates, chunk, mitchell, shift, limit, powers, unit, out)"},
     {"emulate_floats", hc_emulate_floats_method, METH_VARARGS,
      "emulate_floats(run, a, b, precision, smallest, chunk, extra_bits, truncates, smallest_input, out)"},
+    {"csr_transpose", hc_csr_transpose_method, METH_VARARGS, "csr_transpose(csr) -> (starts, indices, values)"},
+    {"csr_matmul", hc_csr_matmul_method, METH_VARARGS, "csr_matmul(run, x, csr, out) -> whether columns ascend"},
+    {"eie_codebook", hc_eie_codebook_method, METH_VARARGS, "eie_codebook(values, codebook)"},
+    {"eie_count", hc_eie_count_method, METH_VARARGS, "eie_count(run, w, pointers) -> entries"},
+    {"eie_encode", hc_eie_encode_method, METH_VARARGS, "eie_encode(run, w, eie)"},
+    {"eie_check", hc_eie_check_method, METH_VARARGS, "eie_check(eie)"},
+    {"eie_decode", hc_eie_decode_method, METH_VARARGS, "eie_decode(run, eie, out)"},
+    {"eie_expand", hc_eie_expand_method, METH_VARARGS, "eie_expand(run, eie) -> (starts, indices, values)"},
+    {"eie_multiply", hc_eie_multiply_method, METH_VARARGS, "eie_multiply(run, eie, x, out)"},
+    {"eie_load", hc_eie_load_method, METH_VARARGS,
+     "eie_load(eie, x or None, depth, busy) -> (cycles, broadcasts, stalls, padding)"},
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
     {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},

@@ -46,6 +46,14 @@ static const uint8_t TWO_QUADS[256] = {SIXTY_FOUR(0), SIXTY_FOUR(64), SIXTY_FOUR
 #define BLOCK_PAIRS(c) BLOCK_PAIR(c), BLOCK_PAIR((c) + 1), BLOCK_PAIR((c) + 2), BLOCK_PAIR((c) + 3)
 static const uint8_t TWO_BLOCKS[16] = {BLOCK_PAIRS(0), BLOCK_PAIRS(4), BLOCK_PAIRS(8), BLOCK_PAIRS(12)};
 
+/* The position in so many bits from `bit` on; at most 5, so in two bytes. */
+static inline int position_at(const uint8_t *metadata, int64_t bytes, int64_t bit, int bits, int m) {
+    const int64_t at = bit / 8;
+    const unsigned pair = metadata[at] | (at + 1 < bytes ? metadata[at + 1] : 0u) << 8;
+    const int position = (int)(pair >> (bit % 8) & ((1u << bits) - 1));
+    return position < m ? position : m - 1;
+}
+
 void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
                  uint64_t *masks) {
     const int64_t words = hc_ceil_div(columns, 64);
@@ -70,20 +78,16 @@ void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t fi
             masks[word] = mask;
         }
     }
-    enum { BLOCKS = 64 };
-    uint8_t position[BLOCKS * HC_MAX_M];
+    const int bits = hc_position_bits(m);
+    const int64_t bytes = hc_ceil_div(kept * bits, 8);
     memset(masks + word, 0, (size_t)(words - word) * sizeof *masks);
-    for (int64_t column = word * 64; column < columns; column += BLOCKS * m) {
-        const int64_t block = first_block + column / m, blocks = hc_min(BLOCKS, hc_ceil_div(columns - column, m));
-        hc_nm_positions(metadata, kept, m, block * n, blocks * n, position);
-        const uint8_t *next = position;
-        for (int64_t base = column; base < column + blocks * m; base += m)
-            for (int j = 0; j < n; j++) {
-                const int64_t k = base + *next++;
-                if (k < columns)
-                    masks[k / 64] |= (uint64_t)1 << (k % 64);
-            }
-    }
+    int64_t bit = (first_block + word * 64 / m) * n * bits;
+    for (int64_t base = word * 64; base < columns; base += m)
+        for (int i = 0; i < n; i++, bit += bits) {
+            const int64_t k = base + position_at(metadata, bytes, bit, bits, m);
+            if (k < columns)
+                masks[k / 64] |= (uint64_t)1 << (k % 64);
+        }
 }
 
 void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first, int64_t count, uint8_t *positions) {

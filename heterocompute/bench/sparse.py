@@ -7,6 +7,7 @@ rows are part of every time. Pruning counts the bytes that are read and written.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import cycle
 from typing import Any
 
@@ -25,6 +26,10 @@ Array = np.ndarray[Any, Any]
 PATTERNS = ("2:4", "1:4", "4:8", "2:8", "1:8", "1:16")
 QUANTIZED = ("int8", "int8+2:4")
 SHAPE, QUICK_SHAPE = (2048, 2048, 2048), (16, 32, 64)  # rows of x, rows of w, columns
+# One vector: weights beyond the last cache and in it; each pattern stands behind the same weights without it.
+BEYOND, CACHED, QUICK_VECTOR = (14336, 4096), (2048, 2048), (32, 64)
+ONE_VECTOR = (("2:4", None), *((f"{base}{kept}", act) for act in ("int8", None) for base in ("vsq4-g16-s4", "int8")
+              for kept in ("", "+2:4")))  # fmt: skip
 DENSE, OWN = "dense, OpenBLAS", "dense, own"
 
 
@@ -39,6 +44,8 @@ def measure(options: Options) -> list[Table]:
         with use(threads=threads):
             tables.append(_products(x, w, threads, options))
             tables.append(_products(x[:1], w, threads, options))
+            for shape in (QUICK_VECTOR,) if options.quick else (BEYOND, CACHED):
+                tables.append(_one_vector(shape, threads, options))
             tables.append(_pruning(w, threads, options))
     return tables
 
@@ -61,6 +68,54 @@ def _products(x: Array, w: Array, threads: int, options: Options) -> Table:
     times = Times(candidates, options, threads)
     rows = [times.row(name, to_sgemm=times.speedup(name, DENSE)) for name in times.candidates]
     return {"title": f"Product {m} x {n} x {k}", "threads": threads, "shape": [m, n, k], "rows": rows}
+
+
+def _one_vector(shape: tuple[int, int], threads: int, options: Options) -> Table:
+    n, k = shape
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, k), dtype=np.float32), rng.standard_normal((n, k), dtype=np.float32)
+    out, smallest = np.empty((1, n), np.float32), beyond_cache_bytes() if shape == BEYOND else 0
+    candidates = [_walk(DENSE, x, w, None, out, smallest)]
+    for text, activations in ONE_VECTOR:
+        packed = prune(w, text) if text in PATTERNS else quantize(w, text)
+        candidates.append(_walk(f"{text} x {activations or 'float32'}", x, packed, activations, out, smallest))
+    times = Times(candidates, options, threads)
+
+    def faster(name: str, base: str) -> float | None:
+        ratio = times.speedup(name, base) if base in times.candidates else None
+        copies = [times.candidates[one].details["copies"] for one in (name, base)] if ratio else []
+        return ratio * copies[0] / copies[1] if ratio else None
+
+    rows = [
+        times.row(
+            name, to_sgemv=faster(name, DENSE), to_dense=faster(name, name.replace("+2:4", "")) if "+" in name else None
+        )
+        for name in times.candidates
+    ]
+    title = f"One vector times {n} x {k}, {'beyond' if shape == BEYOND else 'in'} the last cache"
+    return {"title": title, "threads": threads, "shape": [1, n, k], "rows": rows}
+
+
+def _walk(name: str, x: Array, w: Any, activations: str | None, out: Array, smallest: int) -> Candidate:
+    copies = [w, *(deepcopy(w) for _ in range(smallest // w.nbytes))]
+
+    def product(one: Any) -> Array:
+        if isinstance(one, np.ndarray):
+            return matmul(x, one.T, out=out)
+        return linear(x, one, activations=activations, out=out)
+
+    def run() -> None:
+        for one in copies:
+            product(one)
+
+    def check() -> None:
+        found = product(w).copy()
+        if not isinstance(w, np.ndarray):
+            with use(isa="scalar", threads=1):
+                expect_equal(name, found, product(w))
+
+    nbytes = sum(one.nbytes for one in copies)
+    return Candidate(name, run, nbytes, "GB/s", check, {"copies": len(copies)})
 
 
 def _sparse(name: str, x: Array, w: QuantizedArray, activations: str | None, out: Array) -> Candidate:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..arguments import Array, as_bias, as_pair, window_size
+from ..arguments import Array, as_bias, as_pair, group_count, window_size
 from ..arrays import QuantizedArray, as_array
 from ..formats import Format
 from ..ops import quantize
@@ -73,22 +73,29 @@ def conv2d(
     padding: int | tuple[int, int] | str = 0,
     activations: Format | str | None = None,
     emulate: str = "int32",
+    *,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
 ) -> Array:
     """Convolve images with filters: a product of windows, whose values are added in the order r, s, c.
 
     Parameters
     ----------
     x : array_like, shape (N, C, H, W)
-    w : array_like or QuantizedArray, shape (K, C, R, S)
+    w : array_like or QuantizedArray, shape (K, C / groups, R, S)
         Quantized with ``axis=(2, 3, 1)``, or by a format without an axis.
     bias : array_like, shape (K,), optional
         Added last, in float32.
     stride : int or pair
     padding : int, pair, "same" or "valid"
     activations : Format or str, optional
-        Quantize x on the fly as `heterocompute.conv2d` does: one row an image, groups along the channels.
+        Quantize x on the fly as `heterocompute.conv2d` does: one row an image, groups of the format along the channels
+        inside one convolution group.
     emulate : str
         As `parse` takes it. Operands of an instruction that multiplies float16 are rounded to it.
+    dilation : int or pair
+    groups : int
+        Channels of x, and filters, are split into so many independent convolutions.
 
     Returns
     -------
@@ -112,47 +119,95 @@ def conv2d(
     """
     options, model = _model(emulate)
     image, filters = as_array(x, "emulate.conv2d: x"), as_operand(w, "w")
-    if image.ndim != 4 or filters.ndim != 4 or image.shape[1] != filters.shape[1]:
-        shapes = f"x has shape {image.shape} and w {filters.shape}"
-        raise ValueError(f"emulate.conv2d: {shapes}, wanted (N, C, H, W) and (K, C, R, S)")
+    shapes = f"x has shape {image.shape} and w {filters.shape}"
+    if image.ndim != 4 or filters.ndim != 4:
+        raise ValueError(f"emulate.conv2d: {shapes}, wanted (N, C, H, W) and (K, C / groups, R, S)")
+    parts = group_count(groups, image.shape[1])
+    if image.shape[1] != parts * filters.shape[1] or filters.shape[0] % parts:
+        raise ValueError(f"emulate.conv2d: {shapes} with groups {parts}, wanted (N, C, H, W) and (K, C / groups, R, S)")
     if isinstance(filters, QuantizedArray):
         filters = filters._along((2, 3, 1))
         if filters.axis != (2, 3, 1):
             raise ValueError(f"emulate.conv2d: w is quantized along axis {filters.axis}, wanted (2, 3, 1)")
-    strides = as_pair(stride, "stride")
+    strides, dilations = as_pair(stride, "stride"), as_pair(dilation, "dilation")
     paddings = (padding, padding) if isinstance(padding, str) else as_pair(padding, "padding")
     if any(p not in ("same", "valid") if isinstance(p, str) else p < 0 for p in paddings) or min(strides) < 1:
         raise ValueError(f"emulate.conv2d: stride {stride}, padding {padding!r}: wanted 1 and 0, or more")
+    if min(dilations) < 1:
+        raise ValueError(f"emulate.conv2d: dilation {dilation}: wanted 1 or more")
     bias_array = as_bias(bias, filters.shape[0], "emulate.conv2d")
-    (n, c, height, width), (k, _, r, s) = image.shape, filters.shape
+    (n, _, height, width), (k, depth, r, s) = image.shape, filters.shape
     before, size = zip(
-        *(window_size(image.shape[2 + i], (r, s)[i], strides[i], 1, paddings[i]) for i in (0, 1)), strict=True
+        *(window_size(image.shape[2 + i], (r, s)[i], strides[i], dilations[i], paddings[i]) for i in (0, 1)),
+        strict=True,
     )
-    places = _Windows((r, s), strides, before, size)
-    source: Any = image if activations is None else quantize(image, activations, axis=(2, 3, 1))
+    places = _Windows((r, s), strides, dilations, before, size)
+    source: Any = image.reshape(n, parts, depth, height, width)
+    if activations is not None:
+        source = quantize(source, activations, axis=(1, 3, 4, 2))
     y = np.empty((n, *size, k), np.float32)
-    step = max(1, _WINDOW_VALUES // max(1, size[0] * size[1] * r * s * c))
+    step = max(1, _WINDOW_VALUES // max(1, size[0] * size[1] * r * s * depth))
     if model.kind == "floats":
-        values, rows = (_values(model, side).transpose(0, 2, 3, 1) for side in (source, filters))
-        b = rows.reshape(k, r * s * c).T
-        for i in range(0, n, step):
-            part = values[i : i + step]
-            y[i : i + step] = matmul(places.gather(part, 0), b, **options).reshape(len(part), *size, k)
+        values = _values(model, source).transpose(1, 0, 3, 4, 2)  # group, image, height, width, channel
+        rows = _values(model, filters).transpose(0, 2, 3, 1).reshape(parts, k // parts, r * s * depth)
     else:
-        left = code_runs(model, quantized(model, source, "x"), "x", (n,), height * width, c)
-        right = code_runs(model, quantized(model, filters, "w"), "w", (k,), r * s, c)
+        left = code_runs(model, quantized(model, source, "x"), "x", (n,), parts * height * width, depth)
+        right = code_runs(model, quantized(model, filters, "w"), "w", (k,), r * s, depth)
         length = lcm(*(side.group for side in (left, right) if side.has_groups))
-        length *= -(-c // length)
-        left, right = _whole_groups(left, height * width, c, length), _whole_groups(right, r * s, c, length)
+        length *= -(-depth // length)
+        left = _whole_groups(left, parts * height * width, depth, length)
+        right = _whole_groups(right, r * s, depth, length)
+    for g in range(parts):
+        target = y[..., g * (k // parts) : (g + 1) * (k // parts)]
         for i in range(0, n, step):
-            windows = places.rows(left, i, min(i + step, n), (height, width))
-            found = multiply_codes(
-                model, windows, right, (len(windows.codes), k), options.get("scale_product_bits"), "exact", None
-            )
-            y[i : i + step] = found.reshape(-1, *size, k)
+            if model.kind == "floats":
+                part = values[g, i : i + step]
+                found = matmul(places.gather(part, 0), rows[g].T, **options)
+            else:
+                windows = places.rows(_group_of_images(left, parts, g), i, min(i + step, n), (height, width))
+                weights = _group_of_filters(right, parts, g)
+                sizes, bits = (len(windows.codes), k // parts), options.get("scale_product_bits")
+                found = multiply_codes(model, windows, weights, sizes, bits, "exact", None)
+            target[i : i + step] = found.reshape(-1, *size, k // parts)
     if bias_array is not None:
         y += bias_array
     return np.ascontiguousarray(y.transpose(0, 3, 1, 2))
+
+
+def _group_of_images(side: Codes, parts: int, g: int) -> Codes:
+    """Return one convolution group's codes of images that are rows of (group, height, width, channel)."""
+    if parts == 1:
+        return side
+
+    def cut(values: Array | None) -> Array | None:
+        return None if values is None else values.reshape(len(values), parts, -1)[:, g]
+
+    codes = cut(side.codes)
+    assert codes is not None
+    return replace(
+        side,
+        codes=codes,
+        group=side.group if side.has_groups else max(1, codes.shape[1]),
+        integer_scales=cut(side.integer_scales),
+        float_scales=cut(side.float_scales),
+    )
+
+
+def _group_of_filters(side: Codes, parts: int, g: int) -> Codes:
+    """Return one convolution group's filters."""
+    each = len(side.codes) // parts
+    rows = slice(g * each, (g + 1) * each)
+
+    def cut(values: Array | None) -> Array | None:
+        return None if values is None else values[rows]
+
+    return replace(
+        side,
+        codes=side.codes[rows],
+        integer_scales=cut(side.integer_scales),
+        float_scales=cut(side.float_scales),
+        row_scale=side.row_scale[rows],
+    )
 
 
 def _model(emulate: str) -> tuple[dict[str, Any], Model]:
@@ -199,17 +254,25 @@ class _Windows:
     """Where windows lie in images (n, height, width, values of a place)."""
 
     def __init__(
-        self, kernel: tuple[int, int], strides: tuple[int, int], before: tuple[int, ...], size: tuple[int, ...]
+        self,
+        kernel: tuple[int, int],
+        strides: tuple[int, int],
+        dilations: tuple[int, int],
+        before: tuple[int, ...],
+        size: tuple[int, ...],
     ) -> None:
-        self.kernel, self.strides, self.before, self.size = kernel, strides, before, size
+        # From a window's first pixel to its last, both counted; none where the window is empty.
+        self.reach = [max(d * (k - 1) + 1, 0) for d, k in zip(dilations, kernel, strict=True)]
+        self.strides, self.dilations, self.before, self.size = strides, dilations, before, size
 
     def gather(self, image: Array, fill: int) -> Array:
         """Return (windows, values) in the order r, s, c; places beside the image hold `fill`."""
-        ends = [(self.size[i] - 1) * self.strides[i] + self.kernel[i] - self.before[i] for i in (0, 1)]
+        ends = [(self.size[i] - 1) * self.strides[i] + self.reach[i] - self.before[i] for i in (0, 1)]
         after = [max(0, ends[i] - image.shape[1 + i]) for i in (0, 1)]
         margins = ((0, 0), *zip(self.before, after, strict=True), (0, 0))
         whole = np.pad(image, margins, constant_values=fill)
-        windows = sliding_window_view(whole, self.kernel, axis=(1, 2))[:, :: self.strides[0], :: self.strides[1]]
+        windows = sliding_window_view(whole, self.reach, axis=(1, 2))[:, :: self.strides[0], :: self.strides[1]]
+        windows = windows[..., :: self.dilations[0], :: self.dilations[1]]
         windows = windows[:, : self.size[0], : self.size[1]].transpose(0, 1, 2, 4, 5, 3)
         return windows.reshape(len(image) * self.size[0] * self.size[1], -1)
 

@@ -9,6 +9,7 @@ arguments, e.g. ``int4-g32-asym-f16`` or ``vsq4u-g16-s4-tensor-refit``. Each for
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from itertools import permutations
@@ -56,6 +57,8 @@ def format(text: str | Format) -> Format:
     if not isinstance(text, str):
         kind = type(text).__name__
         raise TypeError(f"format: text is {text!r} of type {kind}, wanted a str such as 'vsq4-g16-s4'")
+    if not text.strip():
+        raise ValueError(f"format: {text[:64]!r} is no format: an empty text, wanted one such as 'vsq4-g16-s4'")
     reason = ""
     nearest = None
     try:
@@ -112,7 +115,25 @@ def _nearest(text: str) -> str:
                 return candidate
     candidates = [candidate for candidate in candidates if _is_canonical(candidate)]
     longer = [candidate for candidate in candidates if plain and candidate.startswith(plain)]
+    # So is the same text with as many bits as there are.
+    head = re.fullmatch(r"([a-z]+)([0-9]{1,2})(.*)", plain)
+    if head and not longer:
+        for bits in sorted(range(1, 25), key=lambda bits: abs(bits - int(head[2]))):
+            if _is_canonical(f"{head[1]}{bits}{head[3]}"):
+                return f"{head[1]}{bits}{head[3]}"
+    # Of a family's beginning the format with the usual parameters.
+    for default in _defaults():
+        if plain and (default.startswith(plain) or head and not head[3] and default.startswith(head[1] + "4")):
+            return default
     return difflib.get_close_matches(plain, longer or candidates, n=1, cutoff=0.0)[0]
+
+
+def _defaults() -> list[str]:
+    found = []
+    for cls in Format.families():
+        with contextlib.suppress(TypeError):  # some need an argument
+            found.append(str(cls()))
+    return found
 
 
 def _is_canonical(text: str) -> bool:

@@ -45,11 +45,15 @@ class Digits:
         float32 (n, 1, 8, 8) in 0 to 1: images that the training never saw.
     test_y : ndarray
         int64 (n,): their digits, 0 to 9.
+    train_x, train_y : ndarray
+        The same of the images that it was trained on.
     """
 
     weights: dict[str, NDArray[np.float32]]
     test_x: NDArray[np.float32]
     test_y: NDArray[np.int64]
+    train_x: NDArray[np.float32]
+    train_y: NDArray[np.int64]
 
     @classmethod
     def load(cls, path: str | Path = FILE) -> Digits:
@@ -68,8 +72,9 @@ class Digits:
         weights = {
             f"{name}.{part}": tensors[f"weights/{name}.{part}"] for name in LAYERS for part in ("weight", "bias")
         }
-        x = tensors["test/images"].astype(np.float32) / np.float32(16)
-        return cls(weights, x, tensors["test/labels"].astype(np.int64))
+        x = {part: tensors[f"{part}/images"].astype(np.float32) / np.float32(16) for part in ("test", "train")}
+        y = {part: tensors[f"{part}/labels"].astype(np.int64) for part in ("test", "train")}
+        return cls(weights, x["test"], y["test"], x["train"], y["train"])
 
     def forward(
         self,
@@ -164,6 +169,46 @@ class Digits:
         dict of str to float
         """
         return {"accuracy": self.accuracy(weights, activations, emulate)}
+
+    def retrain(
+        self, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int = 0, epochs: int = 5
+    ) -> dict[str, Any]:
+        """Train shortly what a format or pruning left of the weights; `heterocompute.study` asks for it as well.
+
+        Parameters
+        ----------
+        weights : mapping of str to ndarray
+            Like `weights`, before the change.
+        changed : mapping of str to ndarray or QuantizedArray
+            The same names; what is not the very array of `weights` is trained, all else stays.
+        seed : int
+            Of the order of the training images and their distortions.
+        epochs : int
+            Passes over the training images, a fifth of a second each.
+
+        Returns
+        -------
+        dict of str to ndarray or QuantizedArray
+            Of the same formats and shapes. A codebook keeps its codes and moves its values; a pattern, or the zeros of
+            an ndarray, stay where they are; of any other format the values that it rounds are trained as if it did not
+            round them (the straight-through estimator), and rounded again.
+
+        Notes
+        -----
+        `heterocompute.zoo.retrain` says how. The same arguments give the same bytes on the same machine.
+
+        Examples
+        --------
+        >>> import heterocompute as hc
+        >>> net = hc.zoo.digits()
+        >>> pruned = {k: hc.prune(w, "1:8", axis=(2, 3, 1) if w.ndim == 4 else -1) if w.ndim > 1 else w
+        ...           for k, w in net.weights.items()}
+        >>> net.accuracy(pruned) < 0.6 < 0.8 < net.accuracy(net.retrain(net.weights, pruned))
+        True
+        """
+        from .retrain import retrain
+
+        return retrain(self, weights, changed, seed, epochs)
 
 
 def digits() -> Digits:

@@ -63,13 +63,13 @@ def convolve_backward(dy: F32, columns: F32, w: F32, shape: tuple[int, ...], str
     n, _, h, width = dy.shape
     flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
     dw = (flat.T @ columns).reshape(w.shape)
-    dcolumns = (flat @ w.reshape(w.shape[0], -1)).reshape(n, h, width, shape[1], 3, 3)
-    dx = np.zeros((n, shape[1], shape[2] + 2, shape[3] + 2), dy.dtype)
+    by_place = w.transpose(0, 2, 3, 1).reshape(w.shape[0], -1)  # channels last, where they lie side by side
+    dcolumns = (flat @ by_place).reshape(n, h, width, 3, 3, shape[1])
+    dx = np.zeros((n, shape[2] + 2, shape[3] + 2, shape[1]), dy.dtype)
     for r in range(3):
         for s in range(3):
-            here = dx[:, :, r : r + stride * h : stride, s : s + stride * width : stride]
-            here += dcolumns[..., r, s].transpose(0, 3, 1, 2)
-    return dx[:, :, 1:-1, 1:-1], dw, flat.sum(axis=0)
+            dx[:, r : r + stride * h : stride, s : s + stride * width : stride] += dcolumns[:, :, :, r, s]
+    return dx[:, 1:-1, 1:-1].transpose(0, 3, 1, 2), dw, flat.sum(axis=0)
 
 
 def gradients(weights: dict[str, F32], x: F32, labels: NDArray[np.int64]) -> tuple[float, dict[str, F32]]:
@@ -212,6 +212,17 @@ def compare_formats(texts: list[str], net: Digits, x: F32, labels: NDArray[np.in
     return lines
 
 
+def write(path: Path, weights: Mapping[str, F32], pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
+    """Write what `Digits.load` reads: the weights, and the images (n, 1, 8, 8) of 0..16 with their labels."""
+    tensors: dict[str, NDArray[Any]] = {f"weights/{name}": w for name, w in weights.items()}
+    for part, these in (("test", slice(TRAIN_IMAGES, None)), ("train", slice(TRAIN_IMAGES))):
+        tensors[f"{part}/images"] = pixels[these]
+        tensors[f"{part}/labels"] = labels[these].astype(np.uint8)
+    with Writer(path, {name: (array.dtype.name, array.shape) for name, array in tensors.items()}) as writer:
+        for name, array in tensors.items():
+            writer.write(name, array)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Train the shipped digits network again.")
     parser.add_argument("--out", type=Path, default=FILE, help="the file to write (default: the one in the package)")
@@ -232,13 +243,7 @@ def main(arguments: list[str] | None = None) -> None:
             compare_formats(texts, digits(), x[:TRAIN_IMAGES], labels[:TRAIN_IMAGES], epochs)
             return
         weights = train(x[:TRAIN_IMAGES], labels[:TRAIN_IMAGES], options.epochs or EPOCHS)
-    tensors = {f"weights/{name}": w for name, w in weights.items()}
-    tensors["test/images"] = pixels[TRAIN_IMAGES:]
-    tensors["test/labels"] = labels[TRAIN_IMAGES:].astype(np.uint8)
-    with Writer(options.out, {name: (array.dtype.name, array.shape) for name, array in tensors.items()}) as writer:
-        for name, array in tensors.items():
-            writer.write(name, array)
-
+    write(options.out, weights, pixels, labels)
     net = Digits.load(options.out)
     print(f"{options.out}: {net.accuracy(net.weights):.4f} of {len(net.test_y)} held-out images right")
 

@@ -1,0 +1,224 @@
+/* EIE's storage: the checks, its elements shared by the threads. */
+#include "sparsity/eie.h"
+#include "hc.h"
+
+#include "base/threads.h"
+#include "formats/kmeans.h"
+#include "kernels/kernel.h"
+
+#include <string.h>
+
+static int64_t base_of(const hc_eie *eie, int64_t element) {
+    int64_t base = 0;
+    for (int64_t p = 0; p < element; p++)
+        base += hc_eie_pointers(eie, p)[eie->columns];
+    return base;
+}
+
+hc_status hc_eie_codebook(int64_t n, float *values, float codebook[HC_EIE_CODES], hc_error *error) {
+    memset(codebook, 0, HC_EIE_CODES * sizeof *codebook);
+    if (n == 0)
+        return HC_OK;
+    void *scratch = hc_alloc_aligned(hc_kmeans_bytes(n, HC_EIE_CODES - 1, false));
+    if (!scratch)
+        return hc_fail(error, HC_MEMORY, "encode_csr: no memory to learn a codebook of %lld values", (long long)n);
+    hc_kmeans(values, NULL, n, HC_EIE_CODES - 1, scratch, codebook + 1);
+    hc_free_aligned(scratch);
+    return HC_OK;
+}
+
+/* Encoding. */
+typedef struct {
+    const float *w;
+    hc_eie eie;
+    uint32_t *pointers;
+    uint8_t *entries, *fits;
+} hc_encode_job;
+
+static void count_task(void *context, int64_t element, int thread) {
+    (void)thread;
+    const hc_encode_job *job = context;
+    const hc_eie *eie = &job->eie;
+    job->fits[element] = hc_eie_count(job->w, eie->rows, eie->columns, eie->elements, element,
+                                      job->pointers + element * (eie->columns + 1));
+}
+
+hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, int64_t columns, int64_t elements,
+                               uint32_t *pointers, int64_t *n_entries, hc_error *error) {
+    if (elements < 1 || elements > hc_max(rows, 1))
+        return hc_fail(error, HC_VALUE, "encode_csr: elements is %lld, wanted 1 to the %lld rows", (long long)elements,
+                       (long long)hc_max(rows, 1));
+    hc_encode_job job = {.w = w,
+                         .eie = {.rows = rows, .columns = columns, .elements = elements, .pointers = pointers},
+                         .pointers = pointers,
+                         .fits = hc_alloc_aligned(elements)};
+    if (!job.fits)
+        return hc_fail(error, HC_MEMORY, "encode_csr: no memory for %lld elements", (long long)elements);
+    hc_parallel(run->n_threads, elements, count_task, &job);
+    const bool fits = memchr(job.fits, 0, (size_t)elements) == NULL;
+    hc_free_aligned(job.fits);
+    if (!fits)
+        return hc_fail(error, HC_VALUE, "encode_csr: an element has more than 2^32 - 1 entries, take more elements");
+    *n_entries = base_of(&job.eie, elements);
+    return HC_OK;
+}
+
+static void fill_task(void *context, int64_t element, int thread) {
+    (void)thread;
+    const hc_encode_job *job = context;
+    const hc_eie *eie = &job->eie;
+    hc_eie_fill(job->w, eie->rows, eie->columns, eie->elements, element, eie->codebook, hc_eie_pointers(eie, element),
+                job->entries + base_of(eie, element));
+}
+
+hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, uint8_t *entries, hc_error *error) {
+    for (int c = 1; c < HC_EIE_CODES - 1; c++)
+        if (!(eie->codebook[c] <= eie->codebook[c + 1]))
+            return hc_fail(error, HC_VALUE, "encode_csr: codebook[%d] is above codebook[%d], wanted [1:] to ascend", c,
+                           c + 1);
+    hc_encode_job job = {.w = w, .eie = *eie, .entries = entries};
+    hc_parallel(run->n_threads, eie->elements, fill_task, &job);
+    return HC_OK;
+}
+
+hc_status hc_eie_check(const hc_eie *eie, hc_error *error) {
+    if (eie->elements < 1 || eie->elements > hc_max(eie->rows, 1))
+        return hc_fail(error, HC_VALUE, "EIEArray: %lld elements for %lld rows, wanted 1 or more, at most one a row",
+                       (long long)eie->elements, (long long)eie->rows);
+    if (eie->rows > INT32_MAX || eie->columns > INT32_MAX)
+        return hc_fail(error, HC_VALUE, "EIEArray: the shape is (%lld, %lld), wanted at most 2^31 - 1 each",
+                       (long long)eie->rows, (long long)eie->columns);
+    for (int c = 0; c < HC_EIE_CODES; c++)
+        if (eie->codebook[c] - eie->codebook[c] != 0 || (c == 0 && eie->codebook[0] != 0))
+            return hc_fail(error, HC_VALUE, "EIEArray: codebook[%d] is %g, wanted %s", c, (double)eie->codebook[c],
+                           c ? "a finite number" : "0");
+    int64_t column;
+    const int64_t element = hc_eie_look(eie, &column);
+    if (element >= 0)
+        return hc_fail(error, HC_VALUE,
+                       "EIEArray: element %lld, column %lld: pointers that do not fit the entries, or more rows than "
+                       "the element has",
+                       (long long)element, (long long)column);
+    return HC_OK;
+}
+
+/* Decoding, to an array and to compressed rows. */
+typedef struct {
+    const hc_eie *eie;
+    float *dense; /* (rows, columns), zeros */
+    int64_t *at;  /* (rows): where the next value of a row goes */
+    int32_t *indices;
+    float *values;
+} hc_decode_job;
+
+static void take_dense(void *context, int64_t row, int64_t column, float value) {
+    const hc_decode_job *job = context;
+    job->dense[row * job->eie->columns + column] = value;
+}
+
+static void take_count(void *context, int64_t row, int64_t column, float value) {
+    (void)column, (void)value;
+    ((const hc_decode_job *)context)->at[row]++;
+}
+
+static void take_stored(void *context, int64_t row, int64_t column, float value) {
+    const hc_decode_job *job = context;
+    const int64_t t = job->at[row]++;
+    job->indices[t] = (int32_t)column;
+    job->values[t] = value;
+}
+
+static inline __attribute__((always_inline)) void walk(hc_decode_job *job, int64_t element, hc_eie_take *take) {
+    hc_eie_walk_element(job->eie, element, job->eie->entries + base_of(job->eie, element), take, job);
+}
+static void dense_task(void *context, int64_t element, int thread) {
+    (void)thread;
+    walk(context, element, take_dense);
+}
+static void rows_task(void *context, int64_t element, int thread) {
+    (void)thread;
+    walk(context, element, take_count);
+}
+static void stored_task(void *context, int64_t element, int thread) {
+    (void)thread;
+    walk(context, element, take_stored);
+}
+
+void hc_eie_decode(const hc_run *run, const hc_eie *eie, float *dense) {
+    hc_decode_job job = {.eie = eie, .dense = dense};
+    memset(dense, 0, (size_t)(eie->rows * eie->columns) * sizeof *dense);
+    hc_parallel(run->n_threads, eie->elements, dense_task, &job);
+}
+
+void hc_eie_rows_begin(const hc_run *run, const hc_eie *eie, int64_t *starts) {
+    hc_decode_job job = {.eie = eie, .at = starts + 1};
+    memset(starts, 0, (size_t)(eie->rows + 1) * sizeof *starts);
+    hc_parallel(run->n_threads, eie->elements, rows_task, &job);
+    for (int64_t i = 0; i < eie->rows; i++)
+        starts[i + 1] += starts[i];
+}
+
+void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_t *indices, float *values) {
+    /* starts[i] moves to the begin of row i + 1, and all of them back behind the walk. */
+    hc_decode_job job = {.eie = eie, .at = starts, .indices = indices, .values = values};
+    hc_parallel(run->n_threads, eie->elements, stored_task, &job);
+    memmove(starts + 1, starts, (size_t)eie->rows * sizeof *starts);
+    starts[0] = 0;
+}
+
+/* The product with one vector. */
+typedef struct {
+    const hc_eie *eie;
+    int64_t n; /* activations that are not 0: columns, values */
+    int32_t *columns;
+    float *values;
+    float *out, *sums; /* (rows); each thread's own, (own_rows) */
+    int64_t own_rows;
+    hc_eie_columns_fn *kernel;
+} hc_multiply_job;
+
+static void multiply_task(void *context, int64_t element, int thread) {
+    const hc_multiply_job *job = context;
+    const hc_eie *eie = job->eie;
+    const int64_t rows = hc_eie_rows(eie->rows, eie->elements, element);
+    float *sums = job->sums + thread * job->own_rows;
+    memset(sums, 0, (size_t)rows * sizeof *sums);
+    job->kernel(job->n, job->columns, job->values, hc_eie_pointers(eie, element), eie->entries + base_of(eie, element),
+                eie->codebook, sums);
+    for (int64_t i = 0; i < rows; i++)
+        job->out[element + i * eie->elements] = sums[i];
+}
+
+hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, float *out, hc_error *error) {
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), eie->elements);
+    hc_multiply_job job = {.eie = eie,
+                           .out = out,
+                           .own_rows = hc_round_up(hc_eie_rows(eie->rows, eie->elements, 0), 16),
+                           .kernel = (hc_eie_columns_fn *)hc_kernel_pick("eie_columns", run->isa, NULL)->fn};
+    job.sums = hc_alloc_aligned((job.own_rows * n_threads + 2 * eie->columns) * (int64_t)sizeof *job.sums);
+    if (!job.sums)
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for sums of %lld rows", (long long)eie->rows);
+    job.values = job.sums + job.own_rows * n_threads;
+    job.columns = (int32_t *)(void *)(job.values + eie->columns);
+    for (int64_t j = 0; j < eie->columns; j++) {
+        job.columns[job.n] = (int32_t)j;
+        job.values[job.n] = x[j];
+        job.n += x[j] != 0;
+    }
+    hc_parallel(n_threads, eie->elements, multiply_task, &job);
+    hc_free_aligned(job.sums);
+    return HC_OK;
+}
+
+hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
+                      hc_error *error) {
+    if (depth < 1)
+        return hc_fail(error, HC_VALUE, "load_balance: depth is %lld, wanted 1 or more", (long long)depth);
+    depth = hc_min(depth, hc_max(eie->columns, 1)); /* more activations there are none */
+    int64_t *scratch = hc_alloc_aligned((eie->elements + depth) * (int64_t)sizeof *scratch);
+    if (!scratch)
+        return hc_fail(error, HC_MEMORY, "load_balance: no memory for %lld elements", (long long)eie->elements);
+    hc_eie_run(eie, x, depth, busy, scratch, scratch + eie->elements, found);
+    hc_free_aligned(scratch);
+    return HC_OK;
+}

@@ -1,0 +1,288 @@
+/* The binding of compressed weights, CSR and EIE: parse -> view -> release the GIL -> call -> status. */
+#include "python/arguments.h"
+#include "python/methods.h"
+
+#define NO_IMPORT_ARRAY
+#define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
+#include <numpy/arrayobject.h>
+
+/* The memory of a C-contiguous array of this type and number of dimensions. */
+static void *plain(PyObject *object, int type, int ndim, const char *name) {
+    if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type ||
+        PyArray_NDIM((PyArrayObject *)object) != ndim || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object) ||
+        !PyArray_ISALIGNED((PyArrayObject *)object) || !PyArray_ISNOTSWAPPED((PyArrayObject *)object)) {
+        PyErr_Format(PyExc_ValueError, "%s: wanted a C-contiguous array of %d dimensions and another type", name, ndim);
+        return NULL;
+    }
+    return PyArray_DATA((PyArrayObject *)object);
+}
+
+static int64_t length(PyObject *array, int axis) { return PyArray_DIM((PyArrayObject *)array, axis); }
+
+/* (columns, starts int64, indices int32, values float32) */
+static int parse_csr(PyObject *object, hc_csr *csr) {
+    PyObject *starts, *indices, *values;
+    long long columns;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "LOOO", &columns, &starts, &indices, &values) ||
+        !(csr->starts = plain(starts, NPY_INT64, 1, "csr: starts")) ||
+        !(csr->indices = plain(indices, NPY_INT32, 1, "csr: indices")) ||
+        !(csr->values = plain(values, NPY_FLOAT32, 1, "csr: values")))
+        return 0;
+    csr->columns = columns;
+    csr->rows = length(starts, 0) - 1;
+    csr->stored = length(indices, 0);
+    if (csr->rows < 0 || length(values, 0) != csr->stored) {
+        PyErr_SetString(PyExc_ValueError, "csr: starts, indices and values do not fit each other");
+        return 0;
+    }
+    return 1;
+}
+
+/* (rows, columns, codebook float32 (16), pointers uint32 (elements, columns + 1), entries uint8) */
+static int parse_eie(PyObject *object, hc_eie *eie) {
+    PyObject *codebook, *pointers, *entries;
+    long long rows, columns;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "LLOOO", &rows, &columns, &codebook, &pointers, &entries) ||
+        !(eie->codebook = plain(codebook, NPY_FLOAT32, 1, "eie: codebook")) ||
+        !(eie->pointers = plain(pointers, NPY_UINT32, 2, "eie: pointers")) ||
+        !(eie->entries = plain(entries, NPY_UINT8, 1, "eie: entries")))
+        return 0;
+    eie->rows = rows;
+    eie->columns = columns;
+    eie->elements = length(pointers, 0);
+    eie->n_entries = length(entries, 0);
+    if (rows < 0 || columns < 0 || length(pointers, 1) != columns + 1 || length(codebook, 0) != HC_EIE_CODES) {
+        PyErr_SetString(PyExc_ValueError, "eie: wanted a codebook (16) and pointers (elements, columns + 1)");
+        return 0;
+    }
+    return 1;
+}
+
+static PyObject *none_or_error(hc_status status, const hc_error *error) {
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, error);
+}
+
+/* New arrays: starts of a matrix of so many rows, then indices and values of `stored`. */
+static PyObject *new_csr(int64_t rows, int64_t stored) {
+    npy_intp starts = rows + 1, count = stored;
+    return Py_BuildValue("(NNN)", PyArray_SimpleNew(1, &starts, NPY_INT64), PyArray_SimpleNew(1, &count, NPY_INT32),
+                         PyArray_SimpleNew(1, &count, NPY_FLOAT32));
+}
+
+static void *data_of(PyObject *tuple, int item) { return PyArray_DATA((PyArrayObject *)PyTuple_GET_ITEM(tuple, item)); }
+
+PyObject *hc_csr_transpose_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *csr_object;
+    hc_csr csr;
+    hc_error error;
+    hc_status status;
+    if (!PyArg_ParseTuple(args, "O", &csr_object) || !parse_csr(csr_object, &csr))
+        return NULL;
+    PyObject *answer = new_csr(csr.columns, csr.stored);
+    if (!answer)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status =
+        hc_csr_transpose(&csr, data_of(answer, 0), data_of(answer, 1), data_of(answer, 2), &error);
+    Py_END_ALLOW_THREADS if (status == HC_OK) return answer;
+    Py_DECREF(answer);
+    return hc_raise(status, &error);
+}
+
+PyObject *hc_csr_matmul_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *csr_object, *out_object;
+    hc_run run;
+    hc_view x, out;
+    hc_packed packed;
+    hc_csr csr;
+    hc_held held = {.count = 0};
+    hc_operand operand = {0};
+    if (!PyArg_ParseTuple(args, "OOOO", &run_object, &x_object, &csr_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_csr(csr_object, &csr) ||
+        !hc_parse_view(out_object, "matmul: out", &out, &held))
+        goto failed;
+    if (PyTuple_Check(x_object)) {
+        operand.packed = &packed;
+        if (!hc_parse_packed(x_object, "matmul: x", false, &packed, &held))
+            goto failed;
+    } else {
+        operand.dense = &x;
+        if (!hc_parse_view(x_object, "matmul: x", &x, &held))
+            goto failed;
+    }
+    hc_error error;
+    hc_status status;
+    bool ascending = true;
+    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
+    status = hc_csr_matmul(&run, &operand, &csr, &out, &ascending, &error);
+    hc_float_env_leave(saved);
+    Py_END_ALLOW_THREADS hc_release(&held);
+    return status == HC_OK ? PyBool_FromLong(ascending) : hc_raise(status, &error);
+failed:
+    hc_release(&held);
+    return NULL;
+}
+
+PyObject *hc_eie_codebook_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *values_object, *codebook_object;
+    float *values, *codebook;
+    hc_error error;
+    hc_status status;
+    if (!PyArg_ParseTuple(args, "OO", &values_object, &codebook_object) ||
+        !(values = plain(values_object, NPY_FLOAT32, 1, "eie: values")) ||
+        !(codebook = plain(codebook_object, NPY_FLOAT32, 1, "eie: codebook")))
+        return NULL;
+    if (length(codebook_object, 0) != HC_EIE_CODES) {
+        PyErr_SetString(PyExc_ValueError, "eie: wanted a codebook (16)");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
+    status = hc_eie_codebook(length(values_object, 0), values, codebook, &error);
+    hc_float_env_leave(saved);
+    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+}
+
+PyObject *hc_eie_count_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *w_object, *pointers_object;
+    hc_run run;
+    float *w;
+    uint32_t *pointers;
+    int64_t n_entries = 0;
+    hc_error error;
+    hc_status status;
+    if (!PyArg_ParseTuple(args, "OOO", &run_object, &w_object, &pointers_object) || !hc_parse_run(run_object, &run) ||
+        !(w = plain(w_object, NPY_FLOAT32, 2, "eie: w")) ||
+        !(pointers = plain(pointers_object, NPY_UINT32, 2, "eie: pointers")))
+        return NULL;
+    const int64_t rows = length(w_object, 0), columns = length(w_object, 1), elements = length(pointers_object, 0);
+    if (length(pointers_object, 1) != columns + 1) {
+        PyErr_SetString(PyExc_ValueError, "eie: wanted pointers (elements, columns + 1)");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
+    status = hc_eie_count_entries(&run, w, rows, columns, elements, pointers, &n_entries, &error);
+    hc_float_env_leave(saved);
+    Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromLongLong(n_entries) : hc_raise(status, &error);
+}
+
+PyObject *hc_eie_encode_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *w_object, *eie_object;
+    hc_run run;
+    float *w;
+    hc_eie eie;
+    hc_error error;
+    hc_status status;
+    if (!PyArg_ParseTuple(args, "OOO", &run_object, &w_object, &eie_object) || !hc_parse_run(run_object, &run) ||
+        !(w = plain(w_object, NPY_FLOAT32, 2, "eie: w")) || !parse_eie(eie_object, &eie))
+        return NULL;
+    if (length(w_object, 0) != eie.rows || length(w_object, 1) != eie.columns) {
+        PyErr_SetString(PyExc_ValueError, "eie: w has another shape");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
+    status = hc_eie_encode(&run, w, &eie, (uint8_t *)eie.entries, &error);
+    hc_float_env_leave(saved);
+    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+}
+
+PyObject *hc_eie_check_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *eie_object;
+    hc_eie eie;
+    hc_error error;
+    hc_status status;
+    if (!PyArg_ParseTuple(args, "O", &eie_object) || !parse_eie(eie_object, &eie))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = hc_eie_check(&eie, &error);
+    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+}
+
+PyObject *hc_eie_decode_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *eie_object, *out_object;
+    hc_run run;
+    hc_eie eie;
+    float *out;
+    if (!PyArg_ParseTuple(args, "OOO", &run_object, &eie_object, &out_object) || !hc_parse_run(run_object, &run) ||
+        !parse_eie(eie_object, &eie) || !(out = plain(out_object, NPY_FLOAT32, 2, "eie: out")))
+        return NULL;
+    if (length(out_object, 0) != eie.rows || length(out_object, 1) != eie.columns) {
+        PyErr_SetString(PyExc_ValueError, "eie: out has another shape");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS hc_eie_decode(&run, &eie, out);
+    Py_END_ALLOW_THREADS return Py_NewRef(Py_None);
+}
+
+PyObject *hc_eie_expand_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *eie_object;
+    hc_run run;
+    hc_eie eie;
+    if (!PyArg_ParseTuple(args, "OO", &run_object, &eie_object) || !hc_parse_run(run_object, &run) ||
+        !parse_eie(eie_object, &eie))
+        return NULL;
+    npy_intp n_starts = eie.rows + 1;
+    PyObject *starts = PyArray_SimpleNew(1, &n_starts, NPY_INT64);
+    if (!starts)
+        return NULL;
+    int64_t *begins = PyArray_DATA((PyArrayObject *)starts);
+    Py_BEGIN_ALLOW_THREADS hc_eie_rows_begin(&run, &eie, begins);
+    Py_END_ALLOW_THREADS npy_intp count = begins[eie.rows];
+    PyObject *answer = Py_BuildValue("(NNN)", starts, PyArray_SimpleNew(1, &count, NPY_INT32),
+                                     PyArray_SimpleNew(1, &count, NPY_FLOAT32));
+    if (!answer)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS hc_eie_expand(&run, &eie, begins, data_of(answer, 1), data_of(answer, 2));
+    Py_END_ALLOW_THREADS return answer;
+}
+
+PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *eie_object, *x_object, *out_object;
+    hc_run run;
+    hc_eie eie;
+    float *x, *out;
+    hc_error error;
+    hc_status status;
+    if (!PyArg_ParseTuple(args, "OOOO", &run_object, &eie_object, &x_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_eie(eie_object, &eie) ||
+        !(x = plain(x_object, NPY_FLOAT32, 1, "eie: x")) || !(out = plain(out_object, NPY_FLOAT32, 1, "eie: out")))
+        return NULL;
+    if (length(x_object, 0) != eie.columns || length(out_object, 0) != eie.rows) {
+        PyErr_SetString(PyExc_ValueError, "eie: x or out has another length");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
+    status = hc_eie_multiply(&run, &eie, x, out, &error);
+    hc_float_env_leave(saved);
+    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+}
+
+PyObject *hc_eie_load_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *eie_object, *x_object, *busy_object;
+    long long depth;
+    hc_eie eie;
+    float *x = NULL;
+    int64_t *busy;
+    hc_error error;
+    hc_status status;
+    hc_eie_cycles found;
+    if (!PyArg_ParseTuple(args, "OOLO", &eie_object, &x_object, &depth, &busy_object) || !parse_eie(eie_object, &eie) ||
+        (x_object != Py_None && !(x = plain(x_object, NPY_FLOAT32, 1, "eie: x"))) ||
+        !(busy = plain(busy_object, NPY_INT64, 1, "eie: busy")))
+        return NULL;
+    if ((x && length(x_object, 0) != eie.columns) || length(busy_object, 0) != eie.elements) {
+        PyErr_SetString(PyExc_ValueError, "eie: x or busy has another length");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = hc_eie_load(&eie, x, depth, busy, &found, &error);
+    Py_END_ALLOW_THREADS if (status != HC_OK) return hc_raise(status, &error);
+    return Py_BuildValue("(LLLL)", (long long)found.cycles, (long long)found.broadcasts, (long long)found.stalls,
+                         (long long)found.padding);
+}

@@ -1,0 +1,97 @@
+"""Draw docs/density.svg and fill the table of compressed.md: python docs/figures/density.py FIGURES.json
+
+The file is that of `heterocompute bench density --threads 1 --json`. Needs the extra `plot`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+DOCS = Path(__file__).resolve().parents[1]
+PICTURE, PAGE = DOCS / "density.svg", DOCS / "compressed.md"
+COLOURS = {"N:M": "#3b82f6", "CSR": "#d9822b", "EIE": "#1c9a78", "EIE, 0.35 of x": "#6fc9ae", "CSR, SciPy": "#7d8590"}
+OWN, SHOWN = "dense, own", 0.1  # the density whose times the table has
+GREY = "#7d8590"
+
+Table = dict[str, Any]
+
+
+def tables_of(path: Path, title: str) -> list[Table]:
+    """Return the tables of one thread whose titles begin so, one vector first."""
+    report = json.loads(path.read_text())["benchmarks"]["density"]
+    found = [table for table in report["tables"] if table["threads"] == 1 and table["title"].startswith(title)]
+    return sorted(found, key=lambda table: table["shape"][0])
+
+
+def vectors(table: Table) -> str:
+    count = table["shape"][0]
+    return f"{count} vector{'s'[: count > 1]}"
+
+
+def draw(times: list[Table], evens: list[Table]) -> None:
+    """Draw time relative to the dense product against density, one column for each number of vectors."""
+    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "heterocompute", "font.size": 10})
+    rcParams.update(
+        dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), GREY)
+    )
+    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    for axes, table, even in zip(figure.subplots(1, len(times), sharey=True), times, evens, strict=True):
+        axes.axhline(1, color=GREY, linewidth=1.2)
+        own = next(row for row in table["rows"] if row["name"] == OWN)
+        axes.axhline(1 / own["to_dense"], color=GREY, linewidth=1, linestyle="--", label=OWN)
+        for family, colour in COLOURS.items():
+            line = sorted((row["density"], 1 / row["to_dense"]) for row in table["rows"] if row["family"] == family)
+            if line:
+                axes.plot(*zip(*line, strict=True), "o-", color=colour, markersize=4, linewidth=1.5, label=family)
+            for row in even["rows"]:
+                if row["name"] == family and row.get("break_even", 1) < 1:
+                    axes.plot(row["break_even"], 1, "D", color=colour, markersize=7)
+        axes.set(xscale="log", yscale="log", xlabel="density", title=f"{vectors(table)} x {table['shape'][1]} x 2048")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.grid(True, color="#8884", linewidth=0.5)
+    figure.axes[0].set_ylabel("time / time of OpenBLAS, dense")
+    figure.axes[0].legend(loc="lower right", frameon=False, fontsize=9)
+    figure.savefig(PICTURE, metadata={"Date": None}, transparent=True)
+
+
+def words(times: list[Table], evens: list[Table]) -> str:
+    """Return the break-even densities, and milliseconds at one density, as Markdown."""
+    heads = [f"{vectors(table)}: {what}" for table in times for what in ("break-even", f"ms at {SHOWN}")]
+    lines = ["| product | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+    for family in ("dense, OpenBLAS", OWN, *COLOURS):
+        cells = []
+        for table, even in zip(times, evens, strict=True):
+            rows = {row["density"]: row for row in table["rows"] if row["family"] == family}
+            found: dict[str, Any] = next((row for row in even["rows"] if row["name"] == family), {})
+            beyond = found.get("break_even") == max(rows, default=None)  # faster wherever it was measured
+            even_at = f"{'≥ ' * beyond}{found['break_even']:.2f}" if "break_even" in found else "none"
+            cells.append(even_at if found else "")
+            at = rows.get(SHOWN) or (rows.get(1.0) if family.startswith("dense") else None)
+            cells.append(f"{at['seconds'] * 1e3:.3g}" if at else "")
+        if any(cells):
+            lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Read, draw, write."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    path = Path(sys.argv[1])
+    times, evens = tables_of(path, "Density"), tables_of(path, "Break-even")
+    draw(times, evens)
+    begin, end = "<!-- break-even begin -->\n", "\n<!-- break-even end -->"
+    head, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(head + begin + words(times, evens) + end + rest.split(end)[1])
+
+
+if __name__ == "__main__":
+    main()

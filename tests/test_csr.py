@@ -1,0 +1,231 @@
+"""Products with sparse matrices of SciPy, against their definition: layouts, dtypes, instruction sets, hostile ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from common import guarded_copy, isas, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import compressed
+
+scipy_sparse = pytest.importorskip("scipy.sparse")
+
+Array = np.ndarray[Any, Any]
+ISAS = isas("csr", "pack_x32")
+# Rows of x, rows of w, columns. Panels have 4 to 64 lanes, groups 128 rows.
+SHAPES = [(1, 1, 1), (1, 70, 33), (2, 130, 40), (5, 7, 300), (9, 33, 17), (17, 129, 64), (65, 20, 31), (130, 3, 129)]
+EMPTY = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 4, 0), (1, 0, 4), (0, 0, 0)]
+
+
+def pruned(shape: tuple[int, ...], density: float, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(shape) < density, rng.standard_normal(shape), 0).astype(np.float32)
+
+
+def wanted(x: Array, w: Any) -> Array:
+    """The definition, of a matrix whose columns ascend."""
+    starts = w.indptr.astype(np.int64)
+    if len(x) == 1:
+        return compressed.csr_vector(x[0], starts, w.indices, w.data)[None]
+    return compressed.csr_chain(x, starts, w.indices, w.data)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("shape", [*SHAPES, *EMPTY])
+@pytest.mark.parametrize("density", [0, 0.01, 0.1, 0.6])
+def test_every_form_of_a_product_has_the_bits_of_the_definition(
+    shape: tuple[int, int, int], density: float, isa: str
+) -> None:
+    m, n, k = shape
+    x, dense = pruned((m, k), 1, seed=1), pruned((n, k), density)
+    w = scipy_sparse.csr_array(dense)
+    expected = wanted(x, w)
+    for threads in (1, 2, 3):
+        with hc.use(isa=isa, threads=threads), guarded_copy(x) as a:
+            assert same_bits(hc.linear(a, w), expected)
+            assert same_bits(hc.linear(np.asfortranarray(x), w.tocsc()), expected)
+            assert same_bits(hc.matmul(a, w.T), expected)
+            assert same_bits(hc.matmul(a, scipy_sparse.csr_matrix(dense.T)), expected)
+            turned = np.ascontiguousarray(expected.T)
+            assert same_bits(hc.matmul(w, x.T), turned) and same_bits(hc.linear(w, a), turned)
+            assert same_bits(hc.matmul(scipy_sparse.csc_matrix(dense), x.T), turned)
+            out = np.full((m, 2 * n), 7, np.float32)
+            assert same_bits(np.ascontiguousarray(hc.linear(a, w, out=out[:, ::2])), expected)
+            assert (out[:, 1::2] == 7).all()
+            out = np.zeros((n, m), np.float32)
+            hc.linear(a, w, out=out.T)
+            assert same_bits(out, turned)
+
+
+def test_many_vectors_equal_the_own_dense_product() -> None:
+    x, dense = pruned((40, 200), 1, seed=1), pruned((90, 200), 0.2)
+    with hc.use(blas="own"):
+        expected = hc.linear(x, dense)
+    assert np.array_equal(hc.linear(x, scipy_sparse.csr_array(dense)), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_columns_beyond_a_chunk_and_a_slab(isa: str) -> None:
+    """With 4 lanes a chunk has 32768 columns and a slab of 8 MiB 524288; few are stored."""
+    columns, rng = 1_100_000, np.random.default_rng(0)
+    at = np.sort(rng.choice(columns, (3, 50), replace=False), axis=1)
+    at[0, :3] = 0, 1, 2
+    at[1, -1], at[2, 0] = columns - 1, 524288
+    data = rng.standard_normal(150).astype(np.float32)
+    w = scipy_sparse.csr_array((data, np.sort(at, axis=1).reshape(-1), [0, 50, 100, 150]), shape=(3, columns))
+    x = rng.standard_normal((2, columns), dtype=np.float32)
+    for threads in (1, 2, 200):  # 200: slabs are smaller
+        with hc.use(isa=isa, threads=threads):
+            assert same_bits(hc.linear(x, w), wanted(x, w))
+
+
+def test_leading_dimensions_and_vectors() -> None:
+    x, dense = pruned((2, 3, 4, 20), 1, seed=1), pruned((6, 20), 0.3)
+    w = scipy_sparse.csr_array(dense)
+    flat = hc.linear(x.reshape(24, 20), w)
+    assert same_bits(hc.linear(x, w), flat.reshape(2, 3, 4, 6))
+    assert same_bits(hc.matmul(w, np.swapaxes(x, -1, -2)), np.swapaxes(flat.reshape(2, 3, 4, 6), -1, -2).copy())
+    one = hc.linear(x[0, 0, 0], w)
+    assert one.shape == (6,) and same_bits(hc.matmul(w, x[0, 0, 0]), one)
+    assert same_bits(hc.matmul(x[0, 0, 0], w.T), one) and same_bits(hc.linear(w, x[0, 0]), flat[:4].T.copy())
+
+
+def test_bias_comes_last_and_activations_are_rounded() -> None:
+    x, dense, bias = pruned((12, 40), 1, seed=1), pruned((6, 40), 0.3), pruned((6,), 1, seed=2)
+    w = scipy_sparse.csr_array(dense)
+    assert same_bits(hc.linear(x, w, bias=bias), hc.linear(x, w) + bias)
+    assert same_bits(hc.linear(x, w, activations="vsq4-g16-s4"), hc.linear(hc.fake_quantize(x, "vsq4-g16-s4"), w))
+    assert same_bits(hc.matmul(w, x.T, activations="int8"), hc.matmul(w, hc.fake_quantize(x.T, "int8", axis=0)))
+    assert same_bits(hc.linear(x, w, activations="2:4"), hc.linear(hc.prune(x, "2:4").to_dense(), w))
+
+
+@pytest.mark.parametrize("fmt", ["int8", "vsq4-g16-s4", "mxfp4", "2:4", "int8+2:4", "bf16"])
+def test_the_other_operand_may_be_packed(fmt: str) -> None:
+    x, dense = pruned((12, 64), 1, seed=1), pruned((6, 64), 0.3)
+    w = scipy_sparse.csr_array(dense)
+    q = hc.quantize(x, fmt)
+    assert same_bits(hc.linear(q, w), hc.linear(q.dequantize(), w))
+    assert same_bits(hc.matmul(q, w.T), hc.linear(q.dequantize(), w))
+    assert same_bits(hc.matmul(w, q.T), hc.matmul(w, q.dequantize().T))
+    assert same_bits(hc.matmul(w, hc.quantize(x[0], fmt)), hc.matmul(w, hc.quantize(x[0], fmt).dequantize()))
+    deep = hc.quantize(x.reshape(3, 4, 64), fmt, axis=-1)
+    assert same_bits(hc.linear(deep, w), hc.linear(deep.dequantize(), w))
+    if fmt != "bf16":
+        with pytest.raises(ValueError, match=r"quantized along axis \(1,\)"):
+            hc.matmul(w, hc.quantize(x.reshape(64, 12), fmt))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_float_types_are_rounded_once(dtype: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
+    x, dense = pruned((12, 40), 1, seed=1), pruned((6, 40), 0.3)
+    w = scipy_sparse.csr_array(dense)
+    other = type("Csr", (), {})()  # SciPy itself holds neither float16 nor bfloat16
+    other.format, other.shape, other.nnz, other.tocsr = "csr", w.shape, w.nnz, w.tocsr
+    other.indptr, other.indices, other.data = w.indptr, w.indices, w.data.astype(kind)
+    w.data = other.data.astype(np.float32)
+    assert same_bits(hc.linear(x.astype(kind), other), hc.linear(x.astype(kind).astype(np.float32), w))
+
+
+@pytest.mark.parametrize("vectors", [1, 5])
+def test_order_duplicates_and_zeros_of_what_is_stored(vectors: int) -> None:
+    """Columns that do not ascend are brought into order, entries of one place stay in theirs, zeros are stored."""
+    x = pruned((vectors, 6), 1, seed=1)
+    data = np.float32([1, 2, 3, 4, 0, 6])
+    unsorted = scipy_sparse.csr_array((data, [3, 1, 3, 0, 5, 1], [0, 3, 3, 6]), shape=(3, 6))
+    ordered = scipy_sparse.csr_array((data[[1, 0, 2, 3, 5, 4]], [1, 3, 3, 0, 1, 5], [0, 3, 3, 6]), shape=(3, 6))
+    assert same_bits(hc.linear(x, unsorted), wanted(x, ordered))
+    assert same_bits(hc.linear(x, unsorted.tocsc()), wanted(x, ordered))
+    assert unsorted.indices.tolist() == [3, 1, 3, 0, 5, 1]  # the caller's matrix stays as it is
+    x[:, 5] = np.inf
+    assert np.isnan(hc.linear(x, unsorted)[:, 2]).all()  # inf * 0, which is stored
+    assert np.isfinite(hc.linear(x, unsorted)[:, :2]).all()
+
+
+@pytest.mark.parametrize("vectors", [1, 5])
+def test_wide_indices_are_taken(vectors: int) -> None:
+    x, w = pruned((vectors, 40), 1, seed=1), scipy_sparse.csr_array(pruned((6, 40), 0.3))
+    expected = hc.linear(x, w)
+    for index in (np.int64, np.uint32, np.int16):
+        w.indices, w.indptr = w.indices.astype(index), w.indptr.astype(index)
+        assert same_bits(hc.linear(x, w), expected)
+
+
+@pytest.mark.parametrize("vectors", [1, 5])
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+def test_hostile_matrices_are_refused(layout: str, vectors: int) -> None:
+    limit = 6 if layout == "csr" else 4
+    x = np.ones((vectors, 6), np.float32)
+
+    def refused(error: type[Exception], match: str, **changes: Any) -> None:
+        w = scipy_sparse.csr_array(np.eye(4, 6, dtype=np.float32)).asformat(layout)
+        for name, value in changes.items():
+            w.__dict__[name] = value
+        with pytest.raises(error, match=match):
+            hc.linear(x, w)
+
+    for bad in (limit, -1, 2**31 - 1):
+        refused(ValueError, rf"indices\[2\] .* is {bad}, wanted 0", indices=np.int32([0, 1, bad, 3]))
+    refused(ValueError, "indices has 4294967296", indices=np.int64([0, 1, 2**32, 3]))
+    refused(ValueError, "indices has -5", indices=np.int64([0, 1, -5, 3]))
+    good = np.minimum(np.arange({"csr": 5, "csc": 7}[layout]), 4)
+    for place, value in ((0, 1), (2, 0), (2, 2**40), (-1, 3), (1, -1)):
+        wrong = good.copy()
+        wrong[place] = value
+        refused(ValueError, "indptr", indptr=wrong)
+    refused(ValueError, "indptr has shape", indptr=good[:-1])
+    refused(ValueError, "indices", indices=np.int32([0, 1, 2]))
+    refused(TypeError, "indices is an array of float64", indices=np.arange(4.0))
+    refused(TypeError, "holds int64", data=np.arange(4))
+    refused(TypeError, "holds complex64", data=np.ones(4, np.complex64))
+    refused(ValueError, "data has shape", data=np.ones(5, np.float32))
+
+
+def test_bad_arguments_are_named() -> None:
+    w = scipy_sparse.csr_array(np.eye(4, 6, dtype=np.float32))
+    x = np.ones((3, 6), np.float32)
+    with pytest.raises(ValueError, match="x has 5 values along axis 1 but linear: w has 6"):
+        hc.linear(x[:, :5], w)
+    with pytest.raises(ValueError, match="b has 3 values along axis 0 but matmul: a has 6"):
+        hc.matmul(w, x)
+    for layout in ("coo", "lil", "bsr", "dok", "dia"):
+        with pytest.raises(TypeError, match=rf"layout '{layout}', wanted 'csr' or 'csc': call its tocsr"):
+            hc.linear(x, w.asformat(layout))
+    other = type("Other", (), {"nnz": 1, "shape": (4, 6)})()
+    with pytest.raises(TypeError, match="layout 'Other', wanted 'csr' or 'csc'"):
+        hc.linear(x, other)
+    with pytest.raises(TypeError, match="both operands are compressed"):
+        hc.matmul(w, w.T)
+    with pytest.raises(ValueError, match="x has no dimensions"):
+        hc.linear(np.float32(1), w)
+    with pytest.raises(ValueError, match="wanted \\(out_features, in_features\\)"):
+        hc.linear(w, x[None])
+    with pytest.raises(ValueError, match="bias has shape"):
+        hc.linear(x, w, bias=np.ones(3, np.float32))
+    with pytest.raises(ValueError, match="out has shape"):
+        hc.linear(x, w, out=np.ones((3, 5), np.float32))
+    with pytest.raises(ValueError, match="out shares memory"):
+        hc.linear(x, w, out=x[:, :4])
+    square = scipy_sparse.csr_array(np.ones((4, 4), np.float32))
+    with pytest.raises(ValueError, match="out shares memory"):
+        hc.linear(np.ones((4, 4), np.float32), square, out=square.data.reshape(4, 4))
+    with pytest.raises(ValueError, match="activations is for one that is dense"):
+        hc.linear(hc.quantize(x, "int8"), w, activations="int8")
+    with pytest.raises(TypeError, match="x has dtype int64"):
+        hc.linear(np.ones((3, 6), np.int64), w)
+    with pytest.raises(ValueError, match=r"linear: x has nan at index \(1, 2\)"):
+        bad = x.copy()
+        bad[1, 2] = np.nan
+        hc.linear(bad, w, activations="int8")
+
+
+def test_scipy_is_imported_by_its_user_alone() -> None:
+    code = "import sys, numpy, heterocompute as hc; hc.linear(numpy.ones((2, 3), 'f'), numpy.ones((4, 3), 'f'))"
+    code += "; hc.linear(numpy.ones(3, 'f'), hc.encode_csr(numpy.eye(3, dtype='f'), elements=1))"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'scipy' not in sys.modules"], check=True)

@@ -1,0 +1,284 @@
+"""EIE's storage, its products and the cycles of its machine, against their definition."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from common import isas, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import compressed, kmeans
+
+SHAPES = [(1, 1), (4, 1), (1, 7), (23, 5), (64, 65), (130, 33), (5, 0), (0, 5), (0, 0)]
+COUNTS = [1, 2, 4, 64]
+ISAS = isas("csr", "eie", "pack_x32")
+
+
+def pruned(shape: tuple[int, ...], density: float, seed: int = 0, levels: int = 0) -> np.ndarray[Any, Any]:
+    """Zeros and, of so many different values (0: any), the rest."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(1, levels + 1, shape) - levels / 2 - 0.25 if levels else rng.standard_normal(shape)
+    return np.where(rng.random(shape) < density, values, 0).astype(np.float32)
+
+
+def encoded(w: np.ndarray[Any, Any], elements: int) -> hc.EIEArray:
+    return hc.encode_csr(w, elements=min(elements, max(len(w), 1)))
+
+
+def test_the_stated_example() -> None:
+    """[0, 0, 1, 2, 18 zeros, 3] -> values 1, 2, 0, 3, runs 2, 0, 15, 2."""
+    column = np.zeros((23, 1), np.float32)
+    column[[2, 3, 22], 0] = 1, 2, 3
+    e = hc.encode_csr(column, elements=1)
+    assert e.values().tolist() == [1, 2, 0, 3] and e.runs().tolist() == [2, 0, 15, 2]
+    assert e.components["pointers"].tolist() == [[0, 4]] and e.padding == 1
+    assert same_bits(e.to_dense(), column)
+
+
+def test_runs_are_counted_in_the_rows_of_an_element_and_begin_anew_in_each_column() -> None:
+    w = np.zeros((8, 2), np.float32)
+    w[[0, 6], 0] = 1, 2
+    w[[5, 7], 1] = 3, 4
+    e = hc.encode_csr(w, elements=2)
+    # Element 0 has rows 0 2 4 6, element 1 has rows 1 3 5 7.
+    assert e.components["pointers"].tolist() == [[0, 2, 2], [0, 0, 2]]
+    assert e.runs().tolist() == [0, 2, 2, 0] and e.values().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("elements", COUNTS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("density", [0, 0.02, 0.3, 1])
+def test_encoding_is_the_definition_and_comes_back(shape: tuple[int, int], density: float, elements: int) -> None:
+    w = pruned(shape, density)
+    e = encoded(w, elements)
+    pointers, entries = compressed.eie_encode(w, e.components["codebook"], e.elements)
+    assert same_bits(e.components["pointers"], pointers) and same_bits(e.components["entries"], entries)
+    dense = e.to_dense()
+    assert same_bits(dense, compressed.eie_decode(shape[0], e.components["codebook"], pointers, entries))
+    assert np.array_equal(dense != 0, w != 0)  # no centroid of these is 0
+    levels = e.components["codebook"][1:].astype(np.float64)
+    if w.any():
+        nearest = np.abs(w[w != 0].astype(np.float64)[:, None] - levels).min(axis=1)
+        assert np.array_equal(np.abs(w.astype(np.float64) - dense)[w != 0], nearest)
+    assert same_bits(hc.encode_csr(dense, e.components["codebook"], e.elements).to_dense(), dense)
+    assert e.padding == np.count_nonzero(entries & 15 == 0) == len(entries) - np.count_nonzero(w)
+    assert e.nbytes == len(entries) + 64 + 4 * pointers.size
+    assert e.density == np.count_nonzero(w) / max(w.size, 1)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 15])
+def test_up_to_15_values_are_exact(levels: int) -> None:
+    w = pruned((200, 70), 0.1, levels=levels)
+    for elements in COUNTS:
+        e = hc.encode_csr(w, elements=elements)
+        assert same_bits(e.to_dense(), w) and e == hc.encode_csr(w.astype(np.float64), elements=elements)
+
+
+def test_the_default_codebook_is_the_best_of_15() -> None:
+    w = pruned((64, 64), 0.5)
+    learned = hc.encode_csr(w).components["codebook"]
+    assert learned[0] == 0
+    assert same_bits(learned[1:], kmeans.optimal(w[w != 0], None, 15).astype(np.float32))
+
+
+def test_layout_dtype_threads_and_isa_change_nothing() -> None:
+    w = pruned((150, 90), 0.2)
+    expected = hc.encode_csr(w, elements=8)
+    for isa in isas():
+        for threads in (1, 2, 5):
+            with hc.use(isa=isa, threads=threads):
+                for same in (w.copy("F"), np.repeat(w, 2, axis=1)[:, ::2], w.astype(np.float64)):
+                    found = hc.encode_csr(same, elements=8)
+                    assert found == expected and same_bits(found.to_dense(), expected.to_dense())
+    half = w.astype(np.float16)
+    assert hc.encode_csr(half, elements=8) == hc.encode_csr(half.astype(np.float32), elements=8)
+    negative = np.where(w == 0, np.float32(-0.0), w)
+    assert hc.encode_csr(negative, elements=8) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("density", [0.02, 0.3, 1])
+def test_a_vector_meets_the_entries_in_order_and_zeros_are_skipped(shape: tuple[int, int], density: float) -> None:
+    w, x = pruned(shape, density), pruned(shape[1:], 0.4, seed=1)
+    for elements in COUNTS:
+        e = encoded(w, elements)
+        parts = e.components
+        wanted = compressed.eie_multiply(shape[0], parts["codebook"], parts["pointers"], parts["entries"], x)
+        for isa in ISAS:
+            for threads in (1, 2):
+                with hc.use(isa=isa, threads=threads):
+                    assert same_bits(hc.linear(x, e), wanted)
+                    few = np.stack([x, np.zeros_like(x), x])
+                    assert same_bits(hc.linear(few, e), np.stack([wanted, np.zeros_like(wanted), wanted]))
+                    assert same_bits(hc.matmul(e, few.T), np.stack([wanted, np.zeros_like(wanted), wanted], axis=1))
+                    assert same_bits(hc.matmul(e, x), wanted)
+                    assert same_bits(hc.matmul(e, x[:, None]), wanted[:, None])
+                    assert same_bits(e @ x, wanted)
+
+
+@pytest.mark.parametrize("vectors", [9, 70])
+def test_more_vectors_meet_all_entries_in_order(vectors: int) -> None:
+    w = pruned((60, 50), 0.2)
+    x, e = pruned((vectors, 50), 0.6, seed=2), hc.encode_csr(w)
+    rows = [np.flatnonzero(row) for row in w]
+    starts = np.cumsum([0, *map(len, rows)])
+    dense = e.to_dense()
+    values = np.concatenate([row[at] for row, at in zip(dense, rows, strict=True)])
+    wanted = compressed.csr_chain(x, starts, np.concatenate(rows).astype(np.int32), values)
+    for isa in ISAS:
+        with hc.use(isa=isa, threads=2):
+            assert same_bits(hc.linear(x, e), wanted)
+            assert same_bits(hc.matmul(e, x.T), np.ascontiguousarray(wanted.T))
+    one = np.stack([hc.linear(row, e) for row in x])
+    assert np.array_equal(one, wanted)  # skipping changes nothing but, where numbers vanish, the sign of a zero
+
+
+def test_bias_activations_and_out() -> None:
+    w, x, bias = pruned((12, 40), 0.3), pruned((5, 40), 1, seed=3), pruned((12,), 1, seed=4)
+    e = hc.encode_csr(w)
+    plain = hc.linear(x, e)
+    out = np.zeros((5, 24), np.float32)[:, ::2]
+    assert hc.linear(x, e, bias=bias, out=out) is out and np.array_equal(out, plain + bias)
+    rounded = hc.fake_quantize(x, "int8")
+    assert same_bits(hc.linear(x, e, activations="int8"), hc.linear(rounded, e))
+    assert np.array_equal(hc.linear(hc.quantize(x, "int8"), e), hc.linear(rounded, e))
+    assert same_bits(hc.linear(x[None, :, None], e), plain[None, :, None])
+
+
+def test_what_is_not_finite_meets_only_what_is_stored() -> None:
+    w = np.zeros((40, 2), np.float32)
+    w[39, 0], w[0, 1] = 1, 1  # column 0 has entries that pad
+    for vectors in (1, 3, 9):
+        x = np.full((vectors, 2), np.inf, np.float32)
+        x[:, 1] = 1
+        for isa in ISAS:
+            with hc.use(isa=isa):
+                found = hc.linear(x, hc.encode_csr(w, elements=1))
+        wanted = np.zeros(40, np.float32)
+        wanted[0], wanted[39] = 1, np.inf
+        assert np.array_equal(found, np.tile(wanted, (vectors, 1)))
+
+
+@pytest.mark.parametrize("elements", COUNTS)
+@pytest.mark.parametrize("shape", [(64, 40), (70, 33), (64, 0)])
+def test_cycles_are_those_of_the_machine(shape: tuple[int, int], elements: int) -> None:
+    for density in (0, 0.02, 0.1, 0.5):
+        e = encoded(pruned(shape, density), elements)
+        for depth in (1, 2, 3, 8, 1000):
+            for x in (None, pruned(shape[1:], 0.5, seed=9)):
+                active = np.ones(shape[1], bool) if x is None else x != 0
+                found = e.load_balance(x, depth)
+                parts = e.components
+                cycles, broadcasts, stalls, busy, padding = compressed.eie_cycles(
+                    parts["pointers"], parts["entries"], active, depth
+                )
+                assert (found.cycles, found.broadcasts, found.stalls) == (cycles, broadcasts, stalls)
+                assert np.array_equal(found.busy, busy) and found.padding == padding
+
+
+def test_a_deeper_queue_balances_better() -> None:
+    e = hc.encode_csr(pruned((640, 200), 0.1), elements=64)
+    loads = [e.load_balance(depth=depth) for depth in (1, 2, 4, 8, 16, 256)]
+    assert all(a.cycles >= b.cycles for a, b in zip(loads, loads[1:], strict=False))
+    assert loads[0].efficiency < 0.6 < loads[-1].efficiency <= 1
+    assert all(load.busy.sum() == e.components["entries"].size for load in loads)
+    assert loads[-1].stalls == 0 and loads[0].useful == pytest.approx(1 - e.padding / e.components["entries"].size)
+
+
+def test_it_behaves_as_an_array() -> None:
+    w = pruned((9, 7), 0.3, levels=4)
+    e = hc.encode_csr(w, elements=3)
+    assert (e.shape, e.ndim, e.size, e.dtype, len(e), e.elements) == ((9, 7), 2, 63, np.float32, 9, 3)
+    assert same_bits(np.asarray(e), w) and np.asarray(e, np.float64).dtype == np.float64
+    assert e.to_dense(np.float16).dtype == np.float16
+    for same in (pickle.loads(pickle.dumps(e)), copy.deepcopy(e), copy.copy(e)):
+        assert same == e
+    assert e != hc.encode_csr(w, elements=2) and e != w.tolist()
+    assert "elements=3" in repr(e)
+    with pytest.raises(TypeError, match="add is not for an EIEArray"):
+        e + 1
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(e)
+    for part in e.components.values():
+        with pytest.raises(ValueError, match="read-only"):
+            part[...] = 0
+    entries = e.components["entries"].copy()
+    other = hc.EIEArray({**e.components, "entries": entries}, e.shape)
+    entries[:] = 255
+    assert other == e  # what can be written to is copied
+
+
+def test_bad_arguments_are_named() -> None:
+    w = np.ones((4, 3), np.float32)
+    for bad in (np.ones(3, np.float32), np.ones((1, 2, 3), np.float32)):
+        with pytest.raises(ValueError, match="encode_csr: w has shape"):
+            hc.encode_csr(bad)
+    for value in (np.nan, np.inf, 1e300):
+        wrong = np.ones((4, 3))
+        wrong[2, 1] = value
+        with pytest.raises(ValueError, match=r"encode_csr: w has .* at index \(2, 1\)"):
+            hc.encode_csr(wrong)
+    with pytest.raises(TypeError, match="encode_csr: w has dtype int64"):
+        hc.encode_csr(w.astype(np.int64))
+    for elements in (0, -1, 5, 2**40):
+        with pytest.raises(ValueError, match="elements is"):
+            hc.encode_csr(w, elements=elements)
+    with pytest.raises(TypeError):
+        hc.encode_csr(w, elements=2.0)  # type: ignore[arg-type]
+    good = np.arange(16, dtype=np.float32)
+    for table in (good[1:], good[:15], good + 1, good[::-1], np.where(good == 5, np.nan, good)):
+        with pytest.raises(ValueError, match="encode_csr: codebook"):
+            hc.encode_csr(w, table)
+    e = hc.encode_csr(w)
+    with pytest.raises(TypeError, match=r"hc.linear\(x, e\)"):
+        hc.matmul(np.ones((2, 4), np.float32), e)
+    with pytest.raises(TypeError, match="both operands are compressed"):
+        hc.matmul(e, e)
+    with pytest.raises(ValueError, match="has 4 values along axis 1"):
+        hc.linear(np.ones((2, 4), np.float32), e)
+    with pytest.raises(ValueError, match="depth is 0"):
+        e.load_balance(depth=0)
+    with pytest.raises(ValueError, match="x has shape"):
+        e.load_balance(np.ones(4, np.float32))
+
+
+def test_components_that_do_not_fit_are_refused() -> None:
+    e = hc.encode_csr(pruned((40, 6), 0.2), elements=4)
+    good = {name: part.copy() for name, part in e.components.items()}
+
+    def refused(match: str, shape: tuple[int, ...] = (40, 6), **parts: Any) -> None:
+        with pytest.raises((TypeError, ValueError), match=match):
+            hc.EIEArray({**good, **parts}, shape)
+
+    far = good["pointers"].copy()
+    far[1, 3] = 2**32 - 1
+    falling = good["pointers"].copy()
+    falling[2, 1] += 5
+    late = good["pointers"].copy()
+    late[0] += 1
+    for pointers in (far, falling, late, np.zeros_like(far)):
+        refused("element .* column", pointers=pointers)
+    refused("element .* column", entries=good["entries"] | 0xF0)  # runs past the rows
+    refused("element .* column", entries=good["entries"][:-1])
+    refused("element .* column", entries=np.append(good["entries"], good["entries"][:1]))
+    refused("pointers have shape", pointers=good["pointers"][:, 1:])
+    refused("pointers have shape", shape=(40, 5))
+    refused("element", shape=(36, 6))
+    refused("elements for", shape=(3, 6))
+    refused("elements for", pointers=np.zeros((0, 7), np.uint32), entries=good["entries"][:0])
+    refused("shape is", shape=(40,))
+    refused("shape is", shape=(-1, 6))
+    refused("pointers is int64", pointers=good["pointers"].astype(np.int64))
+    refused("entries is list", entries=[1])
+    refused("codebook has shape", codebook=good["codebook"][:15])
+    for number, value in ((0, 1), (3, np.nan), (15, np.inf)):
+        table = good["codebook"].copy()
+        table[number] = value
+        refused(rf"codebook\[{number}\]", codebook=table)
+    with pytest.raises(TypeError, match="components are"):
+        hc.EIEArray({"codes": good["entries"]}, (40, 6))
+    assert hc.EIEArray(good, (40, 6)) == e

@@ -1,0 +1,142 @@
+"""Which way a product goes: what explain says, and that a choice changes no bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from common import isas, reals, same_bits
+
+import heterocompute as hc
+from heterocompute import _heterocompute as core
+
+Array = np.ndarray[Any, Any]
+FLOATS = ("tiles", "skip")
+
+
+SMALL = "values so small that a zero might change its sign"
+REFUSED = {
+    "plain": "own kernel on float32 tiles, decoded where an operand is packed",
+    "small": SMALL,
+    "tiny weights": SMALL,
+    "infinite": "x has a value that is not finite",
+    "nan": "x has a value that is not finite",
+}
+
+
+@contextmanager
+def preferred(path: str) -> Iterator[None]:
+    core.prefer(path)
+    try:
+        yield
+    finally:
+        core.prefer(None)
+
+
+def chosen(a: Any, b: Any, activations: str | None = None) -> str:
+    found = hc.explain(a, b, activations)
+    assert found.chosen in [candidate.path for candidate in found.candidates] or found.chosen == "nothing"
+    return found.chosen
+
+
+def test_dense_products_go_to_the_blas_or_stay() -> None:
+    x, w = reals((20, 64), 1), reals((64, 24), 2)
+    with hc.use(blas="own"):
+        assert chosen(x, w) == "tiles"
+    if hc.show_config(mode="dicts")["blas"] != "none, own kernels":  # type: ignore[index]
+        assert chosen(x, w) == "OpenBLAS"
+    assert chosen(x.astype(np.float64), w) == "tiles"
+    assert chosen(x[:0], w) == chosen(x, w[:, :0]) == "nothing"
+
+
+@pytest.mark.parametrize("isa", isas("sparse_", "gemm_"))
+def test_paths_by_operands_and_rows(isa: str) -> None:
+    x, w = reals((64, 128), 3), reals((48, 128), 4)
+    vsq, int8, codebook = (hc.quantize(w, text) for text in ("vsq4-g16-s4", "int8-g32-f16", "nf4-g64"))
+    quarter = hc.prune(w, "1:4")
+    with hc.use(isa=isa):
+        assert chosen(x, vsq.T) == chosen(x, codebook.T) == "tiles"
+        assert chosen(x[:8], vsq.T) == chosen(x[0], quarter.T) == chosen(vsq, x[:3].T) == "few"
+        assert chosen(x[:9], vsq.T) == "tiles"
+        assert chosen(x[:9], quarter.T) == chosen(quarter, x.T) == "skip"
+        assert chosen(x, vsq.T, "int8") == "folded"
+        assert chosen(x, int8.T, "int8") == "grouped"
+        assert chosen(x[:8], int8.T, "int8") == "few integers"
+        assert chosen(x, codebook.T, "int8") == "tiles"
+        assert chosen(hc.quantize(x, "int8"), vsq.T) == "folded"
+        assert chosen(x, vsq.T, "int8+2:4") in ("folded", "skip integers")
+        assert chosen(x, hc.quantize(w, "int8+2:4").T, "int8") in ("folded", "skip integers")
+
+
+def test_three_dimensions_count_all_rows() -> None:
+    x, s = reals((3, 4, 128), 5), hc.prune(reals((48, 128), 6), "1:4")
+    assert chosen(x, s.T) == "skip"
+    assert chosen(x[:2], s.T) == "few"
+
+
+def test_a_compared_product_shows_both_times() -> None:
+    x, s = reals((64, 512), 7), hc.prune(reals((256, 512), 8), "3:4")
+    found = hc.explain(x, s.T)
+    times = {candidate.path: candidate.predicted_ms for candidate in found.candidates}
+    assert found.chosen in FLOATS
+    assert all(times[path] is not None and times[path] > 0 for path in FLOATS)
+    assert times["OpenBLAS"] is times["few"] is times["integers"] is None
+    assert hc.explain(x, s.T) == found  # measured once
+    data = found.to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert data["chosen"] == found.chosen
+    stars = [line for line in str(found).splitlines() if line.startswith("*")]
+    assert [line.split()[1] for line in stars] == [found.chosen]
+
+
+@pytest.mark.parametrize("kind", ["plain", "small", "infinite", "nan", "tiny weights"])
+@pytest.mark.parametrize("pattern", ["1:2", "5:8", "3:4", "7:8", "15:16", "1:1"])
+def test_a_choice_changes_no_bit(pattern: str, kind: str) -> None:
+    rng = np.random.default_rng(9)
+    x, w = reals((24, 512), 10), reals((96, 512), 11)
+    if kind == "small":  # products that round to a zero of either sign
+        x *= np.exp2(rng.integers(-120, -20, x.shape)).astype(np.float32)
+    if kind == "tiny weights":
+        w *= np.exp2(rng.integers(-140, -20, w.shape)).astype(np.float32)
+    if kind in ("infinite", "nan"):
+        x[3, rng.integers(0, 512, 9)] = np.inf if kind == "infinite" else np.nan
+    s = hc.prune(w, pattern)
+    with preferred("skip"):
+        assert chosen(x, s.T) == "skip"
+        y = hc.linear(x, s)
+    for isa in isas("sparse_f32", "gemm_f32"):
+        with hc.use(isa=isa), preferred("tiles"):
+            found = hc.explain(x, s.T)
+            assert found.chosen == ("tiles" if kind == "plain" else "skip")
+            assert {c.path: c.reason for c in found.candidates}["tiles"] == REFUSED[kind]
+            assert same_bits(hc.linear(x, s), y)
+            assert same_bits(hc.matmul(s, x.T), np.ascontiguousarray(y.T))
+    kept, masked = s.to_dense(), s.mask
+    chain = np.zeros((24, 96))  # of the kept values alone
+    with np.errstate(invalid="ignore"):
+        for k in range(512):
+            terms = np.multiply.outer(x[:, k].astype(np.float64), kept[:, k].astype(np.float64))
+            chain = np.where(masked[:, k], (terms + chain).astype(np.float32), chain)
+    finite = np.isfinite(x).all(axis=1)
+    bound = 2 * 513 * np.finfo(np.float32).eps * (np.abs(x[finite]) @ np.abs(kept).T.astype(np.float64))
+    assert np.all(np.abs(y[finite] - chain[finite]) <= bound + 2.0**-149 * 513)
+    assert np.array_equal(np.isnan(y), np.isnan(chain))
+
+
+def test_bad_arguments_are_refused_as_by_matmul() -> None:
+    x, q = reals((4, 32), 12), hc.quantize(reals((8, 32), 13), "int8")
+    with pytest.raises(ValueError, match="explain: b has 16 rows but a has 32 columns"):
+        hc.explain(x, reals((16, 8)))
+    with pytest.raises(ValueError, match="reduction axis"):
+        hc.explain(x, hc.quantize(reals((32, 8)), "int8"))
+    with pytest.raises(ValueError, match="one dense and one quantized"):
+        hc.explain(x, reals((32, 8)), activations="int8")
+    with pytest.raises(ValueError, match=r"nan at index \(1, 2\)"):
+        x[1, 2] = np.nan
+        hc.explain(x, q.T, activations="int8")
+    with pytest.raises(ValueError, match="no format"):
+        hc.explain(x, q.T, activations="int99")

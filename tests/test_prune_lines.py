@@ -1,0 +1,60 @@
+"""The fast lines that choose N of every M: the bits of the definition for any scores, on every instruction set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from common import guarded_copy, isas, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import sparsity
+
+FAST = [(1, 4), (2, 4), (2, 8), (4, 8), (1, 8), (1, 16)]
+SPECIAL = np.float32([0, -0.0, 1e-45, -1e-45, 1.2e-38, -1.2e-38, 1, -1, 3.4e38, -3.4e38, np.inf, -np.inf])
+
+Array = np.ndarray[Any, Any]
+
+
+def expect_definition(w: Array, scores: Array | None, n: int, m: int) -> None:
+    values, _, metadata = sparsity.keep(w[:, None], None if scores is None else scores[:, None], n, m)
+    with guarded_copy(w) as x, guarded_copy(w if scores is None else scores) as given:
+        s = hc.prune(x, f"{n}:{m}", scores=None if scores is None else given)
+    assert same_bits(s.components["values"], values)
+    assert same_bits(s.components["metadata"], metadata)
+
+
+@pytest.mark.parametrize("isa", isas("choose_nm"))
+@pytest.mark.parametrize(("n", "m"), FAST)
+def test_scores_of_any_size_and_sign_compare(n: int, m: int, isa: str) -> None:
+    rng = np.random.default_rng(m * 10 + n)
+    with hc.use(isa=isa):
+        for few in (2, 3, len(SPECIAL)):  # few different ones: mostly ties
+            w = rng.choice(rng.permutation(SPECIAL)[:few], (9, 64 * m))
+            expect_definition(w, None, n, m)
+            expect_definition(rng.standard_normal(w.shape).astype(np.float32), w, n, m)
+
+
+@pytest.mark.parametrize("isa", isas("choose_nm"))
+@pytest.mark.parametrize(("n", "m"), FAST)
+def test_any_number_of_blocks(n: int, m: int, isa: str) -> None:
+    rng = np.random.default_rng(m)
+    with hc.use(isa=isa):
+        for blocks in range(36):
+            w = rng.standard_normal((2, blocks * m)).astype(np.float32)
+            expect_definition(w, None, n, m)
+            expect_definition(w, rng.integers(-2, 3, w.shape).astype(np.float32), n, m)
+
+
+@pytest.mark.parametrize("isa", isas("choose_nm"))
+@pytest.mark.parametrize(("n", "m"), FAST)
+def test_a_nan_anywhere_is_found(n: int, m: int, isa: str) -> None:
+    with hc.use(isa=isa):
+        for at in (*range(16 * m), 17 * m - 1, 18 * m, 19 * m + 1):  # whole groups of blocks, and what is left
+            w = np.ones((1, 19 * m + 2), np.float32)
+            w[0, at] = -np.nan if at % 2 else np.nan
+            with pytest.raises(ValueError, match=rf"w has nan at index \(0, {at}\)"):
+                hc.prune(w, f"{n}:{m}")
+            with pytest.raises(ValueError, match=rf"scores has nan at index \(0, {at}\)"):
+                hc.prune(np.ones_like(w), f"{n}:{m}", scores=w)

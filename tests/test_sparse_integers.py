@@ -1,0 +1,184 @@
+"""Integer products of patterns that keep half: exact sums, scaled once, the same bits on every ISA and threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from common import guarded_copy, isas, reals, same_bits
+
+import heterocompute as hc
+
+Array = np.ndarray[Any, Any]
+
+LINES = isas("gemm_s8", "sparse_s8", "spread_", "integers_", "pack_")
+BASES = ["int8", "int4", "int3", "vsq4-g16-s4", "vsq4-g64-s4", "int8-asym", "int6-asym"]
+FORMATS = [f"{base}+{pattern}" for base in BASES for pattern in ("2:4", "1:2", "4:8")] + ["vsq4-g6-s4+2:4"]
+# Around 8 columns of a step, 4 to 32 rows of a tile, 512 columns decoded at once.
+SHAPES = [(1, 1, 1), (9, 5, 3), (12, 32, 8), (13, 33, 9), (11, 31, 20), (24, 16, 516), (40, 65, 1030), (20, 7, 130)]
+
+
+def row_scales(q: hc.QuantizedArray) -> Array:
+    scales = q.components["coarse"] if "coarse" in q.components else q.components["scales"][:, 0]
+    return scales.astype(np.float64)
+
+
+def integers(q: hc.QuantizedArray) -> Array:
+    """The integers of a row-scaled array, from its unrounded values."""
+    return np.rint(q.dequantize(np.float64) / row_scales(q)[:, None]).astype(np.int64)
+
+
+def exact(a: hc.QuantizedArray, b: hc.QuantizedArray) -> Array:
+    """float32((s_a * s_b) * S), S the exact sum of the integers' products."""
+    return ((row_scales(a)[:, None] * row_scales(b)) * (integers(a) @ integers(b).T)).astype(np.float32)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize("text", FORMATS)
+def test_sums_over_what_is_kept_are_exact(text: str, isa: str) -> None:
+    for m, n, k in SHAPES:
+        x, w = hc.quantize(reals((m, k), k), "int8"), hc.quantize(reals((n, k), m), text)
+        expected = exact(x, w)
+        for threads in (1, 2):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(hc.matmul(x, w.T), expected)
+                assert same_bits(np.ascontiguousarray(hc.matmul(w, x.T).T), expected)
+                assert same_bits(hc.matmul(x, hc.prepack(w).T), expected)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize(
+    "activations", ["int8", "int16", "int24", "vsq4-g16-s4", "vsq4-g16-s6", "int8+2:4", "int8-asym"]
+)
+def test_activations_are_quantized_on_the_way(activations: str, isa: str) -> None:
+    for m, n, k in [(30, 40, 203), (100, 36, 72)]:
+        x, w = reals((m, k), n), hc.quantize(reals((n, k), m), "int8+2:4")
+        bias = reals(n, 1)
+        q = hc.quantize(x, activations)
+        products = integers(q).astype(object) @ integers(w).T.astype(object)
+        expected = ((row_scales(q)[:, None] * row_scales(w)) * products.astype(np.float64)).astype(np.float32)
+        for threads in (1, 2):
+            with hc.use(isa=isa, threads=threads), guarded_copy(x) as copy:
+                assert same_bits(hc.linear(copy, w, activations=activations), expected)
+                assert same_bits(hc.linear(copy, w, bias, activations=activations), expected + bias)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize("k", [64, 16384, 16392, 33333])
+def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
+    """All products of one sign, as large as they get, over one slab of k and several."""
+    rows = np.array([[127], [-127], [127]], np.float32)
+    x = np.tile(rows, (4, k))
+    w = np.tile(rows[:2], (20, k))
+    a, b = hc.quantize(x, "int8"), hc.quantize(w, "int8+2:4")
+    kept = -(-k // 4) * 2 - max(0, 2 - k % 4) * (k % 4 > 0)
+    assert (np.abs(integers(a) @ integers(b).T) == 127 * 127 * kept).all()
+    with hc.use(isa=isa, threads=2):
+        assert same_bits(hc.matmul(a, b.T), exact(a, b))
+
+
+@pytest.mark.parametrize("isa", LINES)
+def test_the_lowest_code_counts(isa: str) -> None:
+    """-128, which no quantization gives but an array may hold."""
+    k, ones = 24, np.ones((9, 1), np.float32)
+    codes = np.full((9, k), 0x80, np.uint8)
+    x = hc.QuantizedArray({"codes": codes, "scales": ones}, hc.format("int8"), (9, k), (1,))
+    like = hc.quantize(reals((9, k)), "int8+2:4")
+    parts = {"codes": codes[:, ::2].copy(), "scales": ones, "metadata": like.components["metadata"]}
+    w = hc.QuantizedArray(parts, like.format, (9, k), (1,))
+    with hc.use(isa=isa):
+        assert (hc.matmul(x, w.T) == 128 * 128 * (k // 2)).all()
+
+
+@pytest.mark.parametrize("isa", LINES)
+def test_what_stands_for_no_column_counts_for_nothing(isa: str) -> None:
+    k = 13  # the last block of 4 has one column
+    like = hc.quantize(reals((10, k)), "int8+2:4")
+    parts = dict(like.components)
+    parts["codes"] = np.full_like(parts["codes"], 5)
+    parts["metadata"] = np.full_like(parts["metadata"], 0x44)  # columns 0 and 1 of each block
+    parts["metadata"][:, -1] &= 0x0F if k % 8 < 5 else 0xFF
+    w = hc.QuantizedArray(parts, like.format, (10, k), (1,))
+    x = hc.quantize(reals((12, k), 3), "int8")
+    expected = exact(x, w)
+    with hc.use(isa=isa):
+        assert same_bits(hc.matmul(x, w.T), expected)
+
+
+@pytest.mark.parametrize("isa", LINES)
+def test_inputs_end_where_they_end(isa: str) -> None:
+    for n, k in [(5, 8), (33, 20), (7, 517)]:
+        x = hc.quantize(reals((17, k), n), "int8")
+        w = hc.quantize(reals((n, k), k), "int8+2:4")
+        expected = exact(x, w)
+        parts = dict(w.components)
+        with guarded_copy(parts["codes"]) as codes, guarded_copy(parts["metadata"]) as metadata:
+            guarded = hc.QuantizedArray({**parts, "codes": codes, "metadata": metadata}, w.format, w.shape, w.axis)
+            with hc.use(isa=isa, threads=2):
+                assert same_bits(hc.matmul(x, guarded.T), expected)
+
+
+@pytest.mark.parametrize("isa", LINES)
+def test_answers_of_any_strides(isa: str) -> None:
+    m, n, k = 29, 38, 100
+    x, w = hc.quantize(reals((m, k), 1), "int8"), hc.quantize(reals((n, k), 2), "int8+2:4")
+    expected = exact(x, w)
+    for make in (
+        lambda: np.full((m, n), 7, np.float32),
+        lambda: np.full((n, m), 7, np.float32).T,
+        lambda: np.full((m, 2 * n), 7, np.float32)[:, ::2],
+        lambda: np.full((2 * m, n + 3), 7, np.float32)[::2, 3:],
+        lambda: np.full((n, 2 * m), 7, np.float32).T[::2],
+        lambda: np.full((m, n), 7, np.float32)[::-1, ::-1],
+        lambda: np.full((n + 2, m), 7, np.float32).T[:, 2:],
+    ):
+        out = make()
+        with hc.use(isa=isa, threads=2):
+            assert hc.matmul(x, w.T, out=out) is out
+        assert np.array_equal(out, expected)
+        base = out.base if out.base is not None else out
+        inside = np.zeros(base.shape, bool)
+        np.lib.stride_tricks.as_strided(
+            inside.reshape(-1)[(out.ctypes.data - base.ctypes.data) // 4 :],
+            out.shape,
+            [stride // 4 for stride in out.strides],
+        )[...] = True
+        assert (base[~inside] == 7).all()
+
+
+@pytest.mark.parametrize("isa", LINES)
+def test_batches_of_integers(isa: str) -> None:
+    x, w = reals((2, 3, 15, 44), 1), reals((3, 21, 44), 2)
+    one, all_three = hc.quantize(w[0], "int8+2:4"), hc.quantize(w.transpose(0, 2, 1), "int8+2:4", axis=1)
+    codes = [[hc.quantize(rows, "int8") for rows in outer] for outer in x]
+    shared = np.array([[exact(q, one) for q in outer] for outer in codes])
+    apart = np.array([[exact(q, hc.quantize(w[i], "int8+2:4")) for i, q in enumerate(outer)] for outer in codes])
+    with hc.use(isa=isa, threads=2):
+        assert same_bits(hc.linear(x, one, activations="int8"), shared)
+        assert same_bits(hc.matmul(hc.quantize(x, "int8"), one.T), shared)
+        assert same_bits(hc.matmul(x, all_three, activations="int8"), apart)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize("channels", [8, 12, 16])
+def test_filters_of_integers(channels: int, isa: str) -> None:
+    x, w = reals((2, channels, 7, 6), 4), reals((10, channels, 3, 2), 5)
+    q = hc.quantize(w, "int8+2:4", axis=(2, 3, 1))
+    codes = hc.quantize(x, "int8", axis=(1, 2, 3))
+    scale = codes.components["scales"].reshape(-1).astype(np.float64)
+    pixels = np.rint(codes.dequantize(np.float64) / scale[:, None, None, None]).astype(np.int64)
+    filters = np.rint(q.dequantize(np.float64) / row_scales(q)[:, None, None, None]).astype(np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (3, 2), axis=(2, 3))
+    sums = np.einsum("ncpqrs,kcrs->nkpq", windows, filters)
+    expected = (scale[:, None, None, None] * row_scales(q)[:, None, None] * sums).astype(np.float32)
+    with hc.use(isa=isa, threads=2):
+        assert same_bits(hc.conv2d(x, q, activations="int8"), expected)
+
+
+def test_no_rows_and_no_columns() -> None:
+    w = hc.quantize(reals((5, 16)), "int8+2:4")
+    assert hc.matmul(hc.quantize(np.zeros((0, 16), np.float32), "int8"), w.T).shape == (0, 5)
+    empty = hc.quantize(np.zeros((5, 0), np.float32), "int8+2:4")
+    assert not hc.matmul(hc.quantize(np.zeros((9, 0), np.float32), "int8"), empty.T).any()
+    assert hc.linear(reals((9, 16)), w[:0], activations="int8").shape == (9, 0)

@@ -1,0 +1,230 @@
+"""Training after a change keeps what the change fixed, recovers what it lost, and makes rows of its own in a study."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import cli
+from heterocompute.study_run import NETWORK_FORMATS, NETWORK_RETRAINED
+from heterocompute.zoo.retrain import mask_of
+
+RANDOM = np.random.default_rng(8)
+W = RANDOM.standard_normal((6, 32)).astype(np.float32)
+AXES = {4: (2, 3, 1), 2: (-1,)}
+
+
+@pytest.fixture(scope="module")
+def net() -> hc.zoo.Digits:
+    return hc.zoo.digits()
+
+
+def changed(net: hc.zoo.Digits, text: str, only: str = "") -> dict[str, Any]:
+    return {
+        name: hc.quantize(w, text, axis=AXES[w.ndim]) if w.ndim > 1 and only in name else w
+        for name, w in net.weights.items()
+    }
+
+
+def value(rows: list[dict[str, Any]], fmt: str, retrained: bool | None, key: str = "accuracy") -> Any:
+    (found,) = [row[key] for row in rows if row["format"] == fmt and row["retrained"] is retrained]
+    return found
+
+
+@pytest.mark.parametrize("text", ["2:4", "1:8", "int8+2:4", "vsq4-g16-s4+2:4", "cb2+2:4"])
+def test_a_pattern_stays_where_it_was(net: hc.zoo.Digits, text: str) -> None:
+    before = changed(net, text)
+    after = net.retrain(net.weights, before, epochs=1)
+    assert list(after) == list(net.weights)
+    for name, q in before.items():
+        if not isinstance(q, hc.QuantizedArray):
+            assert after[name] is net.weights[name]
+            continue
+        assert type(after[name]) is type(q)
+        assert (after[name].format, after[name].shape, after[name].axis) == (q.format, q.shape, q.axis)
+        np.testing.assert_array_equal(after[name].components["metadata"], q.components["metadata"])
+        assert np.any(np.asarray(after[name]) != np.asarray(q))
+        assert not np.any(np.asarray(after[name])[~mask_of(after[name])])
+
+
+def test_zeros_of_an_array_stay(net: hc.zoo.Digits) -> None:
+    name = "fc1.weight"
+    pruned = hc.prune(net.weights[name], "90%")
+    after = net.retrain(net.weights, {**net.weights, name: pruned}, epochs=1)
+    np.testing.assert_array_equal(after[name] != 0, pruned != 0)
+    assert np.any(after[name] != pruned) and all(after[key] is w for key, w in net.weights.items() if key != name)
+
+
+@pytest.mark.parametrize("text", ["cb2", "cb1-tensor", "cb4-g64"])
+def test_a_codebook_keeps_its_codes(net: hc.zoo.Digits, text: str) -> None:
+    before = changed(net, text, "fc1.weight")["fc1.weight"]
+    after = net.retrain(net.weights, changed(net, text, "fc1.weight"), epochs=1)["fc1.weight"]
+    assert after.format == before.format
+    for key, component in before.components.items():
+        assert np.array_equal(component, after.components[key]) == (key != "codebook"), key
+
+
+@pytest.mark.parametrize("text", ["int2", "vsq2-g16-s4", "nf4-g64"])
+def test_other_formats_are_rounded_again(net: hc.zoo.Digits, text: str) -> None:
+    before = changed(net, text)
+    after = net.retrain(net.weights, before, epochs=1)
+    for name, q in before.items():
+        if isinstance(q, hc.QuantizedArray):
+            assert (after[name].format, after[name].axis) == (q.format, q.axis) and after[name] != q
+
+
+def test_the_same_training_gives_the_same_bytes(net: hc.zoo.Digits) -> None:
+    before = changed(net, "int8+2:4")
+    one, same, other = (net.retrain(net.weights, before, seed, epochs=1) for seed in (0, 0, 1))
+    assert one["conv3.weight"] == same["conv3.weight"] != other["conv3.weight"]
+    untouched = hc.zoo.digits()
+    assert all(np.array_equal(w, untouched.weights[name]) for name, w in net.weights.items())
+
+
+def test_names_and_shapes_are_checked(net: hc.zoo.Digits) -> None:
+    with pytest.raises(ValueError, match="names"):
+        net.retrain(net.weights, {"fc1.weight": net.weights["fc1.weight"]})
+    with pytest.raises(ValueError, match=r"fc1.weight.*shape"):
+        net.retrain(net.weights, {**net.weights, "fc1.weight": W})
+
+
+def test_training_images_are_the_first_of_scikit_learn(net: hc.zoo.Digits) -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    images, labels = datasets.load_digits(return_X_y=True)
+    assert net.train_x.shape == (1198, 1, 8, 8) and net.train_x.dtype == np.float32
+    np.testing.assert_array_equal(net.train_x.reshape(1198, 64) * 16, images[:1198])
+    np.testing.assert_array_equal(net.train_y, labels[:1198])
+
+
+def test_one_shot_loses_and_retrained_recovers(net: hc.zoo.Digits) -> None:
+    texts = ["2:4", "int8+1:4", "cb1", "int2"]
+    r = hc.study(net, texts, retrain=True)
+    assert [(row["format"], row["retrained"]) for row in r.table] == [
+        ("fp32", None), *((text, again) for text in texts for again in (None, True))
+    ]  # fmt: skip
+    base = value(r.table, "fp32", None)
+    assert base - 0.02 < value(r.table, "2:4", None) < base
+    assert value(r.table, "2:4", True) > base - 0.02
+    for text in texts[1:]:
+        assert value(r.table, text, None) < base - 0.1
+        assert value(r.table, text, True) > base - 0.06
+        assert value(r.table, text, True, "bytes") == value(r.table, text, None, "bytes")
+        assert value(r.table, text, True, "sqnr_db") != value(r.table, text, None, "sqnr_db")
+
+
+def test_retrained_patterns_reach_the_packed_products(net: hc.zoo.Digits) -> None:
+    after = net.retrain(net.weights, changed(net, "2:4"), epochs=1)
+    packed = [name for name, w in after.items() if isinstance(w, hc.SparseArray)]
+    assert len(packed) == 5
+    dense = {name: w.to_dense() if name in packed else w for name, w in after.items()}
+    with hc.use(blas="own"):  # the same order of sums, with the zeros added
+        np.testing.assert_array_equal(net.forward(after, net.test_x[:64]), net.forward(dense, net.test_x[:64]))
+
+
+class Network:
+    """Whose training adds up what it was given."""
+
+    def __init__(self, weights: dict[str, Any] | None = None) -> None:
+        self.weights = {"w": W, "b": W[0]} if weights is None else weights
+        self.calls: list[dict[str, str]] = []
+
+    def evaluate(self, weights: dict[str, Any], activations: Any = None, emulate: Any = None) -> float:
+        return float(np.abs(np.asarray(weights["w"])).sum())
+
+    def retrain(self, weights: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+        assert weights["w"] is W and changed["b"] is weights["b"]
+        self.calls.append({name: str(getattr(value, "format", "array")) for name, value in changed.items()})
+        weights.clear()  # the callee's own copies
+        return {**changed, "w": hc.quantize(2 * W, changed["w"].format)}
+
+
+def test_a_network_brings_its_own_training() -> None:
+    own = Network()
+    r = hc.study(own, ["int8", "2:4"], activations=["int8"], retrain=True)
+    assert own.calls == [{"w": "int8", "b": "array"}, {"w": "2:4", "b": "array"}]
+    assert [(row["format"], row["activations"], row["retrained"]) for row in r.table] == [
+        (fmt, kind, again)
+        for fmt, runs in (("fp32", (None,)), ("int8", (None, True)), ("2:4", (None, True)))
+        for again in runs
+        for kind in (None, "int8")
+    ]
+    for row in r.table[4:6]:
+        assert row["metric"] == float(np.abs(np.asarray(hc.quantize(2 * W, "int8"))).sum())
+        assert row["sqnr_db"] == pytest.approx(hc.error(W, hc.quantize(2 * W, "int8")).sqnr_db, abs=1e-9)
+        assert (row["bytes"], row["bits"]) == (r.table[2]["bytes"], r.table[2]["bits"])
+    assert {(row["name"], row["format"]) for row in r.layers} == {("w", "fp32"), ("w", "int8"), ("w", "2:4")}
+
+
+def test_by_default_some_rows_are_trained() -> None:
+    own = Network()
+    steps: list[tuple[int, int, str]] = []
+    r = hc.study(own, progress=lambda *step: steps.append(step))
+    assert [row["format"] for row in r.table if row["retrained"] and not row["activations"]] == NETWORK_RETRAINED
+    assert set(NETWORK_RETRAINED) < set(NETWORK_FORMATS) and {"int8+2:4", "vsq4-g16-s4+2:4"} < set(NETWORK_RETRAINED)
+    assert len(own.calls) == len(NETWORK_RETRAINED)
+    assert [done for done, _, _ in steps] == list(range(steps[-1][1] + 1))
+    for options in ({"retrain": False}, {"formats": ["int8+2:4"]}, {"emulate": ["int32"]}):
+        assert not any(row["retrained"] for row in hc.study(Network(), **options).table)
+
+
+def test_a_function_trains_any_weights() -> None:
+    r = hc.study({"w": W}, ["int4", {"w": "cb2"}], lambda weights: 1.0, retrain=lambda weights, changed: changed)
+    assert [(row["format"], row["retrained"]) for row in r.table[1:]] == [
+        ("int4", None), ("int4", True), ("w=cb2", None), ("w=cb2", True)
+    ]  # fmt: skip
+    assert value(r.table, "int4", True, "sqnr_db") == pytest.approx(value(r.table, "int4", None, "sqnr_db"))
+
+
+def test_what_cannot_be_trained_is_refused() -> None:
+    with pytest.raises(ValueError, match="retrain needs a network with a method"):
+        hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=True)
+    with pytest.raises(ValueError, match="retrain needs evaluate"):
+        hc.study({"w": W}, "int8", retrain=lambda weights, changed: changed)
+    with pytest.raises(TypeError, match="retrain is of type int"):
+        hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=3)
+    for answer, words in [
+        (lambda q: {"v": q}, "names of the weights"),
+        (lambda q: [q], "wanted a mapping"),
+        (lambda q: {"w": W}, "ndarray for 'w', wanted int8"),
+        (lambda q: {"w": hc.quantize(W, "int4")}, "int4 for 'w', wanted int8"),
+        (lambda q: {"w": hc.quantize(W[:2], "int8")}, "wanted int8 of shape"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(words)):
+            hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=lambda weights, changed, a=answer: a(changed["w"]))
+
+
+def test_every_way_out_tells_them_apart(tmp_path: Path) -> None:
+    r = hc.study(Network(), ["int8", "2:4"], retrain=True)
+    rows = json.loads(json.dumps(r.to_dict(), allow_nan=False))["rows"]
+    assert [row["retrained"] for row in rows] == [None, None, True, None, True]
+    r.to_csv(tmp_path / "r.csv")
+    with open(tmp_path / "r.csv", newline="") as file:
+        assert [line["retrained"] for line in csv.DictReader(file)] == ["", "", "True", "", "True"]
+    for text in (repr(r), r._repr_html_()):
+        assert "retrained" in text and "yes" in text
+    assert "retrained" not in repr(hc.study(Network(), ["int8"]))
+    r.to_html(tmp_path / "r.html")
+    assert '"retrained":true' in (tmp_path / "r.html").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="retrained"):
+        r.pareto("retrained")
+
+
+def test_the_figure_marks_retrained_rows() -> None:
+    pytest.importorskip("matplotlib")
+    scatter = hc.study(Network(), ["int8", "2:4"], retrain=True).plot().axes[0]
+    assert sum(len(line.get_xdata()) for line in scatter.lines if line.get_marker() == "D") == 2
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["study", "--formats", "cb1", "--include", "fc2*", "--retrain", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["format"], row["retrained"]) for row in rows] == [("fp32", None), ("cb1", None), ("cb1", True)]
+    assert cli.main(["study", str(tmp_path / "a.safetensors"), "--retrain"]) == 2
+    assert "judges" in capsys.readouterr().err
