@@ -77,6 +77,19 @@ def caller_index(value: Array, name: str) -> Iterator[None]:
         raise ValueError(f"{name} has {float(value[index])} at index {index}{beyond}") from None
 
 
+def as_single(value: Array, name: str) -> FloatArray:
+    """Return an array as float32; ValueError where that makes an infinity of a number."""
+    if value.dtype != np.float64:
+        return value.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        single: FloatArray = value.astype(np.float32)
+    beyond = np.isinf(single) & np.isfinite(value)
+    if beyond.any():
+        index = tuple(int(i) for i in np.unravel_index(beyond.argmax(), value.shape))
+        raise ValueError(f"{name} has {float(value[index])} at index {index}, beyond float32's largest")
+    return single
+
+
 def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...]) -> FloatArray:
     """Return the plain array that `out` is, after its checks, or a new one."""
     if out is None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -20,6 +20,7 @@ from . import _heterocompute as _core
 from . import runtime
 from .bits import pack, unpack
 from .formats import Format, Sparse
+from .metadata import check_metadata
 
 __all__ = ["Prepacked", "QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
 
@@ -210,6 +211,25 @@ class QuantizedArray(NDArrayOperatorsMixin):
                 raise ValueError(
                     f"QuantizedArray: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}"
                 )
+        if isinstance(format, Sparse):
+            problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
+            if problem:
+                raise ValueError(f"QuantizedArray: component metadata has {problem}")
+
+    @classmethod
+    def _trusted(
+        cls,
+        components: Mapping[str, np.ndarray[Any, Any]],
+        format: Format,
+        shape: Sequence[int],
+        axis: Sequence[int],
+        source_dtype: str,
+    ) -> Self:
+        """Make an array of components that were made here: there is nothing to check."""
+        array = object.__new__(cls)
+        array._components, array._format, array.source_dtype = dict(components), format, source_dtype
+        array._shape, array._axis = tuple(shape), tuple(axis)
+        return array
 
     @property
     def format(self) -> Format:
@@ -258,7 +278,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         self, components: Mapping[str, np.ndarray[Any, Any]], shape: Sequence[int], axis: Sequence[int]
     ) -> QuantizedArray:
         """Return an array of the same kind and format."""
-        return QuantizedArray(components, self._format, shape, axis, self.source_dtype)
+        return QuantizedArray._trusted(components, self._format, shape, axis, self.source_dtype)
 
     def dequantize(self, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
         """Return the values.
@@ -386,10 +406,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         """The transposed array; the components are shared. Two dimensions only."""
         if self.ndim != 2:
             raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; dequantize() has transpose")
-        other = object.__new__(type(self))  # the same components: nothing to check again
-        other._components, other._format, other.source_dtype = self._components, self._format, self.source_dtype
-        other._shape, other._axis = self._shape[::-1], tuple(1 - a for a in self._axis)
-        return other
+        return self._remade(self._components, self._shape[::-1], tuple(1 - a for a in self._axis))
 
     def __len__(self) -> int:
         if not self._shape:
@@ -458,7 +475,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         save(path, self)
 
     def __repr__(self) -> str:
-        return f"QuantizedArray({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
+        return f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
 
     def _repr_html_(self) -> str:
         rows = {

@@ -191,7 +191,8 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str) -> _Parser:
         lines = "".join(f"\n  heterocompute {example}" for example in examples)
-        added: _Parser = commands.add_parser(name, help=text, description=text, epilog=f"example:{lines}")
+        brief = text.replace("%", "%%")  # of these three texts the first alone is a template
+        added: _Parser = commands.add_parser(name, help=brief, description=text, epilog=f"example:{lines}")
         added.set_defaults(run=run)
         added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
         return added
@@ -212,11 +213,11 @@ def _parser() -> argparse.ArgumentParser:
     prune = command(
         "prune",
         _prune,
-        "Prune a safetensors checkpoint, one tensor in memory at a time. N:M is stored packed; after P%% of each row, "
-        "global:P%% of each tensor (not of the file) and block:RxC:P%% of its blocks the tensors are as before, with "
+        "Prune a safetensors checkpoint, one tensor in memory at a time. N:M is stored packed; after P% of each row, "
+        "global:P% of each tensor (not of the file) and block:RxC:P% of its blocks the tensors are as before, with "
         "zeros in them.",
         "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
-        "prune model.safetensors zeros.safetensors --pattern block:16x1:50%%",
+        "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
     )
     prune.add_argument("input", metavar="IN", help="safetensors file")
     prune.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")

@@ -169,7 +169,9 @@ def _check_output(path: str, model: str | None) -> None:
         raise UsageError(f"{path} is the model itself")
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    folder = os.path.dirname(path) or "."
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "exists and is not a regular file", path)
+    folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if not os.access(folder, os.W_OK):

@@ -108,7 +108,7 @@ def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     if data.shape != indices.shape:
         raise ValueError(f"{name}: data has shape {data.shape} and indices {indices.shape}")
     with np.errstate(over="ignore"):
-        found: Rows = (minor, starts, indices, np.ascontiguousarray(data, np.float32))
+        found: Rows = (minor, starts, indices, np.require(data, np.float32, ["C", "A"]))
     return (major, *_core.csr_transpose(found)) if (layout == "csc") != transposed else found
 
 
@@ -120,7 +120,7 @@ def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
         low, high = int(found.min()), int(found.max())  # before the cast would wrap
         if low < 0 or high >= limit:
             raise ValueError(f"{name} has {low if low < 0 else high}, wanted 0 to {limit - 1}")
-    return np.ascontiguousarray(found, dtype)
+    return np.require(found, dtype, ["C", "A"])
 
 
 def compressed_product(a: Any, b: Any, bias: Any, activations: Any, out: Any, name: str) -> FloatArray:
@@ -142,7 +142,7 @@ def compressed_product(a: Any, b: Any, bias: Any, activations: Any, out: Any, na
         raise TypeError(f"{name}: both operands are compressed, wanted one that is dense or quantized")
     left = is_compressed(a)
     w, w_name, x_name = (a, names[0], names[1]) if left else (b, names[1], names[0])
-    dense = as_operand(b if left else a, x_name)
+    given = dense = as_operand(b if left else a, x_name)
     shape = shape_of(w, w_name)
     if dense.ndim == 0:
         raise ValueError(f"{x_name} has no dimensions")
@@ -164,8 +164,10 @@ def compressed_product(a: Any, b: Any, bias: Any, activations: Any, out: Any, na
         final: tuple[int, ...] = (n, *lead)
     else:
         final = (*lead[:-1], n, *lead[-1:]) if left else (*lead, n)
-    inputs = [dense, *([bias_array] if bias_array is not None else []), getattr(w, "data", None)]
-    result = checked_out(out, final, name, tuple(inputs))
+    parts = getattr(w, "components", None) or {name: getattr(w, name, None) for name in ("data", "indices", "indptr")}
+    stored = tuple(parts.values())
+    inputs = (given, dense, *stored) if bias_array is None else (given, dense, bias_array, *stored)
+    result = checked_out(out, final, name, inputs)
     rows_last = np.moveaxis(result, len(final) - 1 - min(len(lead), 1), -1) if left else result
     if not isinstance(dense, QuantizedArray):
         dense = np.moveaxis(dense, axis, -1)

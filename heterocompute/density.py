@@ -11,7 +11,7 @@ import numpy as np
 from .density_result import DensityStudy
 from .prune import prune
 from .selection import axis_of, check_patterns, select
-from .study_parts import Progress, Source, Steps, check_retrained, evaluator, named, network_of, retrainer
+from .study_parts import Progress, Source, Steps, evaluator, named, network_of, retrainer, train_again
 
 __all__ = ["study_density"]
 
@@ -86,7 +86,7 @@ def study_density(
         evaluate = network.evaluate
     if evaluate is None:
         raise ValueError("study_density: weights alone have nothing that judges them; wanted a network, or evaluate")
-    call = evaluator(evaluate, [], "study_density")
+    call = evaluator(evaluate, [], "study_density", COLUMNS)
     assert call is not None
     wanted = network.retrain is not None if retrain is None else retrain
     train = retrainer(wanted, network.retrain, "study_density")
@@ -110,6 +110,8 @@ def study_density(
         step = Steps(1 + len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2), progress)
         step("evaluate")
         rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **call(dict(everything), {})}]
+        if len(rows[0]) == len(COLUMNS):
+            raise ValueError("study_density: evaluate returned no number")
         for kind, members in kinds.items():
             for structure, texts in curves.items():
                 for text in texts:
@@ -125,7 +127,7 @@ def study_density(
                     rows.append({**row, "retrained": None, **call(dict(changed), {})})
                     if train is not None:
                         step(f"retrain  {kind}  {text}")
-                        after = check_retrained(train(dict(everything), dict(changed)), changed, "study_density")
+                        after = train_again(train, everything, changed, "study_density")
                         _check_zeros(after, kept, text)
                         rows.append({**row, "retrained": True, **call(after, {})})
         step.finish()

@@ -100,8 +100,11 @@ class EIEArray(NDArrayOperatorsMixin):
     def __init__(self, components: Mapping[str, Array], shape: Sequence[int]) -> None:
         if not isinstance(components, Mapping) or set(components) != set(COMPONENTS):
             raise TypeError(f"EIEArray: components are {components!r:.60}, wanted {', '.join(COMPONENTS)}")
-        rows, columns = (operator.index(n) for n in shape) if len(shape) == 2 else (-1, -1)
-        if rows < 0 or columns < 0:
+        try:
+            rows, columns = (operator.index(n) for n in shape)
+        except (TypeError, ValueError):
+            rows, columns = -1, -1
+        if min(rows, columns) < 0 or max(rows, columns) >= 2**62:
             raise ValueError(f"EIEArray: shape is {shape!r}, wanted (rows, columns)")
         self._shape = (rows, columns)
         self._components = {name: _frozen(components[name], name) for name in COMPONENTS}
@@ -301,10 +304,7 @@ def _frozen(part: Any, name: str) -> Array:
     if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != ndim:
         found = f"{part.dtype} of {part.ndim} dimensions" if isinstance(part, np.ndarray) else type(part).__name__
         raise TypeError(f"EIEArray: {name} is {found}, wanted {np.dtype(dtype)} of {ndim}")
-    frozen: Array = part
-    if part.flags.writeable or not part.flags.c_contiguous or part.base is not None:
-        frozen = part.copy("C")
-        frozen.flags.writeable = False
+    frozen: Array = np.frombuffer(part.tobytes(), dtype).reshape(part.shape)  # bytes: no flag makes them writeable
     return frozen
 
 
@@ -365,8 +365,6 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     pointers = np.empty((count, columns + 1), np.uint32)
     entries = np.empty(_core.eie_count(run, values, pointers), np.uint8)
     _core.eie_encode(run, values, (rows, columns, table, pointers, entries))
-    for part in (table, pointers, entries):
-        part.flags.writeable = False
     return EIEArray({"codebook": table, "pointers": pointers, "entries": entries}, (rows, columns))
 
 

@@ -152,7 +152,7 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> Explanation:
     else:
         core_fmt = core_format(fmt) if fmt else None
         path, skip_s, tiles_s, refused = _core.explain(runtime.run(), core_operand(a), core_operand(b), core_fmt, out)
-        chosen = path or "nothing"
+        chosen = path if path and out.size and a.shape[-1] else "nothing"
     why = _reasons(chosen, a, b, fmt, refused)
     times = {"skip": skip_s, "tiles": tiles_s}
     rows = []

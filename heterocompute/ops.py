@@ -94,6 +94,8 @@ def quantize(
     (21, 5.25)
     """
     fmt = as_format(fmt, "quantize: fmt")
+    if importance is not None and (isinstance(fmt, Sparse) or isinstance(w, SparseArray)):
+        raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
     if isinstance(w, SparseArray):
         return _quantize_kept(w, fmt, axis, clip)
     x = as_array(w, "quantize: w")
@@ -136,7 +138,7 @@ def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Quantiz
     runs = values.reshape(len(values), values.shape[1] // max(kept, 1), kept)
     q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
     parts = {**q.components, "metadata": s.components["metadata"]}
-    return QuantizedArray(parts, fmt, s.shape, s.axis, s.source_dtype)
+    return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 
 
 def fake_quantize(
@@ -230,7 +232,7 @@ def error(w: Any, q: Any) -> Error:
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
     xx, ee, xy, yy, max_abs = _core.compare(runtime.run(), core_view(x), core_view(y))
-    bits = q.bits_per_value if isinstance(q, QuantizedArray) else 8.0 * y.itemsize
+    bits = getattr(q, "bits_per_value", 8.0 * y.itemsize)
     norm = sqrt(xx) * sqrt(yy)
     if not isfinite(ee):  # a NaN or an infinity on either side, or beyond float64
         return Error(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)

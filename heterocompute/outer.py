@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -178,12 +179,20 @@ def conv2d_outer(
         strict=True,
     )
     bias_array = as_bias(bias, filters.shape[0], "conv2d_outer")
-    inputs = (image, filters) if bias_array is None else (image, filters, bias_array)
+    given = (x, w, image, filters) if bias_array is None else (x, w, image, filters, bias_array)
+    inputs = tuple(
+        part for one in given for part in (one.components.values() if isinstance(one, BitmapArray) else (one,))
+    )
     result = checked_out(out, (image.shape[0], filters.shape[0], *answer), "conv2d_outer", inputs)
     run = runtime.run()
     found = None
     if counts:
-        sizes = (_pair(cells, "cells"), _pair(multipliers, "multipliers"), *_pair((banks, accumulators), "banks"))
+        sizes = (
+            _pair(cells, "cells"),
+            _pair(multipliers, "multipliers"),
+            _size(banks, "banks"),
+            _size(accumulators, "accumulators"),
+        )
         found = _core.count_outer(run, core_view(image), core_view(filters), strides, before, answer, *sizes)
     _core.conv2d_outer(run, core_view(image), core_view(filters), strides, before, result)
     if bias_array is not None:
@@ -193,7 +202,7 @@ def conv2d_outer(
         return y
     products, useful, conflicts, steps, cycles = found
     macs = result.size * filters[:1].size
-    all_multipliers = cells[0] * cells[1] * multipliers[0] * multipliers[1]
+    all_multipliers = sizes[0][0] * sizes[0][1] * sizes[1][0] * sizes[1][1]
     return y, OuterCounts(macs, products, useful, macs - useful, conflicts, steps, cycles, all_multipliers)
 
 
@@ -201,6 +210,13 @@ def _decoded(value: Any, name: str) -> Array:
     if isinstance(value, BitmapArray):
         value = value.to_dense()
     return value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"conv2d_outer: {name}")
+
+
+def _size(value: Any, name: str) -> int:
+    try:
+        return min(operator.index(value), 2**62)
+    except TypeError:
+        raise TypeError(f"conv2d_outer: {name} is {value!r}, wanted an int") from None
 
 
 def _pair(value: Any, name: str) -> tuple[int, int]:

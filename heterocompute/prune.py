@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import as_single
 from .arrays import as_array, normalize_axes
 from .formats import parse_pattern
 from .sparse import SparseArray, choose
@@ -66,8 +67,8 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     """
     values, axes, given = _arguments(w, axis, scores, "prune")
     nm = _parsed(pattern, "prune")
+    single = as_single(values, "prune: w")
     if nm is None:
-        single = values.astype(np.float32, copy=False)
         return np.where(_kept(values, given, pattern, axes, "prune"), single, np.float32(0))
     return _choose(values, given, nm, axes, "prune")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import html
 import io
 import json
@@ -40,9 +41,11 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     Raises
     ------
     OSError
-        The folder cannot be written; no half-written file stays.
+        The folder cannot be written, or what is there is no regular file; no half-written file stays.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # the file behind a link, not the link
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "exists and is not a regular file", os.fspath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "x", encoding="utf-8", newline="") as file:

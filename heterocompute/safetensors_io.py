@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from .arrays import QuantizedArray, component_layout
 from .bits import unpack
 from .formats import Format, Sparse, format
+from .metadata import check_metadata
 from .safetensors_file import Reader, Writer, is_count, printable, strict_json
 from .selection import FLOATS
-from .sparse import SparseArray, check_metadata
+from .sparse import SparseArray
 
 KEY = "heterocompute"
 VERSION = 1
@@ -247,7 +248,7 @@ def read_array(reader: Reader, name: str, entry: Entry) -> QuantizedArray:
         if problem:
             _fail(reader, f"tensor {f'{name}.metadata'!r} holds {problem}")
         if entry.format.is_plain:
-            return SparseArray(parts, entry.format, entry.shape, entry.axis, entry.dtype)
+            return SparseArray._trusted(parts, entry.format, entry.shape, entry.axis, entry.dtype)
     _check_codes(reader, name, entry, parts)
     return QuantizedArray(parts, entry.format, entry.shape, entry.axis, entry.dtype)
 

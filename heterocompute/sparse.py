@@ -15,11 +15,13 @@ import numpy as np
 
 from . import _heterocompute as _core
 from . import runtime
+from .arguments import as_single
 from .arrays import QuantizedArray, as_array, component_layout, core_view, normalize_axes
 from .bits import unpack
 from .formats import Float, Sparse, parse_pattern
+from .metadata import check_metadata
 
-__all__ = ["SparseArray", "check_metadata", "pattern_of"]
+__all__ = ["SparseArray", "pattern_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -50,35 +52,6 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
     if pattern is None:
         raise ValueError(f"{name}: pattern is {text[:40]!r}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
     return pattern
-
-
-def check_metadata(metadata: Array, fmt: Sparse, shape: Sequence[int], axis: Sequence[int]) -> str | None:
-    """Say what is wrong with the positions of an array, or return None.
-
-    Parameters
-    ----------
-    metadata : ndarray of uint8, (rows, bytes)
-    fmt : Sparse
-    shape, axis : sequence of int
-
-    Returns
-    -------
-    str or None
-        Positions of a block ascend and are below M; bits behind the last are 0.
-    """
-    runs, length = prod(shape[a] for a in axis[:-1]), shape[axis[-1]]
-    kept, bits = runs * fmt.stored_length(length), (fmt.m - 1).bit_length()
-    if not metadata.size or not kept:
-        return None
-    block = max(1, (1 << 20) // kept)
-    for first in range(0, len(metadata), block):
-        part = metadata[first : first + block]
-        positions = unpack(part, bits, kept).reshape(len(part), -1, fmt.n) if bits else np.zeros((1, 1, 1), np.uint8)
-        if np.any(positions[..., 1:] <= positions[..., :-1]) or np.any(positions >= fmt.m):
-            return f"positions that do not ascend below {fmt.m}"
-        if kept * bits % 8 and np.any(part[:, -1] >> (kept * bits % 8)):
-            return "bits behind the last position"
-    return None
 
 
 class SparseArray(QuantizedArray):
@@ -122,7 +95,7 @@ class SparseArray(QuantizedArray):
         super().__init__(components, format, shape, axis, source_dtype)
 
     def _remade(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int]) -> SparseArray:
-        return SparseArray(components, self._format, shape, axis, self.source_dtype)  # type: ignore[arg-type]
+        return SparseArray._trusted(components, self._format, shape, axis, self.source_dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SparseArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
@@ -223,7 +196,7 @@ class SparseArray(QuantizedArray):
                 f"from_mask: row {row}, group {group} of mask keeps {int(counts[row, group])} values of {m}, "
                 f"{pattern} keeps {n}"
             )
-        single = values.astype(np.float32, copy=False)
+        single = as_single(values, "from_mask: w")
         return choose(np.where(kept, single, np.float32(0)), kept.astype(np.float32), n, m, axes, values.dtype.name)
 
     def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
@@ -380,7 +353,11 @@ class SparseArray(QuantizedArray):
         """
         if not hasattr(matrix, "tocoo"):
             raise TypeError(f"from_scipy: matrix is a {type(matrix).__name__}, wanted a sparse matrix of SciPy")
-        stored = matrix.tocsr().tocoo()  # by csr: entries of one place are one
+        if len(matrix.shape) != 2:
+            raise ValueError(f"from_scipy: matrix has shape {matrix.shape}, wanted two dimensions")
+        stored = matrix.tocsr(copy=True)
+        stored.sum_duplicates()
+        stored = stored.tocoo()
         dense = np.zeros(matrix.shape, stored.data.dtype)
         mask = np.zeros(matrix.shape, np.bool_)
         dense[stored.row, stored.col] = stored.data
@@ -420,4 +397,4 @@ def choose(w: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...]
     parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in component_layout(fmt, w.shape, axes).items()}
     core_scores = None if scores is None else core_view(scores)
     _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
-    return SparseArray(parts, fmt, w.shape, axes, source_dtype)
+    return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype)

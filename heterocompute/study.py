@@ -62,7 +62,8 @@ def study(
         tensors are left out.
     retrain : bool or callable, optional
         ``retrain(weights, changed)`` gets the mapping as it came and the one that `evaluate` gets, and returns the
-        latter after training: the same names, formats and shapes. Each format then has a second row, ``retrained``.
+        latter after training: the same names, formats and shapes. What it gets cannot be written to. Each format
+        then has a second row, ``retrained``.
         True: the network's own method. Default: some of the default formats of a network that has one; False: none.
 
     Returns

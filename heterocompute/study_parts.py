@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from .arrays import QuantizedArray, as_array
 from .safetensors_file import Reader
@@ -87,7 +89,7 @@ def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Calla
     raise TypeError(f"{study}: retrain is of type {type(retrain).__name__}, wanted a function, True or False")
 
 
-def check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
+def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
     """Refuse what was trained to something else: it must be stored as before."""
     if not isinstance(found, Mapping) or set(found) != set(changed):
         kind = f"the names {sorted(found)[:9]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
@@ -106,8 +108,29 @@ def check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[
     return dict(found)
 
 
+def train_again(
+    train: Callable[..., Any], weights: Mapping[str, Any], changed: Mapping[str, Any], study: str
+) -> dict[str, Any]:
+    """Let the caller's function train; what it may change in place by mistake it gets as views that it cannot write."""
+    views = {name: _read_only(value) for name, value in weights.items()}
+    given = {name: views[name] if value is weights[name] else value for name, value in changed.items()}
+    found = _check_retrained(train(dict(views), given), changed, study)
+    return {name: weights[name] if value is views[name] else value for name, value in found.items()}
+
+
+def _read_only(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
 def evaluator(
-    evaluate: Callable[..., Any] | None, keys: list[str], study: str = "study"
+    evaluate: Callable[..., Any] | None,
+    keys: list[str],
+    study: str = "study",
+    reserved: Sequence[str] = (*RESERVED, *MODELLED),
 ) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, float | None]] | None:
     """Wrap the caller's function: check its keywords now, and its answers later."""
     if evaluate is None:
@@ -130,8 +153,8 @@ def evaluator(
         found = answer if isinstance(answer, Mapping) else {"metric": answer}
         numbers: dict[str, float | None] = {}
         for key, value in found.items():
-            if not isinstance(key, str) or key in (*RESERVED, *MODELLED):
-                taken = ", ".join((*RESERVED, *MODELLED))
+            if not isinstance(key, str) or key in reserved:
+                taken = ", ".join(reserved)
                 raise ValueError(f"{study}: evaluate named a number {key!r}; wanted a str other than {taken}")
             try:
                 numbers[key] = finite(float(value))

@@ -29,12 +29,12 @@ from .study_parts import (
     Progress,
     Source,
     Steps,
-    check_retrained,
     evaluator,
     finite,
     named,
     network_of,
     retrainer,
+    train_again,
 )
 from .study_result import Study
 
@@ -132,8 +132,7 @@ def run(
             for retrained in (None, True) if twice else (None,):
                 if retrained and train:
                     step(f"retrain  {entry.text}")
-                    found = train(dict(everything), dict(replaced))
-                    replaced = check_retrained(found, replaced, "study")
+                    replaced = train_again(train, everything, replaced, "study")
                     noise = [_noise(everything[name], replaced[name]) for name in names]
                     chosen = [replace(one, noise=lost) for one, lost in zip(chosen, noise, strict=True)]
                 for i, kind, text in kinds_of_entry:
@@ -244,7 +243,7 @@ class _Subject:
     def picture(self) -> dict[str, Any]:
         """Histogram of the values, and the levels that one row takes in each format."""
         values = self.matrix.reshape(-1)
-        values = values[:: max(1, values.size // HISTOGRAM_VALUES)]
+        values = values[:: max(1, values.size // HISTOGRAM_VALUES)].astype(np.float64)  # so that bins have room
         reach = 0.0
         if values.size:  # wide enough for the row and nearly all values, not for a far outlier
             row = self.matrix[self.shown]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import guarded_copy, isas, same_bits
+from common import guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.reference import compressed
@@ -229,3 +229,24 @@ def test_scipy_is_imported_by_its_user_alone() -> None:
     code = "import sys, numpy, heterocompute as hc; hc.linear(numpy.ones((2, 3), 'f'), numpy.ones((4, 3), 'f'))"
     code += "; hc.linear(numpy.ones(3, 'f'), hc.encode_csr(numpy.eye(3, dtype='f'), elements=1))"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'scipy' not in sys.modules"], check=True)
+
+
+def test_out_shares_memory_with_no_part_of_an_operand() -> None:
+    m = scipy_sparse.csr_array(reals((64, 64), 1))
+    x = reals((25, 64), 2)
+    views = [m.data[:1600], m.indices.view(np.float32)[:1600]]
+    for view in views:
+        with pytest.raises(ValueError, match="linear: out shares memory with an input"):
+            hc.linear(x, m, out=view.reshape(25, 64))
+    z = reals((64, 64), 3)
+    with pytest.raises(ValueError, match="linear: out shares memory with an input"):
+        hc.linear(z, m, activations="int8", out=z)
+
+
+def test_arrays_at_odd_addresses_are_taken() -> None:
+    m = scipy_sparse.csr_array(reals((8, 16), 1))
+    raw = np.zeros(m.data.nbytes + 1, np.uint8)
+    raw[1:] = m.data.view(np.uint8)
+    odd = scipy_sparse.csr_array(m)
+    odd.data = raw[1:].view(np.float32)
+    assert same_bits(hc.linear(np.eye(16, dtype=np.float32), odd), m.toarray().T)

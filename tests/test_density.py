@@ -137,6 +137,14 @@ def test_bad_input_is_refused(options: dict[str, Any], error: type[Exception], w
         hc.study_density(**{"weights": Network(), **options})
 
 
+def test_answers_keep_off_its_own_columns() -> None:
+    w = np.ones((4, 8), np.float32)
+    with pytest.raises(ValueError, match="wanted a str other than layers, structure, pattern, density"):
+        hc.study_density({"w": w}, "2:4", lambda weights: {"density": 1.0})
+    with pytest.raises(ValueError, match="returned no number"):
+        hc.study_density({"w": w}, "2:4", lambda weights: {})
+
+
 def test_nan_names_the_tensor() -> None:
     broken = WEIGHTS["fc"].copy()
     broken[2, 5] = np.nan

@@ -282,3 +282,19 @@ def test_components_that_do_not_fit_are_refused() -> None:
     with pytest.raises(TypeError, match="components are"):
         hc.EIEArray({"codes": good["entries"]}, (40, 6))
     assert hc.EIEArray(good, (40, 6)) == e
+
+
+def test_components_cannot_be_written_to() -> None:
+    e = hc.encode_csr(np.ones((64, 64), np.float32))
+    for part in e.components.values():
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            part.flags.writeable = True
+    parts = {name: part.copy() for name, part in e.components.items()}
+    view = parts["entries"][:]
+    parts["entries"].flags.writeable = False
+    made = hc.EIEArray(parts, e.shape)
+    view[:] = 0xF1
+    assert made == e
+    for shape in (5, None, (8.0, 16), (2**63, 16), (64, 64, 1)):
+        with pytest.raises(ValueError, match="EIEArray: shape is"):
+            hc.EIEArray(e.components, shape)  # type: ignore[arg-type]

@@ -140,3 +140,10 @@ def test_bad_arguments_are_refused_as_by_matmul() -> None:
         hc.explain(x, q.T, activations="int8")
     with pytest.raises(ValueError, match="no format"):
         hc.explain(x, q.T, activations="int99")
+
+
+def test_nothing_to_multiply_is_said() -> None:
+    s = hc.prune(np.ones((8, 16), np.float32), "2:4")
+    for x in (np.ones((0, 16), np.float32), np.ones((0, 16), np.float32)[:0]):
+        assert hc.explain(x, s.T).chosen == "nothing"
+    assert hc.explain(np.ones((4, 0), np.float32), np.ones((0, 3), np.float32)).chosen == "nothing"

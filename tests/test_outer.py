@@ -244,3 +244,18 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) < 64
+
+
+def test_out_shares_memory_with_no_packed_operand() -> None:
+    w = hc.prune(np.ones((4, 8, 3, 3), np.float32), "2:4", axis=(2, 3, 1))
+    x = np.ones((1, 8, 5, 5), np.float32)
+    values = w.components["values"].reshape(-1)
+    with pytest.raises(ValueError, match="out shares memory with an input"):
+        hc.conv2d_outer(x, w, out=values[:36].reshape(1, 4, 3, 3))
+
+
+def test_machines_take_one_number_for_both_sides() -> None:
+    x, w = np.ones((1, 2, 6, 6), np.float32), np.ones((4, 2, 3, 3), np.float32)
+    assert hc.conv2d_outer(x, w, counts=True, cells=4)[1] == hc.conv2d_outer(x, w, counts=True, cells=(4, 4))[1]
+    with pytest.raises(TypeError, match="accumulators is 'x', wanted an int"):
+        hc.conv2d_outer(x, w, counts=True, accumulators="x")  # type: ignore[arg-type]

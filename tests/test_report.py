@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -132,6 +133,18 @@ def test_a_file_is_replaced_whole_or_stays(tmp_path: Path, monkeypatch: pytest.M
     assert path.read_text(encoding="utf-8") == "old ● text" and list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError):
         report.write_text(tmp_path / "absent" / "page.html", "new")
+
+
+def test_a_link_keeps_leading_there_and_a_device_stays(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("old")
+    os.symlink(tmp_path / "page.html", tmp_path / "link.html")
+    report.write_text(tmp_path / "link.html", "new")
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "page.html").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="exists and is not a regular file"):
+        report.write_text(tmp_path / "pipe", "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html", "page.html", "pipe"]
 
 
 @pytest.mark.parametrize(

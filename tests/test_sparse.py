@@ -92,6 +92,40 @@ def test_empty_arrays() -> None:
             assert (q.shape, q.dequantize().shape) == (shape, shape)
 
 
+@pytest.mark.parametrize("pattern", ["2:4", "50%"])
+def test_what_float32_cannot_hold_is_refused(pattern: str) -> None:
+    w = np.array([[1.0, 1e300, np.inf, 2.0]])
+    with pytest.raises(ValueError, match=r"prune: w has 1e\+300 at index \(0, 1\), beyond float32's largest"):
+        hc.prune(w, pattern)
+    with pytest.raises(ValueError, match="from_mask: w has 1e"):
+        hc.SparseArray.from_mask(w, w == 1e300, "2:4")
+
+
+def test_illegal_positions_are_refused() -> None:
+    s = hc.prune(reals((2, 8), 1), "2:4")
+    for array in (s, hc.quantize(s, "int8")):
+        parts = dict(array.components)
+        parts["metadata"] = np.full_like(parts["metadata"], 0x55)
+        with pytest.raises(ValueError, match="component metadata has positions that do not ascend below 4"):
+            type(array)(parts, array.format, array.shape, array.axis)  # type: ignore[arg-type]
+    assert repr(s).startswith("SparseArray(2:4")
+
+
+def test_importance_is_not_for_patterns() -> None:
+    w = reals((2, 8), 1)
+    for given in (w, hc.prune(w, "2:4")):
+        with pytest.raises(ValueError, match=r"quantize: importance is for all values of w, cb2\+2:4 keeps some"):
+            hc.quantize(given, "cb2+2:4", importance=np.ones(3, np.float32))
+
+
+def test_entries_of_one_place_are_added() -> None:
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    twice = scipy_sparse.csr_array((np.float32([1, 2, 3]), [0, 0, 1], [0, 3]), shape=(1, 4))
+    assert hc.SparseArray.from_scipy(twice, "2:4").to_dense().tolist() == [[3, 3, 0, 0]]
+    with pytest.raises(ValueError, match="wanted two dimensions"):
+        hc.SparseArray.from_scipy(scipy_sparse.coo_array(np.ones(4)), "2:4")
+
+
 def test_bits_and_density() -> None:
     s = hc.prune(reals((16, 64), 2), "2:4")
     assert (s.n, s.m, s.density) == (2, 4, 0.5)

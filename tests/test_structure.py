@@ -33,7 +33,7 @@ C_ROOMS: dict[str, set[str]] = {
 # Modules of heterocompute/ from the bottom; a module may import its own layer and those below.
 PY_LAYERS: list[set[str]] = [
     {"_core", "_heterocompute"},
-    {"formats", "runtime", "bits"},
+    {"formats", "runtime", "bits", "metadata"},
     {
         "ops",
         "arrays",

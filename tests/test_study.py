@@ -382,3 +382,10 @@ def test_the_examples_of_the_manual_run(checkout: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     exec(function, {})
     assert capsys.readouterr().out == re.search(r"```text\n(.*?)```", text, re.DOTALL)[1]
+
+
+@pytest.mark.parametrize("values", [[2e38, -3e38, 1, 2], [1e-45, 1e-45, -1e-45, 0]])
+def test_extreme_weights_have_a_histogram(values: list[float]) -> None:
+    (found,) = hc.study({"w": np.float32([values])}, ["int8"]).histograms
+    assert sum(found["counts"]) == 4
+    assert max(abs(value) for value in values) < found["range"] < np.inf

@@ -139,7 +139,7 @@ class Network:
         return float(np.abs(np.asarray(weights["w"])).sum())
 
     def retrain(self, weights: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
-        assert weights["w"] is W and changed["b"] is weights["b"]
+        assert np.array_equal(weights["w"], W) and changed["b"] is weights["b"]
         self.calls.append({name: str(getattr(value, "format", "array")) for name, value in changed.items()})
         weights.clear()  # the callee's own copies
         return {**changed, "w": hc.quantize(2 * W, changed["w"].format)}
@@ -180,6 +180,20 @@ def test_a_function_trains_any_weights() -> None:
         ("int4", None), ("int4", True), ("w=cb2", None), ("w=cb2", True)
     ]  # fmt: skip
     assert value(r.table, "int4", True, "sqnr_db") == pytest.approx(value(r.table, "int4", None, "sqnr_db"))
+
+
+def test_training_cannot_change_the_weights_in_place() -> None:
+    w = np.random.default_rng(0).standard_normal((8, 64), dtype=np.float32)
+    before = w.copy()
+
+    def retrain(weights: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+        weights["w"] -= 1
+        return changed
+
+    with pytest.raises(ValueError, match="read-only"):
+        hc.study({"w": w}, ["int8"], evaluate=lambda weights: 0.0, retrain=retrain)
+    assert w.flags.writeable
+    assert np.array_equal(w, before)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:
