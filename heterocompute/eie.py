@@ -114,6 +114,8 @@ class EIEArray(NDArrayOperatorsMixin):
         if codebook.shape != (CODES,):
             raise ValueError(f"EIEArray: codebook has shape {codebook.shape}, wanted ({CODES},)")
         _core.eie_check(self._packed())
+        if np.any(codebook[2:] < codebook[1:-1]):
+            raise ValueError(f"EIEArray: codebook is {codebook.tolist()}, wanted 0 and then 15 numbers that ascend")
 
     def _packed(self) -> tuple[Any, ...]:
         return (*self._shape, *self._components.values())
