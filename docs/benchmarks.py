@@ -20,6 +20,10 @@ AVX2 = "Products 512 x 4096 x 4096, AVX2 alone, OpenBLAS with its Haswell kernel
 VECTOR, CACHED = "1 vector times 14336 x 4096, beyond the last cache", "1 vector times 2048 x 2048, in the last cache"
 QUANTIZE, BY_SIZE = "Quantize 4096 x 4096 float32", "Quantize vsq4-g16-s4 by size"
 SPARSE, SPARSE_VECTOR, PRUNE = "Product 2048 x 2048 x 2048", "Product 1 x 2048 x 2048", "Prune 2048 x 2048"
+FEW, FEW_CACHED = (
+    "One vector times 14336 x 4096, beyond the last cache",
+    "One vector times 2048 x 2048, in the last cache",
+)
 VSQ, INT4 = "vsq4-g16-s4", "int4-g32-f16"
 
 Row = dict[str, Any]
@@ -83,6 +87,11 @@ TARGETS = (
         for name, least in (("2:4", 1.4), ("1:4", 2.3), ("1:8", 4))
     ),
     Target("`int8+2:4 x int8`, 2048^3", "x the dense int8 product", SPARSE, "int8+2:4 x int8", "to_int8", 1.2),
+    *(
+        Target(f"one vector, `{VSQ}+2:4 x {x}`", "x the dense one", FEW, f"{VSQ}+2:4 x {x}", "to_dense", 1.3)
+        for x in ("int8", "float32")
+    ),
+    Target("prune to `2:4`", "of the memory limit", PRUNE, "prune 2:4", "of_limit", 0.5),
 )
 
 
@@ -155,7 +164,7 @@ def limits(figures: Figures) -> str:
 RATIOS = {
     "to_sgemm": "to sgemm", "to_sgemv": "to sgemv", "of_limit": "of the limit", "to_int8_peer": "to best int8 peer",
     "to_4_bit_peer": "to best 4-bit peer", "to_definition": "to the definition", "to_numpy": "to NumPy",
-    "to_ml_dtypes": "to ml_dtypes fp8, fp4", "of_numpy": "of numpy",
+    "to_ml_dtypes": "to ml_dtypes fp8, fp4", "of_numpy": "of numpy", "to_dense": "to the dense line",
 }  # fmt: skip
 
 
@@ -236,7 +245,8 @@ def main(files: Sequence[str]) -> None:
         "gemm": measured(figures, BIG), "shapes": shapes(figures), "avx2": measured(figures, AVX2),
         "gemv": measured(figures, VECTOR), "batches": batches(figures), "cached": measured(figures, CACHED, 1e6, "us"),
         "quantize": measured(figures, QUANTIZE), "sizes": by_size(figures), "sparse": measured(figures, SPARSE),
-        "sparse-vector": measured(figures, SPARSE_VECTOR), "prune": measured(figures, PRUNE),
+        "sparse-vector": measured(figures, SPARSE_VECTOR), "few": measured(figures, FEW),
+        "few-cached": measured(figures, FEW_CACHED, 1e6, "us"), "prune": measured(figures, PRUNE),
         "import": measured(figures, "Import"),
     }  # fmt: skip
     text = PAGE.read_text()
