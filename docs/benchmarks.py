@@ -72,7 +72,7 @@ TARGETS = (
     ),
     *(
         target
-        for name in (VSQ, INT4, "mxfp4")
+        for name in (VSQ, "vsq4-g16", INT4, "mxfp4", "nvfp4")
         for target in (
             Target(f"quantize to `{name}`", "of the memory limit", QUANTIZE, f"quantize {name}", "of_limit", 0.6),
             Target("", "x NumPy", QUANTIZE, f"quantize {name}", "to_numpy", 20),
