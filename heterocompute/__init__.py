@@ -8,6 +8,9 @@
 ((4, 256), True)
 """
 
+from . import interrupt as interrupt  # first: it sees Ctrl-C during all that follows
+
+# isort: split
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +20,11 @@ if find_spec("._heterocompute", __name__) is None:  # Python started in the fold
         "Start Python in another folder, or install with: pip install -e ."
     )
 
-from .arrays import Prepacked, QuantizedArray
+from .arrays import QuantizedArray
+from .convolution import conv2d
 from .formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log, Sparse, format, formats
-from .ops import Error, conv2d, error, fake_quantize, linear, matmul, prepack, quantize
+from .ops import Error, error, fake_quantize, linear, matmul, quantize
+from .prepacked import Prepacked, prepack
 from .prune import prune, prune_mask
 from .runtime import get_num_threads, set_num_threads, show_config, use
 from .sparse import SparseArray

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import QuantizedArray, as_array, core_view
+from .arrays import QuantizedArray
 from .formats import Format
 from .formats import format as parse_format
+from .inputs import as_array, core_view, shown
 
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
@@ -26,7 +27,7 @@ def as_format(fmt: Any, name: str) -> Format:
         return fmt
     if isinstance(fmt, str):
         return _parse_once(fmt)
-    raise TypeError(f"{name}: wanted a format or its text, got {type(fmt).__name__}")
+    raise TypeError(f"{name} is {shown(fmt)}, wanted a format or its text")
 
 
 def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
@@ -42,12 +43,12 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
         except ValueError:
             value = -1.0
         if kind != "percentile" or not 0.0 <= value <= 100.0:
-            raise ValueError(f"{name}: clip is {clip!r}, wanted 'octav' or 'percentile:p' with p from 0 to 100")
+            raise ValueError(f"{name}: clip is {shown(clip)}, wanted 'octav' or 'percentile:p' with p from 0 to 100")
         return 2, value
     if isinstance(clip, (bool, np.bool_)) or not isinstance(clip, (int, float, np.floating, np.integer)):
-        raise TypeError(f"{name}: clip is {clip!r}, wanted None, a number or a text")
+        raise TypeError(f"{name}: clip is {shown(clip)}, wanted None, a number or a text")
     if not 0.0 < clip <= 1.0:
-        raise ValueError(f"{name}: clip is {clip!r}, wanted a fraction above 0 and at most 1")
+        raise ValueError(f"{name}: clip is {shown(clip)}, wanted a fraction above 0 and at most 1")
     return 1, float(clip)
 
 
@@ -134,7 +135,9 @@ def _overlap(a: Array, b: Array) -> bool:
 
 def is_compressed(value: Any) -> bool:
     """Tell whether a value is a sparse matrix of SciPy or an EIEArray, without an import of either."""
-    return not isinstance(value, (np.ndarray, QuantizedArray)) and hasattr(value, "nnz") and hasattr(value, "shape")
+    if isinstance(value, (np.ndarray, QuantizedArray)):
+        return False
+    return hasattr(value, "nnz") and isinstance(getattr(value, "shape", None), tuple)
 
 
 def as_operand(value: Any, name: str) -> Any:
@@ -186,7 +189,7 @@ def as_pair(value: Any, name: str) -> tuple[int, int]:
             raise TypeError
         return int(pair[0].__index__()), int(pair[1].__index__())
     except (TypeError, AttributeError):
-        raise TypeError(f"conv2d: {name} is {value!r}, wanted an int or a pair of ints") from None
+        raise TypeError(f"conv2d: {name} is {shown(value)}, wanted an int or a pair of ints") from None
 
 
 def group_count(groups: Any, channels: int) -> int:
@@ -195,7 +198,7 @@ def group_count(groups: Any, channels: int) -> int:
             raise TypeError
         count = operator.index(groups)
     except TypeError:
-        raise TypeError(f"conv2d: groups is {groups!r}, wanted an int") from None
+        raise TypeError(f"conv2d: groups is {shown(groups)}, wanted an int") from None
     if count < 1 or channels % count:
         raise ValueError(f"conv2d: groups is {count}, wanted a divisor of the {channels} channels of x")
     return count

@@ -20,15 +20,12 @@ from . import _heterocompute as _core
 from . import runtime
 from .bits import pack, unpack
 from .formats import Format, Sparse
+from .inputs import FLOATS, as_float_dtype, normalize_axes, shown
 from .metadata import check_metadata
 
-__all__ = ["Prepacked", "QuantizedArray", "as_array", "component_layout", "core_format", "core_view", "normalize_axes"]
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
+__all__ = ["QuantizedArray", "component_layout", "core_format"]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
-_FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
 
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
@@ -69,70 +66,18 @@ def _layout(
     return {"values": (np.dtype(np.float32), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
 
 
-def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
-    """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
-    if ndim == 0:
-        raise ValueError(f"{name}: an array without dimensions has no axis to quantize along")
+def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
     try:
-        axes = tuple(operator.index(a) for a in axis) if isinstance(axis, (tuple, list)) else (operator.index(axis),)
-    except TypeError:
-        raise TypeError(f"{name}: axis is {axis!r}, wanted an int or a tuple of ints") from None
-    for a in axes:
-        if not -ndim <= a < ndim:
-            raise ValueError(f"{name}: axis {a} is out of range for an array with {ndim} dimensions")
-    found = tuple(a % ndim for a in axes)
-    if not found or len(set(found)) != len(found):
-        raise ValueError(f"{name}: axis is {axis!r}, wanted one or more different axes")
-    return found
-
-
-def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
-    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
-    if hasattr(value, "detach"):  # a tensor that records gradients exports its values only
-        value = value.detach()
-    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
-    if bfloat16:
-        import ml_dtypes
-
-        array = array.view(ml_dtypes.bfloat16)
-    return array
-
-
-def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return any array of floats as an ndarray, without a copy where the memory allows it; float8 and less as float32.
-
-    Raises
-    ------
-    TypeError
-        Not an array, or integers, bool, complex, objects.
-    """
-    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned:
-        return value
-    if isinstance(value, np.ndarray):
-        array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
-    elif isinstance(value, QuantizedArray):
-        raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
-    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
-        if value.__dlpack_device__()[0] != 1:
-            raise TypeError(f"{name}: wanted an array in the memory of the CPU")
-        try:
-            array = _from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-            raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
-    else:
-        array = np.asarray(value)
-    if array.dtype.name.startswith(SMALL_FLOATS):
-        return array.astype(np.float32)
-    if array.dtype.name not in FLOATS:
-        raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
-    if not array.dtype.isnative or not array.flags.aligned:
-        array = array.astype(array.dtype.newbyteorder("="), copy=True)
-    return array
-
-
-def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the array as the C core takes it: bfloat16 as its bits."""
-    return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
+        if any(isinstance(n, (bool, np.bool_)) for n in shape):
+            raise TypeError
+        sizes = tuple(operator.index(n) for n in shape)
+    except (TypeError, ValueError, NotImplementedError):  # the latter two: what cannot be iterated after all
+        raise TypeError(f"{kind}: shape is {shown(shape)}, wanted a tuple of ints") from None
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"{kind}: shape is {shown(sizes)}, wanted no size below 0")
+    if prod(n for n in sizes if n) >= 2**60:
+        raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
+    return sizes
 
 
 def _as_codes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -191,30 +136,32 @@ class QuantizedArray(NDArrayOperatorsMixin):
         axis: Sequence[int],
         source_dtype: str = "float32",
     ) -> None:
+        kind = type(self).__name__
         if not isinstance(format, Format):
-            raise TypeError(f"QuantizedArray: format is {format!r}, wanted a Format")
+            raise TypeError(f"{kind}: format is {shown(format)}, wanted a Format")
+        if not isinstance(components, Mapping):
+            raise TypeError(f"{kind}: components are {shown(components)}, wanted a mapping of names to ndarrays")
+        if not isinstance(source_dtype, str) or source_dtype not in FLOATS:
+            raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, wanted {', '.join(FLOATS)}")
         self._components = dict(components)
         self._format = format
-        self._shape = tuple(shape)
-        self._axis = tuple(axis)
+        self._shape = _as_shape(shape, kind)
+        self._axis = normalize_axes(tuple(axis) if isinstance(axis, range) else axis, len(self._shape), kind)
         self.source_dtype = source_dtype
         layout = component_layout(format, self._shape, self._axis)
         if set(layout) != set(self._components):
-            raise ValueError(
-                f"QuantizedArray: got components {sorted(self._components)}, {format} has {sorted(layout)}"
-            )
+            got = shown(sorted(map(str, self._components)))
+            raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
         for name, (dtype, wanted) in layout.items():
             part = self._components[name]
             if not isinstance(part, np.ndarray):
-                raise TypeError(f"QuantizedArray: component {name} is {type(part).__name__}, wanted an ndarray")
+                raise TypeError(f"{kind}: component {name} is {type(part).__name__}, wanted an ndarray")
             if part.dtype != dtype or part.shape != wanted:
-                raise ValueError(
-                    f"QuantizedArray: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}"
-                )
+                raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}")
         if isinstance(format, Sparse):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:
-                raise ValueError(f"QuantizedArray: component metadata has {problem}")
+                raise ValueError(f"{kind}: component metadata has {problem}")
 
     @classmethod
     def _trusted(
@@ -293,9 +240,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         -------
         ndarray of `shape`
         """
-        wanted = np.dtype(dtype)
-        if wanted.kind not in "fV" or wanted.name not in FLOATS:
-            raise TypeError(f"dequantize: dtype is {wanted}, wanted {', '.join(FLOATS)}")
+        wanted = as_float_dtype(dtype, "dequantize")
         double = wanted == np.float64
         out = np.empty(self._shape, np.float64 if double else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
@@ -504,53 +449,3 @@ class QuantizedArray(NDArrayOperatorsMixin):
             for c in first
         )
         return f"<table><tr><th>first codes</th>{cells}</tr></table>"
-
-
-class Prepacked(QuantizedArray):
-    """A quantized array that keeps the panels of its integer products beside its components. Made by `prepack`.
-
-    It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
-    are used. It pickles and copies as its source.
-
-    Attributes
-    ----------
-    source : QuantizedArray
-    nbytes : int
-        Bytes of the panels; 0 where the format has no integers to prepare, or rows of more than 8192 values.
-    """
-
-    __slots__ = ("_panels", "source")
-
-    def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None) -> None:
-        super().__init__(source._components, source._format, source._shape, source._axis, source.source_dtype)
-        self.source = source
-        self._panels = panels
-
-    @property
-    def nbytes(self) -> int:
-        return self._panels[1] if self._panels else 0
-
-    @property
-    def bits_per_value(self) -> float:
-        return self.source.bits_per_value
-
-    @property
-    def T(self) -> Prepacked:  # noqa: N802 (NumPy's name)
-        """The transposed array; components and panels are shared. Two dimensions only."""
-        return Prepacked(self.source.T, self._panels)
-
-    def _packed(self) -> tuple[Any, ...]:
-        packed = super()._packed()
-        return (*packed, self._panels[0]) if self._panels else packed
-
-    def __copy__(self) -> QuantizedArray:
-        return self.source.__copy__()
-
-    def __deepcopy__(self, memo: Any) -> QuantizedArray:
-        return self.source.__deepcopy__(memo)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self.source.__reduce__()
-
-    def __repr__(self) -> str:
-        return f"Prepacked({self.source!r}, {self.nbytes} bytes of panels)"

@@ -11,6 +11,8 @@ import numpy as np
 
 from . import _heterocompute as _core
 from . import runtime
+from .arrays import QuantizedArray
+from .inputs import as_array, on_cpu, shown
 
 __all__ = ["BitmapArray", "encode_bitmap"]
 
@@ -86,8 +88,8 @@ class BitmapArray:
         _check_dtype(values.dtype, "BitmapArray: values")
         try:
             sizes = tuple(int(n.__index__()) for n in shape)
-        except (TypeError, AttributeError):
-            raise TypeError(f"BitmapArray: shape is {shape!r}, wanted ints") from None
+        except (TypeError, AttributeError, ValueError, NotImplementedError):
+            raise TypeError(f"BitmapArray: shape is {shown(shape)}, wanted ints") from None
         size = prod(sizes)
         if min(sizes, default=0) < 0 or len(sizes) > 64 or size > 2**60:
             raise ValueError(f"BitmapArray: shape is {sizes}, wanted at most 64 sizes and 2^60 elements, none negative")
@@ -174,6 +176,20 @@ class BitmapArray:
         return f"BitmapArray(shape={self._shape}, dtype={self.dtype}, density={self.density:.4g}, nbytes={self.nbytes})"
 
 
+def _given(a: Any) -> Array:
+    """Return any array, of whatever type it is: the memory of a tensor as it lies there."""
+    if isinstance(a, QuantizedArray) or (hasattr(a, "__dlpack__") and not isinstance(a, (np.ndarray, np.generic))):
+        try:
+            return as_array(a, "encode_bitmap: a")
+        except TypeError:
+            if isinstance(a, QuantizedArray) or not on_cpu(a):
+                raise
+    try:
+        return np.asarray(a)
+    except (TypeError, ValueError):
+        raise TypeError(f"encode_bitmap: a is {shown(a)}, wanted an array of floats, integers or bool") from None
+
+
 def encode_bitmap(a: Any) -> BitmapArray:
     """Store an array as one bit an element and the elements that are not zero.
 
@@ -208,7 +224,7 @@ def encode_bitmap(a: Any) -> BitmapArray:
     >>> b.to_dense()
     array([ 0. ,  1.5,  0. , -0. ,  0. ,  0. ,  0. ,  2. ], dtype=float16)
     """
-    array = np.asarray(a)
+    array = _given(a)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     _check_dtype(array.dtype, "encode_bitmap: a")

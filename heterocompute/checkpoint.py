@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,125 +19,20 @@ from .formats import Format, Sparse
 from .formats import format as parse_format
 from .ops import quantize
 from .prune import prune, prune_mask
+from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer, printable
-from .safetensors_io import KEY, Entry, contents, entries, file_layout, read_array, write_array
+from .safetensors_io import KEY, Entry, Packed, contents, entries, file_layout, read_array, write_array
 from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
 Progress = Callable[[int, int, str], None]
-SKIP = "skip"
 BLOCK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Zeros:
-    """A pattern of `heterocompute.prune` that leaves a tensor as it is, with zeros in it."""
-
-    pattern: str
-
-    def __str__(self) -> str:
-        return self.pattern
 
 
 @dataclass(frozen=True)
 class _Zeroed:
     format: Zeros
     axis: tuple[int, ...]
-
-
-def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a recipe: a TOML file with one table, ``[formats]``, of ``"glob" = "format"`` or ``"skip"``.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-
-    Returns
-    -------
-    dict of str to str
-        In the order of the file; the texts are not parsed yet.
-
-    Raises
-    ------
-    ValueError
-        If the file is no TOML or holds anything else.
-    OSError
-        If the file cannot be read.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "recipe.toml")
-    >>> with open(path, "w") as file:
-    ...     _ = file.write('[formats]\\n"*.embeddings.*" = "skip"\\n"*" = "vsq4-g16-s4"\\n')
-    >>> read_recipe(path)
-    {'*.embeddings.*': 'skip', '*': 'vsq4-g16-s4'}
-    """
-    with open(path, "rb") as file:
-        try:
-            parsed = tomllib.load(file)
-        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
-            raise ValueError(f"{os.fspath(path)}: no TOML: {error}") from None
-    table = parsed.get("formats")
-    if set(parsed) != {"formats"} or not isinstance(table, dict):
-        raise ValueError(f"{os.fspath(path)}: a recipe is one table [formats], got {sorted(parsed)}")
-    for pattern, text in table.items():
-        if not isinstance(text, str):
-            raise ValueError(f"{os.fspath(path)}: {pattern!r} is {text!r}, wanted a format's text or 'skip'")
-    return table
-
-
-def parse_recipe(
-    recipe: Mapping[str, str | Format | Zeros | None], parse: Callable[[str], Any] = parse_format
-) -> dict[str, Any]:
-    """Turn the texts of a recipe into formats; ``skip`` becomes None.
-
-    Raises
-    ------
-    ValueError
-        If a text is no format.
-
-    Examples
-    --------
-    >>> parse_recipe({"*.bias": "skip", "*": "int8"})["*.bias"] is None
-    True
-    """
-    return {
-        pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt
-        for pattern, fmt in recipe.items()
-    }
-
-
-def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
-    """Turn the text of a pattern into what `prune_checkpoint` takes.
-
-    Parameters
-    ----------
-    text : str
-        As in `heterocompute.prune`.
-    formats : bool
-        Whether a format with a pattern, such as ``"int8+2:4"``, is one as well.
-
-    Returns
-    -------
-    Format or Zeros
-
-    Raises
-    ------
-    ValueError
-        Neither.
-
-    Examples
-    --------
-    >>> str(parse_pattern_text("2:4")), parse_pattern_text("global:50%")
-    ('2:4', Zeros(pattern='global:50%'))
-    """
-    if formats and "+" in text:
-        found = parse_format(text)
-        if isinstance(found, Sparse):
-            return found
-    prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
-    return Zeros(text) if text.endswith("%") else parse_format(text)
 
 
 def quantize_checkpoint(
@@ -373,7 +267,9 @@ def _file_layout(reader: Reader, tensors: Mapping[str, Any]) -> tuple[dict[str, 
 
 def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> int:
     try:
-        array = quantize(reader.tensor(name), entry.format, axis=entry.axis)
+        tensor, fmt = reader.tensor(name), entry.format
+        plain = isinstance(fmt, Sparse) and fmt.is_plain
+        array = prune(tensor, str(fmt), entry.axis) if plain else quantize(tensor, fmt, axis=entry.axis)
     except ValueError as error:
         raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {error}") from None
     write_array(writer, name, array)
@@ -440,7 +336,7 @@ def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> l
         for name, entry in contents(reader, found):
             if progress:
                 progress(done, total, name)
-            rows.append(_plain_row(reader, name) if entry is None else _quantized_row(reader, name, entry))
+            rows.append(_plain_row(reader, name) if entry is None else _packed_row(reader, name, entry))
             done += rows[-1]["bytes"]
         if progress:
             progress(total, total, "")
@@ -454,9 +350,9 @@ def _plain_row(reader: Reader, name: str) -> dict[str, Any]:
     return _row(name, info.dtype, info.shape, None, info.nbytes, low, high, n_nan)
 
 
-def _quantized_row(reader: Reader, name: str, entry: Entry) -> dict[str, Any]:
+def _packed_row(reader: Reader, name: str, entry: Packed) -> dict[str, Any]:
     array = read_array(reader, name, entry)
-    low, high, n_nan = _range(array.dequantize())
+    low, high, n_nan = _range(np.asarray(array))
     return _row(name, entry.dtype, entry.shape, str(entry.format), array.nbytes, low, high, n_nan)
 
 

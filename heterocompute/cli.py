@@ -25,11 +25,15 @@ from .cli_parts import (
     print_json,
     recipe_of,
 )
+from .interrupt import seen
 from .safetensors_file import printable
 
 __all__ = ["UsageError", "main"]
 
 Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
+
+# What names a file to write, in any command.
+WRITTEN = (("csv", "--csv"), ("html", "--html"), ("plot", "--plot"), ("yaml", "--yaml"), ("output", "OUT"))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,6 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["quantize", "model.safetensors", "model.safetensors", "--format", "int8"])
     2
     """
+    try:
+        with seen():
+            return _run(argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -68,12 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     command = f"heterocompute {arguments.command}"
     try:
+        _refuse_dash(arguments)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except UsageError as error:
         print(f"{command}: {one_line(str(error))} (see --help)", file=sys.stderr)
         return 2
@@ -87,6 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, RuntimeError, NotImplementedError, MemoryError, ImportError) as error:
         print(f"{command}: {one_line(str(error)) or type(error).__name__}", file=sys.stderr)
     return 1
+
+
+def _refuse_dash(arguments: argparse.Namespace) -> None:
+    """Refuse ``-`` wherever a file is written: it would be one of that name."""
+    for option, name in WRITTEN:
+        if getattr(arguments, option, None) == "-":
+            raise UsageError(f"{name} is '-', wanted the path of a file; --json prints on standard output")
 
 
 # What each subcommand does.
@@ -103,7 +121,8 @@ def _quantize(arguments: argparse.Namespace) -> int:
 def _prune(arguments: argparse.Namespace) -> int:
     if arguments.pattern is None and arguments.recipe is None:
         raise UsageError("--pattern or --recipe is needed")
-    from .checkpoint import parse_pattern_text, prune_checkpoint
+    from .checkpoint import prune_checkpoint
+    from .recipes import parse_pattern_text
 
     recipe = recipe_of(arguments.recipe, parse_pattern_text)
     return _rewrite(arguments, "prune", prune_checkpoint, arguments.pattern, recipe)
@@ -251,7 +270,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _one_pattern(text: str) -> Any:
-    from .checkpoint import parse_pattern_text
+    from .recipes import parse_pattern_text
 
     try:
         return parse_pattern_text(text, formats=False)

@@ -204,7 +204,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _check_texts(dtype: str | None, format: str | None = None) -> None:
-    from .hardware.database import dtype_bits
+    from .hardware.chip import dtype_bits
     from .hardware.stored import stored
 
     try:

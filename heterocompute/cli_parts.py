@@ -90,7 +90,7 @@ def format_list(text: str) -> list[Any]:
 
 def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> dict[str, Any] | None:
     """Return what --recipe says; `parse` turns a text into a format, or what else may stand there."""
-    from .checkpoint import parse_recipe, read_recipe
+    from .recipes import parse_recipe, read_recipe
 
     if path is None:
         return None

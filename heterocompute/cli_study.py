@@ -44,6 +44,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--activations", type=format_list, metavar="A,B", help="formats of the other operand; 'none' is added"
     )
     study.add_argument("--retrain", action="store_true", help="judge every format after a short training as well")
+    study.add_argument("--seeds", type=_count, metavar="N", help="train N times: mean, lowest and highest")
     study.add_argument(
         "--density", action="store_true", help="prune instead: accuracy against the share of weights kept"
     )
@@ -104,10 +105,12 @@ def _check_usage(arguments: argparse.Namespace) -> None:
                 "MODEL out for the network shipped here, or give evaluate in Python"
             )
     if arguments.density:
-        others = ("formats", "activations", "recipe", "device", "device_file", "emulate")
+        others = ("formats", "activations", "recipe", "device", "device_file", "emulate", "seeds")
         for option in others:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
+    if arguments.seeds is not None and not arguments.retrain:
+        raise UsageError("--seeds needs --retrain")
     if arguments.device_file is not None and arguments.device is None:
         raise UsageError("--device-file needs --device, the name of one device in it")
 
@@ -134,6 +137,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             device=device,
             emulate=arguments.emulate,
             retrain=True if arguments.retrain else None,
+            seeds=arguments.seeds or 1,
         )
 
     return work
@@ -176,6 +180,12 @@ def _check_output(path: str, model: str | None) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:9]) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}, wanted a number from 1 to 10000")
+    return int(text)
 
 
 def _emulation_list(text: str) -> list[str | None]:

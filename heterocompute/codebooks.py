@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import QuantizedArray, as_array
+from .arrays import QuantizedArray
 from .bits import unpack
 from .formats import Codebook, Sparse
+from .inputs import as_array
 
 __all__ = ["CodeStorage", "code_storage", "codebook_gradient", "codebook_step"]
 

@@ -5,6 +5,7 @@ SciPy is never imported here: what has the attributes of its matrices is taken a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,9 +13,20 @@ import numpy as np
 
 from . import _heterocompute as _core
 from . import runtime
-from .arguments import Array, FloatArray, as_bias, as_operand, caller_index, checked_out, core_operand, is_compressed
-from .arrays import FLOATS, QuantizedArray, core_view
+from .arguments import (
+    Array,
+    FloatArray,
+    as_bias,
+    as_format,
+    as_operand,
+    caller_index,
+    checked_out,
+    core_operand,
+    is_compressed,
+)
+from .arrays import QuantizedArray
 from .eie import EIEArray
+from .inputs import FLOATS, core_view
 
 __all__ = ["compressed_product"]
 
@@ -71,19 +83,22 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
     """
     run = runtime.run()
     if isinstance(w, EIEArray):
-        if transposed:
+        if transposed != (w.axis == (0,)):
             raise TypeError(
-                f"{name} is an EIEArray on the right, which is stored to be reduced over its columns: "
-                "hc.linear(x, e), hc.matmul(e, b), or its to_dense()"
+                f"{name} is an EIEArray that is stored along axis {w.axis}, its reduction axis is {1 - w.axis[0]}: "
+                "hc.linear(x, e), hc.matmul(e, b), hc.matmul(x, e.T), or its to_dense()"
             )
+        parts = w._packed()
         if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
-            answer = np.empty((prod(dense.shape[:-1]), w.shape[0]), np.float32)
-            for x, y in zip(dense.astype(np.float32, copy=False).reshape(len(answer), w.shape[1]), answer, strict=True):
-                _core.eie_multiply(run, w._packed(), np.ascontiguousarray(x), y)
+            answer = np.empty((prod(dense.shape[:-1]), parts[0]), np.float32)
+            with np.errstate(over="ignore"):  # beyond float32: an infinity, as in any product
+                vectors = dense.astype(np.float32, copy=False).reshape(len(answer), parts[1])
+            for x, y in zip(vectors, answer, strict=True):
+                _core.eie_multiply(run, parts, np.ascontiguousarray(x), y)
             out[...] = answer.reshape(out.shape)
             return
-        starts, indices, values = _core.eie_expand(run, w._packed())
-        rows: Rows = (w.shape[1], starts, indices, values)
+        starts, indices, values = _core.eie_expand(run, parts)
+        rows: Rows = (parts[1], starts, indices, values)
     else:
         rows = _compressed_rows(w, transposed, name)
     operand = core_operand(dense) if isinstance(dense, QuantizedArray) else core_view(dense)
@@ -123,14 +138,24 @@ def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
     return np.require(found, dtype, ["C", "A"])
 
 
-def compressed_product(a: Any, b: Any, bias: Any, activations: Any, out: Any, name: str) -> FloatArray:
+def compressed_product(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activations: Any,
+    out: Any,
+    name: str,
+    multiply: Callable[[Any, Any, bool, FloatArray, str], None] = multiply,
+) -> FloatArray:
     """Multiply two operands of which one is compressed.
 
     Parameters
     ----------
     a, b, bias, activations, out
         As of `heterocompute.matmul`, or as x and w of `heterocompute.linear`.
-    name : {"matmul", "linear"}
+    name : {"matmul", "linear", "explain"}
+    multiply : callable
+        What is called at last, `multiply` above.
 
     Returns
     -------
@@ -165,6 +190,8 @@ def compressed_product(a: Any, b: Any, bias: Any, activations: Any, out: Any, na
     else:
         final = (*lead[:-1], n, *lead[-1:]) if left else (*lead, n)
     parts = getattr(w, "components", None) or {name: getattr(w, name, None) for name in ("data", "indices", "indptr")}
+    if prod(final) > 2**60:
+        raise ValueError(f"{name}: an answer of shape {final} overflows the size of an array")
     stored = tuple(parts.values())
     inputs = (given, dense, *stored) if bias_array is None else (given, dense, bias_array, *stored)
     result = checked_out(out, final, name, inputs)
@@ -185,5 +212,6 @@ def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
         raise ValueError(f"{name} is quantized, activations is for one that is dense")
     from .ops import fake_quantize
 
+    fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
     with caller_index(dense, name):
-        return fake_quantize(dense, activations, axis)
+        return fake_quantize(dense, fmt, axis)

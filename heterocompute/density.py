@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from .density_result import DensityStudy
+from .inputs import as_real, shown
 from .prune import prune
 from .selection import axis_of, check_patterns, select
-from .study_parts import Progress, Source, Steps, evaluator, named, network_of, retrainer, train_again
+from .study_parts import Progress, Source, Steps, evaluator, named, network_of, retrainer, several, train_again
 
 __all__ = ["study_density"]
 
@@ -64,7 +65,7 @@ def study_density(
     Raises
     ------
     TypeError
-        `evaluate` or `retrain` is no function, or `evaluate` returned no number.
+        `evaluate`, `retrain` or `progress` is no function, slack is no number, or `evaluate` returned no number.
     ValueError
         Nothing to evaluate with, an unknown pattern or tensor, a slack that is not positive, weights that are no longer
         zero after `retrain`, NaN in a tensor.
@@ -91,8 +92,9 @@ def study_density(
     wanted = network.retrain is not None if retrain is None else retrain
     train = retrainer(wanted, network.retrain, "study_density")
     curves = _curves(PATTERNS if patterns is None else patterns)
-    if not isinstance(slack, (int, float)) or not 0 < slack < float("inf"):
-        raise ValueError(f"study_density: slack is {slack!r}, wanted a positive number")
+    loss = as_real(slack, "study_density: slack", "a positive number")
+    if not 0 < loss < float("inf"):
+        raise ValueError(f"study_density: slack is {shown(slack)}, wanted a positive number")
 
     with ExitStack() as stack:
         source = Source(network.weights, stack)
@@ -107,7 +109,8 @@ def study_density(
             kinds["convolution" if len(source.infos[name][1]) > 2 else "linear"].append(name)
         kinds = {kind: members for kind, members in kinds.items() if members}
         everything = {name: source.load(name, original=True) for name in source.names}
-        step = Steps(1 + len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2), progress)
+        points = len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2)
+        step = Steps(1 + points, progress, "study_density")
         step("evaluate")
         rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **call(dict(everything), {})}]
         if len(rows[0]) == len(COLUMNS):
@@ -133,16 +136,19 @@ def study_density(
         step.finish()
     metrics = list(dict.fromkeys(key for row in rows for key in row if key not in COLUMNS))
     table = [{**{key: row[key] for key in COLUMNS}, **{key: row.get(key) for key in metrics}} for row in rows]
-    return DensityStudy(table, metrics, float(slack))
+    return DensityStudy(table, metrics, loss)
 
 
 def _curves(patterns: Any) -> dict[str, list[str]]:
     curves = dict(patterns) if isinstance(patterns, Mapping) else {"pruned": patterns}
     found = {}
     for name, texts in curves.items():
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = [texts] if isinstance(texts, str) else several(texts, "study_density: patterns", "texts such as '2:4'")
         for text in texts:
-            prune(np.zeros((1, 1), np.float32), text)  # an unknown pattern is refused before any work
+            try:
+                prune(np.zeros((1, 1), np.float32), text)  # an unknown pattern is refused before any work
+            except (TypeError, ValueError) as error:
+                raise type(error)(str(error).replace("prune: pattern", "study_density: a pattern", 1)) from None
         found[str(name)] = texts
     if not any(found.values()):
         raise ValueError("study_density: no patterns")

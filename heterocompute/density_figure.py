@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import io
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,15 +52,33 @@ def heights(base: float | None, values: Sequence[float | None], slack: float) ->
 
 
 def ticks(base: float, values: Sequence[float], slack: float) -> list[float]:
-    """Return round values of the metric for the axis, from the network as it came to the worst."""
+    """Return round values of the metric for the axis, from the network as it came to the worst, 8 at most."""
     worst = max(values, key=lambda v: abs(v - base), default=base)
     reach, sign = abs(worst - base), math.copysign(1, worst - base)
-    steps = [slack * m * 10**k for k in range(12) for m in (1, 4)]
+    decades = max(0, math.ceil(math.log10(reach / slack))) + 1 if reach > 0 else 0
+    stride = -(-decades // 8) or 1  # decades from one to the next
+    within = (1, 4) if decades <= 4 else (1,)
     found = [base]
-    for step in (step for step in steps if step <= reach * 1.05):
-        digits = -math.floor(math.log10(step / 2))
-        found.append(round(base + sign * step, digits))
+    for step in (slack * m * 10.0**k for k in range(0, decades, stride) for m in within):
+        if step <= reach * 1.05:
+            digits = -math.floor(math.log10(step / 2))
+            found.append(round(base + sign * step, digits))
     return found
+
+
+def labels(values: Sequence[float]) -> list[str]:
+    """Return short texts of the axis's values, of as many digits as tell them apart."""
+    for digits in range(4, 16):
+        texts = [f"{value:.{digits}g}" for value in values]
+        if len(set(texts)) == len(texts):
+            break
+    return [re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", text) for text in texts]
+
+
+def shortened(words: str, most: int) -> str:
+    """Return a name that takes no more than so many characters, in one line."""
+    line = " ".join(words.split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 # Words
@@ -91,7 +110,8 @@ def _tables(rows: Sequence[Row], lowest: Sequence[Row], metric: str) -> list[tup
     """For each kind of layers (it, headings, cells); a dot marks the lowest densities."""
     found = []
     again = any(row["retrained"] for row in rows)
-    titles = [metric, f"{metric}, retrained"] if again else [metric]
+    name = shortened(metric, 40)
+    titles = [name, f"{name}, retrained"] if again else [name]
     for layers in dict.fromkeys(row["layers"] for row in rows[1:]):
         members = [row for row in rows if row["layers"] == layers]
         lines = [["–", "–", "1.000", number(rows[0][metric], 4), *["–"] * again]]
@@ -116,7 +136,8 @@ def show(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, 
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=f"{layers} layers pruned")
         table.title_justify = "left"
         for i, title in enumerate(titles):
-            table.add_column(title, justify="left" if i < 2 else "right", no_wrap=True)
+            plain = i < 3  # the name of a metric may be long
+            table.add_column(Text(title), justify="left" if i < 2 else "right", no_wrap=plain)
         for cells in lines:
             table.add_row(*map(Text, cells), style="bold" if any("●" in cell for cell in cells) else None)
         console.print(table)
@@ -197,7 +218,7 @@ def svg(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -
         low = min((row["density"] for row in rows[1:] if row["density"] > 0), default=0.1)
         panel = _Panel(base, values, slack, low)
         for i, layers in enumerate(kinds):
-            panel.left = LEFT + i * WIDTH
+            panel.left = panel.margin + i * WIDTH
             lines += panel.frame(f"{layers} layers pruned", metric)
             for (kind, structure, retrained), members in found.items():
                 if kind == layers:
@@ -207,14 +228,18 @@ def svg(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -
 
 class _Panel:
     def __init__(self, base: float, values: Sequence[float], slack: float, low: float) -> None:
-        self.base, self.values, self.slack, self.left = base, values, slack, LEFT
-        found = [height for height in heights(base, values, slack) if height is not None]
+        self.base, self.slack, self.left = base, slack, float(LEFT)
+        self.tolerated = base - slack if min(values) < base or max(values) == base else base + slack
+        found = [height for height in heights(base, [*values, self.tolerated], slack) if height is not None]
         self.top, self.bottom = max(found) + 0.12, min(found) - 0.05
         self.low = math.log10(low) - 0.05
+        marks = ticks(base, values, slack)
+        self.marks = list(zip(marks, labels(marks), strict=True))
+        self.margin = max(LEFT, 14 + 7.6 * max(len(text) for _, text in self.marks))
 
     def x(self, density: float) -> float:
         share = math.log10(density) / self.low  # 0 at density 1, on the left
-        return round(self.left + share * (WIDTH - LEFT - RIGHT), 1)
+        return round(self.left + share * (WIDTH - self.margin - RIGHT), 1)
 
     def y(self, value: float) -> float:
         (height,) = heights(self.base, [value], self.slack)
@@ -222,14 +247,17 @@ class _Panel:
         return round(TOP + (self.top - height) / (self.top - self.bottom) * (HEIGHT - TOP - BOTTOM), 1)
 
     def frame(self, title: str, metric: str) -> list[str]:
-        right = self.left + WIDTH - LEFT - RIGHT
+        right = self.left + WIDTH - self.margin - RIGHT
         lines = [_text(self.left, 26, title, 'font-weight="600"')]
-        for value in ticks(self.base, self.values, self.slack):
+        last = math.inf
+        for value, label in self.marks:
             y = self.y(value)
+            if abs(last - y) < 13:  # no room for its text
+                continue
+            last = y
             lines.append(_line(self.left, y, right, y, 'stroke="#7d8590" stroke-opacity="0.25"'))
-            lines.append(_text(self.left - 8, y + 4, f"{value:.4g}", 'text-anchor="end"'))
-        sign = -1 if min(self.values) < self.base else 1
-        y = self.y(self.base + sign * self.slack)
+            lines.append(_text(self.left - 8, y + 4, label, 'text-anchor="end"'))
+        y = self.y(self.tolerated)
         lines.append(_line(self.left, y, right, y, 'stroke="#7d8590" stroke-dasharray="2 3"'))
         bottom = HEIGHT - BOTTOM
         for density in (1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.003, 0.001):
@@ -238,7 +266,7 @@ class _Panel:
         lines.append(
             _text((self.left + right) / 2, bottom + 42, "density: share of weights kept", 'text-anchor="middle"')
         )
-        lines.append(_text(self.left, TOP - 4, metric))
+        lines.append(_text(self.left, TOP - 4, shortened(metric, int((right - self.left) / 7))))
         return lines
 
     def curve(self, rows: Sequence[Row], lowest: Sequence[Row], metric: str, color: str, solid: bool) -> list[str]:

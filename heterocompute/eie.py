@@ -5,10 +5,11 @@ Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network",
 
 from __future__ import annotations
 
-import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -16,13 +17,14 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from . import _heterocompute as _core
 from . import runtime
 from .arguments import caller_index
-from .arrays import as_array
+from .inputs import as_array, as_float_dtype, as_int, normalize_axes, shown
 
 __all__ = ["EIEArray", "EIELoad", "encode_csr"]
 
 Array = np.ndarray[Any, Any]
 
 CODES = 16  # of the codebook, the one for zero included
+MOST_ELEMENTS = 4096  # or as many as there are rows
 COMPONENTS = {"codebook": (np.float32, 1), "pointers": (np.uint32, 2), "entries": (np.uint8, 1)}
 
 
@@ -65,7 +67,8 @@ class EIELoad:
 class EIEArray(NDArrayOperatorsMixin):
     """A matrix in EIE's storage, made by `encode_csr`.
 
-    ``hc.linear(x, e)`` and ``hc.matmul(e, b)`` multiply it; nothing changes it.
+    ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it, `save` and `heterocompute.load`
+    keep it in a file; nothing changes it. ``==`` is one bool: the same shape, axis and bytes.
 
     Parameters
     ----------
@@ -76,6 +79,29 @@ class EIEArray(NDArrayOperatorsMixin):
         column, are passed over before; above 15, entries of value zero and run 15 stand between.
     shape : (int, int)
         Rows and columns. Row i belongs to element ``i % elements``.
+    axis : (int,), default (1,)
+        The reduction axis: 1, or 0 of a transposed one, whose columns are then what the components call rows.
+
+    Attributes
+    ----------
+    shape, ndim, size, dtype, axis
+        Of the matrix; dtype is float32.
+    components : mapping of str to ndarray
+        The stored arrays themselves, which cannot be written to.
+    elements : int
+        Processing elements over which rows are interleaved.
+    nbytes : int
+        Bytes of all components.
+    bits_per_value : float
+        ``8 * nbytes / size``.
+    nnz, padding : int
+        Entries that are no padding, and those of value zero.
+    density : float
+        ``nnz / size``.
+    mask : ndarray of bool, `shape`
+        Which values are stored.
+    T : EIEArray
+        The transposed matrix; the components are shared.
 
     Raises
     ------
@@ -94,19 +120,21 @@ class EIEArray(NDArrayOperatorsMixin):
     True
     """
 
-    __slots__ = ("_components", "_shape")
+    __slots__ = ("_axis", "_components", "_shape")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, components: Mapping[str, Array], shape: Sequence[int]) -> None:
+    def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:
         if not isinstance(components, Mapping) or set(components) != set(COMPONENTS):
-            raise TypeError(f"EIEArray: components are {components!r:.60}, wanted {', '.join(COMPONENTS)}")
+            raise TypeError(f"EIEArray: components are {shown(components)}, wanted {', '.join(COMPONENTS)}")
+        self._axis = normalize_axes(axis, 2, "EIEArray")
+        if len(self._axis) != 1:
+            raise ValueError(f"EIEArray: axis is {shown(axis)}, wanted (1,) or (0,)")
         try:
-            rows, columns = (operator.index(n) for n in shape)
-        except (TypeError, ValueError):
-            rows, columns = -1, -1
-        if min(rows, columns) < 0 or max(rows, columns) >= 2**62:
-            raise ValueError(f"EIEArray: shape is {shape!r}, wanted (rows, columns)")
-        self._shape = (rows, columns)
+            first, second = (as_int(n, "EIEArray: shape", 0, 2**62) for n in shape)
+        except (TypeError, ValueError, NotImplementedError):
+            raise ValueError(f"EIEArray: shape is {shown(shape)}, wanted (rows, columns)") from None
+        self._shape = (first, second)
+        rows, columns = self._stored_shape
         self._components = {name: _frozen(components[name], name) for name in COMPONENTS}
         pointers, codebook = self._components["pointers"], self._components["codebook"]
         if pointers.shape[1] != columns + 1:
@@ -115,19 +143,27 @@ class EIEArray(NDArrayOperatorsMixin):
             raise ValueError(f"EIEArray: codebook has shape {codebook.shape}, wanted ({CODES},)")
         _core.eie_check(self._packed())
         if np.any(codebook[2:] < codebook[1:-1]):
-            raise ValueError(f"EIEArray: codebook is {codebook.tolist()}, wanted 0 and then 15 numbers that ascend")
-
-    def _packed(self) -> tuple[Any, ...]:
-        return (*self._shape, *self._components.values())
+            numbers = ", ".join(f"{value:.4g}" for value in codebook)
+            raise ValueError(f"EIEArray: codebook is {numbers}, wanted 0 and then 15 numbers that ascend")
 
     @property
-    def components(self) -> dict[str, Array]:
-        """The stored arrays themselves, which cannot be written to."""
-        return dict(self._components)
+    def _stored_shape(self) -> tuple[int, int]:
+        return self._shape if self._axis == (1,) else (self._shape[1], self._shape[0])
+
+    def _packed(self) -> tuple[Any, ...]:
+        return (*self._stored_shape, *self._components.values())
+
+    @property
+    def components(self) -> Mapping[str, Array]:
+        return MappingProxyType(self._components)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self._shape
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        return self._axis
 
     @property
     def ndim(self) -> int:
@@ -143,33 +179,40 @@ class EIEArray(NDArrayOperatorsMixin):
 
     @property
     def elements(self) -> int:
-        """Processing elements over which rows are interleaved."""
         return int(self._components["pointers"].shape[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all components."""
         return sum(part.nbytes for part in self._components.values())
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits a value of the matrix, zeros counted as values."""
-        return 8 * self.nbytes / max(self.size, 1)
+        return 8 * self.nbytes / self.size if self.size else 0.0
 
     @property
     def nnz(self) -> int:
-        """Entries that are no padding."""
         return int(self._components["entries"].size) - self.padding
 
     @property
     def padding(self) -> int:
-        """Entries of value zero."""
         return int(np.count_nonzero((self._components["entries"] & 15) == 0))
 
     @property
     def density(self) -> float:
-        """The part of the values that is stored."""
         return self.nnz / max(self.size, 1)
+
+    @property
+    def mask(self) -> Array:
+        ones = np.zeros(CODES, np.float32)
+        ones[1:] = 1
+        kept: Array = self._decoded({**self._components, "codebook": ones}) != 0
+        return kept
+
+    @property
+    def T(self) -> EIEArray:  # noqa: N802 (NumPy's name)
+        turned = object.__new__(EIEArray)  # there is nothing to check
+        turned._components, turned._shape, turned._axis = self._components, self._shape[::-1], (1 - self._axis[0],)
+        return turned
 
     def values(self) -> Array:
         """Return the value of each entry.
@@ -197,15 +240,59 @@ class EIEArray(NDArrayOperatorsMixin):
         Parameters
         ----------
         dtype : dtype, default float32
+            Another type of floats is converted from it.
 
         Returns
         -------
         ndarray of `shape`
         """
-        out = np.empty(self._shape, np.float32)
-        _core.eie_decode(runtime.run(), self._packed(), out)
-        values: Array = out.astype(dtype, copy=False)
+        wanted = as_float_dtype(dtype, "to_dense")
+        values: Array = self._decoded(self._components).astype(wanted, copy=False)
         return values
+
+    def _decoded(self, components: Mapping[str, Array]) -> Array:
+        out = np.empty(self._stored_shape, np.float32)
+        _core.eie_decode(runtime.run(), (*self._stored_shape, *components.values()), out)
+        return out if self._axis == (1,) else out.T
+
+    def to_scipy(self, layout: str = "csr") -> Any:
+        """Return what is stored as a matrix of SciPy, without the entries that pad.
+
+        Parameters
+        ----------
+        layout : {"csr", "csc"}
+
+        Returns
+        -------
+        scipy.sparse.csr_array or csc_array of float32
+
+        Raises
+        ------
+        ImportError
+            SciPy is not installed.
+        ValueError
+            Another layout.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> hc.encode_csr(np.float32([[0, 5], [7, 0]])).to_scipy().indices.tolist()
+        [1, 0]
+        """
+        if not isinstance(layout, str) or layout not in ("csr", "csc"):
+            raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
+        import scipy.sparse
+
+        starts, indices, values = _core.eie_expand(runtime.run(), self._packed())
+        rows = scipy.sparse.csr_array((values, indices, starts), shape=self._stored_shape)
+        matrix = rows if self._axis == (1,) else rows.T
+        return matrix.tocsr() if layout == "csr" else matrix.tocsc()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the components to a safetensors file, which `heterocompute.load` reads."""
+        from .safetensors_io import save
+
+        save(path, self)
 
     def load_balance(self, x: Any = None, depth: int = 8) -> EIELoad:
         """Count the cycles that EIE's processing elements would take for a product with one vector.
@@ -223,8 +310,10 @@ class EIEArray(NDArrayOperatorsMixin):
 
         Raises
         ------
+        TypeError
+            x holds no floats, or depth is no int.
         ValueError
-            Another shape of x, or a depth below 1.
+            Another shape of x, a depth below 1, or a transposed matrix.
 
         Notes
         -----
@@ -241,14 +330,16 @@ class EIEArray(NDArrayOperatorsMixin):
         >>> [round(e.load_balance(depth=depth).efficiency, 2) for depth in (1, 2, 8, 64)]
         [0.26, 0.47, 0.64, 0.64]
         """
+        if self._axis != (1,):
+            raise ValueError("load_balance: this matrix is transposed, the machine's rows are those of its T")
         activations = None
         if x is not None:
-            activations = np.ascontiguousarray(as_array(x, "load_balance: x"), np.float32)
-            if activations.shape != self._shape[1:]:
-                raise ValueError(f"load_balance: x has shape {activations.shape}, wanted {self._shape[1:]}")
-        deep = operator.index(depth)
-        if deep < 1:
-            raise ValueError(f"load_balance: depth is {depth!r}, wanted 1 or more")
+            given = as_array(x, "load_balance: x")
+            if given.shape != self._shape[1:]:
+                raise ValueError(f"load_balance: x has shape {given.shape}, wanted {self._shape[1:]}")
+            with np.errstate(over="ignore"):  # of these values only whether they are zero counts
+                activations = np.ascontiguousarray(given, np.float32)
+        deep = as_int(depth, "load_balance: depth", 1)
         busy = np.empty(self.elements, np.int64)
         cycles, broadcasts, stalls, padding = _core.eie_load(self._packed(), activations, min(deep, 2**62), busy)
         return EIELoad(cycles, broadcasts, stalls, busy, padding)
@@ -256,7 +347,8 @@ class EIEArray(NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("an EIEArray has no array of floats to share")
-        return self.to_dense(np.float32 if dtype is None else dtype)
+        values = self.to_dense()
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
@@ -264,6 +356,9 @@ class EIEArray(NDArrayOperatorsMixin):
         from .ops import matmul
 
         return matmul(inputs[0], inputs[1], out=options.get("out", (None,))[0])
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise TypeError(f"{func.__name__} is not for an EIEArray; call to_dense() for its values")
 
     def __matmul__(self, other: Any) -> Any:
         from .ops import matmul
@@ -275,10 +370,14 @@ class EIEArray(NDArrayOperatorsMixin):
 
         return matmul(other, self)
 
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise ValueError("rows of an EIEArray are interleaved; call to_dense() to index the values")
+
     def __eq__(self, other: object) -> Any:
+        """Tell whether shape, axis and the bytes of all components are the same."""
         if not isinstance(other, EIEArray):
             return NotImplemented
-        return self._shape == other._shape and all(
+        return (self._shape, self._axis) == (other._shape, other._axis) and all(
             part.shape == other._components[name].shape and part.tobytes() == other._components[name].tobytes()
             for name, part in self._components.items()
         )
@@ -288,16 +387,29 @@ class EIEArray(NDArrayOperatorsMixin):
         return equal if equal is NotImplemented else not equal
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EIEArray, (self._components, self._shape)
+        return EIEArray, (self._components, self._shape, self._axis)
 
     def __len__(self) -> int:
         return self._shape[0]
 
     def __repr__(self) -> str:
         return (
-            f"EIEArray(shape={self._shape}, elements={self.elements}, density={self.density:.3g}, "
-            f"padding={self.padding}, nbytes={self.nbytes})"
+            f"EIEArray(shape={self._shape}, axis={self._axis}, elements={self.elements}, density={self.density:.3g}, "
+            f"padding={self.padding}, {self.nbytes} bytes)"
         )
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "shape": str(self._shape),
+            "axis": str(self._axis),
+            "elements": str(self.elements),
+            "density": f"{self.density:.3g}",
+            "entries that pad": f"{self.padding:,}",
+            "bytes": f"{self.nbytes:,}",
+            "bits a value": f"{self.bits_per_value:.3f}",
+        }
+        lines = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows.items())
+        return f"<table>{lines}</table>"
 
 
 def _frozen(part: Any, name: str) -> Array:
@@ -322,8 +434,9 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
         becomes the nearest of these 15, the lower one of two. None: the 15 centroids of least squared error of
         the values that are not zero (optimal k-means), so that up to 15 different values come back as they are.
     elements : int, default 4
-        Processing elements, at most one a row: row i belongs to element ``i % elements``, and runs of zeros are
-        counted in an element's own rows of a column.
+        Processing elements, 1 to 4096 or to the rows where those are more: row i belongs to element
+        ``i % elements``, and runs of zeros are counted in an element's own rows of a column. Beyond the rows of w
+        elements have nothing to do.
 
     Returns
     -------
@@ -332,7 +445,7 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     Raises
     ------
     TypeError
-        w or codebook holds no floats.
+        w or codebook holds no floats, or elements is no int.
     ValueError
         w is no matrix, holds a NaN or an infinity; a codebook of another shape or order; elements out of range.
 
@@ -354,9 +467,7 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     if given.ndim != 2:
         raise ValueError(f"encode_csr: w has shape {given.shape}, wanted (rows, columns)")
     rows, columns = given.shape
-    count = operator.index(elements)
-    if not 1 <= count <= max(rows, 1):
-        raise ValueError(f"encode_csr: elements is {elements}, wanted 1 to {max(rows, 1)}, the rows of w")
+    count = as_int(elements, "encode_csr: elements", 1, max(rows, MOST_ELEMENTS))
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(given, np.float32)
     with caller_index(given, "encode_csr: w"):
@@ -383,5 +494,6 @@ def _given(codebook: Any) -> Array:
     with np.errstate(over="ignore"):
         single = table.astype(np.float32, order="C")
     if single[0] != 0 or not np.isfinite(single).all() or np.any(single[2:] < single[1:-1]):
-        raise ValueError(f"encode_csr: codebook is {single.tolist()}, wanted 0 and then 15 finite numbers that ascend")
+        numbers = ", ".join(f"{value:.4g}" for value in single)
+        raise ValueError(f"encode_csr: codebook is {numbers}, wanted 0 and then 15 finite numbers that ascend")
     return single

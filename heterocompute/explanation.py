@@ -122,7 +122,7 @@ def explain(a: Any, b: Any, activations: Format | str | None = None) -> Explanat
     ['OpenBLAS', 'tiles', 'skip', 'few', 'integers']
     """
     if is_compressed(a) or is_compressed(b):
-        return _compressed(a, b)
+        return _compressed(a, b, activations)
     left, right = as_operand(a, "explain: a"), as_operand(b, "explain: b")
     fmt = None if activations is None else as_format(activations, "explain: activations")
     packed = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
@@ -137,11 +137,18 @@ def explain(a: Any, b: Any, activations: Format | str | None = None) -> Explanat
     return found[0]
 
 
-def _compressed(a: Any, b: Any) -> Explanation:
-    inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
-    if a.shape[-1] != inner:
-        raise ValueError(f"explain: b has {inner} rows but a has {a.shape[-1]} columns")
-    return Explanation("compressed", (Candidate("compressed", None, _WHAT["compressed"]),))
+def _compressed(a: Any, b: Any, activations: Any) -> Explanation:
+    from .csr import compressed_product, multiply
+
+    def check(dense: Any, w: Any, transposed: bool, out: Array, name: str) -> None:
+        n, k = w.shape[::-1] if transposed else w.shape
+        multiply(np.empty((0, k), np.float32), w, transposed, np.empty((0, n), np.float32), name)  # checks w alone
+
+    answer = compressed_product(a, b, None, activations, None, "explain", check)
+    inner = a.shape[-1] if is_compressed(a) else b.shape[0]
+    chosen = "compressed" if answer.size and inner else "nothing"
+    reason = _WHAT["compressed"] if answer.size and inner else "there is nothing to multiply"
+    return Explanation(chosen, (Candidate("compressed", None, reason),))
 
 
 def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> Explanation:

@@ -22,26 +22,20 @@ from .arguments import (
     as_format,
     as_matrix,
     as_operand,
-    as_pair,
     caller_index,
     checked_out,
     core_clip,
     core_operand,
-    group_count,
     is_compressed,
     product_shape,
-    window_size,
     with_text,
 )
-from .arrays import Prepacked, QuantizedArray, as_array, core_format, core_view, normalize_axes
+from .arrays import QuantizedArray, core_format
 from .formats import Format, Sparse
+from .inputs import as_array, core_view, normalize_axes, shown
 from .sparse import SparseArray, choose
 
-__all__ = ["Error", "conv2d", "error", "fake_quantize", "linear", "matmul", "prepack", "quantize"]
-
-
-ALGORITHMS = ("im2col",)
-LATER_ALGORITHMS = ("implicit", "direct", "winograd2", "winograd4", "winograd6", "fft")
+__all__ = ["Error", "error", "fake_quantize", "linear", "matmul", "quantize"]
 
 
 def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, Array]:
@@ -127,16 +121,22 @@ def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Quantiz
         fmt = Sparse(fmt, s.n, s.m)
     if (fmt.n, fmt.m) != (s.n, s.m):
         raise ValueError(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
-    if axis != -1 and normalize_axes(axis, s.ndim, "quantize") != s.axis:
-        raise ValueError(f"quantize: axis is {axis!r}, but w is pruned along axis {s.axis}")
+    if not (type(axis) is int and axis == -1) and normalize_axes(axis, s.ndim, "quantize") != s.axis:
+        raise ValueError(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
     if fmt.is_plain:
         if clip is not None:
-            raise ValueError(f"quantize: clip is {clip!r}, but {fmt} has no scale")
+            raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
         return s
     values = s.components["values"]
     kept = fmt.stored_length(s.shape[s.axis[-1]])
     runs = values.reshape(len(values), values.shape[1] // max(kept, 1), kept)
-    q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
+    try:
+        q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
+    except ValueError:
+        if np.isfinite(values).all():
+            raise
+        with caller_index(s.to_dense(), "quantize: w"):  # its place is that among all values
+            raise
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 
@@ -169,7 +169,8 @@ def fake_quantize(
     clipped = core_clip(clip, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
     if isinstance(fmt, Sparse):
-        result[...] = quantize(x, fmt, axes, clip).dequantize()
+        with caller_index(x, "fake_quantize: w"):
+            result[...] = quantize(x, fmt, axes, clip).dequantize()
         return result if out is None else out
     try:
         _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
@@ -426,131 +427,3 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
         with caller_index(left, "linear: x"):
             left, fmt = fake_quantize(left, fmt), None
     return _checked_product(left, weights.T, fmt, bias_array, out, "linear", inputs)
-
-
-def prepack(w: QuantizedArray) -> Prepacked:
-    """Prepare quantized weights for many products with quantized activations.
-
-    A product of many rows unpacks the weights each time; here that is done once, for the instruction sets of this
-    context. Products with up to 8 vectors, and those without `activations`, read the components as ever.
-
-    Parameters
-    ----------
-    w : QuantizedArray
-
-    Returns
-    -------
-    Prepacked
-        Taken wherever w is, with the same bits. Memory: about a byte a value, beside w.
-
-    Examples
-    --------
-    >>> import numpy as np, heterocompute as hc
-    >>> q = hc.quantize(np.eye(32, 64, dtype=np.float32), "vsq4-g16-s4")
-    >>> x = np.ones((9, 64), np.float32)
-    >>> y = hc.linear(x, hc.prepack(q), activations="int8")
-    >>> bool((y == hc.linear(x, q, activations="int8")).all())
-    True
-    """
-    if not isinstance(w, QuantizedArray):
-        raise TypeError(f"prepack: w is a {type(w).__name__}, wanted a QuantizedArray")
-    source = w.source if isinstance(w, Prepacked) else w
-    return Prepacked(source, _core.prepack(runtime.run(), source._packed()))
-
-
-def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] | str = 0,
-    dilation: int | tuple[int, int] = 1,
-    groups: int = 1,
-    activations: Format | str | None = None,
-    algorithm: str = "auto",
-    layout: str = "NCHW",
-    out: Any = None,
-) -> FloatArray:
-    """Convolve images with filters (cross-correlation, as every network library means it).
-
-    Parameters
-    ----------
-    x : array_like, shape (N, C, H, W), or (N, H, W, C) with ``layout="NHWC"``
-    w : array_like or QuantizedArray, shape (K, C / groups, R, S)
-        Quantized with ``axis=(2, 3, 1)``: one row a filter, groups along the channels.
-    bias : array_like, shape (K,), optional
-        Added last.
-    stride, dilation : int or pair
-    padding : int, pair, "same" or "valid"
-        Padding has the value 0 and is no part of x's largest magnitude.
-    groups : int
-        Channels of x, and filters, are split into so many independent convolutions.
-    activations : Format or str, optional
-        Quantize x on the fly: one row an image, groups along the channels inside one convolution group.
-    algorithm : {"auto", "im2col"}
-    layout : {"NCHW", "NHWC"}
-        Of x and of the answer.
-    out : ndarray, optional
-        As in `matmul`.
-
-    Returns
-    -------
-    ndarray of float32, shape (N, K, P, Q), or (N, P, Q, K)
-        Sums run over r, s, c ascending; the bits are the same for every instruction set and number of threads.
-        Windows are gathered while they are multiplied: working memory stays under 64 MiB, and for `activations` the
-        codes of one image where those are more.
-
-    Examples
-    --------
-    >>> import numpy as np, heterocompute as hc
-    >>> x = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3)
-    >>> hc.conv2d(x, np.ones((1, 1, 2, 2), np.float32))[0, 0]
-    array([[ 8., 12.],
-           [20., 24.]], dtype=float32)
-    """
-    image = as_array(x, "conv2d: x")
-    filters = as_operand(w, "conv2d: w")
-    if algorithm in LATER_ALGORITHMS:
-        raise NotImplementedError(f"conv2d: there is no algorithm {algorithm!r} yet, only {', '.join(ALGORITHMS)}")
-    if algorithm != "auto" and algorithm not in ALGORITHMS:
-        raise ValueError(f"conv2d: algorithm is {algorithm!r}, wanted 'auto' or one of {', '.join(ALGORITHMS)}")
-    if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"conv2d: layout is {layout!r}, wanted 'NCHW' or 'NHWC'")
-    if image.ndim != 4 or filters.ndim != 4:
-        wrong = f"x has shape {image.shape}" if image.ndim != 4 else f"w has shape {filters.shape}"
-        raise ValueError(f"conv2d: {wrong}, wanted four dimensions")
-    if isinstance(padding, str) and padding not in ("same", "valid"):
-        raise ValueError(f"conv2d: padding is {padding!r}, wanted an int, a pair, 'same' or 'valid'")
-    nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
-    strides, dilations = as_pair(stride, "stride"), as_pair(dilation, "dilation")
-    paddings = (padding, padding) if isinstance(padding, str) else as_pair(padding, "padding")
-    if min(strides) < 1 or min(dilations) < 1 or any(isinstance(p, int) and p < 0 for p in paddings):
-        raise ValueError(f"conv2d: stride {stride}, dilation {dilation}, padding {padding}: wanted 1, 1, 0 or more")
-    if max(*strides, *dilations, *(p for p in paddings if isinstance(p, int))) > 2**30:
-        raise ValueError(f"conv2d: stride {stride}, dilation {dilation}, padding {padding}: wanted at most 2^30")
-    split = group_count(groups, nchw.shape[1])
-    fmt = None if activations is None else as_format(activations, "conv2d: activations")
-    before, answer = zip(
-        *(window_size(nchw.shape[2 + i], filters.shape[2 + i], strides[i], dilations[i], paddings[i]) for i in (0, 1)),
-        strict=True,
-    )
-    shape = (nchw.shape[0], filters.shape[0], *answer)
-    bias_array = as_bias(bias, filters.shape[0], "conv2d")
-    inputs = (image, filters) if bias_array is None else (image, filters, bias_array)
-    final = shape if layout == "NCHW" else (shape[0], shape[2], shape[3], shape[1])
-    result = checked_out(out, final, "conv2d", inputs)
-    target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
-    run, operand = runtime.run(), core_operand(_along(filters, (2, 3, 1)))
-    with caller_index(image, "conv2d: x"):
-        if isinstance(fmt, Sparse) or (fmt is not None and not isinstance(filters, QuantizedArray)):
-            nchw, fmt = _round_image(nchw, fmt, split), None
-        core_fmt = core_format(fmt) if fmt else None
-        _core.conv2d(run, core_view(nchw), operand, bias_array, strides, before, dilations, split, core_fmt, target)
-    return result if out is None else out
-
-
-def _round_image(nchw: Array, fmt: Format, groups: int) -> FloatArray:
-    """Round x as `activations` would quantize it: (N, G, C / G, H, W) along (1, 3, 4, 2)."""
-    n, c, h, w = nchw.shape
-    split = nchw.reshape(n, groups, c // groups, h, w)
-    return fake_quantize(split, fmt, axis=(1, 3, 4, 2)).reshape(n, c, h, w)

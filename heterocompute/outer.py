@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any, Literal, overload
+
+import numpy as np
 
 from . import _heterocompute as _core
 from . import runtime
 from .arguments import Array, FloatArray, as_bias, as_pair, checked_out, window_size
-from .arrays import QuantizedArray, as_array, core_view
+from .arrays import QuantizedArray
 from .bitmap import BitmapArray
+from .inputs import as_array, as_int, core_view, shown
 
 __all__ = ["OuterCounts", "conv2d_outer"]
 
@@ -165,6 +167,8 @@ def conv2d_outer(
     >>> found.dense_macs, found.products, found.useful_products
     (16, 4, 2)
     """
+    if not isinstance(counts, (bool, np.bool_)):
+        raise TypeError(f"conv2d_outer: counts is {shown(counts)}, wanted a bool")
     image, filters = _decoded(x, "x"), _decoded(w, "w")
     if image.ndim != 4 or filters.ndim != 4:
         wrong = f"x has shape {image.shape}" if image.ndim != 4 else f"w has shape {filters.shape}"
@@ -188,10 +192,10 @@ def conv2d_outer(
     found = None
     if counts:
         sizes = (
-            _pair(cells, "cells"),
-            _pair(multipliers, "multipliers"),
-            _size(banks, "banks"),
-            _size(accumulators, "accumulators"),
+            _sizes(cells, "cells", ("rows", "columns"), 256),
+            _sizes(multipliers, "multipliers", ("weights", "activations"), 64),
+            _size(banks, "banks", 4096),
+            _size(accumulators, "accumulators", 2**30),
         )
         found = _core.count_outer(run, core_view(image), core_view(filters), strides, before, answer, *sizes)
     _core.conv2d_outer(run, core_view(image), core_view(filters), strides, before, result)
@@ -212,27 +216,31 @@ def _decoded(value: Any, name: str) -> Array:
     return value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"conv2d_outer: {name}")
 
 
-def _size(value: Any, name: str) -> int:
-    try:
-        return min(operator.index(value), 2**62)
-    except TypeError:
-        raise TypeError(f"conv2d_outer: {name} is {value!r}, wanted an int") from None
+def _size(value: Any, name: str, most: int) -> int:
+    return as_int(value, f"conv2d_outer: {name}", 1, most)
 
 
 def _pair(value: Any, name: str) -> tuple[int, int]:
     try:
         return as_pair(value, name)
     except TypeError:
-        raise TypeError(f"conv2d_outer: {name} is {value!r}, wanted an int or a pair of ints") from None
+        raise TypeError(f"conv2d_outer: {name} is {shown(value)}, wanted an int or a pair of ints") from None
+
+
+def _sizes(value: Any, name: str, parts: tuple[str, str], most: int) -> tuple[int, int]:
+    one, other = _pair(value, name)
+    return _size(one, f"{name} ({parts[0]})", most), _size(other, f"{name} ({parts[1]})", most)
 
 
 def _window(stride: Any, padding: Any) -> tuple[tuple[int, int], tuple[int | str, int | str]]:
     """Return stride and padding as checked pairs."""
     if isinstance(padding, str) and padding not in ("same", "valid"):
-        raise ValueError(f"conv2d_outer: padding is {padding!r}, wanted an int, a pair, 'same' or 'valid'")
+        raise ValueError(f"conv2d_outer: padding is {shown(padding)}, wanted an int, a pair, 'same' or 'valid'")
     strides = _pair(stride, "stride")
     paddings = (padding, padding) if isinstance(padding, str) else _pair(padding, "padding")
     numbers = [p for p in paddings if isinstance(p, int)]
     if min(strides) < 1 or min(numbers, default=0) < 0 or max(*strides, *numbers) > 2**30:
-        raise ValueError(f"conv2d_outer: stride {stride}, padding {padding}: wanted 1 and 0 or more, at most 2^30")
+        raise ValueError(
+            f"conv2d_outer: stride {shown(stride)}, padding {shown(padding)}: wanted 1 and 0 or more, at most 2^30"
+        )
     return strides, paddings

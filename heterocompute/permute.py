@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import prod
 from typing import Any
 
@@ -11,7 +10,9 @@ from numpy.typing import NDArray
 
 from . import _heterocompute as _core
 from . import runtime
-from .arrays import as_array, normalize_axes
+from .arguments import as_single
+from .inputs import as_array, normalize_axes, refuse_infinite, shown
+from .sparse import pattern_of
 
 __all__ = ["permute_channels", "permute_linear"]
 
@@ -47,7 +48,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     Raises
     ------
     TypeError
-        w holds no floats.
+        w holds no floats, pattern is no text.
     ValueError
         A NaN or an infinity, an unknown pattern, axis or effort.
 
@@ -65,16 +66,15 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     >>> float(kept(w)), float(kept(w[:, hc.permute_channels(w, "2:4")]))
     (7.0, 10.0)
     """
-    n, m = _parsed(pattern)
+    n, m = pattern_of(pattern, "permute_channels")
     values = as_array(w, "permute_channels: w")
     (along,) = normalize_axes((axis,), values.ndim, "permute_channels")
-    if effort not in _WORK:
-        raise ValueError(f"permute_channels: effort is {effort!r}, wanted 'fast' or 'thorough'")
+    if not isinstance(effort, str) or effort not in _WORK:
+        raise ValueError(f"permute_channels: effort is {shown(effort)}, wanted 'fast' or 'thorough'")
     columns = values.shape[along]
-    rows_first = np.moveaxis(values, along, -1).reshape(prod(values.shape) // columns if columns else 0, columns)
-    magnitude = np.abs(rows_first.astype(np.float32, copy=False))
-    if not np.isfinite(magnitude).all():
-        raise ValueError("permute_channels: w has a NaN or an infinity")
+    refuse_infinite(values, "permute_channels: w")
+    rows_first = np.moveaxis(as_single(values, "permute_channels: w"), along, -1)
+    magnitude = np.abs(rows_first.reshape(prod(values.shape) // columns if columns else 0, columns))
     identity = np.arange(columns)
     groups = -(-columns // m)
     if n == m or groups < 2 or not magnitude.size or not magnitude.any():
@@ -113,6 +113,8 @@ def permute_linear(
 
     Raises
     ------
+    TypeError
+        Layers that hold no floats, a permutation that holds no integers.
     ValueError
         Shapes that do not fit, or no permutation.
 
@@ -126,26 +128,23 @@ def permute_linear(
            [1., 2.]], dtype=float32), array([[6., 5.]], dtype=float32), True)
     """
     left, right = as_array(first, "permute_linear: first"), as_array(second, "permute_linear: second")
-    order = np.asarray(permutation)
+    try:
+        order = np.asarray(permutation)
+    except (TypeError, ValueError):  # rows of different lengths
+        raise TypeError(f"permute_linear: permutation is {shown(permutation)}, wanted an array of ints") from None
     if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[1]:
         raise ValueError(
             f"permute_linear: first has shape {left.shape} and second {right.shape}, "
             "wanted (channels, in_features) and (out_features, channels)"
         )
+    if order.dtype.kind not in "iu" and order.size:
+        raise TypeError(f"permute_linear: permutation has dtype {order.dtype}, wanted integers")
     if order.shape != left.shape[:1] or not np.array_equal(np.sort(order), np.arange(len(left))):
         raise ValueError(f"permute_linear: permutation is no order of {len(left)} channels")
     offsets = None if bias is None else as_array(bias, "permute_linear: bias")
     if offsets is not None and offsets.shape != order.shape:
         raise ValueError(f"permute_linear: bias has shape {offsets.shape}, wanted {order.shape}")
     return left[order], None if offsets is None else offsets[order], right[:, order]
-
-
-def _parsed(pattern: Any) -> tuple[int, int]:
-    match = re.fullmatch(r"([1-9][0-9]?):([1-9][0-9]?)", pattern) if isinstance(pattern, str) else None
-    n, m = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= n <= m <= 32:
-        raise ValueError(f"permute_channels: pattern is {pattern!r}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
-    return n, m
 
 
 def _spread(magnitude: NDArray[np.float32], rows: int) -> NDArray[np.float32]:

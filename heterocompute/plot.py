@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -267,6 +268,7 @@ def density_figure(
         axes.set_xlabel("density: share of weights kept")
         axes.set_title(f"{layers} layers pruned", loc="left", fontsize=11, fontweight="bold")
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel(metric if start is None else f"{metric}, change from {start:.4g}")
+    words = metric if start is None else f"{metric}, change from {start:.4g}"
+    figure.axes[0].set_ylabel("\n".join(textwrap.wrap(words, 48)))
     figure.axes[0].legend(fontsize=8, loc="upper right")
     return figure

@@ -81,9 +81,11 @@ def worst_first(layers: Sequence[Row]) -> list[str]:
 
 
 def number(value: Any, digits: int = 2) -> str:
-    """Return a fixed number of decimals, and a dash for None."""
+    """Return a fixed number of decimals, more where those would all be 0, and a dash for None."""
     if value is None:
         return "–"
+    if 0 < abs(value) < 0.5 * 10**-digits:
+        return f"{value:.2g}"
     return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.3g}"
 
 

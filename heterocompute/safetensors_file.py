@@ -159,6 +159,8 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fsdecode(os.fspath(path))
+        if "\0" in self.path:
+            self._fail("no name of a file")
         if not stat.S_ISREG(os.stat(self.path).st_mode):  # asked before open, which would wait on a pipe
             self._fail("is not a regular file")
         self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115

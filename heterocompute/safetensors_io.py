@@ -1,12 +1,13 @@
-"""The one file layout: quantized arrays, and plain ones beside them, in a safetensors file.
+"""The one file layout: packed arrays, and plain ones beside them, in a safetensors file.
 
 A quantized array `name` is stored as its components, tensors `name.codes`, `name.scales`, ...; the metadata
 key `heterocompute` says what they mean:
 
     {"version": 1, "single": bool, "tensors": {name: {"format", "shape", "axis", "dtype"}}}
 
-`single` marks the file of one array, which is then called `array`. Nothing in a file is believed: dtypes and
-shapes of the components are computed again from format, shape and axis, and their contents are checked.
+An EIEArray has the format "eie-pP", of P elements. `single` marks the file of one array, which is then called `array`.
+Nothing in a file is believed: dtypes and shapes of the components are computed again from format, shape and axis, and
+their contents are checked.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -23,7 +25,9 @@ from numpy.typing import NDArray
 
 from .arrays import QuantizedArray, component_layout
 from .bits import unpack
+from .eie import CODES, EIEArray
 from .formats import Format, Sparse, format
+from .inputs import shown
 from .metadata import check_metadata
 from .safetensors_file import Reader, Writer, is_count, printable, strict_json
 from .selection import FLOATS
@@ -35,6 +39,8 @@ SINGLE = "array"
 FIELDS = {"format", "shape", "axis", "dtype"}
 # Every component that some format may have, so that one too many is found.
 COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata"}
+COMPONENTS |= {"pointers", "entries"}
+EIE = re.compile(r"eie-p([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,47 @@ class Entry:
         }
 
 
+@dataclass(frozen=True)
+class EIEEntry:
+    """What is known of an EIEArray before its components are read.
+
+    Attributes
+    ----------
+    elements, entries : int
+        How many there are.
+    shape, axis : tuple of int
+    dtype : str
+    """
+
+    elements: int
+    entries: int
+    shape: tuple[int, ...]
+    axis: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def format(self) -> str:
+        """What stands for a format's text."""
+        return f"eie-p{self.elements}"
+
+    def components(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return component -> (NumPy's name of its dtype, shape)."""
+        return {
+            "codebook": ("float32", (CODES,)),
+            "pointers": ("uint32", (self.elements, self.shape[self.axis[0]] + 1)),
+            "entries": ("uint8", (self.entries,)),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as it stands in the file."""
+        return {"format": self.format, "shape": list(self.shape), "axis": list(self.axis), "dtype": self.dtype}
+
+
+Packed = Entry | EIEEntry
+
+
 def file_layout(
-    tensors: Mapping[str, Entry | tuple[str, tuple[int, ...]]],
+    tensors: Mapping[str, Packed | tuple[str, tuple[int, ...]]],
     single: bool = False,
     metadata: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
@@ -85,8 +130,8 @@ def file_layout(
 
     Parameters
     ----------
-    tensors : mapping of str to Entry or (str, tuple of int)
-        Quantized arrays, and plain ones as (NumPy's name of the dtype, shape).
+    tensors : mapping of str to Entry, EIEEntry or (str, tuple of int)
+        Packed arrays, and plain ones as (NumPy's name of the dtype, shape).
     single : bool
         Whether the file stands for one array.
     metadata : mapping of str to str, optional
@@ -105,7 +150,7 @@ def file_layout(
     stored: dict[str, tuple[str, tuple[int, ...]]] = {}
     described: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        if isinstance(tensor, Entry):
+        if isinstance(tensor, Packed):
             described[name] = tensor.to_json()
             parts = {f"{name}.{key}": part for key, part in tensor.components().items()}
         else:
@@ -122,7 +167,7 @@ def file_layout(
     return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
 
 
-def entries(reader: Reader) -> tuple[dict[str, Entry], bool]:
+def entries(reader: Reader) -> tuple[dict[str, Packed], bool]:
     """Return the quantized arrays that a file describes, and whether it stands for one array.
 
     Parameters
@@ -131,7 +176,7 @@ def entries(reader: Reader) -> tuple[dict[str, Entry], bool]:
 
     Returns
     -------
-    (dict of str to Entry, bool)
+    (dict of str to Entry or EIEEntry, bool)
         Empty and False for a file of another origin. Every component is there, with its dtype and shape.
 
     Raises
@@ -163,7 +208,7 @@ def entries(reader: Reader) -> tuple[dict[str, Entry], bool]:
     return found, single
 
 
-def _entry(reader: Reader, name: str, fields: object) -> Entry:
+def _entry(reader: Reader, name: str, fields: object) -> Packed:
     if not isinstance(fields, dict) or set(fields) != FIELDS:
         _fail(reader, f"tensor {name!r} does not have exactly format, shape, axis and dtype")
     text, shape, axis, dtype = (fields[field] for field in ("format", "shape", "axis", "dtype"))
@@ -178,13 +223,20 @@ def _entry(reader: Reader, name: str, fields: object) -> Entry:
         _fail(reader, f"tensor {name!r}: axis {axis} does not fit shape {ascii(shape)[:80]}")
     if math.prod(n for n in shape if n) >= 2**60:
         _fail(reader, f"tensor {name!r} has the shape {ascii(shape)[:80]}, whose size overflows")
+    eie = EIE.fullmatch(text)
+    if eie and (len(shape) != 2 or len(axis) != 1):
+        _fail(reader, f"tensor {name!r}: {text} has two dimensions and one axis, not {shape} and {axis}"[:200])
+    if eie:
+        part = f"{name}.entries"
+        stored = math.prod(reader.info(part).shape) if part in reader.names else 0
+        return EIEEntry(int(eie[1]), stored, tuple(shape), tuple(axis), dtype)
     try:
         return Entry(format(text), tuple(shape), tuple(axis), dtype)
     except ValueError as error:
         _fail(reader, f"tensor {name!r}: {printable(str(error))}")
 
 
-def _check_components(reader: Reader, found: Mapping[str, Entry]) -> set[str]:
+def _check_components(reader: Reader, found: Mapping[str, Packed]) -> set[str]:
     stored = set(reader.names)
     parts: set[str] = set()
     for name, entry in found.items():
@@ -214,19 +266,19 @@ def _check_components(reader: Reader, found: Mapping[str, Entry]) -> set[str]:
     return parts
 
 
-def read_array(reader: Reader, name: str, entry: Entry) -> QuantizedArray:
-    """Read one quantized array and check what its components hold.
+def read_array(reader: Reader, name: str, entry: Packed) -> Any:
+    """Read one packed array and check what its components hold.
 
     Parameters
     ----------
     reader : Reader
     name : str
-    entry : Entry
+    entry : Entry or EIEEntry
         From `entries`, which has checked dtypes and shapes.
 
     Returns
     -------
-    QuantizedArray
+    QuantizedArray, SparseArray or EIEArray
 
     Raises
     ------
@@ -234,6 +286,11 @@ def read_array(reader: Reader, name: str, entry: Entry) -> QuantizedArray:
         If a scale is negative or not finite, or a code is one that the format never writes.
     """
     parts = {key: reader.tensor(f"{name}.{key}") for key in entry.components()}
+    if isinstance(entry, EIEEntry):
+        try:
+            return EIEArray(parts, entry.shape, entry.axis)
+        except ValueError as error:
+            _fail(reader, f"tensor {name!r}: {printable(str(error))}")
     for key, part in parts.items():
         if key == "values":  # float32 as they are, infinities and all
             continue
@@ -290,20 +347,20 @@ def _fail(reader: Reader, what: str) -> NoReturn:
     raise ValueError(f"{printable(reader.path)}: {what}")
 
 
-def save(path: str | os.PathLike[str], arrays: QuantizedArray | Mapping[str, Any]) -> None:
-    """Write arrays to a safetensors file, quantized ones as their components.
+def save(path: str | os.PathLike[str], arrays: QuantizedArray | EIEArray | Mapping[str, Any]) -> None:
+    """Write arrays to a safetensors file, packed ones as their components.
 
     Parameters
     ----------
     path : str or os.PathLike
         Replaced by renaming if it exists.
-    arrays : QuantizedArray or mapping of str to (QuantizedArray or ndarray)
-        One quantized array (stored as ``array.codes``, ``array.scales``, ...), or several arrays by name.
+    arrays : QuantizedArray, EIEArray, or mapping of str to these and ndarrays
+        One packed array (stored as ``array.codes``, ``array.scales``, ...), or several arrays by name.
 
     Raises
     ------
     TypeError
-        If something is no array, or of a dtype that a safetensors file cannot hold.
+        If path is no path, something is no array, or of a dtype that a safetensors file cannot hold.
     ValueError
         If two arrays would be stored under one name.
 
@@ -316,37 +373,40 @@ def save(path: str | os.PathLike[str], arrays: QuantizedArray | Mapping[str, Any
     >>> load(path)["w"].dtype
     dtype('float16')
     """
-    single = isinstance(arrays, QuantizedArray)
-    named: Mapping[str, Any] = {SINGLE: arrays} if isinstance(arrays, QuantizedArray) else arrays
+    path = _as_path(path, "save")
+    single = isinstance(arrays, (QuantizedArray, EIEArray))
+    named: Mapping[str, Any] = {SINGLE: arrays} if isinstance(arrays, (QuantizedArray, EIEArray)) else arrays
     if not isinstance(named, Mapping):
         raise TypeError(f"save: wanted a QuantizedArray or a dict of arrays, got {type(arrays).__name__}")
-    tensors: dict[str, Entry | tuple[str, tuple[int, ...]]] = {}
+    tensors: dict[str, Packed | tuple[str, tuple[int, ...]]] = {}
     for name, array in named.items():
         if not isinstance(name, str):
             raise TypeError(f"save: a tensor's name must be a str, got {name!r}")
         if isinstance(array, QuantizedArray):
             tensors[name] = Entry(array.format, array.shape, array.axis, array.source_dtype)
+        elif isinstance(array, EIEArray):
+            tensors[name] = EIEEntry(array.elements, array.components["entries"].size, array.shape, array.axis)
         elif isinstance(array, (np.ndarray, np.generic)):
             tensors[name] = (array.dtype.name, array.shape)
         else:
             raise TypeError(f"save: tensor {name!r} is {type(array).__name__}, wanted an array")
     stored, metadata = file_layout(tensors, single)
-    with Writer(path, stored, metadata if any(isinstance(t, Entry) for t in tensors.values()) else None) as writer:
+    with Writer(path, stored, metadata if any(isinstance(t, Packed) for t in tensors.values()) else None) as writer:
         for name, array in named.items():
             write_array(writer, name, array)
 
 
 def write_array(writer: Writer, name: str, array: Any) -> None:
-    """Write one array, a quantized one as its components.
+    """Write one array, a packed one as its components.
 
     Parameters
     ----------
     writer : Writer
         Made with what `file_layout` says.
     name : str
-    array : QuantizedArray or ndarray
+    array : QuantizedArray, EIEArray or ndarray
     """
-    if not isinstance(array, QuantizedArray):
+    if not isinstance(array, (QuantizedArray, EIEArray)):
         writer.write(name, np.asarray(array))
         return
     for key, part in array.components.items():
@@ -362,12 +422,14 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    QuantizedArray or dict of str to (QuantizedArray or ndarray)
-        The array itself where ``QuantizedArray.save`` wrote the file, else everything by name; bfloat16 and
+    QuantizedArray, SparseArray, EIEArray, or dict of str to these and ndarrays
+        The array itself where a method ``save`` wrote the file, else everything by name; bfloat16 and
         float8 as the dtypes of ml_dtypes.
 
     Raises
     ------
+    TypeError
+        If path is no path.
     ValueError
         If the file is no safetensors file, is cut off, contradicts itself, or describes quantized arrays
         that no format has; one line that names the file and the tensor.
@@ -383,7 +445,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> sorted(load(path))
     ['w']
     """
-    with Reader(path) as reader:
+    with Reader(_as_path(path, "load")) as reader:
         found, single = entries(reader)
         if single:
             return read_array(reader, SINGLE, found[SINGLE])
@@ -393,8 +455,18 @@ def load(path: str | os.PathLike[str]) -> Any:
         }
 
 
-def contents(reader: Reader, found: Mapping[str, Entry]) -> list[tuple[str, Entry | None]]:
-    """List what a file holds: quantized arrays with their entry, plain ones with None, by place in the file."""
+def _as_path(path: Any, name: str) -> str:
+    try:
+        text = os.fsdecode(os.fspath(path))
+    except TypeError:
+        raise TypeError(f"{name}: path is {shown(path)}, wanted a str or os.PathLike") from None
+    if not text or "\0" in text:
+        raise ValueError(f"{name}: path is {shown(path)}, wanted the name of a file")
+    return text
+
+
+def contents(reader: Reader, found: Mapping[str, Packed]) -> list[tuple[str, Packed | None]]:
+    """List what a file holds: packed arrays with their entry, plain ones with None, by place in the file."""
     owner = {f"{name}.{key}": name for name, entry in found.items() for key in entry.components()}
     names = dict.fromkeys(owner.get(name, name) for name in reader.names)
     return [(name, found.get(name)) for name in names]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import as_array
+from .inputs import as_array, as_real, refuse_infinite, shown
 from .sparse import pattern_of
 
 __all__ = ["sparsegpt", "wanda"]
@@ -20,8 +20,7 @@ def _matrix(value: Any, name: str) -> Array:
     array = as_array(value, name)
     if array.ndim != 2:
         raise ValueError(f"{name} has shape {array.shape}, wanted two dimensions")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has a NaN or an infinity")
+    refuse_infinite(array, name)
     return array.astype(np.float64)
 
 
@@ -60,8 +59,12 @@ def wanda(w: Any, x: Any) -> Array:
     weights, inputs = _matrix(w, "wanda: w"), _matrix(x, "wanda: x")
     if weights.shape[1] != inputs.shape[1]:
         raise ValueError(f"wanda: w has {weights.shape[1]} inputs and x has {inputs.shape[1]} columns")
-    norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs))
-    scores: Array = (np.abs(weights) * norms).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs))
+        scores: Array = (np.abs(weights) * norms).astype(np.float32)
+    if not np.isfinite(scores).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(scores))[0])
+        raise ValueError(f"wanda: the score of w at index ({row}, {column}) is beyond float32's largest; scale w or x")
     return scores
 
 
@@ -77,7 +80,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     pattern : str
         N:M along the inputs.
     damping : float
-        This share of the mean of the diagonal is added to the diagonal.
+        0 or more: this share of the mean of the diagonal is added to the diagonal.
 
     Returns
     -------
@@ -87,10 +90,10 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     Raises
     ------
     TypeError
-        Arguments that hold no floats.
+        Arguments that hold no floats, a damping that is no number.
     ValueError
-        Shapes that do not fit, a NaN or an infinity, a damping below 0, a matrix that is not positive definite even
-        with it, an unknown pattern.
+        Shapes that do not fit, a NaN or an infinity, values that overflow on the way, a damping below 0, a matrix that
+        is not positive definite even with it, an unknown pattern.
 
     Notes
     -----
@@ -112,24 +115,30 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     inputs = weights.shape[1]
     if h.shape != (inputs, inputs):
         raise ValueError(f"sparsegpt: hessian has shape {h.shape}, wanted ({inputs}, {inputs})")
-    if not damping >= 0:
-        raise ValueError(f"sparsegpt: damping is {damping!r}, wanted 0 or more")
+    share = as_real(damping, "sparsegpt: damping", "a number")
+    if not 0 <= share < np.inf:
+        raise ValueError(f"sparsegpt: damping is {shown(damping)}, wanted a finite number, 0 or more")
     if not weights.size:
         return weights.astype(np.float32)
     dead = np.diag(h) == 0
     weights[:, dead] = 0
-    h[np.diag_indices(inputs)] += np.where(dead, 1.0, damping * np.mean(np.diag(h)))
+    with np.errstate(over="ignore"):
+        h[np.diag_indices(inputs)] += np.where(dead, 1.0, share * np.mean(np.diag(h)))
     try:
         np.linalg.cholesky(h)  # the inverse of a matrix that is not positive definite may exist
         upper = np.linalg.cholesky(np.linalg.inv(h)).T
     except np.linalg.LinAlgError:
         raise ValueError("sparsegpt: hessian is not positive definite; raise damping") from None
     width = max(_BLOCK // m, 1) * m
-    for first in range(0, inputs, width):
-        last = min(first + width, inputs)
-        errors = _prune_columns(weights[:, first:last], upper[first:last, first:last], n, m)
-        weights[:, last:] -= errors @ upper[first:last, last:]
-    return weights.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, inputs, width):
+            last = min(first + width, inputs)
+            errors = _prune_columns(weights[:, first:last], upper[first:last, first:last], n, m)
+            weights[:, last:] -= errors @ upper[first:last, last:]
+        changed: Array = weights.astype(np.float32)
+    if not np.isfinite(changed).all():
+        raise ValueError("sparsegpt: changed weights are beyond float32's largest; scale w, or raise damping")
+    return changed
 
 
 def _prune_columns(w: Array, upper: Array, n: int, m: int) -> Array:

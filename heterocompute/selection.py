@@ -7,9 +7,12 @@ and files on disk (checkpoint). Default: float tensors with at least two dimensi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
+
+from .inputs import shown
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
@@ -24,7 +27,10 @@ def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
         return ()
     if isinstance(value, str):
         return (value,)
-    found = tuple(value)
+    try:
+        found = tuple(value)
+    except (TypeError, ValueError, NotImplementedError):
+        raise TypeError(f"name patterns are {shown(value)}, wanted a str or several") from None
     for pattern in found:
         if not isinstance(pattern, str):
             raise TypeError(f"a name pattern must be a str, got {type(pattern).__name__}")
@@ -54,7 +60,7 @@ def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:
     known = set(names)
     for pattern in wanted:
         if is_name(pattern) and pattern not in known:
-            raise ValueError(f"unknown tensor {pattern!r}")
+            raise ValueError(f"unknown tensor {shown(pattern)}")
 
 
 def select(
@@ -134,6 +140,8 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
 
     Raises
     ------
+    TypeError
+        If an axis is no int.
     ValueError
         If an axis does not exist or stands there twice.
 
@@ -146,10 +154,16 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
     if found is None:
         return (2, 3, 1) if ndim == 4 else (ndim - 1,)
     axes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    for one in axes:
+    try:
+        if any(isinstance(one, bool) for one in axes):
+            raise TypeError
+        numbers = tuple(operator.index(one) for one in axes)
+    except TypeError:
+        raise TypeError(f"tensor {name!r}: axis is {shown(found)}, wanted an int or a tuple of ints") from None
+    for one in numbers:
         if not -ndim <= one < ndim:
-            raise ValueError(f"tensor {name!r} has {ndim} dimensions, but axis {one} was asked for")
-    normal = tuple(int(one) % ndim for one in axes)
+            raise ValueError(f"tensor {name!r} has {ndim} dimensions, but axis {shown(one)} was asked for")
+    normal = tuple(one % ndim for one in numbers)
     if len(set(normal)) != len(normal) or not normal:
-        raise ValueError(f"tensor {name!r}: axis must name one or more different axes, got {found!r}")
+        raise ValueError(f"tensor {name!r}: axis must name one or more different axes, got {shown(found)}")
     return normal

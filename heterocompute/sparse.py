@@ -16,9 +16,10 @@ import numpy as np
 from . import _heterocompute as _core
 from . import runtime
 from .arguments import as_single
-from .arrays import QuantizedArray, as_array, component_layout, core_view, normalize_axes
+from .arrays import QuantizedArray, component_layout
 from .bits import unpack
 from .formats import Float, Sparse, parse_pattern
+from .inputs import as_array, as_float_dtype, core_view, normalize_axes, shown
 from .metadata import check_metadata
 
 __all__ = ["SparseArray", "pattern_of"]
@@ -47,7 +48,7 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
         Not N:M with 1 <= N <= M <= 32.
     """
     if not isinstance(text, str):
-        raise TypeError(f"{name}: pattern is a {type(text).__name__}, wanted a text such as '2:4'")
+        raise TypeError(f"{name}: pattern is {shown(text)}, wanted a text such as '2:4'")
     pattern = parse_pattern(text)
     if pattern is None:
         raise ValueError(f"{name}: pattern is {text[:40]!r}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
@@ -91,7 +92,7 @@ class SparseArray(QuantizedArray):
         source_dtype: str = "float32",
     ) -> None:
         if not isinstance(format, Sparse) or not format.is_plain:
-            raise TypeError(f"SparseArray: format is {format!r}, wanted a pattern alone, such as hc.format('2:4')")
+            raise TypeError(f"SparseArray: format is {shown(format)}, wanted a pattern alone, such as hc.format('2:4')")
         super().__init__(components, format, shape, axis, source_dtype)
 
     def _remade(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int]) -> SparseArray:
@@ -176,7 +177,7 @@ class SparseArray(QuantizedArray):
         """
         n, m = pattern_of(pattern, "from_mask")
         values = as_array(w, "from_mask: w")
-        kept = np.asarray(mask)
+        kept = _plain(mask, "from_mask: mask", "an array of bool")
         if kept.dtype != np.bool_:
             raise TypeError(f"from_mask: mask has dtype {kept.dtype}, wanted bool")
         if kept.shape != values.shape:
@@ -236,7 +237,7 @@ class SparseArray(QuantizedArray):
             raise ValueError(
                 f"to_semi_structured: shape {self._shape} pruned along {self._axis}, wanted (32 i, 32 j) along (1,)"
             )
-        wanted = np.dtype(dtype)
+        wanted = as_float_dtype(dtype, "to_semi_structured")
         if wanted.name not in ("float16", "bfloat16"):
             raise ValueError(f"to_semi_structured: dtype is {wanted}, wanted float16 or bfloat16")
         plain = np.ascontiguousarray(self._components["metadata"]).view("<i2").astype(np.int16, copy=False)
@@ -269,7 +270,8 @@ class SparseArray(QuantizedArray):
         >>> hc.SparseArray.from_semi_structured(*s.to_semi_structured()) == s
         True
         """
-        kept, words = as_array(values, "from_semi_structured: values"), np.asarray(metadata)
+        kept = as_array(values, "from_semi_structured: values")
+        words = _plain(metadata, "from_semi_structured: metadata", "an array of int16")
         if words.dtype != np.int16:
             raise TypeError(f"from_semi_structured: metadata has dtype {words.dtype}, wanted int16")
         if kept.ndim != 2 or kept.shape[0] % 32 or kept.shape[1] % 16 or words.shape != (len(kept), kept.shape[1] // 8):
@@ -311,10 +313,10 @@ class SparseArray(QuantizedArray):
         >>> hc.prune(np.float32([[1, -4, 3, 2]]), "2:4").to_scipy().indices.tolist()
         [1, 2]
         """
+        if not isinstance(layout, str) or layout not in ("csr", "csc"):
+            raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
         import scipy.sparse
 
-        if layout not in ("csr", "csc"):
-            raise ValueError(f"to_scipy: layout is {layout!r}, wanted 'csr' or 'csc'")
         if self.ndim != 2:
             raise ValueError(f"to_scipy: wanted two dimensions, got shape {self._shape}")
         coordinates = np.nonzero(self.mask)
@@ -352,7 +354,7 @@ class SparseArray(QuantizedArray):
         True
         """
         if not hasattr(matrix, "tocoo"):
-            raise TypeError(f"from_scipy: matrix is a {type(matrix).__name__}, wanted a sparse matrix of SciPy")
+            raise TypeError(f"from_scipy: matrix is {shown(matrix)}, wanted a sparse matrix of SciPy")
         if len(matrix.shape) != 2:
             raise ValueError(f"from_scipy: matrix has shape {matrix.shape}, wanted two dimensions")
         stored = matrix.tocsr(copy=True)
@@ -363,6 +365,13 @@ class SparseArray(QuantizedArray):
         dense[stored.row, stored.col] = stored.data
         mask[stored.row, stored.col] = True
         return cls.from_mask(dense, mask, pattern, axis)
+
+
+def _plain(value: Any, name: str, wanted: str) -> Array:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
 
 
 def _reordered_places(rows: int, columns: int) -> Array:

@@ -28,6 +28,7 @@ def study(
     device: Any = None,
     emulate: str | Sequence[str | None] | None = None,
     retrain: bool | Callable[..., Any] | None = None,
+    seeds: int = 1,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -65,6 +66,9 @@ def study(
         latter after training: the same names, formats and shapes. What it gets cannot be written to. Each format
         then has a second row, ``retrained``.
         True: the network's own method. Default: some of the default formats of a network that has one; False: none.
+    seeds : int, optional
+        Train so many times, ``retrain(weights, changed, seed=0)`` and on; the row then has the mean of each number,
+        and its ``_lowest`` and ``_highest`` as further columns.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def study(
     ------
     TypeError
         `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number;
-        `retrain` is no function.
+        `retrain` is no function, or takes no keyword `seed` where there are several.
     ValueError
         An unknown format, pattern, tensor, device or emulation; an emulation without `evaluate`, or that no row can
         have; retraining without `evaluate`, or that returned something else; nothing to study; NaN or infinity in a
@@ -92,4 +96,6 @@ def study(
     """
     from .study_run import run
 
-    return run(weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain)
+    return run(
+        weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import QuantizedArray, as_array
+from .arrays import QuantizedArray
+from .inputs import as_array, shown
 from .safetensors_file import Reader
 from .safetensors_io import contents, entries, read_array
 
@@ -75,18 +77,41 @@ def network_of(weights: Any) -> Network:
     return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
 
 
+def several(value: Any, name: str, wanted: str) -> list[Any]:
+    """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
+    try:
+        return list(value)
+    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or one whose rows make no item
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+
+
 def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
     """Return the function that trains again: the caller's, or for True the network's own."""
     if retrain is None or retrain is False:
         return None
     found = own if retrain is True else retrain
-    if callable(found):
+    if callable(found) and not isinstance(found, bool):
         return found
     if retrain is True:
         raise ValueError(
             f"{study}: retrain needs a network with a method retrain(weights, changed), or such a function"
         )
     raise TypeError(f"{study}: retrain is of type {type(retrain).__name__}, wanted a function, True or False")
+
+
+def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Callable[..., Any]]:
+    """Return the trainings of each format: one as it is, or one for each seed."""
+    if seeds == 1:
+        return [] if train is None else [train]
+    if train is None:
+        raise ValueError(f"{study}: seeds is {seeds}, but nothing is trained; give retrain as well")
+    try:
+        inspect.signature(train).bind({}, {}, seed=0)
+    except ValueError:  # some functions written in C have no signature
+        pass
+    except TypeError as error:
+        raise TypeError(f"{study}: retrain cannot be called as retrain(weights, changed, seed=...): {error}") from None
+    return [functools.partial(train, seed=seed) for seed in range(seeds)]
 
 
 def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
@@ -169,7 +194,9 @@ def evaluator(
 class Steps:
     """Tell the caller how far the work is."""
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
+    def __init__(self, total: int, progress: Progress | None, study: str = "study") -> None:
+        if progress is not None and not callable(progress):
+            raise TypeError(f"{study}: progress is {shown(progress)}, wanted a function or None")
         self.done, self.total, self.progress = 0, total, progress
 
     def __call__(self, text: str) -> None:

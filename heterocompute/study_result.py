@@ -36,9 +36,9 @@ class Study:
         One row for each format, kind of activations and emulation, the baseline first: ``format``, ``activations`` and
         ``emulate`` (text or None), ``retrained`` (True or None), ``bits`` (stored bits a value), ``bytes``, ``sqnr_db``
         (over all tensors, against the weights as they came; None where nothing was lost), the numbers that `evaluate`
-        returned, ``seconds`` (one product of every tensor with one row; None of an emulation). With a device: its
-        modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power, None where that is
-        not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
+        returned, ``seconds`` (one product of every tensor with one row, in one thread; None of an emulation).
+        With a device: its modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power,
+        None where that is not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
     layers : list of dict
         One row for each tensor and format, the tensors that lose most first: ``name``, ``shape``, ``format``, ``bits``,
         ``bytes``, ``sqnr_db``, ``seconds``.

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import ops
+from . import ops, runtime
+from .arguments import as_single
 from .arrays import QuantizedArray, component_layout
 from .formats import Format
 from .formats import format as parse_format
+from .inputs import as_int, refuse_infinite, shown
 from .selection import axis_of, check_patterns, first_match, select
 from .study_parts import (
     MODELLED,
@@ -34,6 +36,8 @@ from .study_parts import (
     named,
     network_of,
     retrainer,
+    seeded,
+    several,
     train_again,
 )
 from .study_result import Study
@@ -66,6 +70,7 @@ def run(
     device: Any = None,
     emulate: Any = None,
     retrain: Any = None,
+    seeds: Any = 1,
 ) -> Study:
     """Do what `heterocompute.study` describes."""
     network = network_of(weights)
@@ -80,6 +85,7 @@ def run(
     train = retrainer(retrain, network.retrain, "study")
     if train is not None and evaluate is None:
         raise ValueError("study: retrain needs evaluate, or a network: nothing else tells what training brings")
+    trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
     kinds = _activations(activations)
     emulations = _emulations(emulate, evaluate)
     asked = {"activations": activations, "emulate": emulate}
@@ -104,7 +110,9 @@ def run(
         wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
         again = [train and entry.formats and (to_retrain is None or entry.text in to_retrain) for entry in entries]
         total = sum(map(len, wanted.values())) + (sum(map(len, plan)) if call else 0)
-        total += sum(1 + len(kinds_of_entry) for kinds_of_entry, twice in zip(plan, again, strict=True) if twice)
+        total += sum(
+            len(trainings) + len(kinds_of_entry) for kinds_of_entry, twice in zip(plan, again, strict=True) if twice
+        )
         step = Steps(total, progress)
 
         measured: dict[tuple[str, Format | None], _Measured] = {}
@@ -129,12 +137,15 @@ def run(
                     fmt = entry.of(name)
                     if fmt is not None:
                         replaced[name] = ops.quantize(source.load(name), fmt, axis=axes[name])
+            judged = [replaced]
             for retrained in (None, True) if twice else (None,):
-                if retrained and train:
-                    step(f"retrain  {entry.text}")
-                    replaced = train_again(train, everything, replaced, "study")
-                    noise = [_noise(everything[name], replaced[name]) for name in names]
-                    chosen = [replace(one, noise=lost) for one, lost in zip(chosen, noise, strict=True)]
+                if retrained:
+                    judged = []
+                    for training in trainings:
+                        step(f"retrain  {entry.text}")
+                        judged.append(train_again(training, everything, replaced, "study"))
+                    noise = [math.fsum(_noise(everything[name], one[name]) for one in judged) for name in names]
+                    chosen = [replace(one, noise=lost / len(judged)) for one, lost in zip(chosen, noise, strict=True)]
                 for i, kind, text in kinds_of_entry:
                     names_of_row = {
                         "activations": None if kind is None else str(kind), "emulate": text, "retrained": retrained
@@ -146,7 +157,8 @@ def run(
                     if call:
                         given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
                         step(f"evaluate  {entry.text}" + "".join(given))
-                        row.update(call(dict(replaced), {"activations": kind, "emulate": text}))
+                        options = {"activations": kind, "emulate": text}
+                        row.update(_mean([call(dict(one), options) for one in judged]))
                     rows.append(row)
         step.finish()
 
@@ -182,12 +194,16 @@ class _Subject:
 
     def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...]) -> None:
         self.name, self.w, self.axis = name, w, axis
+        refuse_infinite(w, "w")
+        single = as_single(w, "w")
         kept = [i for i in range(w.ndim) if i not in axis]
         self.rows = math.prod(w.shape[i] for i in kept)
         self.columns = math.prod(w.shape[i] for i in axis)
         matrix = w.transpose(*kept, *axis).reshape(self.rows, self.columns)
         self.signal = _sum_of_squares(matrix)
-        self.matrix: NDArray[np.float32] = np.ascontiguousarray(matrix, dtype=np.float32)
+        self.matrix: NDArray[np.float32] = np.ascontiguousarray(
+            single.transpose(*kept, *axis).reshape(self.rows, self.columns)
+        )
         self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
         self.shown = 0
         if w.size:  # the row of middling size stands for all in pictures
@@ -232,13 +248,14 @@ class _Subject:
     def _seconds(self, operand: Any, kind: Format | None) -> float | None:
         if not self.w.size:
             return None
-        ops.linear(self.x, operand, activations=kind)
         times: list[float] = []
-        while len(times) < 3 or (sum(times) < 1e-3 and len(times) < 15):
-            begin = time.perf_counter()
+        with runtime.use(threads=1):  # where other programs run, threads wait for each other
             ops.linear(self.x, operand, activations=kind)
-            times.append(time.perf_counter() - begin)
-        return sorted(times)[len(times) // 2]
+            while not _settled(times):
+                begin = time.perf_counter()
+                ops.linear(self.x, operand, activations=kind)
+                times.append(time.perf_counter() - begin)
+        return min(times)  # other programs only make it longer
 
     def picture(self) -> dict[str, Any]:
         """Histogram of the values, and the levels that one row takes in each format."""
@@ -275,7 +292,7 @@ def _entries(formats: Entry | Sequence[Entry]) -> list[_Entry]:
     if isinstance(formats, (str, Format, Mapping)):
         formats = [formats]
     entries = [_Entry(PLAIN, {})]
-    for item in formats:
+    for item in several(formats, "study: formats", "formats"):
         if isinstance(item, Mapping):
             table = {pattern: _format(value) for pattern, value in item.items()}
             text = " ".join(f"{pattern}={_text(fmt)}" for pattern, fmt in table.items())
@@ -288,7 +305,7 @@ def _entries(formats: Entry | Sequence[Entry]) -> list[_Entry]:
 
 
 def _format(item: Any) -> Format | None:
-    return None if item is None or item in PLAIN_TEXTS else parse_format(item)
+    return None if item is None or (isinstance(item, str) and item in PLAIN_TEXTS) else parse_format(item)
 
 
 def _text(fmt: Format | None) -> str:
@@ -298,7 +315,10 @@ def _text(fmt: Format | None) -> str:
 def _activations(activations: Any) -> list[Format | None]:
     if activations is None:
         return [None]
-    items = [activations] if isinstance(activations, (str, Format)) else list(activations)
+    if isinstance(activations, (str, Format)):
+        items = [activations]
+    else:
+        items = several(activations, "study: activations", "formats")
     return list(dict.fromkeys([None, *map(_format, items)]))
 
 
@@ -307,8 +327,11 @@ def _emulations(emulate: Any, evaluate: Any) -> list[str | None]:
         return [None]
     from .emulate import parse
 
-    texts = [text for text in ([emulate] if isinstance(emulate, str) else emulate) if text not in (None, "none")]
+    given = [emulate] if isinstance(emulate, str) else several(emulate, "study: emulate", "texts of emulations")
+    texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
     for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, wanted a str")
         parse(text)
     if evaluate is None:
         raise ValueError("study: emulate needs evaluate, or a network: there is nothing else that an accumulator costs")
@@ -348,8 +371,10 @@ def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any
     from . import hardware
     from .hardware.pairing import format_columns
 
-    chip = device if device == "mac" else hardware.device(device)
-    if chip != "mac":
+    if not isinstance(device, (str, hardware.Device)):
+        raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")
+    chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
+    if not isinstance(chip, str):
         chip.need("bandwidth")
     return lambda matrices, kind: format_columns(chip, matrices, kind)
 
@@ -367,9 +392,30 @@ def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
     }
 
 
+def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:
+    """Return what evaluate returned, of several trainings the mean, the lowest and the highest."""
+    if len(found) == 1:
+        return found[0]
+    row: dict[str, float | None] = {}
+    for key in dict.fromkeys(key for one in found for key in one):
+        values = [value for one in found if (value := one.get(key)) is not None]
+        whole = len(values) == len(found)
+        row[key] = math.fsum(values) / len(values) if whole else None
+        row[f"{key}_lowest"], row[f"{key}_highest"] = (min(values), max(values)) if whole else (None, None)
+    return row
+
+
 def _noise(w: Any, changed: Any) -> float:
     mse: float = ops.error(w, changed).mse
     return mse * float(changed.size)
+
+
+def _settled(times: list[float]) -> bool:
+    """Tell whether the shortest time is likely what it would be on a machine with nothing else to do."""
+    if len(times) < 5 or (sum(times) < 2e-3 and len(times) < 25):
+        return False
+    shortest = sorted(times)[:3]  # three that agree; while other programs run, few do
+    return shortest[2] < 1.15 * shortest[0] or len(times) >= 25 or sum(times) > 0.3
 
 
 def _sum_of_squares(matrix: NDArray[Any]) -> float:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -83,3 +86,27 @@ def guarded_copy(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     """Tell whether two arrays are equal to the bit, the sign of zero included."""
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def write_raw(path: str, header: Any, data: bytes = b"", length: int | None = None) -> None:
+    """Write a safetensors file of this header, which may be anything."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text) if length is None else length) + text + data)
+
+
+def read_raw(path: str) -> tuple[Any, bytes]:
+    """Return header and data of a safetensors file."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length)), file.read()
+
+
+def assert_refused(path: str, *words: str) -> None:
+    """Loading raises one line that names the file and holds the words."""
+    with pytest.raises(ValueError) as caught:
+        hc.load(path)
+    message = str(caught.value)
+    assert message.startswith(path + ": ") and "\n" not in message
+    for word in words:
+        assert word in message

@@ -118,6 +118,35 @@ def test_parts_that_change_later_are_refused_too() -> None:
         b.to_dense()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "int8", "uint8", "bool"])
+def test_tensors_are_taken_as_they_lie(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    plain = np.float32([[0, 1.5, 0, -0.0], [0, 0, 3, 2]])
+    tensor = torch.from_numpy(plain.copy()).to(getattr(torch, dtype))
+    for given in (tensor, tensor.T, tensor[:, ::2], tensor[:0]):
+        expected = given.float().numpy().astype(getattr(ml_dtypes, dtype, dtype))
+        b = hc.encode_bitmap(given)
+        assert b.dtype == expected.dtype and b.to_dense().tobytes() == expected.tobytes()
+    if tensor.dtype.is_floating_point:
+        assert hc.encode_bitmap(tensor.requires_grad_()) == hc.encode_bitmap(tensor.detach())
+
+
+def test_a_tensor_of_another_type_or_place_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.float8_e4m3fn)):
+        with pytest.raises(TypeError, match="encode_bitmap: a"):
+            hc.encode_bitmap(tensor)
+    for other in (torch.ones(2, device="meta"), torch.ones((2, 2)).to_sparse()):
+        with pytest.raises(TypeError, match="encode_bitmap: a"):
+            hc.encode_bitmap(other)
+
+
+@pytest.mark.parametrize("a", [[[1.0], [1.0, 2.0]], hc.quantize(np.ones((1, 4), np.float32), "2:4")])
+def test_what_is_no_plain_array_is_refused(a: Any) -> None:
+    with pytest.raises(TypeError, match="encode_bitmap: a is"):
+        hc.encode_bitmap(a)
+
+
 @pytest.mark.parametrize("a", [np.ones(2, complex), np.array(["a"]), np.array([None]), np.array(["2020"], "M8[Y]")])
 def test_other_types_are_refused(a: Any) -> None:
     with pytest.raises(TypeError, match="encode_bitmap: a has dtype"):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.checkpoint import inspect, parse_recipe, quantize_checkpoint, read_recipe
+from heterocompute.checkpoint import inspect, quantize_checkpoint
+from heterocompute.recipes import parse_recipe, read_recipe
 from heterocompute.safetensors_file import Reader, Writer
 from heterocompute.safetensors_io import save
 from heterocompute.selection import axis_of, select

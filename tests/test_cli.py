@@ -325,3 +325,61 @@ def test_interrupt_leaves_nothing_behind(model, out, tmp_path, command):
     if command == "quantize":
         with open(out) as file:
             assert file.read() == "old"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+@pytest.mark.parametrize("way", ["module", "script"])
+def test_interrupt_during_the_import_is_no_traceback(tmp_path, way):
+    script = tmp_path / "heterocompute"  # what the installed command holds
+    script.write_text("import sys\nfrom heterocompute.cli import main\nsys.exit(main())\n")
+    arguments = ["-m", "heterocompute"] if way == "module" else [str(script)]
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", *arguments, "info"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for line in process.stderr:  # a module of NumPy has come, heterocompute and most of NumPy have not
+            if "numpy" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, stderr
+    assert stdout == "" and "Traceback" not in stderr and stderr.endswith("interrupted\n")
+
+
+def test_importing_the_package_leaves_signals_alone():
+    code = "import signal; import heterocompute; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["study", "--csv", "-"],
+        ["study", "--html", "-"],
+        ["devices", "--html", "-"],
+        ["count", "resnet50", "--html", "-"],
+        ["roofline", "resnet50", "a100-sxm-80gb", "--plot", "-"],
+        ["map", "absent.yaml", "--yaml", "-"],
+        ["map", "absent.yaml", "--html", "-"],
+        ["quantize", "absent", "-", "--format", "int8"],
+        ["prune", "absent", "-", "--pattern", "2:4"],
+    ],
+)
+def test_a_dash_is_no_file(capsys, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    code, stdout, stderr = run(capsys, *arguments)
+    assert code == 2 and stdout == "" and not os.listdir(tmp_path)
+    assert_one_line(stderr, "is '-', wanted the path of a file", "--json")
+
+
+def test_every_file_that_is_written_is_asked_for_by_a_known_name():
+    """So that a new option is refused a dash as well."""
+    names = set()
+    for command in cli._parser()._subparsers._group_actions[0].choices.values():
+        names |= {action.dest for action in command._actions if action.metavar in ("PATH", "OUT")}
+    assert names == {name for name, _ in cli.WRITTEN}

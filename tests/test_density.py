@@ -236,3 +236,40 @@ def test_to_pandas() -> None:
     pytest.importorskip("pandas")
     r = hc.study_density(Network(), SHORT)
     assert r.to_pandas()["score"].tolist() == [row["score"] for row in r.table]
+
+
+@pytest.mark.parametrize(
+    "base, worst, slack",
+    [(0.995, 0.1, 0.005), (12.345678, 1.2e9, 0.5), (1.2345e-9, 9e-7, 1e-10), (1.23456e12, -3e15, 1e9),
+     (-1234.5678, -1200.1, 0.005), (1e-300, 1e300, 0.005), (0.995, 0.995, 0.005), (3, 3.004, 0.005)],
+)  # fmt: skip
+def test_texts_of_the_axis_are_told_apart_and_have_room(base: float, worst: float, slack: float) -> None:
+    name = "perplexity of the validation set, stride 512, sliding window " * 3
+    score = iter([base, *np.linspace(base, worst, 6)])
+    own = {"conv": WEIGHTS["conv"], "fc": WEIGHTS["fc"]}
+    r = hc.study_density(own, SHORT, lambda weights: {name: float(next(score))}, slack=slack)
+    picture = ElementTree.fromstring(r.to_svg())
+    width = float(picture.get("width", 0))
+    found = [one for one in picture.iter() if one.tag.endswith("text")]
+    marks: dict[float, list[tuple[float, str]]] = {}
+    for one in found:
+        x, text = float(one.get("x", 0)), one.text or ""
+        assert text.isascii() or text.endswith("…")
+        if one.get("text-anchor") == "end":
+            assert x - 7 * len(text) > 0
+            marks.setdefault(x, []).append((float(one.get("y", 0)), text))
+        elif one.get("text-anchor") is None:
+            panel = width / 2 * (1 if x < width / 2 else 2)
+            assert x + 7 * len(text) < panel or float(one.get("y", 0)) > 340  # the legend spans both
+    for texts in marks.values():
+        assert len({text for _, text in texts}) == len(texts) <= 9
+        heights = sorted(y for y, _ in texts)
+        assert all(b - a >= 12.9 for a, b in zip(heights, heights[1:], strict=False))
+    lines = repr(r).splitlines()
+    assert all(len(line) <= 110 for line in lines) and any("50%" in line and "unstructured" in line for line in lines)
+
+
+def test_small_numbers_are_no_zeros() -> None:
+    score = iter([1.5e-9, 2.5e-9, 0.0])
+    r = hc.study_density({"fc": WEIGHTS["fc"]}, ["50%", "90%"], lambda weights: next(score), slack=1e-9)
+    assert "1.5e-09" in repr(r) and "2.5e-09" in repr(r) and "0.0000" in repr(r)

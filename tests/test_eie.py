@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,10 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
+from heterocompute.checkpoint import inspect
 from heterocompute.reference import compressed, kmeans
+from heterocompute.safetensors_file import Writer
+from heterocompute.safetensors_io import save
 
 SHAPES = [(1, 1), (4, 1), (1, 7), (23, 5), (64, 65), (130, 33), (5, 0), (0, 5), (0, 0)]
 COUNTS = [1, 2, 4, 64]
@@ -224,11 +229,12 @@ def test_bad_arguments_are_named() -> None:
             hc.encode_csr(wrong)
     with pytest.raises(TypeError, match="encode_csr: w has dtype int64"):
         hc.encode_csr(w.astype(np.int64))
-    for elements in (0, -1, 5, 2**40):
-        with pytest.raises(ValueError, match="elements is"):
+    for elements in (0, -1, 4097, 2**70):
+        with pytest.raises(ValueError, match="encode_csr: elements is .*, wanted 1 to 4096"):
             hc.encode_csr(w, elements=elements)
-    with pytest.raises(TypeError):
-        hc.encode_csr(w, elements=2.0)  # type: ignore[arg-type]
+    for odd in (2.0, "4", None, True, np.ones(2)):
+        with pytest.raises(TypeError, match="encode_csr: elements is .*, wanted an int"):
+            hc.encode_csr(w, elements=odd)  # type: ignore[arg-type]
     good = np.arange(16, dtype=np.float32)
     for table in (good[1:], good[:15], good + 1, good[::-1], np.where(good == 5, np.nan, good)):
         with pytest.raises(ValueError, match="encode_csr: codebook"):
@@ -240,8 +246,11 @@ def test_bad_arguments_are_named() -> None:
         hc.matmul(e, e)
     with pytest.raises(ValueError, match="has 4 values along axis 1"):
         hc.linear(np.ones((2, 4), np.float32), e)
-    with pytest.raises(ValueError, match="depth is 0"):
+    with pytest.raises(ValueError, match="load_balance: depth is 0, wanted 1 or more"):
         e.load_balance(depth=0)
+    for odd in (1.5, "8", None, True):
+        with pytest.raises(TypeError, match="load_balance: depth is .*, wanted an int"):
+            e.load_balance(depth=odd)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="x has shape"):
         e.load_balance(np.ones(4, np.float32))
 
@@ -268,7 +277,7 @@ def test_components_that_do_not_fit_are_refused() -> None:
     refused("pointers have shape", pointers=good["pointers"][:, 1:])
     refused("pointers have shape", shape=(40, 5))
     refused("element", shape=(36, 6))
-    refused("elements for", shape=(3, 6))
+    refused("element 0, column 0", shape=(3, 6))
     refused("elements for", pointers=np.zeros((0, 7), np.uint32), entries=good["entries"][:0])
     refused("shape is", shape=(40,))
     refused("shape is", shape=(-1, 6))
@@ -298,3 +307,135 @@ def test_components_cannot_be_written_to() -> None:
     for shape in (5, None, (8.0, 16), (2**63, 16), (64, 64, 1)):
         with pytest.raises(ValueError, match="EIEArray: shape is"):
             hc.EIEArray(e.components, shape)  # type: ignore[arg-type]
+
+
+def test_the_transposed_matrix_shares_its_components() -> None:
+    w = pruned((12, 40), 0.3)
+    e, x = hc.encode_csr(w), pruned((20, 40), 1, seed=3)
+    assert (e.axis, e.T.axis, e.T.shape, e.T.T) == ((1,), (0,), (40, 12), e) and e.T != e
+    assert same_bits(e.T.to_dense(), np.ascontiguousarray(e.to_dense().T))
+    assert all(e.T.components[name] is part for name, part in e.components.items())
+    for vectors in (x[0], x[:3], x, x.reshape(4, 5, 40)):
+        assert same_bits(hc.matmul(vectors, e.T), hc.linear(vectors, e))
+        assert same_bits(vectors @ e.T, hc.linear(vectors, e)) and same_bits(np.matmul(vectors, e.T), vectors @ e.T)
+    assert same_bits(hc.matmul(hc.quantize(x, "int8"), e.T), hc.linear(hc.quantize(x, "int8"), e))
+    for wrong in (lambda: e.T @ x[:, :12].T, lambda: hc.linear(x[:, :12], e.T), lambda: hc.explain(e.T, x[:, :12].T)):
+        with pytest.raises(TypeError, match=r"stored along axis \(0,\), its reduction axis is 1"):
+            wrong()
+    with pytest.raises(ValueError, match="this matrix is transposed"):
+        e.T.load_balance()
+    for same in (pickle.loads(pickle.dumps(e.T)), copy.deepcopy(e.T), hc.EIEArray(e.components, (40, 12), axis=(0,))):
+        assert same == e.T
+
+
+def test_the_mask_is_what_is_stored() -> None:
+    w = pruned((70, 9), 0.1)
+    e = hc.encode_csr(w, elements=1)
+    assert e.padding and np.array_equal(e.mask, w != 0) and np.array_equal(e.T.mask, w.T != 0)
+    table = np.arange(16, dtype=np.float32) * 0
+    table[15] = 1
+    assert np.array_equal(hc.encode_csr(w, table).mask, w != 0)  # a stored value may be 0
+
+
+def test_scipy_gets_what_is_stored() -> None:
+    pytest.importorskip("scipy.sparse")
+    w, x = pruned((70, 9), 0.1), pruned((20, 9), 1, seed=1)
+    e = hc.encode_csr(w, elements=1)
+    for array, dense in ((e, e.to_dense()), (e.T, e.T.to_dense())):
+        for layout in ("csr", "csc"):
+            found = array.to_scipy(layout)
+            assert found.format == layout and found.nnz == e.nnz and np.array_equal(found.toarray(), dense)
+    assert same_bits(hc.linear(x, e.to_scipy()), hc.linear(x, e))
+    with pytest.raises(ValueError, match="to_scipy: layout is 'coo', wanted 'csr' or 'csc'"):
+        e.to_scipy("coo")
+
+
+def test_numpy_reaches_nothing_but_products() -> None:
+    e = hc.encode_csr(pruned((9, 7), 0.3))
+    for call in (lambda: np.concatenate([e, e]), lambda: np.sum(e), lambda: np.add(e, 1), lambda: np.where(e, 1, 0)):
+        with pytest.raises(TypeError, match=r"is not for an EIEArray; call to_dense\(\) for its values"):
+            call()
+    with pytest.raises(ValueError, match="call to_dense"):
+        e[0]
+    with pytest.raises(ValueError, match="no array of floats to share"):
+        np.array(e, copy=False)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        e.components["entries"] = 1  # type: ignore[index]
+    assert "<td>axis</td>" not in e._repr_html_() and "(9, 7)" in e._repr_html_()
+    for dtype in ("x", np.int8, complex, [("a", "f4")], 2.5):
+        with pytest.raises(TypeError, match="to_dense: dtype is .*, wanted float16"):
+            e.to_dense(dtype)
+
+
+def test_more_elements_than_rows_are_idle() -> None:
+    w = pruned((3, 50), 0.5, levels=4)
+    e = hc.encode_csr(w, elements=64)
+    assert e.elements == 64 and same_bits(e.to_dense(), w) and not e.components["pointers"][3:].any()
+    x = pruned((50,), 1, seed=1)
+    for isa in ISAS:
+        for threads in (1, 3):
+            with hc.use(isa=isa, threads=threads):
+                assert np.array_equal(hc.linear(x, e), hc.linear(x, hc.encode_csr(w, elements=3)))
+                assert same_bits(hc.linear(np.tile(x, (9, 1)), e)[8], hc.linear(np.tile(x, (9, 1)), e)[0])
+    load = e.load_balance()
+    assert not load.busy[3:].any() and load.efficiency <= 3 / 64
+    pointers, entries = compressed.eie_encode(w, e.components["codebook"], 64)
+    assert same_bits(e.components["pointers"], pointers) and same_bits(e.components["entries"], entries)
+    assert hc.encode_csr(w[:0]).elements == hc.encode_csr(w[:1]).elements == 4
+
+
+@pytest.mark.parametrize("shape", [(23, 5), (5, 0), (0, 5), (0, 0), (130, 33)])
+def test_files_bring_it_back(shape: tuple[int, int], tmp_path: Path) -> None:
+    e, path = hc.encode_csr(pruned(shape, 0.3)), tmp_path / "e.safetensors"
+    for array in (e, e.T):
+        array.save(path)
+        back = hc.load(path)
+        assert isinstance(back, hc.EIEArray) and back == array
+        back.save(tmp_path / "again.safetensors")
+        assert path.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    q = hc.quantize(np.ones((2, 8), np.float32), "int4")
+    save(path, {"e": e, "t": e.T, "q": q, "plain": np.arange(3)})
+    found = hc.load(path)
+    assert (found["e"], found["t"], found["q"]) == (e, e.T, q) and found["plain"].tolist() == [0, 1, 2]
+    rows = {row["name"]: row for row in inspect(path)}
+    assert rows["e"]["format"] == "eie-p4" and rows["e"]["shape"] == list(shape) and rows["e"]["bytes"] == e.nbytes
+
+
+def test_hostile_files_are_refused(tmp_path: Path) -> None:
+    e, path = hc.encode_csr(pruned((40, 6), 0.2)), str(tmp_path / "e.safetensors")
+    parts = {f"array.{name}": part for name, part in e.components.items()}
+    fields = {"format": "eie-p4", "shape": [40, 6], "axis": [1], "dtype": "float32"}
+
+    def refused(words: str, change: dict[str, Any] | None = None, **changed: Any) -> None:
+        tensors = {**parts, **{f"array.{name}": part for name, part in changed.items()}}
+        tensors = {name: part for name, part in tensors.items() if part is not None}
+        entry = {"version": 1, "single": True, "tensors": {"array": {**fields, **(change or {})}}}
+        layout = {name: (part.dtype.name, part.shape) for name, part in tensors.items()}
+        with Writer(path, layout, {"heterocompute": json.dumps(entry)}) as writer:
+            for name, part in tensors.items():
+                writer.write(name, part)
+        with pytest.raises(ValueError, match=words) as caught:
+            hc.load(path)
+        assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+    refused("'array.pointers' is uint32", {"format": "eie-p3"})
+    refused("'array.pointers' is uint32", {"shape": [40, 7]})
+    refused("'array.pointers' is uint32", {"axis": [0]})
+    refused("more rows than the element has", {"shape": [4, 6]})
+    refused("two dimensions and one axis", {"shape": [40, 6, 1]})
+    refused("two dimensions and one axis", {"axis": [0, 1]})
+    refused("axis .* does not fit shape", {"axis": [2]})
+    refused("no format", {"format": "eie-p0"})
+    refused("no format", {"format": "eie"})
+    refused("unknown source dtype", {"dtype": "int8"})
+    refused("size overflows", {"shape": [2**40, 2**40]})
+    refused("at most 2\\^31 - 1", {"shape": [2**33, 6]})
+    refused("'array.pointers' is uint32", {"format": "eie-p999999999"})
+    refused("lacks its component 'array.entries'", entries=None)
+    refused("'array.entries' is uint8", entries=e.components["entries"][None])
+    refused("element .* column", entries=e.components["entries"] | np.uint8(0xF0))
+    refused("element .* column", pointers=e.components["pointers"][::-1] + np.uint32(1))
+    refused(r"codebook\[3\]", codebook=np.where(np.arange(16) == 3, np.nan, e.components["codebook"]).astype("f4"))
+    refused("ascend", codebook=np.float32([0, *range(15, 0, -1)]))
+    refused("'array.codes' is no component of eie-p4", codes=np.zeros((1, 1), np.uint8))
+    refused("does not hold exactly 'array'", other=np.zeros(1, np.uint8))

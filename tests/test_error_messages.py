@@ -1,8 +1,12 @@
-"""Sentences of `error`, `quantize` and `format` where infinities, overflows and clips meet."""
+"""Sentences of errors: where infinities, overflows and clips meet, and whatever is passed to what sparsity offers."""
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+from fractions import Fraction
 from math import inf, isnan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,3 +64,160 @@ def test_an_empty_text_says_so() -> None:
     for text in ("", "  \n"):
         with pytest.raises(ValueError, match="no format: an empty text, wanted one such as 'vsq4-g16-s4'"):
             hc.format(text)
+
+
+W = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+S, E, B, Q = hc.prune(W, "2:4"), hc.encode_csr(W), hc.encode_bitmap(W), hc.quantize(W, "int8")
+HALF = hc.prune(np.ones((32, 32), np.float32), "2:4")
+X4, W4 = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
+RECURSIVE: list[Any] = []
+RECURSIVE.append(RECURSIVE)
+ODD: list[Any] = [
+    None, "x", "2:4\0", "9" * 5000, b"2:4", 2.5, -1, True, 2**70, -(2**70), 1j, np.nan, np.inf, np.float32(3),
+    np.array(2.0), [], (), {}, set(), (1.5, 2), [[1.0, 2.0], [3.0]], RECURSIVE, range(3), slice(None), Ellipsis,
+    object(), float, len, np.array([None, 1], object), W.astype(complex), np.zeros((8, 16), [("a", "f4")]),
+    W.astype(int), W > 0, W[:0], W[:, :0], W[0], np.ones((2, 8, 16), np.float32), np.where(W > 1, np.nan, W),
+    np.where(W > 1, 1e300, W.astype(float)),
+    np.array(["a"]), np.datetime64("2020"), memoryview(W), (i for i in ()), S, E, B, Q, [W.tolist()],
+]  # fmt: skip
+CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "prune": (hc.prune, {"w": W, "pattern": "2:4", "axis": -1, "scores": W}),
+    "prune share": (hc.prune, {"w": W, "pattern": "50%", "axis": -1, "scores": W}),
+    "prune_mask": (hc.prune_mask, {"w": W, "pattern": "block:4x1:50%", "axis": -1, "scores": W}),
+    "permute_channels": (hc.permute_channels, {"w": W, "pattern": "2:4", "axis": -1, "effort": "fast"}),
+    "permute_linear": (hc.permute_linear, {"first": W, "bias": W[:, 0], "second": W.T, "permutation": np.arange(8)}),
+    "wanda": (hc.scores.wanda, {"w": W, "x": W}),
+    "sparsegpt": (hc.scores.sparsegpt, {"w": W, "hessian": np.eye(16), "pattern": "2:4", "damping": 0.01}),
+    "SparseArray": (
+        hc.SparseArray,
+        {"components": S.components, "format": S.format, "shape": (8, 16), "axis": (1,), "source_dtype": "float32"},
+    ),
+    "from_mask": (hc.SparseArray.from_mask, {"w": W, "mask": S.mask, "pattern": "2:4", "axis": -1}),
+    "from_semi_structured": (
+        hc.SparseArray.from_semi_structured,
+        dict(zip(("values", "metadata"), HALF.to_semi_structured(), strict=True)),
+    ),
+    "to_semi_structured": (HALF.to_semi_structured, {"dtype": np.float16}),
+    "to_dense": (S.to_dense, {"dtype": np.float32}),
+    "to_scipy": (S.to_scipy, {"layout": "csr"}),
+    "encode_csr": (hc.encode_csr, {"w": W, "codebook": np.arange(16.0), "elements": 4}),
+    "EIEArray": (hc.EIEArray, {"components": E.components, "shape": (8, 16), "axis": (1,)}),
+    "EIEArray.to_dense": (E.to_dense, {"dtype": np.float32}),
+    "load_balance": (E.load_balance, {"x": W[0], "depth": 8}),
+    "encode_bitmap": (hc.encode_bitmap, {"a": W}),
+    "BitmapArray": (hc.BitmapArray, {**B.components, "shape": (8, 16)}),
+    "conv2d_outer": (
+        hc.conv2d_outer,
+        {
+            "x": X4,
+            "w": W4,
+            "bias": np.ones(4, np.float32),
+            "stride": 1,
+            "padding": 1,
+            "counts": True,
+            "cells": (2, 2),
+            "multipliers": (4, 4),
+            "banks": 32,
+            "accumulators": 1024,
+            "out": None,
+        },
+    ),  # fmt: skip
+    "explain": (hc.explain, {"a": W, "b": S.T, "activations": "2:4"}),
+    "explain compressed": (hc.explain, {"a": E, "b": W.T, "activations": "int8"}),
+    "matmul": (hc.matmul, {"a": E, "b": W.T, "activations": "int8", "out": None}),
+    "linear": (hc.linear, {"x": W, "w": S, "bias": W[:, 0], "activations": "int8", "out": None}),
+    "Sparse": (hc.Sparse, {"base": hc.Int(8), "n": 2, "m": 4}),
+    "quantize": (hc.quantize, {"w": S, "fmt": "int8", "axis": -1, "clip": None, "importance": None}),
+    "study_density": (
+        hc.study_density,
+        {
+            "weights": {"a": W},
+            "patterns": ["2:4"],
+            "evaluate": lambda w: 0.5,
+            "include": None,
+            "axis": None,
+            "slack": 0.01,
+            "progress": None,
+        },
+    ),  # fmt: skip
+}
+PYTHONS_OWN = re.compile(
+    "not iterable|as an integer|truth value|not supported between|has no attribute|subscriptable|Cannot interpret|"
+    "inhomogeneous|unhashable|not callable|not understood|update sequence|scalar arrays|PathLike object, not|sub-views"
+)
+USERS = (float, len)  # called as what they are: their own errors are the caller's
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.filterwarnings("error")
+def test_whatever_comes_the_answer_is_a_sentence(name: str) -> None:
+    call, good = CALLS[name]
+    call(**good)
+    for argument in good:
+        for odd in ODD:
+            if argument in ("evaluate", "progress") and any(odd is one for one in USERS):
+                continue
+            given = {**good, argument: odd.copy() if isinstance(odd, np.ndarray) else odd}
+            try:
+                call(**given)
+            except (TypeError, ValueError) as error:
+                text = str(error)
+                assert text and "\n" not in text and len(text) < 400, (argument, text)
+                assert not PYTHONS_OWN.search(text), (argument, text)
+            except OSError:  # of a text that is taken for a file's name
+                assert argument == "weights" and isinstance(odd, (str, bytes))
+
+
+def test_numbers_of_any_kind_are_numbers() -> None:
+    for slack in (1, np.float32(0.5), np.float16(0.5), np.int8(1), Fraction(1, 2), Decimal("0.5"), np.array(0.5)):
+        assert hc.study_density({"a": W}, ["2:4"], lambda w: 1.0, slack=slack).slack == float(slack)
+    for odd in (True, np.True_, "1", None, 1j, [0.5], np.ones(1)):
+        with pytest.raises(TypeError, match="study_density: slack is .*, wanted a positive number"):
+            hc.study_density({"a": W}, ["2:4"], lambda w: 1.0, slack=odd)
+    for value in (0, -1, np.nan, np.inf, 10**400):
+        with pytest.raises(ValueError, match="study_density: slack is .*, wanted a positive number"):
+            hc.study_density({"a": W}, ["2:4"], lambda w: 1.0, slack=value)
+
+
+def test_a_value_of_a_sparse_array_is_named_by_its_place_in_the_array() -> None:
+    w = np.ones((4, 8), np.float32)
+    w[2, 5] = inf
+    for array in (hc.prune(w, "2:4"), hc.prune(w.T, "2:4", axis=0)):
+        place = r"\(2, 5\)" if array.axis == (1,) else r"\(5, 2\)"
+        with pytest.raises(ValueError, match=rf"quantize: w has inf at index {place}$"):
+            hc.quantize(array, "int8")
+    with pytest.raises(ValueError, match=r"fake_quantize: w has inf at index \(2, 5\)$"):
+        hc.fake_quantize(w, "int8+2:4")
+    w[2, 5] = np.nan
+    with pytest.raises(ValueError, match=r"fake_quantize: w has nan at index \(2, 5\)$"):
+        hc.fake_quantize(w, "2:4")
+    with pytest.raises(ValueError, match=r"prune: w has nan at index \(2, 5\)$"):
+        hc.prune(w, "2:4")
+
+
+def test_a_source_dtype_is_one_of_floats() -> None:
+    for odd in (None, "int8", 3, np.float32):
+        with pytest.raises(ValueError, match="SparseArray: source_dtype is .*, wanted float16"):
+            hc.SparseArray(S.components, S.format, S.shape, S.axis, odd)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="SparseArray: shape is None, wanted a tuple of ints"):
+        hc.SparseArray(S.components, S.format, None, S.axis)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"SparseArray: axis 2 is out of range for an array with 2 dimensions"):
+        hc.SparseArray(S.components, S.format, S.shape, (2,))
+
+
+def test_scores_beyond_float32_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"wanda: the score of w at index \(0, 0\) is beyond float32's largest"):
+        hc.scores.wanda(np.full((2, 4), 1e30), np.full((3, 4), 1e30))
+    with pytest.raises(ValueError, match="sparsegpt: changed weights are beyond float32's largest"):
+        hc.scores.sparsegpt(np.full((2, 4), 1e300), np.eye(4))
+    with pytest.raises(ValueError, match=r"wanda: x has nan at index \(0, 1\)"):
+        hc.scores.wanda(np.ones((2, 2)), np.array([[1, np.nan]]))
+
+
+@pytest.mark.parametrize("value", [np.nan, inf, 1e300])
+def test_a_study_names_what_is_not_finite(value: float) -> None:
+    w = np.ones((4, 8))
+    w[2, 5] = value
+    for formats in (["int8"], ["2:4"], ["fp16-nosat"], ["fp32"]):
+        with pytest.raises(ValueError, match=rf"^tensor 'w': w has {value} at index \(2, 5\)".replace("+", r"\+")):
+            hc.study({"w": w}, formats)

@@ -147,3 +147,59 @@ def test_nothing_to_multiply_is_said() -> None:
     for x in (np.ones((0, 16), np.float32), np.ones((0, 16), np.float32)[:0]):
         assert hc.explain(x, s.T).chosen == "nothing"
     assert hc.explain(np.ones((4, 0), np.float32), np.ones((0, 3), np.float32)).chosen == "nothing"
+
+
+def compressed(kind: str, w: Array) -> Any:
+    if kind == "eie":
+        return hc.encode_csr(w)
+    sparse = pytest.importorskip("scipy.sparse")
+    return getattr(sparse, f"{kind}_array")(w)
+
+
+@pytest.mark.parametrize("kind", ["eie", "csr", "csc"])
+def test_a_compressed_operand_is_explained_as_it_is_multiplied(kind: str) -> None:
+    w = np.where(reals((12, 40), 14) > 1, reals((12, 40), 15), 0).astype(np.float32)
+    e, x = compressed(kind, w), reals((20, 40), 16)
+    for a, b in ((e, x.T), (e, x[0]), (x, e.T), (x[:3], e.T), (e, hc.quantize(x, "int8").T)):
+        assert chosen(a, b) == "compressed" and hc.matmul(a, b).size
+    assert chosen(e, x.T, "int8") == "compressed"
+    assert chosen(e, x[:0].T) == "nothing"
+    assert chosen(compressed(kind, w[:, :0]), x[:, :0].T) == "nothing"
+
+
+@pytest.mark.parametrize("kind", ["eie", "csr", "csc"])
+def test_a_compressed_operand_is_refused_as_by_matmul(kind: str) -> None:
+    w, x = np.eye(12, 40, dtype=np.float32), reals((20, 40), 17)
+    e = compressed(kind, w)
+    holes = x.copy()
+    holes[3, 5] = np.nan
+    calls: list[tuple[Any, ...]] = [
+        (e, x), (x.T, e), (e, e), (e, None), (e, 2.5), (None, e), (e, "x"), (e, np.float32(1)),
+        (e, np.ones((40, 3), int)), (e, holes.T, "int8"), (e, x.T, "int99"), (e, x.T, 3), (e, hc.quantize(x.T, "int8")),
+        (x.T, e.T),
+        (e, hc.quantize(x, "int8").T, "int8"), (e.T, w), (x[:, :12], e), (e, x.T[None], "2:4"),
+    ]  # fmt: skip
+    for arguments in calls:
+        answers = []
+        for call in (hc.matmul, hc.explain):
+            try:
+                call(*arguments)
+                answers.append((None, ""))
+            except (TypeError, ValueError) as error:
+                answers.append((type(error), str(error).replace("explain:", "matmul:")))
+        assert answers[0] == answers[1], arguments
+
+
+def test_indices_of_a_sparse_matrix_are_checked_without_a_product() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    x = reals((3, 8), 18)
+    for part, value in (("indices", 99), ("indptr", 99), ("indices", -1)):
+        w = sparse.csr_array(np.eye(8, dtype=np.float32))
+        getattr(w, part)[2] = value
+        with pytest.raises(ValueError) as product:
+            hc.matmul(w, x.T)
+        with pytest.raises(ValueError) as explained:
+            hc.explain(w, x.T)
+        assert str(explained.value).replace("explain:", "matmul:") == str(product.value)
+    with pytest.raises(TypeError, match="explain: a is a sparse matrix of layout 'coo', wanted 'csr' or 'csc'"):
+        hc.explain(sparse.coo_array(np.eye(8, dtype=np.float32)), x.T)

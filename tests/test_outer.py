@@ -222,7 +222,11 @@ def test_wrong_arguments_are_sentences() -> None:
         hc.conv2d_outer(x, w, np.ones(3, np.float32))
     with pytest.raises(ValueError, match=r"out has shape \(1,\)"):
         hc.conv2d_outer(x, w, out=np.empty(1, np.float32))
-    with pytest.raises(ValueError, match="banks is 0, wanted 1 to 4096"):
+    with pytest.raises(TypeError, match="counts is 'no', wanted a bool"):
+        hc.conv2d_outer(x, w, counts="no")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"conv2d_outer: cells \(rows\) is 1180591620717411303424, wanted 1 to 256"):
+        hc.conv2d_outer(x, w, counts=True, cells=2**70)
+    with pytest.raises(ValueError, match="conv2d_outer: banks is 0, wanted 1 to 4096"):
         hc.conv2d_outer(x, w, counts=True, banks=0)
     with pytest.raises(ValueError, match=r"multipliers \(weights\) is 65, wanted 1 to 64"):
         hc.conv2d_outer(x, w, counts=True, multipliers=(65, 1))

@@ -71,16 +71,25 @@ def test_two_layers_compute_the_same_in_another_order() -> None:
 
 @pytest.mark.parametrize("pattern", ["4:2", "0:4", "2:33", "2", "", "2:4 ", 24, None, "50%"])
 def test_other_patterns_are_refused(pattern: object) -> None:
-    with pytest.raises(ValueError, match="permute_channels: pattern is"):
+    kind = ValueError if isinstance(pattern, str) else TypeError
+    with pytest.raises(kind, match="permute_channels: pattern is"):
         hc.permute_channels(np.ones((2, 8), np.float32), pattern)  # type: ignore[arg-type]
 
 
 def test_bad_input_is_named() -> None:
     w = np.ones((2, 8), np.float32)
-    with pytest.raises(ValueError, match="NaN or an infinity"):
-        hc.permute_channels(w * np.nan, "2:4")
+    for value, sentence in ((np.nan, "w has nan at index"), (np.inf, "w has inf at"), (1e300, "beyond float32's")):
+        wrong = np.ones((2, 8))
+        wrong[1, 3] = value
+        with pytest.raises(ValueError, match=sentence) as caught:
+            hc.permute_channels(wrong.T, "2:4", axis=0)
+        assert "at index (3, 1)" in str(caught.value)
     with pytest.raises(ValueError, match="effort is 'more'"):
         hc.permute_channels(w, "2:4", effort="more")
+    with pytest.raises(ValueError, match=r"effort is \[\], wanted 'fast' or 'thorough'"):
+        hc.permute_channels(w, "2:4", effort=[])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="permutation has dtype float64, wanted integers"):
+        hc.permute_linear(w.T, None, w, np.arange(8.0))
     with pytest.raises(ValueError, match="axis 2 is out of range"):
         hc.permute_channels(w, "2:4", axis=2)
     with pytest.raises(TypeError, match="w has dtype int64"):

@@ -158,7 +158,7 @@ def test_other_patterns_are_refused(pattern: str) -> None:
     for prune in (hc.prune, hc.prune_mask):
         with pytest.raises(ValueError, match="pattern"):
             prune(np.ones((4, 4), np.float32), pattern)
-    with pytest.raises(TypeError, match="pattern is a int"):
+    with pytest.raises(TypeError, match="prune: pattern is 2, wanted a text"):
         hc.prune(np.ones(4, np.float32), 2)  # type: ignore[arg-type]
 
 

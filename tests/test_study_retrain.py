@@ -182,6 +182,65 @@ def test_a_function_trains_any_weights() -> None:
     assert value(r.table, "int4", True, "sqnr_db") == pytest.approx(value(r.table, "int4", None, "sqnr_db"))
 
 
+def test_several_seeds_give_the_mean_and_how_far_they_lie_apart() -> None:
+    given: list[int] = []
+
+    def train(weights: dict[str, Any], changed: dict[str, Any], seed: int) -> dict[str, Any]:
+        given.append(seed)
+        return {"w": hc.quantize(W * (1 + seed), "int4")}
+
+    def judge(weights: dict[str, Any]) -> dict[str, float]:
+        return {"size": float(np.abs(np.asarray(weights["w"])).sum())}
+
+    r = hc.study({"w": W}, ["int4"], judge, retrain=train, seeds=3)
+    sizes = [judge({"w": hc.quantize(W * (1 + seed), "int4")})["size"] for seed in range(3)]
+    assert given == [0, 1, 2] and r.metrics == ["size", "size_lowest", "size_highest"]
+    assert value(r.table, "int4", True, "size") == pytest.approx(np.mean(sizes), rel=1e-12)
+    assert value(r.table, "int4", True, "size_lowest") == min(sizes)
+    assert value(r.table, "int4", True, "size_highest") == max(sizes)
+    assert value(r.table, "int4", None, "size_lowest") is None and "size_highest" in repr(r)
+    assert value(r.table, "fp32", None, "size_highest") is None
+    noise = np.mean([np.sum((W - np.asarray(hc.quantize(W * (1 + seed), "int4"))) ** 2.0) for seed in range(3)])
+    assert value(r.table, "int4", True, "sqnr_db") == pytest.approx(10 * np.log10(np.sum(W**2.0) / noise), abs=1e-4)
+
+
+def test_seeds_want_a_training_that_takes_them() -> None:
+    def judge(weights: dict[str, Any]) -> float:
+        return 1.0
+
+    with pytest.raises(ValueError, match="study: seeds is 2, but nothing is trained"):
+        hc.study({"w": W}, ["int4"], judge, seeds=2)
+    with pytest.raises(TypeError, match=r"retrain cannot be called as retrain\(weights, changed, seed=\.\.\.\)"):
+        hc.study({"w": W}, ["int4"], judge, retrain=lambda weights, changed: changed, seeds=2)
+    for odd in (True, 1.5, "2", None):
+        with pytest.raises(TypeError, match="study: seeds is .*, wanted an int"):
+            hc.study({"w": W}, ["int4"], judge, retrain=lambda weights, changed: changed, seeds=odd)  # type: ignore[arg-type]
+    for odd in (0, -1, 10**6):
+        with pytest.raises(ValueError, match="study: seeds is .*, wanted 1 to 10000"):
+            hc.study({"w": W}, ["int4"], judge, retrain=lambda weights, changed: changed, seeds=odd)
+    for arguments in (["--seeds", "2"], ["--retrain", "--seeds", "0"], ["--density", "--seeds", "2"]):
+        try:
+            code = cli.main(["study", "--formats", "int4", *arguments])
+        except SystemExit as end:
+            code = int(str(end.code))
+        assert code == 2
+
+
+def test_a_seed_and_epochs_are_counts(net: hc.zoo.Digits) -> None:
+    before = changed(net, "2:4")
+    for seed, epochs in ((-1, 1), (0, -1)):
+        with pytest.raises(ValueError, match="retrain: (seed|epochs) is -1, wanted 0 or more"):
+            net.retrain(net.weights, before, seed=seed, epochs=epochs)
+    for seed, epochs in ((None, 1), (0, 1.5), (0, "2"), (True, 1)):
+        with pytest.raises(TypeError, match="retrain: (seed|epochs) is .*, wanted an int"):
+            net.retrain(net.weights, before, seed=seed, epochs=epochs)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="retrain: changed is None, wanted a mapping"):
+        net.retrain(net.weights, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no shape"):
+        net.retrain(net.weights, {**net.weights, "fc1.weight": 3})
+    assert net.retrain(net.weights, before, epochs=0)["fc1.weight"] == before["fc1.weight"]
+
+
 def test_training_cannot_change_the_weights_in_place() -> None:
     w = np.random.default_rng(0).standard_normal((8, 64), dtype=np.float32)
     before = w.copy()

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Prepacked, QuantizedArray
+from ..arrays import QuantizedArray
 from ..formats import format as parse_format
-from ..ops import linear, prepack, quantize
+from ..ops import linear, quantize
+from ..prepacked import Prepacked, prepack
 from ..reference import product as reference
 from ..runtime import use
 from .blas import Blas, find_blas

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import conv2d
+from ..convolution import conv2d
 from ..outer import conv2d_outer
 from ..runtime import use
 from .density import OWN, break_evens

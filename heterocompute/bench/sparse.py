@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from itertools import cycle
+from re import sub
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,13 @@ from .measure import Candidate, Options, Table, Times, expect_equal
 Array = np.ndarray[Any, Any]
 
 PATTERNS = ("2:4", "1:4", "4:8", "2:8", "1:8", "1:16")
-QUANTIZED = ("int8", "int8+2:4")
+QUANTIZED = ("int8", "int8+2:4", "int8+1:4", "int8+1:8", "int8+1:16")
 SHAPE, QUICK_SHAPE = (2048, 2048, 2048), (16, 32, 64)  # rows of x, rows of w, columns
 # One vector: weights beyond the last cache and in it; each pattern stands behind the same weights without it.
 BEYOND, CACHED, QUICK_VECTOR = (14336, 4096), (2048, 2048), (32, 64)
-ONE_VECTOR = (("2:4", None), *((f"{base}{kept}", act) for act in ("int8", None) for base in ("vsq4-g16-s4", "int8")
-              for kept in ("", "+2:4")))  # fmt: skip
+KEPT = {"int8": ("", "+2:4", "+4:8", "+1:4", "+1:8"), None: ("", "+2:4")}
+ONE_VECTOR = (("2:4", None), *((f"{base}{kept}", act) for act in KEPT for base in ("vsq4-g16-s4", "int8")
+              for kept in KEPT[act]))  # fmt: skip
 DENSE, OWN = "dense, OpenBLAS", "dense, own"
 
 
@@ -88,7 +90,9 @@ def _one_vector(shape: tuple[int, int], threads: int, options: Options) -> Table
 
     rows = [
         times.row(
-            name, to_sgemv=faster(name, DENSE), to_dense=faster(name, name.replace("+2:4", "")) if "+" in name else None
+            name,
+            to_sgemv=faster(name, DENSE),
+            to_dense=faster(name, sub(r"\+\d+:\d+", "", name)) if "+" in name else None,
         )
         for name in times.candidates
     ]

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..arguments import Array, as_bias, as_pair, group_count, window_size
-from ..arrays import QuantizedArray, as_array
+from ..arrays import QuantizedArray
 from ..formats import Format
+from ..inputs import as_array
 from ..ops import quantize
 from .codes import LOG_ZERO, Codes, code_runs, multiply_codes, quantized
 from .model import Model, as_operand, parse_model

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import QuantizedArray, as_array
+from ..arrays import QuantizedArray
+from ..inputs import as_array
 
 NAME = "emulate.matmul"
 # Bits of the significand, exponent of the smallest normal number.

@@ -14,6 +14,7 @@ import difflib
 import re
 from itertools import permutations
 
+from ..inputs import shown
 from .base import Format, StoredRules
 from .codebooks import NF4, Codebook
 from .floats import MX, NVFP4, Float
@@ -56,7 +57,7 @@ def format(text: str | Format) -> Format:
         return text
     if not isinstance(text, str):
         kind = type(text).__name__
-        raise TypeError(f"format: text is {text!r} of type {kind}, wanted a str such as 'vsq4-g16-s4'")
+        raise TypeError(f"format: text is {shown(text)} of type {kind}, wanted a str such as 'vsq4-g16-s4'")
     if not text.strip():
         raise ValueError(f"format: {text[:64]!r} is no format: an empty text, wanted one such as 'vsq4-g16-s4'")
     reason = ""
@@ -69,8 +70,8 @@ def format(text: str | Format) -> Format:
             nearest = str(found)
     except ValueError as error:
         reason = f" ({error})"
-    shown = text if len(text) <= 64 else text[:64] + "..."
-    raise ValueError(f"format: {shown!r} is no format{reason}; the nearest is {nearest or _nearest(text)!r}")
+    short = text if len(text) <= 64 else text[:64] + "..."
+    raise ValueError(f"format: {short!r} is no format{reason}; the nearest is {nearest or _nearest(text)!r}")
 
 
 def formats() -> dict[str, str]:

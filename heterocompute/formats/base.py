@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..inputs import shown
+
 # The C core holds a group's length in a signed 32-bit number.
 MAX_GROUP = 2**31 - 1
 
@@ -128,16 +130,16 @@ class Format(ABC):
             number = operator.index(value)
         except TypeError:
             kind = type(value).__name__
-            raise TypeError(f"{name} is {value!r} of type {kind}, wanted an integer: {words}") from None
+            raise TypeError(f"{name} is {shown(value)} of type {kind}, wanted an integer: {words}") from None
         if not any(number in part for part in wanted):
-            raise ValueError(f"{name} is {number}, wanted {words}")
+            raise ValueError(f"{name} is {shown(number)}, wanted {words}")
         object.__setattr__(self, field, number)
 
     def _check_flag(self, field: str) -> None:
         value = getattr(self, field)
         if not isinstance(value, bool):
             name, kind = f"{type(self).__name__}: {field}", type(value).__name__
-            raise TypeError(f"{name} is {value!r} of type {kind}, wanted True or False")
+            raise TypeError(f"{name} is {shown(value)} of type {kind}, wanted True or False")
 
     def _check_word(self, field: str, *wanted: str, optional: bool = False) -> None:
         value = getattr(self, field)
@@ -146,14 +148,14 @@ class Format(ABC):
         name = f"{type(self).__name__}: {field}"
         words = _or_words([*map(repr, wanted), *(["None"] if optional else [])])
         if not isinstance(value, str):
-            raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, wanted {words}")
+            raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, wanted {words}")
         if value not in wanted:
-            shown = value if len(value) <= 64 else value[:64] + "..."
+            text = value if len(value) <= 64 else value[:64] + "..."
             plain = value[:64].lower()
             longer = [word for word in wanted if plain and word.startswith(plain)]
             nearest = difflib.get_close_matches(plain, longer or wanted, n=1, cutoff=0.0)[0]
             also = f"; the nearest is {nearest!r}" if len(wanted) > 2 else ""
-            raise ValueError(f"{name} is {shown!r}, wanted {words}{also}")
+            raise ValueError(f"{name} is {text!r}, wanted {words}{also}")
 
 
 def optional(digits: str | None) -> int | None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..inputs import shown
 from .base import Format, StoredRules
 from .floats import Float
 
@@ -80,7 +81,7 @@ class Sparse(Format):
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Format) or isinstance(self.base, Sparse):
-            raise TypeError(f"Sparse: base is {self.base!r}, wanted a format without a pattern")
+            raise TypeError(f"Sparse: base is {shown(self.base)}, wanted a format without a pattern")
         self._set_integer("n", range(1, MAX_M + 1))
         self._set_integer("m", range(1, MAX_M + 1))
         if self.n > self.m:

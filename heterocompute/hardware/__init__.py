@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import intensity, memory, multi, systolic
     from .bounds import Roofline, roofline
+    from .chip import Device
     from .comparison import BatchSweep, batch_sweep, compare
     from .conventions import CONVENTIONS
     from .counting import Counts, count
-    from .database import Device, device, devices, load_devices
+    from .database import device, devices, load_devices
     from .estimates import (
         PETAFLOP_DAY,
         amdahl,
@@ -136,7 +137,8 @@ _LAZY = {
         ),
         "layers",
     ),
-    **dict.fromkeys(("Device", "device", "devices", "load_devices"), "database"),
+    "Device": "chip",
+    **dict.fromkeys(("device", "devices", "load_devices"), "database"),
     "host": "machine",
     **dict.fromkeys(
         (

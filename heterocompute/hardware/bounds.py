@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..formats import Format
+from .chip import LARGEST, Device, dtype_bits
 from .counting import check_count
-from .database import LARGEST, Device, device, dtype_bits
+from .database import device
 from .layers import Embedding, Scores
 from .network import Flow, Network, as_network
 from .stored import Stored, stored

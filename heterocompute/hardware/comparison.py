@@ -9,8 +9,9 @@ from typing import Any
 
 from ..formats import Format
 from .bounds import roofline
+from .chip import LARGEST, Device, dtype_bits
 from .counting import check_count
-from .database import LARGEST, Device, device, dtype_bits
+from .database import device
 from .layers import Scores
 from .memory import kv_cache, peak_bytes, weight_bytes
 from .network import Network, as_network

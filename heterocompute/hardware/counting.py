@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .chip import dtype_bits
 from .conventions import convention, counts_activations
-from .database import dtype_bits
 from .network import Flow, as_network
 
 __all__ = ["Counts", "check_count", "count"]

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .database import LARGEST, Device, device, dtype_bits
+from .chip import LARGEST, Device, dtype_bits
+from .database import device
 
 __all__ = [
     "PETAFLOP_DAY",

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from .bounds import is_work, traffic_bits, weight_matrix
+from .chip import dtype_bits
 from .counting import check_count
-from .database import dtype_bits
 from .layers import AddTable, Embedding
 from .liveness import last_uses, live_elements
 from .network import INPUT, Flow, Network, as_network

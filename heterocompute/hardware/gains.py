@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .database import Device, device, dtype_bits, plain_dtype
+from .chip import Device, dtype_bits, plain_dtype
+from .database import device
 
 __all__ = ["INSTRUCTIONS", "Instruction", "Overhead", "explain_gain", "overhead", "series"]
 

@@ -5,8 +5,8 @@ One multiply-add is two operations. `dtype` is one type for all operands, or (fi
 
 from __future__ import annotations
 
+from .chip import dtype_bits
 from .counting import check_count
-from .database import dtype_bits
 from .layers import Conv2d
 
 __all__ = ["conv2d", "conv2d_reuse", "gemm", "gemv", "im2col_copies"]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .chip import dtype_bits
 from .counting import check_count
-from .database import dtype_bits
 from .layers import Scores
 from .network import Network, as_network
 

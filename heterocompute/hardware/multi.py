@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from .chip import Device
 from .counting import check_count
-from .database import Device, device
+from .database import device
 
 __all__ = ["allreduce", "data_parallel"]
 

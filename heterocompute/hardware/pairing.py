@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..formats import Format
-from .database import Device, device
+from .chip import Device
+from .database import device
 from .operands import Operand, operand
 from .silicon import mac
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..formats import Format
 from ..formats import format as parse_format
-from .database import dtype_bits
+from .chip import dtype_bits
 
 __all__ = ["Stored", "stored"]
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from .. import emulate as emulation
 from ..arrays import QuantizedArray
-from ..ops import conv2d, linear
+from ..convolution import conv2d
+from ..ops import linear
 from ..safetensors_file import Reader
 
 __all__ = ["Digits", "digits"]
@@ -182,9 +183,9 @@ class Digits:
         changed : mapping of str to ndarray or QuantizedArray
             The same names; what is not the very array of `weights` is trained, all else stays.
         seed : int
-            Of the order of the training images and their distortions.
+            0 or more: of the order of the training images and their distortions.
         epochs : int
-            Passes over the training images, a fifth of a second each.
+            Passes over the training images, a fifth of a second each; 0 only rounds what is there.
 
         Returns
         -------

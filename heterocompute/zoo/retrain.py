@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..arrays import QuantizedArray
 from ..codebooks import codebook_gradient, codebook_step
 from ..formats import Codebook, Float, Sparse
+from ..inputs import as_int, shown
 from ..ops import fake_quantize, quantize
 from ..sparse import SparseArray
 from .train_digits import BATCH, LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, distort, gradients
@@ -44,6 +45,7 @@ def retrain(
     weights : mapping of str to ndarray
     changed : mapping of str to ndarray or QuantizedArray
     seed, epochs : int
+        0 or more.
 
     Returns
     -------
@@ -51,8 +53,10 @@ def retrain(
 
     Raises
     ------
+    TypeError
+        No mappings, a seed or epochs that are no ints.
     ValueError
-        The two mappings differ in names or shapes.
+        The two mappings differ in names or shapes, a seed or epochs below 0.
 
     Examples
     --------
@@ -63,11 +67,17 @@ def retrain(
     >>> str(retrain(net, net.weights, changed, 0, 1)["fc2.weight"].format)
     'int2'
     """
+    seed, epochs = as_int(seed, "retrain: seed", 0), as_int(epochs, "retrain: epochs", 0)
+    for what, given in (("weights", weights), ("changed", changed)):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"retrain: {what} is {shown(given)}, wanted a mapping of names to arrays")
     if set(weights) != set(changed):
         raise ValueError(f"retrain: changed has the names {sorted(changed)}, wanted those of weights")
     for name, value in changed.items():
-        if value.shape != weights[name].shape:
-            raise ValueError(f"retrain: changed[{name!r}] has shape {value.shape}, wanted {weights[name].shape}")
+        shape = getattr(value, "shape", None)
+        if shape != weights[name].shape:
+            got = "no shape" if shape is None else f"shape {shape}"
+            raise ValueError(f"retrain: changed[{name!r}] has {got}, wanted {weights[name].shape}")
     trained = {name: _trained(weights[name], value) for name, value in changed.items() if value is not weights[name]}
     random = np.random.default_rng(seed)
     x, labels = net.train_x, net.train_y

@@ -1,0 +1,167 @@
+"""What callers pass, below anything that knows formats: arrays of floats, axes, numbers, and how errors show them."""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from . import _heterocompute as _core
+
+__all__ = ["as_array", "as_float_dtype", "as_int", "as_real", "core_view", "normalize_axes", "refuse_infinite", "shown"]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
+
+_FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+
+
+def shown(value: Any) -> str:
+    """Return a value as a sentence can hold it: one short line, of an array its dtype and shape."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"an array of {value.dtype} {value.shape}"
+    text = " ".join(_short.repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
+    """Return an int of a range.
+
+    Raises
+    ------
+    TypeError
+        No int, or a bool.
+    ValueError
+        Below `low` or above `high`.
+    """
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {shown(value)}, wanted an int") from None
+    if number < low or (high is not None and number > high):
+        wanted = f"{low} or more" if high is None else f"{low} to {high}"
+        raise ValueError(f"{name} is {shown(number)}, wanted {wanted}")
+    return number
+
+
+def as_real(value: Any, name: str, wanted: str) -> float:
+    """Return any real number as a float; TypeError for anything else, a bool too."""
+    try:
+        if isinstance(value, (bool, np.bool_, str, bytes, np.complexfloating)) or np.ndim(value):
+            raise TypeError
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+
+
+def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of floats that a caller asks for; None is float32, as in a signature's default."""
+    try:
+        found = np.dtype(np.float32 if dtype is None else dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise TypeError(f"{name}: dtype is {shown(dtype)}, wanted {', '.join(FLOATS)}") from None
+    if found.kind not in "fV" or found.name not in FLOATS:
+        raise TypeError(f"{name}: dtype is {shown(found)}, wanted {', '.join(FLOATS)}")
+    return found
+
+
+def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
+    if ndim == 0:
+        raise ValueError(f"{name}: an array without dimensions has no axis to quantize along")
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    try:
+        if any(isinstance(a, (bool, np.bool_)) for a in given):
+            raise TypeError
+        axes = tuple(operator.index(a) for a in given)
+    except TypeError:
+        raise TypeError(f"{name}: axis is {shown(axis)}, wanted an int or a tuple of ints") from None
+    for a in axes:
+        if not -ndim <= a < ndim:
+            raise ValueError(f"{name}: axis {shown(a)} is out of range for an array with {ndim} dimensions")
+    found = tuple(a % ndim for a in axes)
+    if not found or len(set(found)) != len(found):
+        raise ValueError(f"{name}: axis is {shown(axis)}, wanted one or more different axes")
+    return found
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
+    if hasattr(value, "detach"):  # a tensor that records gradients exports its values only
+        value = value.detach()
+    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
+    if bfloat16:
+        import ml_dtypes
+
+        array = array.view(ml_dtypes.bfloat16)
+    return array
+
+
+def on_cpu(value: Any) -> bool:
+    """Tell whether an object with ``__dlpack_device__`` is in the memory of the CPU; a meta tensor is nowhere."""
+    try:
+        return bool(value.__dlpack_device__()[0] == 1)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return False
+
+
+def _as_ndarray(value: Any, name: str) -> np.ndarray[Any, Any]:
+    try:
+        array: np.ndarray[Any, Any] = np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths, a list in itself
+        raise TypeError(f"{name} is {shown(value)}, wanted an array of floats") from None
+    return array
+
+
+def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return any array of floats as an ndarray, without a copy where the memory allows it; float8 and less as float32.
+
+    Raises
+    ------
+    TypeError
+        Not an array, or integers, bool, complex, objects.
+    """
+    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned:
+        return value
+    if isinstance(value, np.ndarray):
+        array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
+    elif hasattr(value, "dequantize") and hasattr(value, "source_dtype"):  # a QuantizedArray, which stands above this
+        raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
+    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
+        if not on_cpu(value):
+            raise TypeError(f"{name}: wanted an array in the memory of the CPU")
+        try:
+            array = _from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+            raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
+    else:
+        array = _as_ndarray(value, name)
+    if array.dtype.name.startswith(SMALL_FLOATS):
+        return array.astype(np.float32)
+    if array.dtype.name not in FLOATS:
+        raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
+    if not array.dtype.isnative or not array.flags.aligned:
+        array = array.astype(array.dtype.newbyteorder("="), copy=True)
+    return array
+
+
+def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise ValueError with the index of the first NaN or infinity."""
+    finite = np.isfinite(array)
+    if not finite.all():
+        index = tuple(int(i) for i in np.unravel_index(finite.argmin(), array.shape))
+        raise ValueError(f"{name} has {float(array[index])} at index {index}")
+
+
+def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the array as the C core takes it: bfloat16 as its bits."""
+    return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array

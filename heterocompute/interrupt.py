@@ -1,0 +1,58 @@
+"""Ctrl-C while the command `heterocompute` is still importing, or already ending: one word, exit code 130.
+
+The package imports this file first, and it imports as little as it can. Where commands run, `seen` makes Ctrl-C the
+usual KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["is_command", "seen"]
+
+
+def is_command() -> bool:
+    """Tell whether this process is the command, as a script or as ``python -m heterocompute``."""
+    name = os.path.basename((getattr(sys, "argv", None) or [""])[0] or "")
+    if name == "-m":  # as long as the module is looked for
+        return "heterocompute" in sys.orig_argv or "-mheterocompute" in sys.orig_argv
+    return name in ("heterocompute", "heterocompute.exe")
+
+
+class seen:
+    """Inside the ``with`` block Ctrl-C is a KeyboardInterrupt, where outside it ends the process at once."""
+
+    def __enter__(self) -> None:
+        self._watched = _watched()
+        if self._watched:
+            import signal
+
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def __exit__(self, *_: object) -> None:
+        if self._watched:
+            import signal
+
+            signal.signal(signal.SIGINT, _end)
+
+
+def _watched() -> bool:
+    import signal
+
+    return signal.getsignal(signal.SIGINT) is _end
+
+
+def _end(number: int, frame: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(130)
+
+
+if is_command():
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # nobody else has a say
+        try:
+            signal.signal(signal.SIGINT, _end)
+        except ValueError:  # imported by another thread
+            pass

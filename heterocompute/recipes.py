@@ -1,0 +1,124 @@
+"""Recipes: which tensor of a checkpoint gets which format or pattern, as a TOML file or as texts."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .formats import Format, Sparse
+from .formats import format as parse_format
+from .prune import prune
+
+__all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
+
+SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A pattern of `heterocompute.prune` that leaves a tensor as it is, with zeros in it."""
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return self.pattern
+
+
+def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a recipe: a TOML file with one table, ``[formats]``, of ``"glob" = "format"`` or ``"skip"``.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Returns
+    -------
+    dict of str to str
+        In the order of the file; the texts are not parsed yet.
+
+    Raises
+    ------
+    ValueError
+        If the file is no TOML or holds anything else.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "recipe.toml")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write('[formats]\\n"*.embeddings.*" = "skip"\\n"*" = "vsq4-g16-s4"\\n')
+    >>> read_recipe(path)
+    {'*.embeddings.*': 'skip', '*': 'vsq4-g16-s4'}
+    """
+    with open(path, "rb") as file:
+        try:
+            parsed = tomllib.load(file)
+        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+            raise ValueError(f"{os.fspath(path)}: no TOML: {error}") from None
+    table = parsed.get("formats")
+    if set(parsed) != {"formats"} or not isinstance(table, dict):
+        raise ValueError(f"{os.fspath(path)}: a recipe is one table [formats], got {sorted(parsed)}")
+    for pattern, text in table.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{os.fspath(path)}: {pattern!r} is {text!r}, wanted a format's text or 'skip'")
+    return table
+
+
+def parse_recipe(
+    recipe: Mapping[str, str | Format | Zeros | None], parse: Callable[[str], Any] = parse_format
+) -> dict[str, Any]:
+    """Turn the texts of a recipe into formats; ``skip`` becomes None.
+
+    Raises
+    ------
+    ValueError
+        If a text is no format.
+
+    Examples
+    --------
+    >>> parse_recipe({"*.bias": "skip", "*": "int8"})["*.bias"] is None
+    True
+    """
+    return {
+        pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt
+        for pattern, fmt in recipe.items()
+    }
+
+
+def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
+    """Turn the text of a pattern into what `prune_checkpoint` takes.
+
+    Parameters
+    ----------
+    text : str
+        As in `heterocompute.prune`.
+    formats : bool
+        Whether a format with a pattern, such as ``"int8+2:4"``, is one as well.
+
+    Returns
+    -------
+    Format or Zeros
+
+    Raises
+    ------
+    ValueError
+        Neither.
+
+    Examples
+    --------
+    >>> str(parse_pattern_text("2:4")), parse_pattern_text("global:50%")
+    ('2:4', Zeros(pattern='global:50%'))
+    """
+    if formats and "+" in text:
+        found = parse_format(text)
+        if isinstance(found, Sparse):
+            return found
+    prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
+    return Zeros(text) if text.endswith("%") else parse_format(text)
