@@ -11,7 +11,23 @@ from common import guarded_copy, isas, same_bits
 import heterocompute as hc
 from heterocompute.reference import sparsity
 
-FAST = [(1, 4), (2, 4), (2, 8), (4, 8), (1, 8), (1, 16)]
+FAST = [
+    (1, 4),
+    (2, 4),
+    (2, 8),
+    (4, 8),
+    (1, 8),
+    (1, 16),
+    (1, 2),
+    (3, 4),
+    (2, 5),
+    (6, 7),
+    (3, 8),
+    (5, 16),
+    (8, 16),
+    (16, 32),
+]
+ALL = [(n, m) for m in range(1, 33) for n in range(1, m + 1)]
 SPECIAL = np.float32([0, -0.0, 1e-45, -1e-45, 1.2e-38, -1.2e-38, 1, -1, 3.4e38, -3.4e38, np.inf, -np.inf])
 
 Array = np.ndarray[Any, Any]
@@ -58,3 +74,52 @@ def test_a_nan_anywhere_is_found(n: int, m: int, isa: str) -> None:
                 hc.prune(w, f"{n}:{m}")
             with pytest.raises(ValueError, match=rf"scores has nan at index \(0, {at}\)"):
                 hc.prune(np.ones_like(w), f"{n}:{m}", scores=w)
+
+
+@pytest.mark.parametrize("isa", isas("choose_nm"))
+def test_every_pattern_keeps_what_is_largest(isa: str) -> None:
+    rng = np.random.default_rng(3)
+    with hc.use(isa=isa):
+        for n, m in ALL:
+            w = rng.standard_normal((2, m * int(rng.integers(8, 99)))).astype(np.float32)
+            w[1] = rng.choice(SPECIAL, w.shape[1])
+            scores = rng.choice(SPECIAL, w.shape)  # mostly ties
+            expect_definition(w, scores if (n + m) % 2 else None, n, m)
+
+
+@pytest.mark.parametrize("isa", isas("choose_nm"))
+def test_runs_that_end_within_a_block(isa: str) -> None:
+    rng = np.random.default_rng(4)
+    for n, m in ALL[::7]:
+        w = rng.integers(-3, 4, (3, 2, 20 * m + int(rng.integers(0, m)))).astype(np.float32)
+        with hc.use(isa="scalar"):
+            wanted = [hc.prune(w, f"{n}:{m}", axis=(1, 2), scores=scores) for scores in (None, w)]
+        with hc.use(isa=isa):
+            assert [hc.prune(w, f"{n}:{m}", axis=(1, 2), scores=scores) for scores in (None, w)] == wanted
+
+
+@pytest.mark.parametrize("kind", ["different", "few", "mostly zero", "special"])
+def test_shares_of_long_rows(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    shape = (3, 2**16 + 77)  # beyond what is sorted
+    w = rng.standard_normal(shape).astype(np.float32)
+    if kind == "few":
+        w = np.round(w)
+    elif kind == "mostly zero":
+        w[rng.random(shape) < 0.8] = -0.0
+    elif kind == "special":
+        w = rng.choice(SPECIAL, shape)
+    scores = w if kind == "special" else -w  # of any sign
+    for given, by in ((None, np.abs(w)), (scores, scores)):
+        for pattern, rows in (
+            ("30%", by),
+            ("85%", by),
+            ("global:60%", by.reshape(1, -1)),
+            ("block:1x1:60%", by.reshape(1, -1)),
+        ):
+            gone = rows.shape[1] * int(pattern.split(":")[-1][:-1]) // 100
+            wanted = np.ones(rows.shape, np.bool_)
+            order = np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, :gone]  # the least, higher indices first
+            np.put_along_axis(wanted, rows.shape[1] - 1 - order, False, axis=1)
+            assert (hc.prune_mask(w, pattern, scores=given) == wanted.reshape(shape)).all()
+            assert same_bits(hc.prune(w, pattern, scores=given), np.where(wanted.reshape(shape), w, np.float32(0)))

@@ -1,10 +1,23 @@
-/* Choosing N of M: 2:4 for four quads at a time, 2:8 and 4:8 for 8 blocks, 1:4, 1:8 and 1:16 for 16; kernels/choose_nm.h. */
+/* Choosing N of M: 2:4 for four quads at a time, 1:4 and 1:8 for 16 blocks; the others are left to the line of AVX2.
+ *
+ * 2:4: every value meets the three others of its quad at once. Scores compare as integers. The other at distance r (its
+ * lane is (i + r) % 4) beats value i if it is larger, or equal and of a lower lane: a_j > a_i - [j < i]. A value that
+ * two others beat goes. 1:M: blocks in lanes, one register a place, the first place of the maximum.
+ */
 #include "kernels/choose_nm.h"
 #include "kernels/kernel.h"
 
 hc_choose_nm_fn hc_choose_nm_avx512;
 
 /* Quads. */
+
+/* The two positions, 2 bits each, by the 4 bits of what a quad keeps. */
+static const uint8_t QUAD_CODE[16] = {[3] = 0x4, [5] = 0x8, [6] = 0x9, [9] = 0xc, [10] = 0xd, [12] = 0xe};
+
+/* Bits of a value that two of the three beat. */
+static inline uint32_t beaten_by_two(uint32_t by_1, uint32_t by_2, uint32_t by_3) {
+    return (by_1 & by_2) | (by_1 & by_3) | (by_2 & by_3);
+}
 
 /* Bits of the kept values of four quads, by scores as integers. */
 static inline __mmask16 keep_of(__m512i a) {
@@ -13,7 +26,7 @@ static inline __mmask16 keep_of(__m512i a) {
     const __mmask16 by_1 = _mm512_cmpgt_epi32_mask(_mm512_shuffle_epi32(a, 0x39), _mm512_sub_epi32(a, lower_1));
     const __mmask16 by_2 = _mm512_cmpgt_epi32_mask(_mm512_shuffle_epi32(a, 0x4e), _mm512_sub_epi32(a, lower_2));
     const __mmask16 by_3 = _mm512_cmpgt_epi32_mask(_mm512_shuffle_epi32(a, 0x93), _mm512_sub_epi32(a, lower_3));
-    return (__mmask16)~hc_beaten(by_1, by_2, by_3);
+    return (__mmask16)~beaten_by_two(by_1, by_2, by_3);
 }
 
 /* Floats in an order of integers, both zeros alike. */
@@ -32,8 +45,8 @@ static inline __attribute__((always_inline)) bool quads(int some, const float *x
         return false;
     const __mmask16 keep = keep_of(scores ? ordered(score) : _mm512_castps_si512(score));
     const __m256 kept = _mm512_castps512_ps256(_mm512_maskz_compress_ps(keep, four));
-    const uint8_t codes[4] = {HC_QUAD_CODE[keep & 15], HC_QUAD_CODE[keep >> 4 & 15], HC_QUAD_CODE[keep >> 8 & 15],
-                              HC_QUAD_CODE[keep >> 12]};
+    const uint8_t codes[4] = {QUAD_CODE[keep & 15], QUAD_CODE[keep >> 4 & 15], QUAD_CODE[keep >> 8 & 15],
+                              QUAD_CODE[keep >> 12]};
     if (some == 4)
         _mm256_storeu_ps(values, kept);
     else
@@ -59,48 +72,6 @@ static inline __attribute__((always_inline)) int64_t all_quads(int64_t blocks, c
     return HC_DONE;
 }
 
-/* Eight blocks of eight. */
-
-static inline __attribute__((always_inline)) bool some_of_8(int n, int m, const float *x, const float *scores,
-                                                            float *values, uint8_t *metadata) {
-    (void)m;
-    __m512 score[4];
-    __m512i turned[4], lower[4];
-    uint64_t by[4] = {0};
-    hc_fetch_ahead(x, 64);
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) {
-        const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        const __m512i other = _mm512_and_si512(_mm512_add_epi32(lane, _mm512_set1_epi32(r + 1)), _mm512_set1_epi32(7));
-        turned[r] = _mm512_or_si512(other, _mm512_and_si512(lane, _mm512_set1_epi32(8)));
-        lower[r] = _mm512_srli_epi32(_mm512_sub_epi32(turned[r], lane), 31);
-        score[r] = scores ? _mm512_loadu_ps(scores + 16 * r) : _mm512_abs_ps(_mm512_loadu_ps(x + 16 * r));
-    }
-    if (_mm512_cmp_ps_mask(score[0], score[1], _CMP_UNORD_Q) | _mm512_cmp_ps_mask(score[2], score[3], _CMP_UNORD_Q))
-        return false;
-#pragma GCC unroll 4
-    for (int two = 0; two < 4; two++) {
-        const __m512i a = scores ? ordered(score[two]) : _mm512_castps_si512(score[two]);
-#pragma GCC unroll 4
-        for (int r = 0; r < 4; r++) {
-            const __mmask16 beaten =
-                _mm512_cmpgt_epi32_mask(_mm512_permutexvar_epi32(turned[r], a), _mm512_sub_epi32(a, lower[r]));
-            by[r] |= (uint64_t)beaten << 16 * two;
-        }
-    }
-    const uint64_t keep = hc_stay(by, n);
-    hc_store_octets(keep, n, metadata);
-#pragma GCC unroll 4
-    for (int two = 0; two < 4; two++, values += 2 * n) {
-        const __m512 kept = _mm512_maskz_compress_ps((__mmask16)(keep >> 16 * two), _mm512_loadu_ps(x + 16 * two));
-        if (n == 4)
-            _mm256_storeu_ps(values, _mm512_castps512_ps256(kept));
-        else
-            _mm_storeu_ps(values, _mm512_castps512_ps128(kept));
-    }
-    return true;
-}
-
 /* 16 blocks in lanes. */
 
 /* Places first .. first + 3 of blocks, whose quarters lie in a register by fours. */
@@ -117,14 +88,8 @@ static inline __attribute__((always_inline)) void turn(__m512 r0, __m512 r1, __m
 static inline __attribute__((always_inline)) __m512 quarter(int m, int q, const float *x) {
     if (m == 4)
         return _mm512_loadu_ps(x);
-    if (m == 8) {
-        const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
-        return q == 0 ? _mm512_shuffle_f32x4(low, high, 0x88) : _mm512_shuffle_f32x4(low, high, 0xdd);
-    }
-    const __m512 a = _mm512_castps128_ps512(_mm_loadu_ps(x + 4 * q));
-    const __m512 b = _mm512_mask_broadcast_f32x4(a, 0x00f0, _mm_loadu_ps(x + 16 + 4 * q));
-    const __m512 c = _mm512_mask_broadcast_f32x4(b, 0x0f00, _mm_loadu_ps(x + 32 + 4 * q));
-    return _mm512_mask_broadcast_f32x4(c, 0xf000, _mm_loadu_ps(x + 48 + 4 * q));
+    const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
+    return q == 0 ? _mm512_shuffle_f32x4(low, high, 0x88) : _mm512_shuffle_f32x4(low, high, 0xdd);
 }
 
 /* place[i], lane 4 q + j: place 4 * part + i of block 4 j + q. */
@@ -136,9 +101,9 @@ static inline __attribute__((always_inline)) void places(int m, int part, const 
 /* Lanes in the order of blocks. */
 static inline __m512i in_order(void) { return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); }
 
-static inline __attribute__((always_inline)) bool first_largest(int n, int m, const float *x, const float *scores,
+/* False where a score is NaN. */
+static inline __attribute__((always_inline)) bool first_largest(int m, const float *x, const float *scores,
                                                                 float *values, uint8_t *metadata) {
-    (void)n;
     __m512 best = _mm512_setzero_ps(), value = _mm512_setzero_ps();
     __m512i position = _mm512_setzero_si512();
     __mmask16 nan = 0;
@@ -162,7 +127,7 @@ static inline __attribute__((always_inline)) bool first_largest(int n, int m, co
     }
     if (nan)
         return false;
-    const int bits = m == 4 ? 2 : m == 8 ? 3 : 4;
+    const int bits = m == 4 ? 2 : 3;
     _mm512_storeu_ps(values, _mm512_permutexvar_ps(in_order(), value));
     const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(in_order(), position));
     const uint64_t low = hc_packed_positions((uint64_t)_mm_cvtsi128_si64(bytes), bits);
@@ -172,24 +137,44 @@ static inline __attribute__((always_inline)) bool first_largest(int n, int m, co
     return true;
 }
 
+/* All blocks: the last few through memory of our own. */
+static inline __attribute__((always_inline)) int64_t all_blocks(int m, int bits, int64_t blocks, const float *x,
+                                                                const float *scores, float *values, uint8_t *metadata) {
+    const float *by = scores ? scores : x;
+    int64_t b = 0;
+    for (; b + 16 <= blocks; b += 16)
+        if (!first_largest(m, x + b * m, scores ? scores + b * m : NULL, values + b, metadata + b * bits / 8))
+            return b * m + hc_first_nan(by + b * m);
+    const int64_t rest = blocks - b;
+    if (rest == 0)
+        return HC_DONE;
+    float some[16 * 8] = {0}, some_scores[16 * 8] = {0}, kept[16];
+    uint8_t codes[16 * 3 / 8];
+    memcpy(some, x + b * m, (size_t)(rest * m) * sizeof *some);
+    if (scores)
+        memcpy(some_scores, scores + b * m, (size_t)(rest * m) * sizeof *some);
+    if (!first_largest(m, some, scores ? some_scores : NULL, kept, codes))
+        return b * m + hc_first_nan(by + b * m);
+    const int64_t code_bits = rest * bits;
+    if (code_bits % 8)
+        codes[code_bits / 8] &= (uint8_t)((1 << code_bits % 8) - 1);
+    memcpy(values + b, kept, (size_t)rest * sizeof *kept);
+    memcpy(metadata + b * bits / 8, codes, (size_t)((code_bits + 7) / 8));
+    return HC_DONE;
+}
+
 int64_t hc_choose_nm_avx512(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
                             uint8_t *metadata) {
-#define ALL(choose, at_once, n, m, bits)                                                                               \
-    (scores ? hc_choose_all(choose, at_once, n, m, bits, blocks, x, scores, values, metadata)                          \
-            : hc_choose_all(choose, at_once, n, m, bits, blocks, x, NULL, values, metadata))
+#define ALL(m, bits)                                                                                                   \
+    (scores ? all_blocks(m, bits, blocks, x, scores, values, metadata)                                                 \
+            : all_blocks(m, bits, blocks, x, NULL, values, metadata))
     switch (n * 100 + m) {
     case 204:
         return scores ? all_quads(blocks, x, scores, values, metadata) : all_quads(blocks, x, NULL, values, metadata);
     case 104:
-        return ALL(first_largest, 16, 1, 4, 2);
+        return ALL(4, 2);
     case 108:
-        return ALL(first_largest, 16, 1, 8, 3);
-    case 116:
-        return ALL(first_largest, 16, 1, 16, 4);
-    case 208:
-        return ALL(some_of_8, 8, 2, 8, 3);
-    case 408:
-        return ALL(some_of_8, 8, 4, 8, 3);
+        return ALL(8, 3);
     default:
         return HC_DECLINED;
     }

@@ -10,14 +10,14 @@
 #include <stdatomic.h>
 
 /* Values of a task: x, scores and what is kept of them stay in the second cache. Tasks begin at bytes of the metadata. */
-enum { TASK_VALUES = 1 << 14, ACROSS_ROWS = 64 };
+enum { TASK_VALUES = 1 << 14, ACROSS_ROWS = 64, MOST_LINES = 4 };
 
 typedef struct {
     int n, m;
     hc_geometry geometry; /* padded in blocks of m */
     hc_row_view x, scores;
     bool has_scores, direct;
-    hc_choose_nm_fn *choose; /* or NULL */
+    hc_choose_nm_fn *choose[MOST_LINES]; /* best first, NULL behind the last */
     float *values;
     uint8_t *metadata;
     int64_t row_bytes;
@@ -67,8 +67,8 @@ static void prune_task(void *context, int64_t task, int thread) {
         float *values = job->values + row * (job->geometry.padded / m * n) + column / m * n;
         uint8_t *metadata = job->metadata + row * job->row_bytes + column / m * n * bits / 8;
         int64_t done = HC_DECLINED;
-        if (job->choose)
-            done = job->choose(n, m, blocks, x, scores, values, metadata);
+        for (int i = 0; done == HC_DECLINED && job->choose[i]; i++)
+            done = job->choose[i](n, m, blocks, x, scores, values, metadata);
         if (done == HC_DECLINED)
             done = hc_nm_choose(n, m, blocks, x, scores, values, metadata);
         if (done != HC_DONE)
@@ -125,8 +125,9 @@ hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, i
     job.direct = x->dtype == HC_F32 && hc_rows_direct(&job.x, 0, &direct);
     if (scores)
         hc_rows_init(&job.scores, scores, g, n_axes, axes);
-    const hc_kernel *line = hc_kernel_pick("choose_nm", run->isa, NULL);
-    job.choose = line ? (hc_choose_nm_fn *)line->fn : NULL;
+    const hc_kernel *line = NULL;
+    for (int i = 0; i + 1 < MOST_LINES && (line = hc_kernel_pick("choose_nm", run->isa, line)); i++)
+        job.choose[i] = (hc_choose_nm_fn *)line->fn;
     const int64_t wanted = !job.direct && hc_rows_across(&job.x) ? TASK_VALUES / ACROSS_ROWS : TASK_VALUES;
     job.task_columns = hc_min(hc_max(wanted / (8 * m), 1) * 8 * m, g->padded);
     job.task_rows = hc_max(TASK_VALUES / job.task_columns, 1);

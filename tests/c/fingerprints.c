@@ -2,15 +2,17 @@
 
 #include "arrays.h"
 #include "guard.h"
+#include "operations.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 5, FEW = 3, MANY = 12 };
+/* Rows of weights and vectors; of patterns enough for a block of rows at once and what is left. */
+enum { ROWS = 5, FEW = 3, MANY = 12, PATTERN_ROWS = 35, PATTERN_MANY = 20 };
 
-static void add(uint64_t *hash, const void *data, size_t bytes) { /* FNV-1a */
-    for (size_t i = 0; i < bytes; i++)
+void add_bytes(uint64_t *hash, const void *data, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i++)
         *hash = (*hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
 }
 
@@ -39,80 +41,134 @@ static bool parse(char *line, char **text, hc_format *format) {
     return true;
 }
 
+/* Values that are kept, then quantized; the other components are those of the format without the pattern. */
+static bool encode_pattern(const hc_run *run, const hc_view *w, hc_packed *packed, hc_error *error) {
+    static const hc_clip ABSMAX = {HC_CLIP_ABSMAX, 0};
+    const int n = packed->format.n, m = packed->format.m;
+    int64_t size, bytes;
+    if (hc_prune_sizes(w, n, m, packed->n_axes, packed->axes, &size, &bytes, error) != HC_OK)
+        return false;
+    const int64_t kept_shape[2] = {w->shape[0], size / w->shape[0]};
+    float *values = guard_alloc((size_t)size * 4);
+    hc_packed kept = *packed;
+    kept.format.n = kept.format.m = 0;
+    kept.shape[1] = kept_shape[1];
+    const hc_view kept_view = view_of(values, HC_F32, 2, kept_shape);
+    return hc_prune(run, w, NULL, n, m, packed->n_axes, packed->axes, values, packed->components.part[HC_METADATA].data,
+                    error) == HC_OK &&
+           hc_quantize(run, &kept_view, &ABSMAX, &kept, error) == HC_OK;
+}
+
 /* false, with a sentence, where a call fails. */
 static bool fingerprint(const hc_run *run, const hc_format *format, int64_t k, uint64_t *hash, hc_error *error) {
-    const int64_t shape[2] = {N, k};
+    const int64_t rows = format->m ? PATTERN_ROWS : ROWS, shape[2] = {rows, k};
     const int axis = 1;
     const hc_clip clip = {HC_CLIP_ABSMAX, 0};
     hc_packed packed;
     hc_geometry geometry;
     if (!make_packed(format, 2, shape, 1, &axis, &packed, &geometry, error))
         return false;
-    const hc_view w = view_of(converted(random_values(N * k, 5), N * k, HC_F32), HC_F32, 2, shape);
-    float *values = guard_alloc((size_t)(N * k) * 4);
+    const hc_view w = view_of(converted(random_values(rows * k, 5), rows * k, HC_F32), HC_F32, 2, shape);
+    float *values = guard_alloc((size_t)(rows * k) * 4);
     const hc_view out = view_of(values, HC_F32, 2, shape);
-    if (hc_quantize(run, &w, &clip, &packed, error) != HC_OK || hc_dequantize(run, &packed, &out, error) != HC_OK)
+    const bool encoded =
+        format->m ? encode_pattern(run, &w, &packed, error) : hc_quantize(run, &w, &clip, &packed, error) == HC_OK;
+    if (!encoded || hc_dequantize(run, &packed, &out, error) != HC_OK)
         return false;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
     hc_layout(format, 2, shape, 1, &axis, &geometry, layout, error);
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        int64_t bytes = layout[i].present ? hc_dtype_size(layout[i].dtype) * (layout[i].per_row ? N : 1) : 0;
+        int64_t bytes = layout[i].present ? hc_dtype_size(layout[i].dtype) * (layout[i].per_row ? rows : 1) : 0;
         for (int d = 0; d < layout[i].ndim; d++)
             bytes *= layout[i].shape[d];
-        add(hash, packed.components.part[i].data, (size_t)bytes);
+        add_bytes(hash, packed.components.part[i].data, bytes);
     }
-    add(hash, values, (size_t)(N * k) * 4);
+    add_bytes(hash, values, rows * k * 4);
 
     packed.shape[0] = k; /* its transpose: the same rows */
-    packed.shape[1] = N;
+    packed.shape[1] = rows;
     packed.axes[0] = 0;
+    hc_format activations = *format; /* without the pattern */
+    activations.n = activations.m = 0;
+    const int64_t few = format->m ? 1 : FEW, many = format->m ? PATTERN_MANY : MANY;
     for (int i = 0; i < 4; i++) {
-        const int64_t m = i % 2 ? MANY : FEW, x_shape[2] = {m, k}, y_shape[2] = {m, N};
+        const int64_t m = i % 2 ? many : few, x_shape[2] = {m, k}, y_shape[2] = {m, rows};
         const hc_view x = view_of(converted(random_values(m * k, 9), m * k, HC_F32), HC_F32, 2, x_shape);
-        float *y = guard_alloc((size_t)(m * N) * 4);
+        float *y = guard_alloc((size_t)(m * rows) * 4);
         const hc_view y_view = view_of(y, HC_F32, 2, y_shape);
         const hc_operand left = {.dense = &x}, right = {.packed = &packed};
-        if (hc_matmul(run, &left, &right, i < 2 ? NULL : format, NULL, &y_view, error) != HC_OK)
+        if (hc_matmul(run, &left, &right, i < 2 ? NULL : &activations, NULL, &y_view, error) != HC_OK)
             return false;
-        add(hash, y, (size_t)(m * N) * 4);
+        add_bytes(hash, y, m * rows * 4);
     }
     return true;
 }
 
+/* A line of output: the same numbers for every instruction set, or what went wrong. */
+typedef bool fingerprint_fn(const hc_run *run, const void *of, uint64_t *hash, hc_error *error);
+static bool print_fingerprint(const char *name, fingerprint_fn *take, const void *of) {
+    const uint32_t all = hc_cpu_isa();
+    uint64_t first = 0;
+    bool passed = true;
+    for (int i = -1; i <= HC_N_ISA; i++) {
+        uint32_t mask = 0;
+        if (i < 0)
+            hc_isa_from_name("scalar", &mask);
+        else if (i == HC_N_ISA)
+            mask = all;
+        else if (!hc_isa_from_name(hc_isa_name(1u << i), &mask) || (mask & ~all) != 0)
+            continue;
+        const hc_run run = {.isa = mask, .n_threads = i < HC_N_ISA ? 1 : 3};
+        uint64_t hash = 0xcbf29ce484222325u;
+        hc_error error = {""};
+        bool ok = take(&run, of, &hash, &error);
+        ok = guard_release() && ok;
+        first = i < 0 ? hash : first;
+        if (!ok || hash != first) {
+            printf("FAILED %s, mask %x: %s\n", name, mask, ok ? "other bits than scalar" : error.text);
+            passed = false;
+        }
+    }
+    printf("%s %016llx\n", name, (unsigned long long)first);
+    return passed;
+}
+
+static bool of_format(const hc_run *run, const void *of, uint64_t *hash, hc_error *error) {
+    static const int64_t COLUMNS[] = {1, 37, 64, 200}, PATTERN_COLUMNS[] = {1, 37, 328};
+    const hc_format *format = of;
+    if (format->m == 0) {
+        for (size_t j = 0; j < sizeof COLUMNS / sizeof *COLUMNS; j++)
+            if (!fingerprint(run, format, COLUMNS[j], hash, error))
+                return false;
+        return true;
+    }
+    for (size_t j = 0; j < 2 * sizeof PATTERN_COLUMNS / sizeof *PATTERN_COLUMNS; j++) {
+        hc_prefer(j % 2 ? HC_PREFER_TILES : HC_PREFER_SKIP);
+        const bool ok = fingerprint(run, format, PATTERN_COLUMNS[j / 2], hash, error);
+        hc_prefer(HC_MEASURED);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static bool of_operation(const hc_run *run, const void *of, uint64_t *hash, hc_error *error) {
+    return ((const operation *)of)->take(run, hash, error);
+}
+
 int fingerprints(void) {
-    static const int64_t COLUMNS[] = {1, 37, 64, 200};
     char line[256];
-    int failed = 0;
+    bool passed = true;
     while (fgets(line, sizeof line, stdin)) {
         char *text;
         hc_format format;
-        hc_error error = {""};
-        uint64_t first = 0;
         if (!parse(line, &text, &format)) {
             printf("FAILED no format in the line: %s\n", line);
             return 1;
         }
-        for (int i = -1; i <= HC_N_ISA; i++) {
-            uint32_t mask = 0, hash_mask = hc_cpu_isa();
-            if (i < 0)
-                hc_isa_from_name("scalar", &mask);
-            else if (i == HC_N_ISA)
-                mask = hash_mask;
-            else if (!hc_isa_from_name(hc_isa_name(1u << i), &mask) || (mask & ~hash_mask) != 0)
-                continue;
-            const hc_run run = {.isa = mask, .n_threads = i < HC_N_ISA ? 1 : 3};
-            uint64_t hash = 0xcbf29ce484222325u;
-            bool ok = true;
-            for (size_t j = 0; ok && j < sizeof COLUMNS / sizeof *COLUMNS; j++)
-                ok = fingerprint(&run, &format, COLUMNS[j], &hash, &error);
-            ok = guard_release() && ok;
-            first = i < 0 ? hash : first;
-            if (!ok || hash != first) {
-                printf("FAILED %s, mask %x: %s\n", text, mask, ok ? "other bits than scalar" : error.text);
-                failed = 1;
-            }
-        }
-        printf("%s %016llx\n", text, (unsigned long long)first);
+        passed = print_fingerprint(text, of_format, &format) && passed;
     }
-    return failed;
+    for (const operation *one = OPERATIONS; one->name; one++)
+        passed = print_fingerprint(one->name, of_operation, one) && passed;
+    return !passed;
 }
