@@ -100,6 +100,38 @@ def test_few_integer_vectors_equal_many(base: str, isa: str | None) -> None:
                 assert same_bits(found, expected[:m]), (pattern, n, k, activations, m)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("base", ["vsq4-g16-s4", "vsq4-g32-s4", "vsq4-g64-s4", "vsq4u-g16-s4", "vsq4u-g64-s4"])
+def test_panels_of_quads_end_anywhere(base: str, isa: str | None) -> None:
+    for n, k in ((1, 31), (3, 511), (4, 512), (5, 541), (6, 1023), (9, 1024), (2, 1057), (7, 2048), (5, 3333)):
+        w, x = reals((n, k), k), hc.quantize(reals((8, k), n), "int8")
+        q = hc.quantize(np.abs(w) if "u" in base else w, f"{base}+2:4")
+        with hc.use(isa="scalar"):
+            expected = hc.matmul(x, q.T)
+        for m in range(1, 9):
+            with hc.use(isa=isa, threads=2):
+                assert same_bits(hc.matmul(x[:m], q.T), expected[:m]), (n, k, m)
+                assert same_bits(hc.matmul(q, x[:m].T), np.ascontiguousarray(expected[:m].T)), (n, k, m)
+
+
+@pytest.mark.parametrize("isa", [*isas("few_"), None])
+@pytest.mark.parametrize("base", ["vsq4-g16-s4", "vsq4-g64-s4", "vsq4u-g16-s4"])
+def test_the_largest_sums_of_groups_are_exact(base: str, isa: str | None) -> None:
+    """Codes, scales and x as large as bits allow, around the longest row whose sum is in int32 for certain."""
+    code = 15 if "u" in base else -8
+    for k in (1024, 131072, 131076):
+        q = hc.quantize(np.ones((5, k), np.float32), f"{base}+2:4")
+        parts = dict(q.components)
+        parts["codes"] = np.full_like(parts["codes"], 0xFF if "u" in base else 0x88)
+        parts["scales"], parts["coarse"] = np.full_like(parts["scales"], 0xFF), np.ones_like(parts["coarse"])
+        q = type(q)(parts, q.format, q.shape, q.axis, q.source_dtype)
+        int8, ones = hc.format("int8"), np.ones((1, 1), np.float32)
+        for byte, value in ((0x80, -128), (0x7F, 127)):
+            x = hc.QuantizedArray({"codes": np.full((1, k), byte, np.uint8), "scales": ones}, int8, (1, k), (1,))
+            with hc.use(isa=isa):
+                assert (hc.matmul(x, q.T) == np.float32(15 * code * value * (k // 2))).all(), (k, value)
+
+
 def test_integer_sums_are_those_of_whole_numbers() -> None:
     rng = np.random.default_rng(7)
     for k in (256, 5000):

@@ -1,4 +1,4 @@
-"""Integer products of patterns that keep half: exact sums, scaled once, the same bits on every ISA and threads."""
+"""Integer products of patterns: exact sums, scaled once, the same bits on every ISA and threads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,39 @@ import heterocompute as hc
 
 Array = np.ndarray[Any, Any]
 
-LINES = isas("gemm_s8", "sparse_s8", "spread_", "integers_", "pack_")
+LINES = [*isas("gemm_s8", "sparse_s8", "spread_", "integers_", "pack_", "few_"), None]  # None: all together
 BASES = ["int8", "int4", "int3", "vsq4-g16-s4", "vsq4-g64-s4", "int8-asym", "int6-asym"]
-FORMATS = [f"{base}+{pattern}" for base in BASES for pattern in ("2:4", "1:2", "4:8")] + ["vsq4-g6-s4+2:4"]
+FORMATS = [f"{base}+{pattern}" for base in BASES for pattern in ("2:4", "1:2", "4:8", "1:4", "1:16")]
+# 4 or fewer of 8, 16, 32 and 64 columns; 3:6 and 3:4 have no such blocks, groups of 6 end inside them.
+PATTERNS = ["1:1", "3:4", "3:6", "1:8", "2:8", "3:8", "5:8", "2:16", "3:16", "4:16", "1:32", "2:32", "3:32", "4:32"]
+FORMATS += [f"int8+{pattern}" for pattern in PATTERNS] + ["vsq4-g6-s4+2:4", "vsq4-g2-s4+2:8", "vsq4-g3-s4+3:16"]
+FEW = [
+    f"{base}+{pattern}" for base in ("int8", "vsq4-g16-s4") for pattern in ("2:4", "1:4", "4:8", "2:8", "1:8", "1:16")
+]
+FEW += [f"int8+{pattern}" for pattern in ("1:2", "3:8", "4:16", "1:32", "3:5")]
+FEW += [
+    "int4+1:4",
+    "int4-f16+4:8",
+    "int8-f16+1:8",
+    "vsq4-g32-s4+1:4",
+    "vsq4-g64-s4+2:8",
+    "vsq4-g128-s4+1:4",
+    "vsq4-g16-s6+1:4",
+]
+FEW += ["vsq4u-g16-s4+1:4", "int6+1:4", "int3+1:8", "int8-asym+1:4", "int4-asym+4:8", "vsq4-g15-s4+3:8"]
+SOME = ["2:4", "4:8", "3:8", "1:4", "2:8", "1:8", "1:16"]
 # Around 8 columns of a step, 4 to 32 rows of a tile, 512 columns decoded at once.
-SHAPES = [(1, 1, 1), (9, 5, 3), (12, 32, 8), (13, 33, 9), (11, 31, 20), (24, 16, 516), (40, 65, 1030), (20, 7, 130)]
+SHAPES = [
+    (1, 1, 1),
+    (9, 5, 3),
+    (12, 32, 8),
+    (13, 33, 9),
+    (11, 31, 20),
+    (24, 16, 516),
+    (40, 65, 1030),
+    (20, 7, 130),
+    (13, 34, 192),
+]
 
 
 def row_scales(q: hc.QuantizedArray) -> Array:
@@ -26,7 +54,8 @@ def row_scales(q: hc.QuantizedArray) -> Array:
 
 def integers(q: hc.QuantizedArray) -> Array:
     """The integers of a row-scaled array, from its unrounded values."""
-    return np.rint(q.dequantize(np.float64) / row_scales(q)[:, None]).astype(np.int64)
+    scales = row_scales(q)[:, None]
+    return np.rint(q.dequantize(np.float64) / np.where(scales == 0, 1, scales)).astype(np.int64)
 
 
 def exact(a: hc.QuantizedArray, b: hc.QuantizedArray) -> Array:
@@ -36,7 +65,7 @@ def exact(a: hc.QuantizedArray, b: hc.QuantizedArray) -> Array:
 
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("text", FORMATS)
-def test_sums_over_what_is_kept_are_exact(text: str, isa: str) -> None:
+def test_sums_over_what_is_kept_are_exact(text: str, isa: str | None) -> None:
     for m, n, k in SHAPES:
         x, w = hc.quantize(reals((m, k), k), "int8"), hc.quantize(reals((n, k), m), text)
         expected = exact(x, w)
@@ -51,9 +80,10 @@ def test_sums_over_what_is_kept_are_exact(text: str, isa: str) -> None:
 @pytest.mark.parametrize(
     "activations", ["int8", "int16", "int24", "vsq4-g16-s4", "vsq4-g16-s6", "int8+2:4", "int8-asym"]
 )
-def test_activations_are_quantized_on_the_way(activations: str, isa: str) -> None:
+@pytest.mark.parametrize("pattern", ["2:4", "1:4", "1:8", "1:16"])
+def test_activations_are_quantized_on_the_way(pattern: str, activations: str, isa: str | None) -> None:
     for m, n, k in [(30, 40, 203), (100, 36, 72)]:
-        x, w = reals((m, k), n), hc.quantize(reals((n, k), m), "int8+2:4")
+        x, w = reals((m, k), n), hc.quantize(reals((n, k), m), f"int8+{pattern}")
         bias = reals(n, 1)
         q = hc.quantize(x, activations)
         products = integers(q).astype(object) @ integers(w).T.astype(object)
@@ -65,52 +95,56 @@ def test_activations_are_quantized_on_the_way(activations: str, isa: str) -> Non
 
 
 @pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize("pattern", SOME)
 @pytest.mark.parametrize("k", [64, 16384, 16392, 33333])
-def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
+def test_extreme_codes_give_the_exact_integer(k: int, pattern: str, isa: str | None) -> None:
     """All products of one sign, as large as they get, over one slab of k and several."""
+    n, m = map(int, pattern.split(":"))
     rows = np.array([[127], [-127], [127]], np.float32)
     x = np.tile(rows, (4, k))
     w = np.tile(rows[:2], (20, k))
-    a, b = hc.quantize(x, "int8"), hc.quantize(w, "int8+2:4")
-    kept = -(-k // 4) * 2 - max(0, 2 - k % 4) * (k % 4 > 0)
+    a, b = hc.quantize(x, "int8"), hc.quantize(w, f"int8+{pattern}")
+    kept = k // m * n + min(k % m, n)
     assert (np.abs(integers(a) @ integers(b).T) == 127 * 127 * kept).all()
     with hc.use(isa=isa, threads=2):
         assert same_bits(hc.matmul(a, b.T), exact(a, b))
 
 
 @pytest.mark.parametrize("isa", LINES)
-def test_the_lowest_code_counts(isa: str) -> None:
+@pytest.mark.parametrize("pattern", SOME)
+def test_the_lowest_code_counts(pattern: str, isa: str | None) -> None:
     """-128, which no quantization gives but an array may hold."""
-    k, ones = 24, np.ones((9, 1), np.float32)
-    codes = np.full((9, k), 0x80, np.uint8)
-    x = hc.QuantizedArray({"codes": codes, "scales": ones}, hc.format("int8"), (9, k), (1,))
-    like = hc.quantize(reals((9, k)), "int8+2:4")
-    parts = {"codes": codes[:, ::2].copy(), "scales": ones, "metadata": like.components["metadata"]}
+    n, m = map(int, pattern.split(":"))
+    k, ones = 192, np.ones((9, 1), np.float32)
+    x = hc.QuantizedArray({"codes": np.full((9, k), 0x80, np.uint8), "scales": ones}, hc.format("int8"), (9, k), (1,))
+    like = hc.quantize(reals((9, k)), f"int8+{pattern}")
+    parts = {**like.components, "codes": np.full_like(like.components["codes"], 0x80), "scales": ones}
     w = hc.QuantizedArray(parts, like.format, (9, k), (1,))
     with hc.use(isa=isa):
-        assert (hc.matmul(x, w.T) == 128 * 128 * (k // 2)).all()
+        assert (hc.matmul(x, w.T) == 128 * 128 * (k // m * n)).all()
 
 
 @pytest.mark.parametrize("isa", LINES)
-def test_what_stands_for_no_column_counts_for_nothing(isa: str) -> None:
-    k = 13  # the last block of 4 has one column
-    like = hc.quantize(reals((10, k)), "int8+2:4")
-    parts = dict(like.components)
-    parts["codes"] = np.full_like(parts["codes"], 5)
-    parts["metadata"] = np.full_like(parts["metadata"], 0x44)  # columns 0 and 1 of each block
-    parts["metadata"][:, -1] &= 0x0F if k % 8 < 5 else 0xFF
-    w = hc.QuantizedArray(parts, like.format, (10, k), (1,))
-    x = hc.quantize(reals((12, k), 3), "int8")
-    expected = exact(x, w)
-    with hc.use(isa=isa):
-        assert same_bits(hc.matmul(x, w.T), expected)
+@pytest.mark.parametrize("pattern", SOME)
+def test_what_stands_for_no_column_counts_for_nothing(pattern: str, isa: str | None) -> None:
+    n, m = map(int, pattern.split(":"))
+    for k in (m * 3 + 1, m * 9 + 1):  # the last block has one column, which only the first position names
+        like = hc.quantize(np.ones((10, k), np.float32), f"int8+{pattern}")  # ties: the lowest columns are kept
+        parts = {**like.components, "codes": np.full_like(like.components["codes"], 5)}
+        w = hc.QuantizedArray(parts, like.format, (10, k), (1,))
+        x = hc.quantize(reals((12, k), 3), "int8")
+        expected = exact(x, w)
+        assert np.count_nonzero(integers(w)) == 10 * (k // m * n + 1)
+        with hc.use(isa=isa):
+            assert same_bits(hc.matmul(x, w.T), expected)
 
 
 @pytest.mark.parametrize("isa", LINES)
-def test_inputs_end_where_they_end(isa: str) -> None:
-    for n, k in [(5, 8), (33, 20), (7, 517)]:
+@pytest.mark.parametrize("pattern", SOME)
+def test_inputs_end_where_they_end(pattern: str, isa: str | None) -> None:
+    for n, k in [(5, 8), (33, 20), (7, 517), (3, 1025)]:
         x = hc.quantize(reals((17, k), n), "int8")
-        w = hc.quantize(reals((n, k), k), "int8+2:4")
+        w = hc.quantize(reals((n, k), k), f"int8+{pattern}")
         expected = exact(x, w)
         parts = dict(w.components)
         with guarded_copy(parts["codes"]) as codes, guarded_copy(parts["metadata"]) as metadata:
@@ -120,7 +154,7 @@ def test_inputs_end_where_they_end(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", LINES)
-def test_answers_of_any_strides(isa: str) -> None:
+def test_answers_of_any_strides(isa: str | None) -> None:
     m, n, k = 29, 38, 100
     x, w = hc.quantize(reals((m, k), 1), "int8"), hc.quantize(reals((n, k), 2), "int8+2:4")
     expected = exact(x, w)
@@ -148,7 +182,7 @@ def test_answers_of_any_strides(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", LINES)
-def test_batches_of_integers(isa: str) -> None:
+def test_batches_of_integers(isa: str | None) -> None:
     x, w = reals((2, 3, 15, 44), 1), reals((3, 21, 44), 2)
     one, all_three = hc.quantize(w[0], "int8+2:4"), hc.quantize(w.transpose(0, 2, 1), "int8+2:4", axis=1)
     codes = [[hc.quantize(rows, "int8") for rows in outer] for outer in x]
@@ -161,10 +195,11 @@ def test_batches_of_integers(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", LINES)
-@pytest.mark.parametrize("channels", [8, 12, 16])
-def test_filters_of_integers(channels: int, isa: str) -> None:
+@pytest.mark.parametrize("pattern", ["2:4", "1:4", "1:8"])
+@pytest.mark.parametrize("channels", [8, 12, 16, 40, 64])
+def test_filters_of_integers(channels: int, pattern: str, isa: str | None) -> None:
     x, w = reals((2, channels, 7, 6), 4), reals((10, channels, 3, 2), 5)
-    q = hc.quantize(w, "int8+2:4", axis=(2, 3, 1))
+    q = hc.quantize(w, f"int8+{pattern}", axis=(2, 3, 1))
     codes = hc.quantize(x, "int8", axis=(1, 2, 3))
     scale = codes.components["scales"].reshape(-1).astype(np.float64)
     pixels = np.rint(codes.dequantize(np.float64) / scale[:, None, None, None]).astype(np.int64)
@@ -174,6 +209,70 @@ def test_filters_of_integers(channels: int, isa: str) -> None:
     expected = (scale[:, None, None, None] * row_scales(q)[:, None, None] * sums).astype(np.float32)
     with hc.use(isa=isa, threads=2):
         assert same_bits(hc.conv2d(x, q, activations="int8"), expected)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize("text", FEW)
+def test_few_vectors_give_exact_sums(text: str, isa: str | None) -> None:
+    """Codes read as they are stored and decoded ones, steps of 8 to 64 columns, rows that end inside each."""
+    for m, n, k in [(1, 9, 1), (1, 17, 64), (2, 5, 130), (3, 8, 515), (8, 11, 1025), (5, 3, 2100), (4, 2, 192)]:
+        x, w = hc.quantize(reals((m, k), k), "int8"), hc.quantize(reals((n, k), m), text)
+        expected = exact(x, w)
+        for threads in (1, 2):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(hc.matmul(x, w.T), expected), (m, n, k)
+                assert same_bits(np.ascontiguousarray(hc.matmul(w, x.T).T), expected), (m, n, k)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize(
+    "activations", ["int4", "int16", "int24", "vsq4-g16-s4", "vsq4-g16-s6", "int8-asym", "int8+1:4"]
+)
+@pytest.mark.parametrize("text", ["int8+1:8", "vsq4-g16-s4+4:8", "int6+1:4"])
+def test_few_vectors_of_other_integers(text: str, activations: str, isa: str | None) -> None:
+    for m, n, k in [(1, 5, 333), (7, 9, 136)]:
+        x, w = hc.quantize(reals((m, k), n), activations), hc.quantize(reals((n, k), m), text)
+        products = (integers(x).astype(object) @ integers(w).T.astype(object)).astype(np.float64)
+        expected = ((row_scales(x)[:, None] * row_scales(w)) * products).astype(np.float32)
+        with hc.use(isa=isa, threads=2):
+            assert same_bits(hc.matmul(x, w.T), expected)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize(
+    "text", ["int8+1:4", "int8+4:8", "int8+1:16", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
+)
+def test_few_vectors_of_extreme_codes(text: str, isa: str | None) -> None:
+    """Codes of all bits set and the lowest of all, the largest scales, and x of one sign."""
+    for k, byte in [(2048, 0x80), (2048, 0x88), (65536 + 24, 0x77), (65536 + 24, 0x7F)]:
+        like = hc.quantize(reals((3, k)), text)
+        parts = {**like.components, "codes": np.full_like(like.components["codes"], byte)}
+        if "coarse" in parts:
+            parts["scales"] = np.full_like(parts["scales"], 0xFF)
+        w = hc.QuantizedArray(parts, like.format, (3, k), (1,))
+        x = hc.quantize(np.outer([1, -1, 1, -1, 1], np.ones(k)).astype(np.float32), "int8")
+        expected = exact(x, w)
+        with hc.use(isa=isa):
+            assert same_bits(hc.matmul(x, w.T), expected)
+
+
+@pytest.mark.parametrize("isa", LINES)
+@pytest.mark.parametrize(
+    "text", ["int8+1:4", "int8+3:8", "int8+1:16", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
+)
+def test_few_vectors_read_nothing_behind_the_weights(text: str, isa: str | None) -> None:
+    for n, k in [(1, 3), (5, 8), (2, 517), (3, 1025), (4, 2048)]:
+        x, w = hc.quantize(reals((2, k), n), "int8"), hc.quantize(reals((n, k), k), text)
+        expected, parts = exact(x, w), w.components
+        with (
+            guarded_copy(parts["codes"]) as codes,
+            guarded_copy(parts["metadata"]) as metadata,
+            guarded_copy(parts["scales"]) as scales,
+        ):
+            guarded = {**parts, "codes": codes, "metadata": metadata, "scales": scales}
+            with hc.use(isa=isa, threads=2):
+                found = hc.matmul(x, hc.QuantizedArray(guarded, w.format, w.shape, w.axis).T)
+        assert same_bits(found, expected)
 
 
 def test_no_rows_and_no_columns() -> None:

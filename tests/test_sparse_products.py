@@ -41,6 +41,38 @@ def test_many_vectors_give_the_own_dense_product(pattern: str, isa: str) -> None
                 assert np.array_equal(hc.matmul(x, s.T, out=turned), expected)
 
 
+@pytest.mark.parametrize("isa", isas("sparse_f32"))
+def test_panels_of_every_width(isa: str) -> None:
+    for rows in (9, 12, 16, 31, 32, 33, 48, 65, 80, 100, 129, 200, 333):
+        for pattern, n, k in (("2:4", 21, 77), ("1:16", 35, 300), ("3:5", 18, 161), ("1:32", 40, 1500)):
+            x, s = reals((rows, k), rows), hc.prune(reals((n, k), k), pattern)
+            expected = own(x, s.to_dense().T)
+            for threads in (1, 3):
+                with hc.use(isa=isa, threads=threads), guarded_copy(x) as a:
+                    assert np.array_equal(hc.matmul(a, s.T), expected)
+                    assert np.array_equal(hc.matmul(s, np.ascontiguousarray(x.T)), expected.T)
+                    assert np.array_equal(hc.matmul(np.asfortranarray(x.astype(np.float64)), s.T), expected)
+                    turned = np.full((n + 1, rows), 7, np.float32)
+                    hc.matmul(a, s.T, out=turned[:n].T)
+                    assert np.array_equal(turned[:n].T, expected) and (turned[n] == 7).all()
+
+
+@pytest.mark.parametrize("isa", isas("sparse_f32"))
+def test_long_rows_come_in_slabs(isa: str) -> None:
+    """Neither the number of threads, which share the memory for it, nor where k is cut changes a bit."""
+    for rows, n, k, pattern, threads in (
+        (330, 100, 3000, "1:4", 64),  # too many threads for k in one piece
+        (330, 5, 11000, "1:4", 1),  # too long a panel for one thread
+        (20, 70, 36000, "1:8", 2),  # more columns than a slab has
+        (330, 5, 36000, "1:16", 1),
+    ):
+        x, s = reals((rows, k), rows), hc.prune(reals((n, k), k), pattern)
+        expected = own(x, s.to_dense().T)
+        with hc.use(isa=isa, threads=threads):
+            assert np.array_equal(hc.matmul(x, s.T), expected)
+            assert np.array_equal(hc.matmul(s, np.ascontiguousarray(x.T)), expected.T)
+
+
 def chain(x: np.ndarray[Any, Any], s: hc.SparseArray) -> np.ndarray[Any, Any]:
     """acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]) for what is kept, folded in halves; fma through exact float64 pairs."""
     dense, mask = s.to_dense(), s.mask

@@ -78,11 +78,29 @@ typedef void hc_few_folded_fn(const hc_few_folded_args *args);
 typedef void hc_few_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
                              const int32_t *corrections, float *out);
 
+/* few_scaled:  few_dots and few_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
+ * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no
+ * scalar line: those two are it. Budget: |x| <= 128; so a word's sum of codes of 4 bits is within 15360, two int16. */
+typedef struct {
+    int bits, flip, words, scale_bits;
+    int n_rows, n_lines;
+    int64_t segments;
+    int64_t code_stride, scale_stride; /* from row to row, in bytes */
+    const uint8_t *codes, *scales;
+    int64_t x_bytes, ld_start, ld_scales; /* from line to line of x, start and x_scales */
+    const int8_t *x;
+    const int32_t *start;
+    const float *x_scales;
+    float *out; /* all 16 rows are written */
+} hc_few_scaled_args;
+typedef void hc_few_scaled_fn(const hc_few_scaled_args *args);
+
 /* few_kept:  sums[v * 64 + k % 64] = fmaf(x[v * ldx + k], c_k, sums[...]), k ascending, for the k whose bits are set in
  * masks (bit k % 64 of word k / 64); codes holds c of these k alone. What lies before `end` of the codes may be read, x
- * whole but for the last word, there what is kept; n_vectors is 1, 2 or 4. */
-typedef void hc_few_kept_fn(int64_t words, const uint64_t *masks, const float *codes, const float *end, const float *x,
-                            int64_t ldx, int n_vectors, float *sums);
+ * whole but, of one vector, for the last word, there what is kept; n_vectors is 1, 2, 4 or 8. Returns where the next codes
+ * lie. */
+typedef const float *hc_few_kept_fn(int64_t words, const uint64_t *masks, const float *codes, const float *end,
+                                    const float *x, int64_t ldx, int n_vectors, float *sums);
 
 /* few_quads:  few_kept of whole words of 2:4, from their metadata; codes and x are read whole. There is no scalar line:
  * few_kept is it. */
@@ -103,14 +121,29 @@ typedef void hc_few_quads_groups_fn(const hc_few_quads_floats_args *args);
 typedef void hc_few_pairs_fn(int64_t group, int64_t groups, const float *codes, const float *x, const float *scales,
                              float *sums);
 
-/* Integers of 2:4: code t of a row meets x_v of column k = 4 * (t / 2) + its position.
+/* few_lanes:  vector v in lane v, for 4 rows of kept codes; code t meets panel[at[t] * 8 + v].
  *
- *   few_quads_dots    sums[v] = sum of x_v * ((code ^ flip) - zero), codes of 8 bits; x_v[k], 0 without a column
- *   few_quads_folded  the same of 4 bits, times the unsigned integer of 4 bits of its group, of 2, 4 or 8 32-bit words;
- *                     x_v + 128 as uint8 at k / 256 * 256 + k % 4 * 64 + k % 256 / 4
+ *   groups  p = fmaf chain over the group's codes from +0; sums[g % 16 * 8 + v] = fmaf(scales[g], p, sums[...])
+ *   none    sums[at[t] % 64 * 8 + v] = fmaf(x, c, sums[...]), t ascending
+ *
+ * Rows have 16 or 64 times 8 sums. Lanes behind n_vectors need not be written. */
+enum { HC_FEW_LANES = 8 };
+typedef struct {
+    int n_vectors;
+    int64_t kept, group; /* 0: none; the last may be short */
+    const float *codes[HC_FEW_ROWS], *scales[HC_FEW_ROWS];
+    const uint16_t *at[HC_FEW_ROWS];
+    const float *panel;
+    float *sums;
+} hc_few_lanes_args;
+typedef void hc_few_lanes_fn(const hc_few_lanes_args *args);
+
+/* few_quads_folded:  integers of 2:4; code t of a row meets x_v of column k = 4 * (t / 2) + its position. sums[v] = sum of
+ * x_v * ((code ^ flip) - zero), codes of 4 bits, times the unsigned integer of 4 bits of its group, of 2, 4 or 8 32-bit
+ * words; x_v + 128 as uint8 at k / 256 * 256 + k % 4 * 64 + k % 256 / 4, 128 without a column.
  *
  * x may be read up to a multiple of 512. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There
- * are no scalar lines: panels give the same integers. */
+ * is no scalar line: panels give the same integers. */
 typedef struct {
     int flip, zero, words;
     int n_vectors;                           /* 1, 2 or 4 */
@@ -121,12 +154,48 @@ typedef struct {
 } hc_few_quads_args;
 typedef void hc_few_quads_integers_fn(const hc_few_quads_args *args);
 
+/* few_quads_panels:  few_quads_folded of 4 rows. x_v + 128 of column k, which is column c of quad t of group g of 16 codes
+ * among the 16 of block k / 512, is the uint8 at 512 * (k / 512) + 128 * (t / 4 * 2 + t % 2) + place, where quad
+ * n = (g / 2 % 4 * 8 + g / 8 * 4 + g % 2 * 2) + t / 2 % 2 of such a panel of 32 has place 4 * n + c in even panels,
+ * n % 16 + 16 * c + 64 * (n / 16) in odd ones. x may be read up to a multiple of 1024, ldx is one.
+ * Budget: |x| <= 128, |c| <= 15 and at most 2^16 codes keep every sum inside int32, every group's dot inside int16. */
+typedef struct {
+    int flip, zero, words;
+    int n_vectors;                           /* 1, 2 or 4 */
+    int64_t code_bytes, metadata_bytes, ldx; /* ldx: of x, in bytes */
+    const uint8_t *codes[HC_FEW_ROWS], *metadata[HC_FEW_ROWS], *scales[HC_FEW_ROWS];
+    const uint8_t *x;
+    int32_t *sums; /* (n_vectors, 4) */
+} hc_few_quads_panels_args;
+typedef void hc_few_quads_panels_fn(const hc_few_quads_panels_args *args);
+
+/* Integers that other patterns keep, 4 of every kr columns: code t of a row meets x_v of column
+ * t / 4 * kr + (position t | byte t % 4 of base), positions of 1 to 5 or 8 bits.
+ *
+ *   few_kept_dots    sums[v] = sum of x_v * code, two's complement of 8 bits
+ *   few_kept_folded  sum of x_v * ((code ^ flip) - zero), codes of 4 bits, times the unsigned integer of 4 bits of its group,
+ *                    of 2, 4 or 8 32-bit words; words 0: all of them times the first
+ *
+ * x_v is x + 128 as uint8, 128 without a column; it is read up to a multiple of 16 * kr. kr is 8, 16, 32 or 64. VBMI lines
+ * need VNNI besides. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There are no scalar lines:
+ * panels give the same integers. */
+typedef struct {
+    int kr, position_bits, flip, zero, words;
+    uint32_t base;
+    int n_vectors; /* 1, 2 or 4 */
+    int64_t rows, code_bytes, metadata_bytes, scale_bytes;
+    int64_t codes_stride, metadata_stride, scales_stride, ldx; /* from row to row, from vector to vector */
+    const uint8_t *codes, *metadata, *scales, *x;
+    int64_t ld_sums, *sums; /* sums[row * ld_sums + v] */
+} hc_few_kept_integers_args;
+typedef void hc_few_kept_integers_fn(const hc_few_kept_integers_args *args);
+
 /* few_scales:  out[i] = float32(factor * number i), the numbers being unsigned integers of 4 or 8 bits, float16,
  * or float8 e4m3fn. */
 enum { HC_SCALES_U4 = 4, HC_SCALES_U8 = 8, HC_SCALES_F16 = 16, HC_SCALES_E8M0, HC_SCALES_E4M3 };
 typedef void hc_few_scales_fn(const uint8_t *stored, int kind, float factor, int64_t n, float *out);
 
-/* few_unpack:  n codes of 2 to 8 bits, in row_bytes bytes, to a byte each, not extended; writes up to 7 bytes more. */
+/* few_unpack:  n codes of 1 to 8 bits, in row_bytes bytes, to a byte each, not extended; writes up to 7 bytes more. */
 typedef void hc_few_unpack_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);
 
 #endif

@@ -25,22 +25,6 @@ INLINE void turn_chunk(const uint8_t *codes, int64_t words, int64_t first, int64
     }
 }
 
-/* Scales g .. g + 15 as float32, g a multiple of 16; those outside of the mask are not touched. */
-INLINE __m512 load_scales(const uint8_t *scales, int bits, int64_t g, __mmask16 mask) {
-    const uint8_t *from = scales + g * bits / 8;
-    if (bits == 32)
-        return _mm512_maskz_loadu_ps(mask, from);
-    if (bits == 16)
-        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __mmask16 exist = (__mmask16)_pext_u32(mask, 0x5555); /* the mask has no gaps */
-    const __m128i bytes = mask == 0xffff ? _mm_loadl_epi64((const __m128i *)from) : _mm_maskz_loadu_epi8(exist, from);
-    const __m512i words = _mm512_permutexvar_epi32(_mm512_srli_epi32(lanes, 3), _mm512_castsi128_si512(bytes));
-    /* vpsrlvd wants the shift modulo 32, vpermps reads the low four bits */
-    const __m512i shifts = _mm512_and_si512(_mm512_slli_epi32(lanes, 2), _mm512_set1_epi32(28));
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), _mm512_cvtepi32_ps(lanes));
-}
-
 /* p = fmaf(x, c, p) for the codes of a word of every row. */
 INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 zero[], const float *x, __m512 p[],
                      __mmask64 special[], hc_code_kind kind, int n_vectors, bool zeros) {

@@ -5,8 +5,8 @@
 
 hc_few_kept_fn hc_few_kept_scalar;
 
-void hc_few_kept_scalar(int64_t words, const uint64_t *masks, const float *codes, const float *end, const float *x,
-                        int64_t ldx, int n_vectors, float *sums) {
+const float *hc_few_kept_scalar(int64_t words, const uint64_t *masks, const float *codes, const float *end,
+                                const float *x, int64_t ldx, int n_vectors, float *sums) {
     (void)end;
     for (int64_t word = 0; word < words; word++)
         for (int k = 0; k < 64; k++) {
@@ -16,4 +16,5 @@ void hc_few_kept_scalar(int64_t words, const uint64_t *masks, const float *codes
                 sums[v * 64 + k] = fmaf(x[v * ldx + word * 64 + k], *codes, sums[v * 64 + k]);
             codes++;
         }
+    return codes;
 }

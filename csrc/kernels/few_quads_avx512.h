@@ -1,4 +1,4 @@
-/* Rows of 2:4 codes in AVX-512 registers, for few_quads_dots and few_quads_folded. */
+/* Rows of integers that a pattern keeps in AVX-512 registers, for few_quads_folded and few_kept_avx512.h. */
 #ifndef HC_FEW_QUADS_AVX512_H
 #define HC_FEW_QUADS_AVX512_H
 

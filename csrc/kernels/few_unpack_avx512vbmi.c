@@ -6,12 +6,11 @@
 #include <immintrin.h>
 
 void hc_few_unpack_avx512vbmi(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out) {
-    uint8_t places[64], shifts[64];
-    for (int i = 0; i < 64; i++) {
-        places[i] = (uint8_t)(i / 8 * bits + i % 8);
-        shifts[i] = (uint8_t)(i % 8 * bits);
-    }
-    const __m512i place = _mm512_loadu_si512(places), shift = _mm512_loadu_si512(shifts);
+    const uint64_t each = 0x0101010101010101, steps = 0x0706050403020100;
+    const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), step = _mm512_set1_epi64((int64_t)steps);
+    const __m512i lane_bytes = _mm512_mullo_epi64(lanes, _mm512_set1_epi64((int64_t)(each * (uint64_t)bits)));
+    const __m512i place = _mm512_add_epi8(lane_bytes, step);
+    const __m512i shift = _mm512_set1_epi64((int64_t)(steps * (uint64_t)bits));
     const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
     for (int64_t i = 0, left = row_bytes; i < n; i += 64, stored += 8 * bits, left -= 8 * bits) {
         const __m512i bytes = left >= 64  ? _mm512_loadu_si512(stored)

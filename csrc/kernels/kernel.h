@@ -26,9 +26,9 @@ typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c,
 enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
 typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
 
-/* sparse_s8:  as gemm_s8, but of 8 k (kr) b keeps 4, and all else of b is 0. A step of b is nr times 4 kept int8, then
- * nr times their 4 places among the 8. Forms S16 and U8, for this one init is -128 * sum of what is kept. Budget: as
- * gemm_s8. */
+/* sparse_s8_of8, _of16, _of32, _of64:  as gemm_s8, but of so many k (kr) b keeps 4, and all else of b is 0. A step of b is nr
+ * times 4 kept int8, then nr times their 4 places among the kr. Forms S16 and U8, for this one init is -128 * sum of what is
+ * kept. VBMI lines need VNNI besides. Budget: as gemm_s8. */
 typedef hc_gemm_s8_fn hc_sparse_s8_fn;
 
 /* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
@@ -74,20 +74,20 @@ typedef int64_t hc_place_nm_fn(int m, const uint8_t *metadata, int64_t bytes, co
                                uint16_t *at);
 
 /* gather_x32:  the x[k] whose bits are set in masks (bit k % 64 of word k / 64), k < columns, ascending; answers how many.
- * Up to 7 more of `out` may be written. */
+ * Up to 16 more of `out` may be written. */
 typedef int64_t hc_gather_x32_fn(int64_t columns, const uint64_t *masks, const float *x, float *out);
 
 /* masks_nm:  masks[0 .. answer) of hc_nm_masks for blocks of m that 64 is a multiple of, `metadata` beginning with a block
  * and so many bytes long; answers how many of `words` it wrote. There is no scalar line: hc_nm_masks is it. */
 typedef int64_t hc_masks_nm_fn(int n, int m, const uint8_t *metadata, int64_t bytes, int64_t words, uint64_t *masks);
 
-/* spread_x8, spread_x32:  out[k] = the next of `kept` where bit k % 64 of masks[k / 64] is set, else 0, for 64 * words
- * places of 8 or 32 bits. Nothing else of `kept` is read. */
+/* spread_x4, spread_x8, spread_x32:  out[k] = the next of `kept` where bit k % 64 of masks[k / 64] is set, else 0, for 64 * words
+ * places of 4, 8 or 32 bits; those of 4 bits two in a byte, the lower first. No other byte of `kept` is read. */
 typedef void hc_spread_fn(int64_t words, const uint64_t *masks, const void *kept, void *out);
 
 /* sparse_f32:  to[i * ld_to + j] = fmaf chain over t < count ascending of values[i * count + t] *
- * panel[at[i * count + t] * lanes + j], from from[i * ld_from + j], or +0 where from is NULL. lanes: 1 to 8 eighths of
- * the line's nr. next: what the following call reads of its panel, for prefetch. */
+ * panel[at[i * count + t] * lanes + j], from from[i * ld_from + j], or +0 where from is NULL. lanes: a multiple of mr
+ * up to nr, and where little is kept kr is the best. next: what the following call reads of its panel, for prefetch. */
 typedef void hc_sparse_f32_fn(int64_t rows, int64_t count, const float *values, const uint16_t *at, const float *panel,
                               int lanes, const float *from, int64_t ld_from, float *to, int64_t ld_to, const char *next,
                               int64_t next_bytes);

@@ -76,6 +76,13 @@ static void move_tile(const hc_csr_product *p, int64_t w_row, int64_t w_rows, in
                     hc_row(out, x_row) + (w_row + r) * 4, (int)(step / 4), 0);
         return;
     }
+    if (out->n_dims == 1 && step == 4) { /* rows of x side by side */
+        for (int64_t j = 0; j < w_rows; j++) {
+            char *values = hc_row(out, x_row) + (w_row + j) * out->column_stride, *own = (char *)(tile + j * lanes);
+            memcpy(to_out ? values : own, to_out ? own : values, (size_t)x_rows * sizeof *tile);
+        }
+        return;
+    }
     for (int64_t i = 0; i < x_rows; i++) {
         char *row = hc_row(out, x_row + i) + w_row * out->column_stride;
         for (int64_t j = 0; j < w_rows; j++) {

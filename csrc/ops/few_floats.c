@@ -18,8 +18,11 @@ bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_pa
     *weights =
         (hc_few_weights){.run = run, .packed = packed, .geometry = geometry, .first_row = first_row, .rows = rows};
     hc_stored_form *form = &weights->form;
+    const bool is_spread = may_decode && packed->format.m > 0; /* kept codes back to their places */
+    const int64_t group = is_spread ? geometry->group / packed->format.n * packed->format.m : geometry->group;
     if (!ops->stored_form || !ops->stored_form(&packed->format, form) ||
-        (may_decode && ops->has_groups(&packed->format) && geometry->group * (form->bits == 4 ? 4 : 8) % 32 != 0)) {
+        (may_decode && ops->has_groups(&packed->format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
+        (is_spread && hc_few_zero_code(form) < 0)) {
         const int64_t codes = geometry->padded * (int64_t)sizeof(float);
         *form = (hc_stored_form){.bits = 32};
         weights->decodes = true;
@@ -138,6 +141,8 @@ void hc_few_store(const hc_rows *out, int64_t row, int64_t vector, float value) 
 
 typedef struct {
     hc_few_weights weights;
+    const hc_geometry *geometry;   /* of the kernel's rows */
+    const hc_few_whole *whole;     /* of a pattern, or NULL */
     bool has_groups, reads_scales; /* the kernel takes scales as they are stored */
     void (*kernel)(const hc_few_floats_args *args);
     int n_chunks, chunk_vectors[MAX_CHUNKS]; /* as the kernel sees them: 1, 2 or 4 */
@@ -160,14 +165,20 @@ static void float_rows(void *context, int64_t task, int thread) {
     const hc_few_weights *weights = &job->weights;
     const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
     uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
+    const int64_t row_scratch = job->scratch_bytes / HC_FEW_ROWS;
     for (int64_t row = first; row < last; row += HC_FEW_ROWS) {
         hc_few_row rows[HC_FEW_ROWS];
-        for (int r = 0; r < HC_FEW_ROWS; r++)
-            if (r == 0 || row + r < last)
-                hc_few_row_load(weights, row + r, !job->reads_scales, scratch + r * weights->scratch_bytes, NULL,
-                                &rows[r]);
-            else
+        for (int r = 0; r < HC_FEW_ROWS; r++) {
+            if (r > 0 && row + r >= last) {
                 rows[r] = rows[r - 1];
+                continue;
+            }
+            uint8_t *at = scratch + r * row_scratch;
+            hc_few_row_load(weights, row + r, !job->reads_scales, at, NULL, &rows[r]);
+            if (job->whole)
+                hc_few_whole_row(job->whole, weights, row + r, at + hc_round_up(weights->scratch_bytes, HC_CACHE_LINE),
+                                 &rows[r]);
+        }
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
             const int n_vectors = job->chunk_vectors[chunk];
             float sums[HC_FEW_ROWS * HC_FEW_VECTORS];
@@ -179,9 +190,9 @@ static void float_rows(void *context, int64_t task, int thread) {
                                        .special_bits = weights->form.special_bits,
                                        .n_vectors = n_vectors,
                                        .scale_bits = job->reads_scales ? stored_bits(&weights->form) : 32,
-                                       .columns = weights->geometry->columns,
-                                       .group = weights->geometry->group,
-                                       .groups = weights->geometry->groups,
+                                       .columns = job->geometry->columns,
+                                       .group = job->geometry->group,
+                                       .groups = job->geometry->groups,
                                        .x = job->x[chunk],
                                        .out = sums};
             for (int r = 0; r < HC_FEW_ROWS; r++) {
@@ -191,7 +202,8 @@ static void float_rows(void *context, int64_t task, int thread) {
                                                    : (const uint8_t *)rows[r].scales;
                 args.zeros[r] = rows[r].zeros;
                 args.table[r] = rows[r].table;
-                args.next[r] = weights->decodes ? rows[r].codes : hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
+                args.next[r] =
+                    weights->decodes || job->whole ? rows[r].codes : hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
             }
             job->kernel(&args);
             for (int r = 0; r < HC_FEW_ROWS && row + r < last; r++) {
@@ -205,7 +217,7 @@ static void float_rows(void *context, int64_t task, int thread) {
 
 /* n vectors in the order of few_groups or few_rows, between the others of n_vectors. */
 static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n, int n_vectors, float *out) {
-    const int64_t columns = job->weights.geometry->columns, group = job->weights.geometry->group;
+    const int64_t columns = job->geometry->columns, group = job->geometry->group;
     int place[64];
     for (int k = 0; k < 64; k++)
         place[k] = job->weights.bits == 32 ? k : job->weights.bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
@@ -228,8 +240,18 @@ static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n
 hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
                                const hc_rows *out, bool *served, hc_error *error) {
-    hc_floats_job job = {.n_vectors = n_vectors, .out = out};
+    hc_floats_job job = {.n_vectors = n_vectors, .out = out, .geometry = geometry};
+    hc_few_whole whole;
     *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows, true);
+    int64_t row_scratch = hc_round_up(job.weights.scratch_bytes, HC_CACHE_LINE);
+    if (*served && packed->format.m > 0) {
+        *served = hc_few_whole_init(&whole, &job.weights, x, ldx, n_vectors);
+        if (!*served)
+            return HC_OK;
+        job.whole = &whole;
+        job.geometry = geometry = &whole.geometry;
+        row_scratch += hc_few_whole_bytes(&whole, &job.weights);
+    }
     job.has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
     job.reads_scales = job.has_groups && !job.weights.decodes && stored_bits(&job.weights.form) != 0;
     const int64_t places =
@@ -240,7 +262,7 @@ hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const
     const hc_kernel *kernel = hc_kernel_pick(job.has_groups ? "few_groups" : "few_rows", run->isa, NULL);
     job.kernel = (void (*)(const hc_few_floats_args *))kernel->fn;
     job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.weights.row_bytes, 1), 1), HC_FEW_ROWS);
-    job.scratch_bytes = hc_round_up(HC_FEW_ROWS * job.weights.scratch_bytes, HC_CACHE_LINE);
+    job.scratch_bytes = HC_FEW_ROWS * row_scratch;
     const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
 

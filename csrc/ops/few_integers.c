@@ -11,6 +11,7 @@
 #include "ops/few_stored.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
@@ -20,14 +21,16 @@ typedef struct {
     hc_product_kind kind;
     bool folds; /* every segment has an integer scale, which is multiplied into its dot */
     int64_t n_vectors, segment, segments, padded_segments, x_bytes;
+    int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
     int n_digits;
     int8_t *x;            /* (n_vectors, n_digits, x_bytes), in the kernel's order */
     int32_t *sums;        /* (n_vectors, n_digits, padded_segments): of x */
     int32_t *corrections; /* the same times the weights' one zero point */
-    int32_t *start;       /* few_folded: (n_vectors, n_digits, x_bytes / 8), minus zero times the sums over words */
+    int32_t *start;       /* (n_vectors, n_digits, words), minus zero times the sums over words */
     float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
     int64_t task_rows, scratch_bytes;
     uint8_t *scratch;
+    hc_few_scaled_fn *scaled; /* or NULL: dots and chain do its work */
     hc_few_folded_fn *folded; /* or NULL: dots and sum do its work */
     hc_few_dots_fn *dots;
     hc_few_sum_fn *sum;
@@ -116,6 +119,43 @@ static void dot_row(const hc_integers_job *job, hc_few_dots_args *args, int64_t 
     }
 }
 
+static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t n, const float *y) {
+    char *to = hc_row(out, vector) + row * out->column_stride;
+    for (int64_t i = 0; i < n; i++, to += out->column_stride)
+        *(float *)to = y[i] == y[i] ? y[i] : NAN;
+}
+
+static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows) {
+    const hc_few_weights *weights = &job->weights;
+    const hc_components *components = &weights->packed->components;
+    const int64_t row = weights->first_row + block;
+    hc_few_scaled_args args = {.bits = weights->bits,
+                               .flip = weights->flip,
+                               .words = (int)(job->segment * weights->bits / 32),
+                               .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
+                               .n_rows = (int)n_rows,
+                               .segments = job->segments,
+                               .code_stride = components->part[HC_CODES].row_stride,
+                               .scale_stride = components->part[HC_SCALES].row_stride,
+                               .codes = hc_part(components, HC_CODES, row),
+                               .scales = hc_part(components, HC_SCALES, row),
+                               .x_bytes = job->x_bytes,
+                               .ld_start = job->words,
+                               .ld_scales = job->padded_segments};
+    for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
+        const int64_t left = job->n_vectors - v;
+        float y[ROWS * HC_FEW_LINES];
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + v * job->x_bytes;
+        args.start = job->start + v * job->words;
+        args.x_scales = job->x_scales + v * job->padded_segments;
+        args.out = y;
+        job->scaled(&args);
+        for (int line = 0; line < args.n_lines; line++)
+            store_rows(job->out, block, v + line, n_rows, y + line * ROWS);
+    }
+}
+
 /* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
  * lines of x, which the first cache holds, meet all rows before the next. */
 static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, int64_t block, int64_t n_rows,
@@ -142,8 +182,7 @@ static void grouped_block(const hc_integers_job *job, hc_few_dots_args *args, in
         float y[ROWS];
         job->chain(job->segments, n, job->x_scales + v * n, scratch->scales,
                    (const int32_t *)scratch->values + v * ROWS * n, joins ? NULL : job->corrections + v * n, y);
-        for (int64_t i = 0; i < n_rows; i++)
-            hc_few_store(job->out, block + i, v, y[i]);
+        store_rows(job->out, block, v, n_rows, y);
     }
 }
 
@@ -160,7 +199,7 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
         const int64_t left = lines - line;
         args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
         args.x = job->x + line * job->x_bytes;
-        args.start = job->start + line * (job->x_bytes / 8);
+        args.start = job->start + line * job->words;
         for (int64_t i = 0; i < n_rows; i++) {
             args.codes = hc_part(components, HC_CODES, weights->first_row + block + i);
             args.scales = hc_part(components, HC_SCALES, weights->first_row + block + i);
@@ -216,10 +255,37 @@ static void integer_rows(void *context, int64_t task, int thread) {
                              .x_bytes = job->x_bytes};
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
-        if (job->kind == HC_PRODUCT_GROUPED)
+        if (job->scaled)
+            scaled_block(job, block, n_rows);
+        else if (job->kind == HC_PRODUCT_GROUPED)
             grouped_block(job, &args, block, n_rows, &scratch);
         else
             folded_block(job, &args, block, n_rows, &scratch);
+    }
+}
+
+/* Sums of x over words and over segments. */
+static void add_digits(const hc_integers_job *job, const int8_t *x, int32_t *start, int32_t *sums) {
+    const int32_t zero = (int32_t)job->weights.zero;
+    const int64_t codes = 32 / job->weights.bits, segment_words = job->segment / codes;
+    for (int64_t s = 0, word = 0; s < job->segments; s++)
+        for (int64_t i = 0; i < segment_words; i++, word++) {
+            int32_t sum = 0;
+            for (int64_t k = 0; k < codes; k++)
+                sum += x[word * codes + k];
+            start[word] = -zero * sum;
+            sums[s] += sum;
+        }
+}
+
+/* Even places before odd ones, in blocks of 128. */
+static void order_digits(int8_t *x, int64_t n) {
+    for (int8_t copy[128], *block = x; block < x + n; block += sizeof copy) {
+        memcpy(copy, block, sizeof copy);
+        for (int i = 0; i < 64; i++) {
+            block[i] = copy[2 * i];
+            block[64 + i] = copy[2 * i + 1];
+        }
     }
 }
 
@@ -238,22 +304,24 @@ static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_
         for (int64_t s = 0; s < job->segments; s++)
             job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
     int8_t *digits = job->x + v * job->n_digits * job->x_bytes;
-    int32_t *sums = job->sums + v * job->n_digits * n, *start = job->start + v * job->n_digits * (job->x_bytes / 8);
-    const int32_t zero = (int32_t)job->weights.zero;
-    for (int64_t s = 0, k = 0; s < job->segments; s++)
-        for (const int64_t last = hc_min(k + job->segment, geometry->columns); k < last; k++) {
-            int32_t value = limbs[(form.n_limbs - 1) * padded + k];
-            for (int limb = form.n_limbs - 2; limb >= 0; limb--)
-                value = value * 256 + (uint8_t)limbs[limb * padded + k];
-            const int64_t place = job->weights.bits == 8 ? k : (k & ~(int64_t)127) + (k & 1) * 64 + (k & 127) / 2;
-            for (int d = 0; d < job->n_digits; d++) {
-                const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
-                digits[d * job->x_bytes + place] = digit;
-                sums[d * n + s] += digit;
-                start[d * (job->x_bytes / 8) + k / 8] -= digit * zero;
-                value = (value - digit) / 256;
-            }
+    if (job->n_digits == 1)
+        memcpy(digits, limbs, (size_t)geometry->columns);
+    for (int64_t k = 0; job->n_digits > 1 && k < geometry->columns; k++) {
+        int32_t value = limbs[(form.n_limbs - 1) * padded + k];
+        for (int limb = form.n_limbs - 2; limb >= 0; limb--)
+            value = value * 256 + (uint8_t)limbs[limb * padded + k];
+        for (int d = 0; d < job->n_digits; d++) {
+            const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
+            digits[d * job->x_bytes + k] = digit;
+            value = (value - digit) / 256;
         }
+    }
+    for (int d = 0; d < job->n_digits; d++, digits += job->x_bytes) {
+        const int64_t line = v * job->n_digits + d;
+        add_digits(job, digits, job->start + line * job->words, job->sums + line * n);
+        if (job->weights.bits == 4)
+            order_digits(digits, job->x_bytes);
+    }
 }
 
 /* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
@@ -272,6 +340,15 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
     const int64_t bits = segment * job->weights.bits, words = bits / 32;
     const bool fits = words == 1 || words == 2 || words == 4 || words == 8 || words % 16 == 0;
     return bits % 32 == 0 && fits && segment <= LONGEST ? segment : 0;
+}
+
+/* Whether few_scaled takes these segments. */
+static bool reads_scaled(const hc_integers_job *job) {
+    const hc_stored_form *form = &job->weights.form;
+    const int64_t words = job->segment * job->weights.bits / 32;
+    return job->kind == HC_PRODUCT_GROUPED && job->n_digits == 1 && job->segment == job->weights.geometry->group &&
+           (words == 4 || words == 8 || words == 16 || words == 32) && form->bits == job->weights.bits &&
+           !form->has_zero_points && !form->has_coarse && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
 }
 
 hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
@@ -293,6 +370,7 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     job.segments = hc_ceil_div(geometry->columns, job.segment);
     job.padded_segments = hc_round_up(job.segments, 16);
     job.x_bytes = hc_round_up(job.padded_segments * job.segment, 128);
+    job.words = job.x_bytes * job.weights.bits / 32;
     job.dots = (hc_few_dots_fn *)hc_kernel_pick("few_dots", run->isa, NULL)->fn;
     job.sum = (hc_few_sum_fn *)hc_kernel_pick("few_sum", run->isa, NULL)->fn;
     job.chain = (hc_few_chain_fn *)hc_kernel_pick("few_chain", run->isa, NULL)->fn;
@@ -301,6 +379,9 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     if (job.folds && packed->format.bits == 4 && job.weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 &&
         (words == 2 || words == 4 || words == 8) && job.segment == geometry->group)
         job.folded = (hc_few_folded_fn *)folded->fn;
+    const hc_kernel *scaled = hc_kernel_pick("few_scaled", run->isa, NULL);
+    if (scaled && reads_scaled(&job))
+        job.scaled = (hc_few_scaled_fn *)scaled->fn;
     const int64_t tasks_rows = (64 << 10) / hc_max(job.weights.row_bytes, 1);
     job.task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
     hc_integers_scratch unused;
@@ -308,7 +389,7 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments;
-    const int64_t x_bytes = lines * (job.x_bytes + job.x_bytes / 2 + 2 * n * 4) + n_vectors * n * 4;
+    const int64_t x_bytes = lines * (job.x_bytes + 4 * job.words + 2 * n * 4) + n_vectors * n * 4;
     const int64_t load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
     *served = x_bytes + load_bytes + n_threads * job.scratch_bytes <= MEMORY;
     if (!*served)
@@ -323,7 +404,7 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
         job.sums = (int32_t *)(memory + lines * job.x_bytes);
         job.corrections = job.sums + lines * n;
         job.start = job.corrections + lines * n;
-        job.x_scales = (float *)(job.start + lines * (job.x_bytes / 8));
+        job.x_scales = (float *)(job.start + lines * job.words);
         float *group_scales = job.x_scales + n_vectors * n;
         for (int64_t v = 0; v < n_vectors; v++)
             load_vector(&job, run, x, x_geometry, first_vector + v, v, (int8_t *)(group_scales + x_geometry->groups),

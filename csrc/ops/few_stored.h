@@ -7,6 +7,7 @@
 #include "formats/format.h"
 #include "kernels/kernel.h"
 #include "ops/source.h"
+#include "ops/sparse.h"
 
 /* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. What is not stored
  * like that is decoded a row at a time, to codes of 32 bits. */
@@ -39,6 +40,23 @@ typedef struct {
 /* scales: where to put them (out->scales is that), or NULL: into scratch. Without want_scales they are not loaded. */
 void hc_few_row_load(const hc_few_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
                      hc_few_row *out);
+
+/* A pattern whose rows are made dense, by codes of 0: shape and place of the kernel's rows. */
+typedef struct {
+    hc_geometry geometry; /* columns and group count all values */
+    hc_sparse_masks masks;
+    hc_spread_fn *spread;
+    uint8_t fill;             /* two codes of 0 of 4 bits */
+    int64_t words, row_bytes; /* of 64 columns; of a row of codes */
+} hc_few_whole;
+
+/* false where the bits would not be those of kept codes alone. */
+bool hc_few_whole_init(hc_few_whole *whole, const hc_few_weights *weights, const float *x, int64_t ldx,
+                       int64_t n_vectors);
+int64_t hc_few_whole_bytes(const hc_few_whole *whole, const hc_few_weights *weights); /* of scratch for a row */
+void hc_few_whole_row(const hc_few_whole *whole, const hc_few_weights *weights, int64_t row, uint8_t *scratch,
+                      hc_few_row *io);
+int hc_few_zero_code(const hc_stored_form *form); /* -1: there is none for all groups and rows */
 
 /* Where the codes of a row begin, for prefetch; the last row stands for those behind it. */
 const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row);

@@ -112,7 +112,9 @@ void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, co
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
     side->tile = side->is_b ? kernel->nr : kernel->mr;
     side->kr = kernel->kr;
-    side->kept = side->is_b && strcmp(kernel->family, "sparse_s8") == 0;
+    side->kept = side->is_b && strncmp(kernel->family, "sparse_s8", 9) == 0;
+    if (side->kept)
+        hc_kept_form_init(&side->kept_form, ((const hc_packed_context *)side->source->sparse)->format, side->kr, run);
     side->init_factor = kernel->form == HC_PANEL_U8 ? -128 : 128;
     side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
     if (side->is_b && (kernel->form == HC_PANEL_U8 || kernel->form == HC_PANEL_S8))
@@ -135,7 +137,7 @@ const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const 
 
 int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
     const int size = side->form == HC_PANEL_F32 ? 4 : side->form == HC_PANEL_S16 ? 2 : 1;
-    return hc_round_up(steps * side->kr * side->tile * size, HC_CACHE_LINE);
+    return hc_round_up(steps * (side->kept ? 8 : side->kr * size) * side->tile, HC_CACHE_LINE);
 }
 
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments) {
@@ -183,16 +185,17 @@ static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows,
 /* The same into a panel of longer steps, where kr bytes of a row lie together. */
 static void place_rows(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                        uint8_t *panel, uint8_t flip) {
-    const int64_t step = 8 * side->tile, by_eights = side->kr == 8 && k % 8 == 0 ? columns / 8 * 8 : 0;
+    const int64_t kr = side->kr, step = kr * side->tile, whole = k % kr ? 0 : columns / kr * kr;
     for (int64_t row = 0; row < rows; row++, from += LIMB_LD) {
-        uint8_t *next = panel + k * side->tile + row * 8;
+        uint8_t *next = panel + k * side->tile + row * kr;
         int64_t c = 0;
-        for (; c < by_eights; c += 8, next += step) {
-            uint64_t eight;
-            memcpy(&eight, from + c, 8);
-            eight ^= flip * 0x0101010101010101u;
-            memcpy(next, &eight, 8);
-        }
+        for (; c < whole; c += kr, next += step)
+            for (int64_t i = 0; i < kr; i += 8) {
+                uint64_t eight;
+                memcpy(&eight, from + c + i, 8);
+                eight ^= flip * 0x0101010101010101u;
+                memcpy(next + i, &eight, 8);
+            }
         while (c < columns) {
             const int64_t inside = (k + c) % side->kr, count = hc_min(side->kr - inside, columns - c);
             uint8_t *to = panel + ((k + c) / side->kr * side->tile + row) * side->kr + inside;
@@ -227,8 +230,9 @@ static void place_words(const hc_panels *side, const int8_t *from, int64_t rows,
 static void place_digits(const hc_panels *side, const hc_portion *portion, int64_t skip, int64_t rows, int64_t columns,
                          int64_t k, uint8_t *panel) {
     for (int i = 0; side->kept && i < 2; i++) /* kept values, then their places */
-        side->pack_x32(portion->integers.digit[i] + skip / 2, LIMB_LD, (int)rows, hc_ceil_div(columns, 8),
-                       panel + (k + 4 * i) * side->tile, 2 * side->tile, 0);
+        side->pack_x32(portion->integers.digit[i] + skip / side->kr * 4, LIMB_LD, (int)rows,
+                       hc_ceil_div(columns, side->kr), panel + (k / side->kr * 8 + 4 * i) * side->tile, 2 * side->tile,
+                       i ? side->kept_form.base : 0);
     if (side->kept)
         return;
     for (int d = 0; d < side->digits; d++) {
@@ -279,7 +283,7 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
     for (int64_t start = portion_start(source, slab->first, INT_COLUMNS); start < stop; start = end) {
         end = portion_end(source, start, INT_COLUMNS);
         if (side->kept)
-            hc_kept_integers(source, first_row, rows, start, end - start, &tile);
+            hc_kept_integers(source, &side->kept_form, first_row, rows, start, end - start, &tile);
         else
             source->integers(source, mode, first_row, rows, start, end - start, &tile);
         if (side->is_b && n_limbs > 1)

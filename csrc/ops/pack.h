@@ -12,6 +12,7 @@
 
 #include "kernels/kernel.h"
 #include "ops/source.h"
+#include "ops/sparse.h"
 
 enum { HC_MAX_LIMBS = 3, HC_MAX_DIGITS = 4 }; /* parts of an integer of a, of b */
 
@@ -30,7 +31,8 @@ typedef struct {
     hc_product_kind kind;
     bool is_b;
     int tile, kr, form;
-    bool kept;  /* panels of sparse_s8 */
+    bool kept; /* panels of sparse_s8_... */
+    hc_kept_form kept_form;
     int digits; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
     hc_sums_s8_fn *sums_s8; /* NULL where panels need no init */

@@ -9,6 +9,7 @@
 
 #include "kernels/kernel.h"
 #include "ops/sources.h"
+#include "sparsity/nm.h"
 
 /* The rows of a packed array whose format has a pattern, as whole columns. */
 void hc_sparse_source(hc_source *source, const hc_packed_context *context, int64_t rows);
@@ -17,10 +18,14 @@ void hc_sparse_source(hc_source *source, const hc_packed_context *context, int64
 hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
                                const hc_view *out, hc_error *error);
 
-/* hc_nm_masks with the fastest line, which is picked once an operation; NULL: there is none. */
-hc_masks_nm_fn *hc_sparse_masks_line(const hc_run *run);
-void hc_sparse_masks(hc_masks_nm_fn *line, const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block,
-                     int64_t columns, uint64_t *masks);
+/* hc_nm_masks of one pattern by the fastest line, or by a table; made once an operation. */
+typedef struct {
+    hc_masks_nm_fn *lines[2]; /* or NULL; the second for what the first declines */
+    hc_nm_table table;
+} hc_sparse_masks;
+void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m);
+void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int64_t kept, int64_t first_block,
+                        int64_t columns, uint64_t *masks);
 
 /* As hc_few_floats: what is not kept meets no x. */
 hc_status hc_sparse_few(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
@@ -31,6 +36,11 @@ hc_status hc_sparse_few(const hc_run *run, const hc_packed *weights, const hc_ge
 hc_status hc_sparse_few_groups(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
                                const hc_rows *out, bool *served, hc_error *error);
+
+/* The same for any format, best from three vectors on; *served is false where a row is too long. */
+hc_status hc_sparse_few_lanes(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
+                              int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
+                              const hc_rows *out, bool *served, hc_error *error);
 
 /* The same for 2:4 and codes of 4 bits, from storage; *served is false for other groups and instruction sets too. */
 hc_status hc_sparse_few_quads(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
@@ -43,16 +53,31 @@ hc_status hc_sparse_few_integers(const hc_run *run, hc_product_kind kind, const 
                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
                                  const hc_rows *out, bool *served, hc_error *error);
 
+/* The integers of other patterns, FOLDED on both sides, x one run without a pattern; *served as above. */
+hc_status hc_sparse_few_kept(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
+                             int64_t first_row, int64_t rows, const hc_packed *x, const hc_geometry *x_geometry,
+                             int64_t first_vector, int64_t n_vectors, const hc_rows *out, bool *served,
+                             hc_error *error);
+
 /* out[i, j] = fmaf chain over k ascending of x[i, k] * w[j, k] for the kept k alone; w is of hc_sparse_source. */
 hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
                          hc_error *error);
 
-/* The line of sparse_s8 for these weights, or NULL where the dense product serves them (better). */
+/* The line of sparse_s8_... for these weights, or NULL where the dense product serves them (better). */
 const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run);
 
-/* Whole columns [first_column, +columns), from a multiple of 8 on: the kept values into limb[0], their places among 8
- * columns into limb[1], 4 for every 8 columns; the last columns may be fewer. And the row scales. */
-void hc_kept_integers(const hc_source *w, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                      const hc_int_tile *out);
+/* How integers that a pattern keeps lie: 4 of every kr whole columns, the places of which are their positions among m XOR
+ * a byte of `base`, the first in its lowest. */
+typedef struct {
+    int kr, per_step; /* that are kept of kr columns, 1 to 4; behind them zeros */
+    uint32_t base;
+    hc_few_unpack_fn *unpack;
+} hc_kept_form;
+void hc_kept_form_init(hc_kept_form *form, const hc_format *format, int kr, const hc_run *run);
+
+/* Whole columns [first_column, +columns), from a multiple of kr on: the kept values into limb[0], their positions into
+ * limb[1], 4 for every kr columns; the last columns may be fewer. And the row scales. limb[2] is overwritten. */
+void hc_kept_integers(const hc_source *w, const hc_kept_form *form, int64_t first_row, int64_t rows,
+                      int64_t first_column, int64_t columns, const hc_int_tile *out);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct {
     int64_t first_row, rows, n_vectors, values, groups; /* of a row in scratch: both rounded up */
     const float *x;
     int64_t ldx;
-    hc_masks_nm_fn *masks;
+    hc_sparse_masks *masks;
     hc_gather_x32_fn *gather;
     hc_few_pairs_fn *pairs;
     char *scratch;
@@ -66,8 +66,8 @@ static void group_rows(void *context, int64_t task, int thread) {
             row_scale[i] = 1;
         hc_decode_codes_tile(job->run, format, g, parts, &tile, &decoded);
         for (int64_t i = 0; i < n_rows; i++) {
-            hc_sparse_masks(job->masks, hc_part(parts, HC_METADATA, job->first_row + block + i), g->columns, format->n,
-                            format->m, 0, g->whole_length, masks);
+            hc_sparse_masks_of(job->masks, hc_part(parts, HC_METADATA, job->first_row + block + i), g->columns, 0,
+                               g->whole_length, masks);
             for (int64_t v = 0; v < job->n_vectors; v++) {
                 const int64_t count = job->gather(g->whole_length, masks, job->x + v * job->ldx, x);
                 const float y = multiply(job, codes + i * job->values, x, scales + i * job->groups, count);
@@ -93,11 +93,13 @@ hc_status hc_sparse_few_groups(const hc_run *run, const hc_packed *weights, cons
     *served = geometry->columns > 0 && row_bytes <= ROW_BYTES && geometry->group <= ROW_BYTES / 64;
     if (!*served)
         return HC_OK;
-    job.masks = hc_sparse_masks_line(run);
+    hc_sparse_masks masks;
+    hc_sparse_masks_init(&masks, run, weights->format.n, weights->format.m);
+    job.masks = &masks;
     job.gather = (hc_gather_x32_fn *)hc_kernel_pick("gather_x32", run->isa, NULL)->fn;
     job.pairs = (hc_few_pairs_fn *)hc_kernel_pick("few_pairs", run->isa, NULL)->fn;
     /* what kernels read behind the last group, or write behind the last value */
-    job.values = hc_round_up((hc_round_up(geometry->groups, GROUPS) * geometry->group) + 8, 16);
+    job.values = hc_round_up((hc_round_up(geometry->groups, GROUPS) * geometry->group) + 16, 16);
     job.groups = hc_round_up(geometry->groups, 16);
     const int64_t floats = ROWS * (job.values + job.groups) + job.values;
     const int64_t words = hc_ceil_div(geometry->whole_length, 64) + 1;

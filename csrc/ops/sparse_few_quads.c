@@ -58,7 +58,10 @@ static void quad_rows(void *context, int64_t task, int thread) {
     const hc_quads_job *job = context;
     const hc_few_weights *weights = &job->weights;
     const hc_geometry *g = weights->geometry;
+    const hc_components *parts = &weights->packed->components;
     const int64_t last = hc_min((task + 1) * TASK_ROWS, weights->rows);
+    /* of scales that the kernel takes as they are stored, else 0 */
+    const int scale_bits = weights->form.scale == HC_SCALE_INTEGER && weights->form.scale_bits == 4 ? 4 : 0;
     uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
     for (int64_t row = task * TASK_ROWS; row < last; row += HC_FEW_ROWS) {
         hc_few_row rows[HC_FEW_ROWS];
@@ -66,17 +69,19 @@ static void quad_rows(void *context, int64_t task, int thread) {
                                                     .flip = weights->flip,
                                                     .zero = weights->zero,
                                                     .unit = 1,
+                                                    .scale_bits = scale_bits ? scale_bits : 32,
                                                     .columns = g->columns,
                                                     .group = g->group,
                                                     .groups = job->whole}};
         for (int r = 0; r < HC_FEW_ROWS; r++) {
             const int64_t at = hc_min(row + r, last - 1);
-            hc_few_row_load(weights, at, true, scratch + r * weights->scratch_bytes, NULL, &rows[r]);
+            hc_few_row_load(weights, at, !scale_bits, scratch + r * weights->scratch_bytes, NULL, &rows[r]);
             args.floats.codes[r] = rows[r].codes;
-            args.floats.scales[r] = (const uint8_t *)rows[r].scales;
+            args.floats.scales[r] =
+                scale_bits ? hc_part(parts, HC_SCALES, weights->first_row + at) : (const uint8_t *)rows[r].scales;
             args.floats.table[r] = rows[r].table;
             args.floats.next[r] = hc_few_row_codes(weights, row + r + HC_FEW_ROWS);
-            args.metadata[r] = hc_part(&weights->packed->components, HC_METADATA, weights->first_row + at);
+            args.metadata[r] = hc_part(parts, HC_METADATA, weights->first_row + at);
         }
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
             const int n_vectors = job->chunk_vectors[chunk];

@@ -1,21 +1,25 @@
-/* Which columns are kept: the fast line for whole words, the definition for what it leaves. */
-#include "kernels/kernel.h"
+/* Which columns are kept: the fast line for whole words, a table for what it leaves. */
 #include "ops/sparse.h"
-#include "sparsity/nm.h"
 
-hc_masks_nm_fn *hc_sparse_masks_line(const hc_run *run) {
-    const hc_kernel *line = hc_kernel_pick("masks_nm", run->isa, NULL);
-    return line ? (hc_masks_nm_fn *)line->fn : NULL;
+void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m) {
+    const hc_kernel *line = NULL;
+    for (int i = 0; i < 2; i++) {
+        line = 64 % m == 0 && (i == 0 || line) ? hc_kernel_pick("masks_nm", run->isa, line) : NULL;
+        job->lines[i] = line ? (hc_masks_nm_fn *)line->fn : NULL;
+    }
+    hc_nm_table_init(&job->table, n, m);
 }
 
-void hc_sparse_masks(hc_masks_nm_fn *line, const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block,
-                     int64_t columns, uint64_t *masks) {
-    const int bits = hc_position_bits(m);
+void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int64_t kept, int64_t first_block,
+                        int64_t columns, uint64_t *masks) {
+    const int n = job->table.n, m = job->table.m, bits = hc_position_bits(m);
     const int64_t bit = first_block * n * bits, bytes = hc_ceil_div(kept * bits, 8);
     int64_t words = 0;
     if (columns == 0)
         return;
-    if (line && 64 % m == 0 && bit % 8 == 0)
-        words = line(n, m, metadata + bit / 8, bytes - bit / 8, columns / 64, masks);
-    hc_nm_masks(metadata, kept, n, m, first_block + words * (64 / m), columns - words * 64, masks + words);
+    for (int i = 0; i < 2 && job->lines[i] && bit % 8 == 0 && words == 0; i++)
+        words = job->lines[i](n, m, metadata + bit / 8, bytes - bit / 8, columns / 64, masks);
+    if (words * 64 < columns)
+        hc_nm_table_masks(&job->table, metadata, kept, first_block + words * (64 / m), columns - words * 64,
+                          masks + words);
 }

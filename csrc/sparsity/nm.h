@@ -22,4 +22,16 @@ void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first
 void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
                  uint64_t *masks);
 
+/* The same by a table, made once for many rows: an index of `bits` bits of metadata stands for some blocks, or for some
+ * positions of one, which then takes `lookups` of them, the last of last_bits. */
+typedef struct {
+    int n, m;
+    int width, unit_bits;               /* columns and bits of metadata of what is written at once */
+    int lookups, bits, last_bits, last; /* last: where the masks of last_bits begin */
+    uint32_t masks[(1 << 12) + (1 << 9)];
+} hc_nm_table;
+void hc_nm_table_init(hc_nm_table *table, int n, int m);
+void hc_nm_table_masks(const hc_nm_table *table, const uint8_t *metadata, int64_t kept, int64_t first_block,
+                       int64_t columns, uint64_t *masks);
+
 #endif
