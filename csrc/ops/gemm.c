@@ -25,7 +25,7 @@ enum {
     FLOAT_SLAB = 1024,
     FOLDED_SLAB = 16384,
     GROUPED_SLAB = 8192,
-    LEAST_SLAB = 64, /* the longest step */
+    LEAST_SLAB = 64,           /* the longest step */
     THREAD_PRODUCTS = 1 << 20, /* a thread is worth waking for this many: 5 to 20 us */
 };
 
