@@ -32,6 +32,7 @@ FEW += [
     "vsq4-g16-s6+1:4",
 ]
 FEW += ["vsq4u-g16-s4+1:4", "int6+1:4", "int3+1:8", "int8-asym+1:4", "int4-asym+4:8", "vsq4-g15-s4+3:8"]
+FEW += ["int8+3:4", "int8+7:16", "int4+5:8", "int8-asym+3:4", "vsq4-g15-s4+5:8", "int8+5:32"]  # rows made dense
 SOME = ["2:4", "4:8", "3:8", "1:4", "2:8", "1:8", "1:16"]
 # Around 8 columns of a step, 4 to 32 rows of a tile, 512 columns decoded at once.
 SHAPES = [
@@ -228,7 +229,7 @@ def test_few_vectors_give_exact_sums(text: str, isa: str | None) -> None:
 @pytest.mark.parametrize(
     "activations", ["int4", "int16", "int24", "vsq4-g16-s4", "vsq4-g16-s6", "int8-asym", "int8+1:4"]
 )
-@pytest.mark.parametrize("text", ["int8+1:8", "vsq4-g16-s4+4:8", "int6+1:4"])
+@pytest.mark.parametrize("text", ["int8+1:8", "vsq4-g16-s4+4:8", "int6+1:4", "int8+3:4"])
 def test_few_vectors_of_other_integers(text: str, activations: str, isa: str | None) -> None:
     for m, n, k in [(1, 5, 333), (7, 9, 136)]:
         x, w = hc.quantize(reals((m, k), n), activations), hc.quantize(reals((n, k), m), text)
@@ -240,7 +241,7 @@ def test_few_vectors_of_other_integers(text: str, activations: str, isa: str | N
 
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize(
-    "text", ["int8+1:4", "int8+4:8", "int8+1:16", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
+    "text", ["int8+1:4", "int8+4:8", "int8+1:16", "int8+3:4", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
 )
 def test_few_vectors_of_extreme_codes(text: str, isa: str | None) -> None:
     """Codes of all bits set and the lowest of all, the largest scales, and x of one sign."""
@@ -258,7 +259,7 @@ def test_few_vectors_of_extreme_codes(text: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize(
-    "text", ["int8+1:4", "int8+3:8", "int8+1:16", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
+    "text", ["int8+1:4", "int8+3:8", "int8+1:16", "int8+3:4", "int4+1:8", "vsq4-g16-s4+1:4", "vsq4-g64-s4+4:8"]
 )
 def test_few_vectors_read_nothing_behind_the_weights(text: str, isa: str | None) -> None:
     for n, k in [(1, 3), (5, 8), (2, 517), (3, 1025), (4, 2048)]:

@@ -43,11 +43,11 @@ static void places(const hc_packed_context *packed, int64_t row, const hc_stretc
 }
 
 /* What is kept of a stretch in whole columns from its first block on: words of 64, at masks[0] column s->block. */
-static int64_t masks_of(const hc_packed_context *packed, int64_t row, const hc_stretch *s, uint64_t *masks) {
-    const hc_format *format = packed->format;
-    const int64_t columns = s->n_kept / format->n * format->m;
-    hc_nm_masks(hc_part(packed->components, HC_METADATA, row), packed->geometry->columns, format->n, format->m,
-                s->kept / format->n, columns, masks);
+static int64_t masks_of(const hc_packed_context *packed, const hc_sparse_masks *line, int64_t row, const hc_stretch *s,
+                        uint64_t *masks) {
+    const int64_t n = packed->format->n, columns = s->n_kept / n * packed->format->m;
+    hc_sparse_masks_of(line, hc_part(packed->components, HC_METADATA, row), packed->geometry->columns, s->kept / n,
+                       columns, masks);
     return hc_ceil_div(columns, 64);
 }
 
@@ -61,11 +61,13 @@ static void sparse_floats(const hc_source *source, int64_t first_row, int64_t ro
     hc_spread_fn *const spread = spread_line(packed, "spread_x32");
     float kept[KEPT], whole[KEPT + 64];
     uint64_t masks[KEPT / 64 + 1];
+    hc_sparse_masks line;
+    hc_sparse_masks_init(&line, packed->run, packed->format->n, packed->format->m);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = first_column; c < first_column + columns;) {
             const hc_stretch s = stretch_at(packed, c, first_column + columns);
             hc_packed_floats(source, first_row + r, 1, s.kept, s.n_kept, kept, KEPT);
-            spread(masks_of(packed, packed->first_row + first_row + r, &s, masks), masks, kept, whole);
+            spread(masks_of(packed, &line, packed->first_row + first_row + r, &s, masks), masks, kept, whole);
             memcpy(values + r * ld + (c - first_column), whole + (s.inside - s.block), (size_t)s.count * sizeof *whole);
             c += s.count;
         }
@@ -79,6 +81,8 @@ static void sparse_integers(const hc_source *source, hc_int_mode mode, int64_t f
     int8_t kept[3][KEPT], whole[KEPT + 64];
     float scale[KEPT + 1];
     uint64_t masks[KEPT / 64 + 1];
+    hc_sparse_masks line;
+    hc_sparse_masks_init(&line, packed->run, packed->format->n, packed->format->m);
     for (int64_t r = 0; r < rows; r++) {
         int64_t groups = 0; /* before the stretch */
         for (int64_t c = first_column; c < first_column + columns;) {
@@ -89,7 +93,7 @@ static void sparse_integers(const hc_source *source, hc_int_mode mode, int64_t f
                                 .groups_ld = KEPT + 1,
                                 .row_scale = out->row_scale ? out->row_scale + r : NULL};
             hc_packed_integers(source, mode, first_row + r, 1, s.kept, s.n_kept, &tile);
-            const int64_t words = masks_of(packed, packed->first_row + first_row + r, &s, masks);
+            const int64_t words = masks_of(packed, &line, packed->first_row + first_row + r, &s, masks);
             for (int i = 0; i < n_limbs; i++) {
                 spread(words, masks, kept[i], whole);
                 memcpy(out->limb[i] + r * out->ld + (c - first_column), whole + (s.inside - s.block), (size_t)s.count);

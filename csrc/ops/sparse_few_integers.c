@@ -1,6 +1,9 @@
-/* Integer weights of 4 bits that keep 2 of every 4, times 1 to 8 integer vectors, straight from storage (sparse_few_kept.c
- * has the others): S is exact, so every order gives it, and y = float32((float64(s_x) * float64(s_w)) * float64(S)) as in few.c. A value of x of more than 8 bits is
- * cut into signed digits to the base 256, each a vector of its own for the kernel.
+/* Integer weights of 4 bits that keep 2 of every 4, times 1 to 8 integer vectors, straight from storage
+ * (sparse_few_kept.c has the others): S is exact, so every order gives it, and
+ *
+ *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in few.c
+ *
+ * A value of x of more than 8 bits is cut into signed digits to the base 256, each a vector of its own for the kernel.
  */
 #include "base/convert.h"
 #include "base/threads.h"

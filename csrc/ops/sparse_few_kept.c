@@ -1,6 +1,6 @@
-/* Integer weights that keep at most 4 of every 8, 16, 32 or 64 columns, times 1 to 8 integer vectors, as
- * sparse_few_integers.c does for 2:4. Where just 4 are kept, codes of 8 bits, and of 4 with integer scales or none, are read
- * as they are stored; all others are decoded a row at a time, as panels take them (sparse_integers.c).
+/* Integer weights in a pattern times 1 to 8 integer vectors, as sparse_few_integers.c does for 2:4. Where just 4 of every 8,
+ * 16, 32 or 64 columns are kept, codes of 8 bits, and of 4 with integer scales or none, are read as they are stored. Where
+ * fewer are, some rows at a time are decoded as panels take them (sparse_integers.c); all others become dense rows.
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+enum { SEGMENT = 1024 }; /* of a dense row; each has an int32 sum */
 enum { ROWS = 8, MAX_VECTORS = 8, MAX_DIGITS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, MEMORY = 16 << 20 };
 
 static const uint8_t ONE[8] = {1}; /* a scale */
@@ -22,15 +23,17 @@ typedef struct {
     hc_kept_form form;
     hc_few_kept_integers_fn *kernel;
     hc_few_kept_integers_args args; /* of every row, but for where it lies */
+    hc_few_dots_fn *dense;          /* or NULL: rows are made dense, and this is the kernel */
     bool is_stored;                 /* codes are read from storage */
     hc_component_id scale;          /* then the component that holds the row's own */
     bool is_half;                   /* it is float16 */
     int64_t first_row, rows, task_rows, n_vectors, ldx;
     int n_digits;
-    uint8_t *x; /* (n_vectors, n_digits, ldx) */
+    uint8_t *x;   /* (n_vectors, n_digits, ldx), signed digits, XOR flip */
+    uint8_t flip; /* 128, or for dense rows 0 */
     float x_scales[MAX_VECTORS];
-    int64_t row_bytes,
-        scratch_bytes; /* of a line of codes or positions; of a thread: three for each of ROWS, or none */
+    int64_t x_sums[MAX_VECTORS * MAX_DIGITS]; /* for dense rows */
+    int64_t row_bytes, scratch_bytes;         /* of a line of codes or positions; of a thread */
     int8_t *scratch;
     const hc_rows *out;
 } hc_kept_job;
@@ -40,6 +43,12 @@ static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t 
                       hc_few_kept_integers_args *args, float *row_scales) {
     const hc_components *parts = &job->weights->components;
     const int64_t stored = job->first_row + row;
+    if (job->dense) {
+        const hc_int_tile tile = {.limb = {scratch}, .ld = job->row_bytes, .row_scale = row_scales};
+        job->source.integers(&job->source, HC_INT_FOLDED, row, rows, 0, job->source.columns, &tile);
+        args->codes = (const uint8_t *)scratch;
+        return;
+    }
     if (!job->is_stored) {
         const int64_t bytes = ROWS * job->row_bytes;
         const hc_int_tile tile = {
@@ -55,6 +64,31 @@ static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t 
     for (int64_t r = 0; r < rows; r++) {
         const uint8_t *scale = hc_part(parts, job->scale, stored + r);
         row_scales[r] = job->is_half ? hc_f16_to_f32(hc_load_u16(scale)) : hc_load_f32(scale);
+    }
+}
+
+/* What the kernel does, of dense rows. Their int8 become uint8, as few_dots wants them, and so 128 too large. */
+static void dense_dots(const hc_kept_job *job, const hc_few_kept_integers_args *args, int32_t *dots) {
+    const int64_t columns = job->source.columns, segments = hc_ceil_div(columns, SEGMENT);
+    hc_few_dots_args of_row = {.bits = 8,
+                               .flip = 128,
+                               .segment = SEGMENT,
+                               .segments = segments,
+                               .row_bytes = columns,
+                               .n_lines = (int)args->n_vectors,
+                               .x_bytes = job->ldx,
+                               .ld = hc_round_up(segments, 16),
+                               .x = (const int8_t *)args->x,
+                               .dots = dots};
+    for (int64_t r = 0; r < args->rows; r++) {
+        of_row.codes = args->codes + r * job->row_bytes;
+        job->dense(&of_row);
+        for (int64_t line = 0; line < args->n_vectors; line++) {
+            int64_t sum = -128 * job->x_sums[(args->x - job->x) / job->ldx + line];
+            for (int64_t s = 0; s < segments; s++)
+                sum += dots[line * of_row.ld + s];
+            args->sums[r * args->ld_sums + line] = sum;
+        }
     }
 }
 
@@ -74,7 +108,10 @@ static void kept_rows(void *context, int64_t task, int thread) {
             args.n_vectors = n_lines - line >= 4 ? 4 : n_lines - line >= 2 ? 2 : 1;
             args.x = job->x + line * job->ldx;
             args.sums = sums + line;
-            job->kernel(&args);
+            if (job->dense)
+                dense_dots(job, &args, (int32_t *)(void *)(scratch + ROWS * job->row_bytes));
+            else
+                job->kernel(&args);
         }
         for (int64_t r = 0; r < args.rows; r++)
             for (int64_t v = 0; v < job->n_vectors; v++) {
@@ -98,7 +135,7 @@ static void load_vector(hc_kept_job *job, const hc_run *run, const hc_packed *x,
     hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, HC_INT_FOLDED, &out);
     if (job->n_digits == 1 && n_limbs == 1) {
         for (int64_t k = 0; k < geometry->columns; k++)
-            digits[k] = (uint8_t)limbs[k] ^ 128;
+            digits[k] = (uint8_t)limbs[k] ^ job->flip;
         return;
     }
     for (int64_t k = 0; k < geometry->columns; k++) {
@@ -107,7 +144,7 @@ static void load_vector(hc_kept_job *job, const hc_run *run, const hc_packed *x,
             value = value * 256 + (uint8_t)limbs[limb * padded + k];
         for (int d = 0; d < job->n_digits; d++) {
             const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
-            digits[d * job->ldx + k] = (uint8_t)(digit + 128);
+            digits[d * job->ldx + k] = (uint8_t)digit ^ job->flip;
             value = (value - digit) / 256;
         }
     }
@@ -142,15 +179,26 @@ static const hc_kernel *line_of(const char *family, const hc_run *run) {
     return line;
 }
 
-/* false where no kernel takes these weights. */
-static bool choose(hc_kept_job *job, const hc_run *run) {
+static void choose_dense(hc_kept_job *job, const hc_run *run) {
+    const int64_t segments = hc_ceil_div(job->source.columns, SEGMENT);
+    job->dense = (hc_few_dots_fn *)hc_kernel_pick("few_dots", run->isa, NULL)->fn;
+    job->row_bytes = hc_round_up(job->source.columns, HC_CACHE_LINE);
+    job->scratch_bytes = ROWS * job->row_bytes + HC_FEW_LINES * hc_round_up(segments, 16) * (int64_t)sizeof(int32_t);
+    job->args.code_bytes = job->source.columns;
+    job->ldx = segments * SEGMENT;
+}
+
+static void choose(hc_kept_job *job, const hc_run *run) {
     const hc_format *format = &job->weights->format;
     const hc_kernel *dots = line_of("few_kept_dots", run), *folded = line_of("few_kept_folded", run);
     int kr = dots ? 64 : 0;
     while (kr >= 8 && (kr % format->m || kr / format->m * format->n > 4))
         kr /= 2;
-    if (kr < 8 || job->source.form[HC_INT_FOLDED].n_limbs != 1)
-        return false;
+    if (kr < 8) {
+        choose_dense(job, run);
+        return;
+    }
+    job->flip = 128;
     hc_kept_form_init(&job->form, format, kr, run);
     job->args.kr = kr;
     job->args.base = job->form.base;
@@ -173,7 +221,7 @@ static bool choose(hc_kept_job *job, const hc_run *run) {
         job->args.code_bytes = job->args.metadata_bytes = slots;
         job->args.codes_stride = job->args.metadata_stride = job->row_bytes;
     }
-    return true;
+    job->ldx = job->args.ldx = hc_round_up(job->row_bytes / 4, 16) * kr; /* as the longest line of codes */
 }
 
 hc_status hc_sparse_few_kept(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
@@ -189,12 +237,13 @@ hc_status hc_sparse_few_kept(const hc_run *run, const hc_packed *weights, const 
                        .out = out};
     *served = false;
     hc_packed_source(&job.source, &context, rows);
-    if (geometry->runs != 1 || geometry->columns == 0 || geometry->columns > LONGEST || !choose(&job, run))
+    if (geometry->runs != 1 || geometry->columns == 0 || geometry->columns > LONGEST ||
+        job.source.form[HC_INT_FOLDED].n_limbs != 1)
         return HC_OK;
+    choose(&job, run);
     hc_int_form form;
     hc_format_find(x->format.family)->int_form(&x->format, HC_INT_FOLDED, &form);
     job.n_digits = form.max_abs <= 127 ? 1 : form.max_abs <= 32639 ? 2 : form.max_abs <= 8355711 ? 3 : 4;
-    job.ldx = job.args.ldx = hc_round_up(job.row_bytes / 4, 16) * job.args.kr; /* as the longest line of codes */
     const int64_t x_bytes = n_vectors * job.n_digits * job.ldx;
     job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.args.code_bytes, 1), 1), ROWS);
     const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
@@ -212,9 +261,12 @@ hc_status hc_sparse_few_kept(const hc_run *run, const hc_packed *weights, const 
     job.x = memory;
     job.scratch = (int8_t *)memory + x_bytes;
     int8_t *limbs = job.scratch + scratch_bytes;
-    memset(memory, 128, (size_t)x_bytes);
+    memset(memory, job.flip, (size_t)x_bytes);
     for (int64_t v = 0; v < n_vectors; v++)
         load_vector(&job, run, x, x_geometry, first_vector + v, v, form.n_limbs, limbs);
+    for (int64_t line = 0; job.dense && line < n_vectors * job.n_digits; line++)
+        for (int64_t k = 0; k < job.ldx; k++)
+            job.x_sums[line] += (int8_t)job.x[line * job.ldx + k];
     hc_parallel(n_threads, n_tasks, kept_rows, &job);
     hc_free_aligned(memory);
     return HC_OK;

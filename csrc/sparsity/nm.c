@@ -33,19 +33,6 @@ int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *
     return HC_DONE;
 }
 
-/* What a byte of 2:4 metadata keeps of 8 columns. */
-#define QUAD(c) (1 << ((c) & 3) | 1 << ((c) >> 2 & 3))
-#define TWO(c) (uint8_t)(QUAD(c) | QUAD((c) >> 4) << 4)
-#define FOUR(c) TWO(c), TWO((c) + 1), TWO((c) + 2), TWO((c) + 3)
-#define SIXTEEN(c) FOUR(c), FOUR((c) + 4), FOUR((c) + 8), FOUR((c) + 12)
-#define SIXTY_FOUR(c) SIXTEEN(c), SIXTEEN((c) + 16), SIXTEEN((c) + 32), SIXTEEN((c) + 48)
-static const uint8_t TWO_QUADS[256] = {SIXTY_FOUR(0), SIXTY_FOUR(64), SIXTY_FOUR(128), SIXTY_FOUR(192)};
-
-/* What 4 bits of 1:4 metadata keep of 8 columns. */
-#define BLOCK_PAIR(c) (uint8_t)(1 << ((c) & 3) | 16 << ((c) >> 2))
-#define BLOCK_PAIRS(c) BLOCK_PAIR(c), BLOCK_PAIR((c) + 1), BLOCK_PAIR((c) + 2), BLOCK_PAIR((c) + 3)
-static const uint8_t TWO_BLOCKS[16] = {BLOCK_PAIRS(0), BLOCK_PAIRS(4), BLOCK_PAIRS(8), BLOCK_PAIRS(12)};
-
 /* The position in so many bits from `bit` on; at most 5, so in two bytes. */
 static inline int position_at(const uint8_t *metadata, int64_t bytes, int64_t bit, int bits, int m) {
     const int64_t at = bit / 8;
@@ -56,33 +43,11 @@ static inline int position_at(const uint8_t *metadata, int64_t bytes, int64_t bi
 
 void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
                  uint64_t *masks) {
-    const int64_t words = hc_ceil_div(columns, 64);
-    int64_t word = 0;
-    if (n == 2 && m == 4 && first_block % 2 == 0) {
-        const uint8_t *codes = metadata + first_block / 2;
-        for (; word < columns / 64; word++) {
-            uint64_t mask = 0;
-            for (int i = 0; i < 8; i++)
-                mask |= (uint64_t)TWO_QUADS[codes[word * 8 + i]] << 8 * i;
-            masks[word] = mask;
-        }
-    }
-    if (n == 1 && m == 4 && first_block % 4 == 0) {
-        const uint8_t *codes = metadata + first_block / 4;
-        for (; word < columns / 64; word++) {
-            uint64_t mask = 0;
-            for (int i = 0; i < 4; i++) {
-                const uint8_t code = codes[word * 4 + i];
-                mask |= (uint64_t)(TWO_BLOCKS[code & 15] | TWO_BLOCKS[code >> 4] << 8) << 16 * i;
-            }
-            masks[word] = mask;
-        }
-    }
     const int bits = hc_position_bits(m);
     const int64_t bytes = hc_ceil_div(kept * bits, 8);
-    memset(masks + word, 0, (size_t)(words - word) * sizeof *masks);
-    int64_t bit = (first_block + word * 64 / m) * n * bits;
-    for (int64_t base = word * 64; base < columns; base += m)
+    memset(masks, 0, (size_t)hc_ceil_div(columns, 64) * sizeof *masks);
+    int64_t bit = first_block * n * bits;
+    for (int64_t base = 0; base < columns; base += m)
         for (int i = 0; i < n; i++, bit += bits) {
             const int64_t k = base + position_at(metadata, bytes, bit, bits, m);
             if (k < columns)
