@@ -14,7 +14,7 @@ __all__ = ["DensityStudy"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DensityStudy:
+class DensityStudy(report.Tabular):
     """The result of `heterocompute.study_density`; it shows itself as tables, in Jupyter with its figure.
 
     Attributes
@@ -62,34 +62,6 @@ class DensityStudy:
         dict
         """
         return {"rows": [dict(row) for row in self.table], "lowest": self.lowest, "slack": self.slack}
-
-    def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        ImportError
-            pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from None
-        return pandas.DataFrame(self.table)
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as CSV, one line for each row.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            Replaced by renaming if it exists.
-        """
-        report.write_text(path, report.csv_text(self.table))
 
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the metric against density, one panel for each kind of layers.

@@ -67,6 +67,40 @@ def csv_text(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
+class Tabular:
+    """What results with a `table` have in common."""
+
+    table: list[Row]
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.table)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as CSV, one line for each row.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        """
+        write_text(path, csv_text(self.table))
+
+
 def worst_first(layers: Sequence[Row]) -> list[str]:
     """Return the names of the tensors, those that lose most (mean SQNR over their formats) first."""
     losses: dict[str, list[float]] = {}

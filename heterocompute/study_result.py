@@ -27,7 +27,7 @@ LOWER_IS_BETTER = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Study:
+class Study(report.Tabular):
     """The result of `heterocompute.study`; it shows itself as a table, in a terminal and in Jupyter.
 
     Attributes
@@ -124,34 +124,6 @@ class Study:
             "layers": [dict(row) for row in self.layers],
             "pareto": self.pareto(),
         }
-
-    def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        ImportError
-            pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from None
-        return pandas.DataFrame(self.table)
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as CSV, one line for each row.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            Replaced by renaming if it exists.
-        """
-        report.write_text(path, report.csv_text(self.table))
 
     def to_html(self, path: str | os.PathLike[str], title: str = "Study of number formats") -> None:
         """Write one page that needs nothing else: table, scatter, layers, histograms.
