@@ -146,11 +146,13 @@ def test_integer_sums_are_those_of_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("text", [*FAST, "vsq4-g16-s4+2:4", "int8+2:4", "int4-g32+1:8", "fp16+4:8"])
+@pytest.mark.parametrize(
+    "text", [*FAST, "vsq4-g16-s4+2:4", "int8+2:4", "int4-g32+1:8", "fp16+4:8", "1:1", "int8+1:1", "3:4", "int8+3:4"]
+)
 def test_no_byte_behind_the_operands_is_read(text: str, isa: str | None) -> None:
     for m, k in ((1, 65), (2, 200), (5, 1056), (1, 2048)):
         x, w = reals((m, k), 3), reals((5, k), 4)
-        q = hc.prune(w, text) if text in FAST else hc.quantize(w, text)
+        q = hc.prune(w, text) if text in (*FAST, "1:1", "3:4") else hc.quantize(w, text)
         for activations in (None, "int8"):
             with hc.use(isa="scalar"):
                 expected = hc.linear(x, q, activations=activations)

@@ -78,7 +78,7 @@ typedef int64_t hc_place_nm_fn(int m, const uint8_t *metadata, int64_t bytes, co
 typedef int64_t hc_gather_x32_fn(int64_t columns, const uint64_t *masks, const float *x, float *out);
 
 /* masks_nm:  masks[0 .. answer) of hc_nm_masks for blocks of m that 64 is a multiple of, `metadata` beginning with a block
- * and so many bytes long; answers how many of `words` it wrote. There is no scalar line: hc_nm_masks is it. */
+ * and so many bytes long; answers how many of `words` it wrote. There is no scalar line: hc_nm_table_masks is it. */
 typedef int64_t hc_masks_nm_fn(int n, int m, const uint8_t *metadata, int64_t bytes, int64_t words, uint64_t *masks);
 
 /* spread_x4, spread_x8, spread_x32:  out[k] = the next of `kept` where bit k % 64 of masks[k / 64] is set, else 0, for 64 * words

@@ -1,8 +1,6 @@
 /* The table of kernels.def, and the pick. */
 #include "kernels/kernel.h"
 
-#include <string.h>
-
 #define HC_KERNEL(family, isa, mr, nr, kr, form) extern void hc_##family##_##isa(void);
 #include "kernels/kernels.def"
 #undef HC_KERNEL
@@ -25,9 +23,16 @@ static const hc_kernel KERNELS[] = {
     {NULL, NULL, 0, 0, 0, 0, 0, NULL},
 };
 
+static inline bool is_same(const char *a, const char *b) { /* most differ early: a call of strcmp takes longer */
+    for (; *a == *b; a++, b++)
+        if (!*a)
+            return true;
+    return false;
+}
+
 const hc_kernel *hc_kernel_pick(const char *family, uint32_t isa, const hc_kernel *after) {
     for (const hc_kernel *kernel = after ? after + 1 : KERNELS; kernel->family; kernel++)
-        if ((kernel->needs & ~isa) == 0 && strcmp(kernel->family, family) == 0)
+        if ((kernel->needs & ~isa) == 0 && is_same(kernel->family, family))
             return kernel;
     return NULL;
 }

@@ -11,18 +11,22 @@
 
 enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10, X_BYTES = 16 << 20, ROW_BYTES = 1 << 20 };
 
+bool hc_few_decodes(const hc_packed *packed, const hc_geometry *geometry, bool may_decode, hc_stored_form *form) {
+    const hc_format_ops *ops = hc_format_find(packed->format.family);
+    const bool is_spread = may_decode && packed->format.m > 0; /* kept codes back to their places */
+    const int64_t group = is_spread ? geometry->group / packed->format.n * packed->format.m : geometry->group;
+    return !ops->stored_form || !ops->stored_form(&packed->format, form) ||
+           (may_decode && ops->has_groups(&packed->format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
+           (is_spread && hc_few_zero_code(form) < 0);
+}
+
 bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_packed *packed,
                          const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode) {
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
     const int64_t numbers = hc_round_up(geometry->groups, 16) * (int64_t)sizeof(float);
     *weights =
         (hc_few_weights){.run = run, .packed = packed, .geometry = geometry, .first_row = first_row, .rows = rows};
     hc_stored_form *form = &weights->form;
-    const bool is_spread = may_decode && packed->format.m > 0; /* kept codes back to their places */
-    const int64_t group = is_spread ? geometry->group / packed->format.n * packed->format.m : geometry->group;
-    if (!ops->stored_form || !ops->stored_form(&packed->format, form) ||
-        (may_decode && ops->has_groups(&packed->format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
-        (is_spread && hc_few_zero_code(form) < 0)) {
+    if (hc_few_decodes(packed, geometry, may_decode, form)) {
         const int64_t codes = geometry->padded * (int64_t)sizeof(float);
         *form = (hc_stored_form){.bits = 32};
         weights->decodes = true;

@@ -25,6 +25,9 @@ typedef struct {
     hc_few_unpack_fn *unpack;
 } hc_few_weights;
 
+/* Whether rows are decoded to float32 before they meet x; else *form says how they are stored. */
+bool hc_few_decodes(const hc_packed *packed, const hc_geometry *geometry, bool may_decode, hc_stored_form *form);
+
 /* false where the format is not stored like that; with may_decode, where a row is too long to decode it whole. */
 bool hc_few_weights_init(hc_few_weights *weights, const hc_run *run, const hc_packed *packed,
                          const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode);

@@ -18,10 +18,11 @@ void hc_sparse_source(hc_source *source, const hc_packed_context *context, int64
 hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
                                const hc_view *out, hc_error *error);
 
-/* hc_nm_masks of one pattern by the fastest line, or by a table; made once an operation. */
+/* hc_nm_masks of one pattern by the fastest line, or by a table. */
 typedef struct {
     hc_masks_nm_fn *lines[2]; /* or NULL; the second for what the first declines */
-    hc_nm_table table;
+    const hc_nm_table *table; /* or NULL */
+    int n, m;
 } hc_sparse_masks;
 void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m);
 void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int64_t kept, int64_t first_block,
@@ -62,6 +63,9 @@ hc_status hc_sparse_few_kept(const hc_run *run, const hc_packed *weights, const 
 /* out[i, j] = fmaf chain over k ascending of x[i, k] * w[j, k] for the kept k alone; w is of hc_sparse_source. */
 hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
                          hc_error *error);
+
+/* hc_kernel_pick of families whose VBMI lines use VNNI too, which few processors have one without the other. */
+const hc_kernel *hc_pick_with_dots(const char *family, const hc_run *run);
 
 /* The line of sparse_s8_... for these weights, or NULL where the dense product serves them (better). */
 const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run);

@@ -175,7 +175,7 @@ typedef enum { BY_KEPT, BY_LANES, BY_WHOLE } hc_sparse_path;
 
 /* Cycles of a row by what was measured on Zen 4, 2026-11, patterns from 1:32 to 7:8, one to eight vectors. */
 static hc_sparse_path fastest(const hc_run *run, const hc_geometry *g, int64_t n_vectors, bool has_groups,
-                              bool is_plain, bool may_be_whole) {
+                              bool is_plain, bool decodes, bool may_be_whole) {
     const uint32_t needs = hc_kernel_pick("few_rows", run->isa, NULL)->needs;
     const double columns = (double)g->whole_length, kept = (double)g->columns, vectors = (double)n_vectors;
     if (needs == HC_ISA_SCALAR)
@@ -183,7 +183,8 @@ static hc_sparse_path fastest(const hc_run *run, const hc_geometry *g, int64_t n
     const bool wide = needs & HC_ISA_AVX512;
     /* groups go in 16 lanes, which the last ones need not fill */
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
-    const double by_whole = columns * (wide ? 0.4 + 0.1 * vectors / filled : 0.6 + 0.27 * vectors / filled);
+    const double by_whole =
+        columns * (wide ? 0.4 + 0.1 * vectors / filled : 0.6 + 0.27 * vectors / filled) + kept * (decodes ? 2.5 : 0);
     const double by_lanes = 300 + kept * (has_groups ? 3 : 5);
     const double by_kept = has_groups ? columns * (0.3 + 0.45 * vectors) + kept * 0.5 * vectors
                                       : columns * (0.3 + (wide ? 0.2 : 0.3) * vectors) + kept * (is_plain ? 0 : 0.4);
@@ -213,10 +214,13 @@ hc_status hc_sparse_few(const hc_run *run, const hc_packed *weights, const hc_ge
         status = hc_sparse_few_quads(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
     if (served || status != HC_OK)
         return status;
-    hc_sparse_path path = fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, !job.is_plain);
+    hc_stored_form form;
+    const bool decodes = hc_few_decodes(weights, geometry, true, &form), may_be_whole = job.has_groups || !decodes;
+    hc_sparse_path path =
+        fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, decodes, may_be_whole && !job.is_plain);
     if (path == BY_WHOLE) {
         status = hc_few_floats_stored(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
-        path = fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, false);
+        path = fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, decodes, false);
     }
     if (path == BY_LANES && !served && status == HC_OK)
         status = hc_sparse_few_lanes(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);

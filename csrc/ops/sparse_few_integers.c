@@ -161,7 +161,7 @@ static bool choose(hc_quads_job *job, const hc_run *run, const hc_geometry *geom
         return false;
     const int flip = form.is_signed ? 1 << (form.bits - 1) : 0;
     job->kernel = (hc_few_quads_integers_fn *)kernel->fn;
-    const hc_kernel *panels = hc_kernel_pick("few_quads_panels", run->isa, NULL);
+    const hc_kernel *panels = hc_pick_with_dots("few_quads_panels", run);
     if (panels && geometry->columns <= LONGEST_PANELS)
         job->panels = (hc_few_quads_panels_fn *)panels->fn;
     job->args = (hc_few_quads_args){.flip = flip,

@@ -172,13 +172,6 @@ static int stored_bits(hc_kept_job *job) {
     return form.bits == 8 && plain && form.is_signed ? 8 : form.bits == 4 && (plain || scaled) ? 4 : 0;
 }
 
-static const hc_kernel *line_of(const char *family, const hc_run *run) {
-    const hc_kernel *line = hc_kernel_pick(family, run->isa, NULL);
-    while (line && line->needs & HC_ISA_AVX512VBMI && !(run->isa & HC_ISA_AVX512VNNI))
-        line = hc_kernel_pick(family, run->isa, line);
-    return line;
-}
-
 static void choose_dense(hc_kept_job *job, const hc_run *run) {
     const int64_t segments = hc_ceil_div(job->source.columns, SEGMENT);
     job->dense = (hc_few_dots_fn *)hc_kernel_pick("few_dots", run->isa, NULL)->fn;
@@ -190,7 +183,8 @@ static void choose_dense(hc_kept_job *job, const hc_run *run) {
 
 static void choose(hc_kept_job *job, const hc_run *run) {
     const hc_format *format = &job->weights->format;
-    const hc_kernel *dots = line_of("few_kept_dots", run), *folded = line_of("few_kept_folded", run);
+    const hc_kernel *dots = hc_pick_with_dots("few_kept_dots", run),
+                    *folded = hc_pick_with_dots("few_kept_folded", run);
     int kr = dots ? 64 : 0;
     while (kr >= 8 && (kr % format->m || kr / format->m * format->n > 4))
         kr /= 2;

@@ -70,13 +70,15 @@ bool hc_few_whole_init(hc_few_whole *whole, const hc_few_weights *weights, const
     const hc_geometry *kept = weights->geometry;
     const hc_format_ops *ops = hc_format_find(packed->format.family);
     const bool has_groups = ops->has_groups(&packed->format);
-    const int last = last_bit_of_codes(ops, packed, kept);
     whole->geometry = *kept;
     whole->geometry.columns = kept->whole_length;
     whole->geometry.group = has_groups ? kept->group / packed->format.n * packed->format.m : kept->whole_length;
     whole->words = hc_ceil_div(kept->whole_length, 64);
     whole->row_bytes = hc_round_up(whole->words * 64 * weights->bits / 8, HC_CACHE_LINE);
-    if (last == UNKNOWN || last < -100 || whole->words * 256 > ROW_BYTES || (weights->decodes && !has_groups))
+    if (whole->words * 256 > ROW_BYTES || (weights->decodes && !has_groups))
+        return false;
+    const int last = last_bit_of_codes(ops, packed, kept);
+    if (last == UNKNOWN || last < -100)
         return false;
     for (int64_t v = 0; v < n_vectors; v++)
         if (!are_within(x + v * ldx, kept->whole_length, -126 - (int)hc_min(last, 0)))

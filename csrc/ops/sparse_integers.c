@@ -14,6 +14,13 @@ static bool fits(const hc_source *w, const hc_format *format, int kr) {
            !(w->group < w->run_length && w->group % kr);
 }
 
+const hc_kernel *hc_pick_with_dots(const char *family, const hc_run *run) {
+    const hc_kernel *line = hc_kernel_pick(family, run->isa, NULL);
+    while (line && line->needs & HC_ISA_AVX512VBMI && !(run->isa & HC_ISA_AVX512VNNI))
+        line = hc_kernel_pick(family, run->isa, line);
+    return line;
+}
+
 const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run) {
     if (kind != HC_PRODUCT_FOLDED || !w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1)
         return NULL;
@@ -23,9 +30,7 @@ const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc
     static const char *const families[] = {"sparse_s8_of64", "sparse_s8_of32", "sparse_s8_of16", "sparse_s8_of8"};
     const hc_format *format = ((const hc_packed_context *)w->sparse)->format;
     for (int i = 0; i < 4; i++) {
-        const hc_kernel *line = hc_kernel_pick(families[i], run->isa, NULL);
-        while (line && line->needs & HC_ISA_AVX512VBMI && !(run->isa & HC_ISA_AVX512VNNI))
-            line = hc_kernel_pick(families[i], run->isa, line);
+        const hc_kernel *line = hc_pick_with_dots(families[i], run);
         if (line && fits(w, format, line->kr))
             return line;
     }

@@ -7,19 +7,23 @@ void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m)
         line = 64 % m == 0 && (i == 0 || line) ? hc_kernel_pick("masks_nm", run->isa, line) : NULL;
         job->lines[i] = line ? (hc_masks_nm_fn *)line->fn : NULL;
     }
-    hc_nm_table_init(&job->table, n, m);
+    job->table = hc_nm_table_of(n, m);
+    job->n = n;
+    job->m = m;
 }
 
 void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int64_t kept, int64_t first_block,
                         int64_t columns, uint64_t *masks) {
-    const int n = job->table.n, m = job->table.m, bits = hc_position_bits(m);
+    const int n = job->n, m = job->m, bits = hc_position_bits(m);
     const int64_t bit = first_block * n * bits, bytes = hc_ceil_div(kept * bits, 8);
     int64_t words = 0;
     if (columns == 0)
         return;
     for (int i = 0; i < 2 && job->lines[i] && bit % 8 == 0 && words == 0; i++)
         words = job->lines[i](n, m, metadata + bit / 8, bytes - bit / 8, columns / 64, masks);
-    if (words * 64 < columns)
-        hc_nm_table_masks(&job->table, metadata, kept, first_block + words * (64 / m), columns - words * 64,
-                          masks + words);
+    const int64_t block = first_block + (words > 0 ? words * (64 / m) : 0), rest = columns - words * 64;
+    if (rest > 0 && job->table)
+        hc_nm_table_masks(job->table, metadata, kept, block, rest, masks + words);
+    else if (rest > 0)
+        hc_nm_masks(metadata, kept, n, m, block, rest, masks + words);
 }

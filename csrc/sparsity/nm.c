@@ -36,7 +36,8 @@ int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *
 /* The position in so many bits from `bit` on; at most 5, so in two bytes. */
 static inline int position_at(const uint8_t *metadata, int64_t bytes, int64_t bit, int bits, int m) {
     const int64_t at = bit / 8;
-    const unsigned pair = metadata[at] | (at + 1 < bytes ? metadata[at + 1] : 0u) << 8;
+    const unsigned low = at < bytes ? metadata[at] : 0, high = at + 1 < bytes ? metadata[at + 1] : 0;
+    const unsigned pair = low | high << 8;
     const int position = (int)(pair >> (bit % 8) & ((1u << bits) - 1));
     return position < m ? position : m - 1;
 }

@@ -22,7 +22,7 @@ void hc_nm_positions(const uint8_t *metadata, int64_t kept, int m, int64_t first
 void hc_nm_masks(const uint8_t *metadata, int64_t kept, int n, int m, int64_t first_block, int64_t columns,
                  uint64_t *masks);
 
-/* The same by a table, made once for many rows: an index of `bits` bits of metadata stands for some blocks, or for some
+/* The same by a table: an index of `bits` bits of metadata stands for some blocks, or for some
  * positions of one, which then takes `lookups` of them, the last of last_bits. */
 typedef struct {
     int n, m;
@@ -30,7 +30,8 @@ typedef struct {
     int lookups, bits, last_bits, last; /* last: where the masks of last_bits begin */
     uint32_t masks[(1 << 12) + (1 << 9)];
 } hc_nm_table;
-void hc_nm_table_init(hc_nm_table *table, int n, int m);
+/* The table of a pattern, made at its first use and kept; NULL: there is no memory. */
+const hc_nm_table *hc_nm_table_of(int n, int m);
 void hc_nm_table_masks(const hc_nm_table *table, const uint8_t *metadata, int64_t kept, int64_t first_block,
                        int64_t columns, uint64_t *masks);
 

@@ -3,6 +3,7 @@
  */
 #include "sparsity/nm.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum { INDEX_BITS = 12, WIDTH = 32 };
@@ -20,7 +21,7 @@ static void fill(int n, int m, int bits, int positions, uint32_t *masks) {
     }
 }
 
-void hc_nm_table_init(hc_nm_table *table, int n, int m) {
+static void init(hc_nm_table *table, int n, int m) {
     const int bits = hc_position_bits(m);
     int blocks = 1;
     while (2 * blocks * n * bits <= INDEX_BITS && 2 * blocks * m <= WIDTH)
@@ -40,6 +41,21 @@ void hc_nm_table_init(hc_nm_table *table, int n, int m) {
         table->last = 1 << table->bits;
         fill(HC_MAX_M, m, bits, last, table->masks + table->last);
     }
+}
+
+const hc_nm_table *hc_nm_table_of(int n, int m) {
+    static _Atomic(hc_nm_table *) tables[HC_MAX_M + 1][HC_MAX_M + 1];
+    hc_nm_table *table = atomic_load_explicit(&tables[n][m], memory_order_acquire), *other = NULL;
+    if (table)
+        return table;
+    table = hc_alloc_aligned(sizeof *table);
+    if (!table)
+        return NULL;
+    init(table, n, m);
+    if (atomic_compare_exchange_strong(&tables[n][m], &other, table))
+        return table;
+    hc_free_aligned(table); /* another thread was first */
+    return other;
 }
 
 typedef struct {
