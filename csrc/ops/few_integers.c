@@ -307,14 +307,9 @@ static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_
     if (job->n_digits == 1)
         memcpy(digits, limbs, (size_t)geometry->columns);
     for (int64_t k = 0; job->n_digits > 1 && k < geometry->columns; k++) {
-        int32_t value = limbs[(form.n_limbs - 1) * padded + k];
-        for (int limb = form.n_limbs - 2; limb >= 0; limb--)
-            value = value * 256 + (uint8_t)limbs[limb * padded + k];
-        for (int d = 0; d < job->n_digits; d++) {
-            const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
-            digits[d * job->x_bytes + k] = digit;
-            value = (value - digit) / 256;
-        }
+        int32_t value = hc_few_value(limbs + k, padded, form.n_limbs);
+        for (int d = 0; d < job->n_digits; d++)
+            digits[d * job->x_bytes + k] = hc_few_digit(&value);
     }
     for (int d = 0; d < job->n_digits; d++, digits += job->x_bytes) {
         const int64_t line = v * job->n_digits + d;
@@ -359,7 +354,7 @@ hc_status hc_few_integers_stored(const hc_run *run, hc_product_kind kind, const 
     hc_int_form form;
     hc_format_find(x->format.family)
         ->int_form(&x->format, kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
-    job.n_digits = form.max_abs <= 127 ? 1 : form.max_abs <= 32639 ? 2 : form.max_abs <= 8355711 ? 3 : 4;
+    job.n_digits = hc_few_digits(&form);
     *served = hc_few_weights_init(&job.weights, run, packed, geometry, first_row, rows, false);
     job.folds = kind == HC_PRODUCT_FOLDED && job.weights.form.has_coarse;
     job.segment = *served && geometry->columns > 0 ? choose_segment(&job, x_geometry) : 0;

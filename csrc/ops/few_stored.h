@@ -67,6 +67,25 @@ const uint8_t *hc_few_row_codes(const hc_few_weights *weights, int64_t row);
 /* y[vector, row]; every NaN is the same one, since processors differ in what they make. */
 void hc_few_store(const hc_rows *out, int64_t row, int64_t vector, float value);
 
+/* Integers of x: how many signed digits to the base 256 they need, the value of limbs that lie ld apart, the lowest at
+ * `limbs`, and the lowest digit, which is taken from the value. */
+static inline int hc_few_digits(const hc_int_form *form) {
+    return form->max_abs <= 127 ? 1 : form->max_abs <= 32639 ? 2 : form->max_abs <= 8355711 ? 3 : 4;
+}
+
+static inline int32_t hc_few_value(const int8_t *limbs, int64_t ld, int n_limbs) {
+    int32_t value = limbs[(n_limbs - 1) * ld];
+    for (int limb = n_limbs - 2; limb >= 0; limb--)
+        value = value * 256 + (uint8_t)limbs[limb * ld];
+    return value;
+}
+
+static inline int8_t hc_few_digit(int32_t *value) {
+    const int8_t digit = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
+    *value = (*value - digit) / 256;
+    return digit;
+}
+
 /* As hc_few_floats and hc_few_integers; *served is false, and nothing done, for what only tiles can do. */
 hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,

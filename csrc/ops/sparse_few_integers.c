@@ -130,16 +130,11 @@ static void load_vector(hc_quads_job *job, const hc_run *run, const hc_packed *x
     job->x_scales[v] = 0; /* without columns */
     hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, HC_INT_FOLDED, &out);
     for (int64_t k = 0, to = 0, step = 0; k < geometry->columns; k++, to += step) {
-        int32_t value = limbs[(n_limbs - 1) * padded + k];
-        for (int limb = n_limbs - 2; limb >= 0; limb--)
-            value = value * 256 + (uint8_t)limbs[limb * padded + k];
+        int32_t value = hc_few_value(limbs + k, padded, n_limbs);
         if (k % 4 == 0)
             to = place_quad(job, k, &step);
-        for (int d = 0; d < job->n_digits; d++) {
-            const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
-            digits[d * job->ldx + to] = (int8_t)(digit ^ -128); /* + 128 */
-            value = (value - digit) / 256;
-        }
+        for (int d = 0; d < job->n_digits; d++)
+            digits[d * job->ldx + to] = (int8_t)(hc_few_digit(&value) ^ -128); /* + 128 */
     }
 }
 
@@ -185,7 +180,7 @@ hc_status hc_sparse_few_integers(const hc_run *run, hc_product_kind kind, const 
                                   served, error);
     hc_int_form form;
     hc_format_find(x->format.family)->int_form(&x->format, HC_INT_FOLDED, &form);
-    job.n_digits = form.max_abs <= 127 ? 1 : form.max_abs <= 32639 ? 2 : form.max_abs <= 8355711 ? 3 : 4;
+    job.n_digits = hc_few_digits(&form);
     job.ldx = hc_round_up(hc_max(geometry->padded * 2, x_geometry->padded), 1024);
     const int64_t bytes = n_vectors * job.n_digits * job.ldx;
     if (bytes > MEMORY)

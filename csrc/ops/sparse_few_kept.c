@@ -139,14 +139,9 @@ static void load_vector(hc_kept_job *job, const hc_run *run, const hc_packed *x,
         return;
     }
     for (int64_t k = 0; k < geometry->columns; k++) {
-        int32_t value = limbs[(n_limbs - 1) * padded + k];
-        for (int limb = n_limbs - 2; limb >= 0; limb--)
-            value = value * 256 + (uint8_t)limbs[limb * padded + k];
-        for (int d = 0; d < job->n_digits; d++) {
-            const int8_t digit = (int8_t)(uint8_t)((uint32_t)value & 0xff);
-            digits[d * job->ldx + k] = (uint8_t)digit ^ job->flip;
-            value = (value - digit) / 256;
-        }
+        int32_t value = hc_few_value(limbs + k, padded, n_limbs);
+        for (int d = 0; d < job->n_digits; d++)
+            digits[d * job->ldx + k] = (uint8_t)hc_few_digit(&value) ^ job->flip;
     }
 }
 
@@ -237,7 +232,7 @@ hc_status hc_sparse_few_kept(const hc_run *run, const hc_packed *weights, const 
     choose(&job, run);
     hc_int_form form;
     hc_format_find(x->format.family)->int_form(&x->format, HC_INT_FOLDED, &form);
-    job.n_digits = form.max_abs <= 127 ? 1 : form.max_abs <= 32639 ? 2 : form.max_abs <= 8355711 ? 3 : 4;
+    job.n_digits = hc_few_digits(&form);
     const int64_t x_bytes = n_vectors * job.n_digits * job.ldx;
     job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.args.code_bytes, 1), 1), ROWS);
     const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
