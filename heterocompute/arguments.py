@@ -94,6 +94,8 @@ def as_single(value: Array, name: str) -> FloatArray:
 def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...]) -> FloatArray:
     """Return the plain array that `out` is, after its checks, or a new one."""
     if out is None:
+        if prod(max(n, 1) for n in shape) > 2**60:
+            raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
         return np.empty(shape, np.float32)
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{name}: out is {type(out).__name__}, wanted a float32 array")

@@ -238,7 +238,9 @@ def _choose(
 ) -> dict[str, Entry | _Zeroed]:
     found, _ = entries(reader)
     for name, entry in found.items():
-        raise ValueError(f"{printable(reader.path)}: tensor {name!r} is already quantized ({entry.format})")
+        plain = isinstance(entry.format, Sparse) and entry.format.is_plain
+        done = "pruned" if plain else "quantized"
+        raise ValueError(f"{printable(reader.path)}: tensor {name!r} is already {done} ({entry.format})")
     infos = {name: reader.info(name) for name in reader.names}
     try:
         names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
@@ -277,7 +279,7 @@ def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> in
 
 
 def _zero_one(reader: Reader, writer: Writer, name: str, change: _Zeroed) -> None:
-    array = np.array(reader.tensor(name))
+    array = reader.tensor(name)
     pattern, axis = change.format.pattern, change.axis
     # Rows that know nothing of each other are pruned some at a time.
     alone = ":" not in pattern and 0 not in axis and array.size
@@ -292,7 +294,8 @@ def _zero_one(reader: Reader, writer: Writer, name: str, change: _Zeroed) -> Non
                 raise
         writer.write(name, array)
     except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {error}") from None
+        sentence = str(error).replace("prune_mask: ", "prune: ", 1)
+        raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {sentence}") from None
 
 
 def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> list[dict[str, Any]]:

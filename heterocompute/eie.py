@@ -210,7 +210,7 @@ class EIEArray(NDArrayOperatorsMixin):
 
     @property
     def T(self) -> EIEArray:  # noqa: N802 (NumPy's name)
-        turned = object.__new__(EIEArray)  # there is nothing to check
+        turned = object.__new__(type(self))  # there is nothing to check
         turned._components, turned._shape, turned._axis = self._components, self._shape[::-1], (1 - self._axis[0],)
         return turned
 
@@ -387,7 +387,7 @@ class EIEArray(NDArrayOperatorsMixin):
         return equal if equal is NotImplemented else not equal
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EIEArray, (self._components, self._shape, self._axis)
+        return type(self), (self._components, self._shape, self._axis)
 
     def __len__(self) -> int:
         return self._shape[0]

@@ -136,6 +136,8 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
     elif hasattr(value, "dequantize") and hasattr(value, "source_dtype"):  # a QuantizedArray, which stands above this
         raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
+    elif hasattr(value, "to_dense") and hasattr(value, "load_balance"):  # an EIEArray, likewise
+        raise TypeError(f"{name} is an EIEArray; take its to_dense() first")
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
         if not on_cpu(value):
             raise TypeError(f"{name}: wanted an array in the memory of the CPU")

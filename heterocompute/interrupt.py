@@ -16,8 +16,20 @@ def is_command() -> bool:
     """Tell whether this process is the command, as a script or as ``python -m heterocompute``."""
     name = os.path.basename((getattr(sys, "argv", None) or [""])[0] or "")
     if name == "-m":  # as long as the module is looked for
-        return "heterocompute" in sys.orig_argv or "-mheterocompute" in sys.orig_argv
+        return _module() in ("heterocompute", "heterocompute.__main__")
     return name in ("heterocompute", "heterocompute.exe")
+
+
+def _module() -> str:
+    """Return what follows the interpreter's option -m, which may stand behind others (-Im, -X dev -m)."""
+    given = iter(sys.orig_argv[1:])
+    for text in given:
+        at = min((i for i in map(text.find, "mXW") if i > 0), default=0)
+        if at and text[0] == "-" and text[1] != "-":
+            value = text[at + 1 :] or next(given, "")
+            if text[at] == "m":
+                return value
+    return ""
 
 
 class seen:

@@ -212,7 +212,7 @@ def error(w: Any, q: Any) -> Error:
     ----------
     w : array_like
         The original.
-    q : QuantizedArray or array_like
+    q : QuantizedArray, EIEArray or array_like
         Of the same shape.
 
     Returns
@@ -229,7 +229,8 @@ def error(w: Any, q: Any) -> Error:
     44
     """
     x = as_array(w, "error: w")
-    y = q.dequantize() if isinstance(q, QuantizedArray) else as_array(q, "error: q")
+    stored = q.to_dense() if is_compressed(q) and hasattr(q, "to_dense") else q  # an EIEArray
+    y = q.dequantize() if isinstance(q, QuantizedArray) else as_array(stored, "error: q")
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
     xx, ee, xy, yy, max_abs = _core.compare(runtime.run(), core_view(x), core_view(y))

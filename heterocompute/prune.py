@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -20,6 +21,8 @@ Array = np.ndarray[Any, Any]
 
 _SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_LARGEST = float(np.finfo(np.float32).max)
+_AT_ONCE = 2**20  # values of which there are temporaries
 _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
@@ -49,7 +52,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     TypeError
         w or scores hold no floats, pattern is no text.
     ValueError
-        A NaN among the scores, an unknown pattern or axis, scores of another shape.
+        A NaN among the scores, inf and -inf in one block, an unknown pattern or axis, scores of another shape.
 
     Notes
     -----
@@ -67,10 +70,12 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     """
     values, axes, given = _arguments(w, axis, scores, "prune")
     nm = _parsed(pattern, "prune")
-    single = as_single(values, "prune: w")
     if nm is None:
         kept = _kept(values, given, pattern, axes, "prune")
+        single = as_single(values, "prune: w")
         return (single.view(np.uint32) * kept).view(np.float32)  # of bits: an infinity times 0 would be NaN
+    if values.dtype == np.float64 and values.size and not max(values.max(), -values.min()) <= _LARGEST:
+        as_single(values, "prune: w")  # only where it can refuse: it copies
     return _choose(values, given, nm, axes, "prune")
 
 
@@ -154,9 +159,10 @@ def _kept(values: Array, scores: Array | None, pattern: str, axes: tuple[int, ..
     with np.errstate(over="ignore"):  # scores are compared as float32
         ordered = measured.astype(np.float32, copy=False).transpose(order)
     rows = ordered.reshape(prod(values.shape[a] for a in others), prod(values.shape[a] for a in axes))
+    del measured
     blocks = _BLOCKS.fullmatch(pattern)
     if blocks:
-        mask = _largest_blocks(rows, int(blocks[1]), int(blocks[2]), share)
+        mask = _largest_blocks(rows, int(blocks[1]), int(blocks[2]), share, name)
     elif pattern.startswith("global:"):
         mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
     else:
@@ -168,46 +174,86 @@ def _largest(rows: Array, share: Fraction) -> Array:
     """Return where each row is not among the `share` of least score; of equals those of higher index go first."""
     count = rows.shape[1]
     gone = int(share * count)
-    mask = np.ones(rows.shape, np.bool_)
-    if gone and rows.size:
-        last = _nth_smallest(rows, gone)  # the largest score that goes
-        mask, equal = rows > last, rows == last
-        room = count - gone - mask.sum(axis=1)
-        for i in np.flatnonzero(equal.sum(axis=1) > room):
-            equal[i, np.flatnonzero(equal[i])[room[i]] :] = False
-        mask |= equal
+    if not gone or not rows.size:
+        return np.ones(rows.shape, np.bool_)
+    last = _nth_smallest(rows, gone)  # the largest score that goes
+    mask, equal = rows > last, rows == last
+    room = count - gone - mask.sum(axis=1)
+    for i in np.flatnonzero(equal.sum(axis=1) > room):
+        equal[i, _place(equal[i], int(room[i])) :] = False
+    mask |= equal
     return mask
+
+
+def _place(flags: Array, before: int) -> int:
+    """Return the index of the flag that is set and that `before` others precede."""
+    for first in range(0, len(flags), _AT_ONCE):
+        part = flags[first : first + _AT_ONCE]
+        found = int(np.count_nonzero(part))
+        if found > before:
+            return first + int(np.flatnonzero(part)[before])
+        before -= found
+    return len(flags)
 
 
 def _nth_smallest(rows: Array, nth: int) -> Array:
     """Return the nth value, from 1 on, of each row in ascending order, (rows, 1)."""
     # np.partition takes ten times as long where values repeat.
     if rows.shape[1] <= 2**16 or rows.dtype != np.float32:
-        return np.sort(rows, axis=1)[:, nth - 1 : nth]
+        some = max(1, _AT_ONCE // rows.shape[1])
+        parts = (rows[i : i + some] for i in range(0, len(rows), some))
+        return np.concatenate([np.sort(part, axis=1)[:, nth - 1 : nth].copy() for part in parts])
     return np.concatenate([_nth_by_bits(row, nth) for row in rows])[:, None]
 
 
 def _nth_by_bits(row: Array, nth: int) -> Array:
     """Return the nth value of a row by counting its upper and then its lower 16 bits, (1,)."""
-    signed = (row + np.float32(0)).view(np.int32)  # both zeros alike
-    keys = signed ^ (signed >> 31 & 0x7FFFFFFF)
-    high = (keys >> 16) + 2**15
-    below = np.cumsum(np.bincount(high, minlength=2**16))
+    high, low = np.zeros(2**16, np.int64), np.zeros(2**16, np.int64)
+    for keys in _keys(row):
+        high += np.bincount((keys >> 16) + 2**15, minlength=2**16)
+    below = np.cumsum(high)
     upper = int(np.searchsorted(below, nth))
-    low = np.bincount(keys[high == upper] & 0xFFFF)
+    for keys in _keys(row):
+        low += np.bincount(keys[(keys >> 16) + 2**15 == upper] & 0xFFFF, minlength=2**16)
     lower = int(np.searchsorted(np.cumsum(low), nth - (int(below[upper - 1]) if upper else 0)))
     key = np.array([((upper - 2**15) << 16) + lower], np.int32)
     return (key ^ (key >> 31 & 0x7FFFFFFF)).view(np.float32)
 
 
-def _largest_blocks(rows: Array, height: int, width: int, share: Fraction) -> Array:
+def _keys(row: Array) -> Iterator[Array]:
+    """Give int32 that are ordered as the values are, some at a time."""
+    for first in range(0, len(row), _AT_ONCE):
+        signed = (row[first : first + _AT_ONCE] + np.float32(0)).view(np.int32)  # both zeros alike
+        yield signed ^ (signed >> 31 & 0x7FFFFFFF)
+
+
+def _largest_blocks(rows: Array, height: int, width: int, share: Fraction, name: str) -> Array:
     high, wide = -(-rows.shape[0] // height), -(-rows.shape[1] // width)
     if not rows.size:
         return np.ones(rows.shape, np.bool_)
-    sums = rows.astype(np.float64) if height * width > 1 else rows
-    if height > 1:
-        sums = np.add.reduceat(sums, np.arange(0, rows.shape[0], height), axis=0)
-    if width > 1:
-        sums = np.add.reduceat(sums, np.arange(0, rows.shape[1], width), axis=1)
+    sums = _block_sums(rows, height, width) if height * width > 1 else rows
+    wrong = np.isnan(sums)
+    if wrong.any():
+        row, column = (int(i) for i in np.unravel_index(wrong.argmax(), sums.shape))
+        at = f"row {row * height}, column {column * width}"
+        raise ValueError(f"{name}: the block of scores from {at} on has both inf and -inf, which have no sum")
     mask = _largest(sums.reshape(1, -1), share).reshape(high, wide)
     return mask.repeat(height, axis=0)[: rows.shape[0]].repeat(width, axis=1)[:, : rows.shape[1]]
+
+
+def _block_sums(rows: Array, height: int, width: int) -> Array:
+    """Return the sums of all blocks, some blocks at a time, float64."""
+    out = np.empty((-(-rows.shape[0] // height), -(-rows.shape[1] // width)))
+    tall, broad = min(height, rows.shape[0]), min(width, rows.shape[1])
+    down = max(1, _AT_ONCE // (tall * rows.shape[1]))
+    across = max(1, _AT_ONCE // (down * tall * broad))
+    with np.errstate(invalid="ignore"):  # inf - inf, which the caller refuses
+        for i in range(0, out.shape[0], down):
+            for j in range(0, out.shape[1], across):
+                sums = rows[i * height : (i + down) * height, j * width : (j + across) * width].astype(np.float64)
+                if height > 1:
+                    sums = np.add.reduceat(sums, np.arange(0, sums.shape[0], height), axis=0)
+                if width > 1:
+                    sums = np.add.reduceat(sums, np.arange(0, sums.shape[1], width), axis=1)
+                out[i : i + down, j : j + across] = sums
+    return out

@@ -175,14 +175,20 @@ class SparseArray(QuantizedArray):
         >>> s.to_dense()
         array([1., 0., 0., 4.], dtype=float32)
         """
-        n, m = pattern_of(pattern, "from_mask")
-        values = as_array(w, "from_mask: w")
-        kept = _plain(mask, "from_mask: mask", "an array of bool")
+        return cls._masked(w, mask, pattern, axis, ("from_mask", "w", "mask"))
+
+    @classmethod
+    def _masked(cls, w: Any, mask: Any, pattern: Any, axis: Any, names: tuple[str, str, str]) -> SparseArray:
+        """Do what `from_mask` does; names: of the function, and of what its w and mask are there."""
+        name, values_name, mask_name = names
+        n, m = pattern_of(pattern, name)
+        values = as_array(w, f"{name}: {values_name}")
+        kept = _plain(mask, f"{name}: {mask_name}", "an array of bool")
         if kept.dtype != np.bool_:
-            raise TypeError(f"from_mask: mask has dtype {kept.dtype}, wanted bool")
+            raise TypeError(f"{name}: {mask_name} has dtype {kept.dtype}, wanted bool")
         if kept.shape != values.shape:
-            raise ValueError(f"from_mask: mask has shape {kept.shape} and w has shape {values.shape}")
-        axes = normalize_axes(axis, values.ndim, "from_mask")
+            raise ValueError(f"{name}: {mask_name} has shape {kept.shape} and {values_name} has shape {values.shape}")
+        axes = normalize_axes(axis, values.ndim, name)
         others = [a for a in range(values.ndim) if a not in axes]
         length = values.shape[axes[-1]]
         rows = kept.transpose([*others, *axes]).reshape(
@@ -194,10 +200,10 @@ class SparseArray(QuantizedArray):
         if np.any(counts > n):
             row, group = (int(i) for i in np.argwhere(counts > n)[0])
             raise ValueError(
-                f"from_mask: row {row}, group {group} of mask keeps {int(counts[row, group])} values of {m}, "
+                f"{name}: row {row}, group {group} of {mask_name} keeps {int(counts[row, group])} values of {m}, "
                 f"{pattern} keeps {n}"
             )
-        single = as_single(values, "from_mask: w")
+        single = as_single(values, f"{name}: {values_name}")
         return choose(np.where(kept, single, np.float32(0)), kept.astype(np.float32), n, m, axes, values.dtype.name)
 
     def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
@@ -364,7 +370,7 @@ class SparseArray(QuantizedArray):
         mask = np.zeros(matrix.shape, np.bool_)
         dense[stored.row, stored.col] = stored.data
         mask[stored.row, stored.col] = True
-        return cls.from_mask(dense, mask, pattern, axis)
+        return cls._masked(dense, mask, pattern, axis, ("from_scipy", "matrix", "matrix"))
 
 
 def _plain(value: Any, name: str, wanted: str) -> Array:

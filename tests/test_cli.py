@@ -12,6 +12,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import cli
+from heterocompute.interrupt import is_command
 from heterocompute.safetensors_io import save
 
 COMMANDS = ["study", "quantize", "inspect", "bench", "info"]
@@ -292,6 +293,7 @@ BUSY = """
 import sys, time
 import heterocompute.checkpoint as checkpoint, heterocompute.ops as ops
 from heterocompute import cli
+from heterocompute.interrupt import is_command
 
 def busy(*_, **__):
     print("busy", file=sys.stderr, flush=True)
@@ -325,6 +327,24 @@ def test_interrupt_leaves_nothing_behind(model, out, tmp_path, command):
     if command == "quantize":
         with open(out) as file:
             assert file.read() == "old"
+
+
+@pytest.mark.parametrize(
+    ("options", "ours"),
+    [
+        (["-m", "heterocompute", "info"], True),
+        (["-X", "dev", "-Im", "heterocompute"], True),
+        (["-W", "mild", "-mheterocompute"], True),
+        (["-m", "heterocompute.__main__"], True),
+        (["-m", "package.module", "heterocompute"], False),
+        (["-mpackage.module", "-mheterocompute"], False),
+        (["-m", "package.module", "-m", "heterocompute"], False),
+    ],
+)
+def test_a_module_of_others_is_not_the_command(monkeypatch, options, ours):
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    monkeypatch.setattr(sys, "orig_argv", ["python", *options])
+    assert is_command() is ours
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")

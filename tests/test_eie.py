@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,36 @@ def test_the_transposed_matrix_shares_its_components() -> None:
         e.T.load_balance()
     for same in (pickle.loads(pickle.dumps(e.T)), copy.deepcopy(e.T), hc.EIEArray(e.components, (40, 12), axis=(0,))):
         assert same == e.T
+
+
+class Named(hc.EIEArray):
+    pass
+
+
+def test_a_subclass_stays_one() -> None:
+    e = encoded(pruned((5, 4), 0.5), 2)
+    named = Named(e.components, e.shape)
+    for same in (named.T.T, pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
+        assert type(same) is Named and same == e
+
+
+def test_what_takes_floats_decodes_nothing_silently() -> None:
+    w = pruned((8, 8), 0.5, levels=5)
+    e = encoded(w, 2)
+    calls: list[Callable[[], Any]] = [
+        lambda: hc.quantize(e, "int8"),
+        lambda: hc.prune(e, "2:4"),
+        lambda: hc.fake_quantize(e, "int8"),
+        lambda: hc.scores.wanda(e, np.ones((3, 8), np.float32)),
+        lambda: hc.study(e, ["int8"]),
+        lambda: hc.encode_csr(e),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"is an EIEArray; take its to_dense\(\) first"):
+            call()
+    with pytest.raises(ValueError, match="no float tensor"):  # it stays beside the rest, as a QuantizedArray does
+        hc.study({"a": e}, ["int8"])
+    assert hc.error(w, e).max_abs == 0
 
 
 def test_the_mask_is_what_is_stored() -> None:

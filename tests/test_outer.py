@@ -210,6 +210,8 @@ def test_wrong_arguments_are_sentences() -> None:
         hc.conv2d_outer(x[0, 0, 0], w)
     with pytest.raises(TypeError, match="conv2d_outer: x has dtype int64"):
         hc.conv2d_outer(x.astype(np.int64), w)
+    with pytest.raises(ValueError, match="conv2d_outer: an answer of shape .* overflows the size of an array"):
+        hc.conv2d_outer(x, w, padding=2**30)
     with pytest.raises(ValueError, match="padding is 'full'"):
         hc.conv2d_outer(x, w, padding="full")
     with pytest.raises(ValueError, match="stride 0, padding 0"):

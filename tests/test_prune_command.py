@@ -129,8 +129,15 @@ def test_a_nan_leaves_the_old_file(paths: tuple[str, str], capsys: pytest.Captur
         Path(paths[1]).write_bytes(b"old")
         assert main(["prune", *paths, "--pattern", pattern]) == 1
         found = capsys.readouterr().err.splitlines()[-1]
-        assert "before.safetensors" in found and "'experts'" in found and "(1, 2, 3)" in found
+        assert "before.safetensors" in found and "'experts': prune: w has nan" in found and "(1, 2, 3)" in found
         assert Path(paths[1]).read_bytes() == b"old"
+
+
+def test_a_file_that_holds_patterns_is_pruned_already(paths: tuple[str, str], tmp_path: Path) -> None:
+    save(paths[0], tensors())
+    prune_checkpoint(*paths, "2:4")
+    with pytest.raises(ValueError, match=r"is already pruned \(2:4\)"):
+        prune_checkpoint(paths[1], str(tmp_path / "again.safetensors"), "2:4")
 
 
 def test_the_two_files_differ(paths: tuple[str, str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -123,3 +126,37 @@ def test_shares_of_long_rows(kind: str) -> None:
             np.put_along_axis(wanted, rows.shape[1] - 1 - order, False, axis=1)
             assert (hc.prune_mask(w, pattern, scores=given) == wanted.reshape(shape)).all()
             assert same_bits(hc.prune(w, pattern, scores=given), np.where(wanted.reshape(shape), w, np.float32(0)))
+
+
+def peak(work: Callable[[], Any]) -> int:
+    """Return the most bytes of arrays that the work holds at once."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("pattern", ["global:50%", "50%", "block:16x1:50%"])
+@pytest.mark.parametrize("rows", [1024, 16])
+def test_shares_need_little_beside_the_array(pattern: str, rows: int) -> None:
+    w = np.resize(np.random.default_rng(3).standard_normal(2**16, dtype=np.float32), (rows, 2**23 // rows))
+    w[:, ::3] = 0
+    assert peak(lambda: hc.prune(w, pattern)) < 2 * w.nbytes + 2**25
+
+
+def test_patterns_convert_no_whole_array() -> None:
+    w = np.ones((2048, 4096), np.float16)
+    assert peak(lambda: hc.prune(w, "2:4")) < 1.6 * w.nbytes  # float32 values of half of it, and their places
+
+
+@pytest.mark.parametrize("nth", [1, 700_000, 1_500_000, 3 * 2**20])
+def test_equal_scores_of_a_long_row_go_from_its_end(nth: int) -> None:
+    w = np.tile(np.float32([2, 1, 1]), 2**20)
+    share = f"global:{100 * nth / w.size:.6f}%"
+    gone = int(Fraction(share[7:-1]) / 100 * w.size)
+    order = np.lexsort((-np.arange(w.size), w))
+    expected = np.ones(w.size, np.bool_)
+    expected[order[:gone]] = False
+    assert np.array_equal(hc.prune_mask(w, share), expected)

@@ -151,6 +151,22 @@ def test_shares_of_rows_of_the_array_and_of_blocks() -> None:
     assert hc.prune_mask(w, "25%", scores=scores).tolist() == [[True, True, True, False], [False, True, True, True]]
 
 
+def test_a_block_of_both_infinities_has_no_score() -> None:
+    w, inf = np.ones((2, 8), np.float32), np.inf
+    scores = np.float32([[1] * 8, [1, 1, inf, -inf, 1, 1, 2, 2]])
+    for prune in (hc.prune, hc.prune_mask):
+        with pytest.raises(
+            ValueError, match=f"^{prune.__name__}: the block of scores from row 1, column 2 on has both"
+        ):
+            prune(w, "block:1x2:75%", scores=scores)
+    wide = np.ones((3, 2**21), np.float32)  # more than is summed at a time
+    wide[2, -2:] = inf, -inf
+    with pytest.raises(ValueError, match="from row 2, column 2097150 on"):
+        hc.prune(wide, "block:2x2:50%", scores=wide)
+    mask = hc.prune_mask(w, "block:2x2:75%", scores=np.abs(scores))
+    assert mask.tolist() == [[False, False, True, True, False, False, False, False]] * 2
+
+
 @pytest.mark.parametrize(
     "pattern", ["5:4", "0:4", "1:33", "2", "2:4 ", "101%", "-1%", "block:0x1:5%", "50", "", "02:4"]
 )
@@ -371,7 +387,7 @@ def test_matrices_of_scipy() -> None:
         assert np.array_equal(hc.SparseArray.from_scipy(matrix, "2:4").to_dense(), s.to_dense())
     assert np.array_equal(hc.SparseArray.from_scipy(s.T.to_scipy(), "2:4", axis=0).to_dense(), s.to_dense().T)
     full = scipy_sparse.csr_array(np.ones((2, 8), np.float32))
-    with pytest.raises(ValueError, match="row 0, group 0 of mask keeps 4"):
+    with pytest.raises(ValueError, match="from_scipy: row 0, group 0 of matrix keeps 4"):
         hc.SparseArray.from_scipy(full, "2:4")
     with pytest.raises(TypeError, match="wanted a sparse matrix"):
         hc.SparseArray.from_scipy(np.ones((2, 8)), "2:4")

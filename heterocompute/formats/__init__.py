@@ -71,6 +71,8 @@ def format(text: str | Format) -> Format:
     except ValueError as error:
         reason = f" ({error})"
     short = text if len(text) <= 64 else text[:64] + "..."
+    if text.endswith("%"):
+        raise ValueError(f"format: {short!r} is no format; a share of values that become zero is a pattern of prune")
     raise ValueError(f"format: {short!r} is no format{reason}; the nearest is {nearest or _nearest(text)!r}")
 
 
