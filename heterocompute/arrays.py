@@ -119,14 +119,14 @@ class QuantizedArray(NDArrayOperatorsMixin):
     True
     """
 
-    __slots__ = ("_axis", "_components", "_format", "_shape", "source_dtype")
+    __slots__ = ("_axis", "_components", "_format", "_shape", "_source_dtype")
     __hash__ = None  # type: ignore[assignment]
 
     _format: Format
     _components: dict[str, np.ndarray[Any, Any]]
     _shape: tuple[int, ...]
     _axis: tuple[int, ...]
-    source_dtype: str
+    _source_dtype: str
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         self._format = format
         self._shape = _as_shape(shape, kind)
         self._axis = normalize_axes(tuple(axis) if isinstance(axis, range) else axis, len(self._shape), kind)
-        self.source_dtype = source_dtype
+        self._source_dtype = source_dtype
         layout = component_layout(format, self._shape, self._axis)
         if set(layout) != set(self._components):
             got = shown(sorted(map(str, self._components)))
@@ -174,7 +174,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
     ) -> Self:
         """Make an array of components that were made here: there is nothing to check."""
         array = object.__new__(cls)
-        array._components, array._format, array.source_dtype = dict(components), format, source_dtype
+        array._components, array._format, array._source_dtype = dict(components), format, source_dtype
         array._shape, array._axis = tuple(shape), tuple(axis)
         return array
 
@@ -185,6 +185,10 @@ class QuantizedArray(NDArrayOperatorsMixin):
     @property
     def axis(self) -> tuple[int, ...]:
         return self._axis
+
+    @property
+    def source_dtype(self) -> str:
+        return self._source_dtype
 
     @property
     def components(self) -> Mapping[str, np.ndarray[Any, Any]]:

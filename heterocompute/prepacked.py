@@ -24,12 +24,16 @@ class Prepacked(QuantizedArray):
         Bytes of the panels; 0 where the format has no integers to prepare, or rows of more than 8192 values.
     """
 
-    __slots__ = ("_panels", "source")
+    __slots__ = ("_panels", "_source")
 
     def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None) -> None:
         super().__init__(source._components, source._format, source._shape, source._axis, source.source_dtype)
-        self.source = source
+        self._source = source
         self._panels = panels
+
+    @property
+    def source(self) -> QuantizedArray:
+        return self._source
 
     @property
     def nbytes(self) -> int:

@@ -419,7 +419,9 @@ def _settled(times: list[float]) -> bool:
 
 
 def _sum_of_squares(matrix: NDArray[Any]) -> float:
-    block = max(1, (1 << 20) // max(1, matrix.shape[1]))
+    if not matrix.size:  # of any number of rows
+        return 0.0
+    block = max(1, (1 << 20) // matrix.shape[1])
     parts = (matrix[i : i + block].astype(np.float64) for i in range(0, len(matrix), block))
     return math.fsum(float(np.square(part, out=part).sum()) for part in parts)
 

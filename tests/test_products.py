@@ -67,6 +67,16 @@ def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
             assert (wide == np.float32(gamma * top * np.float64(sign * 105 * (2**23 - 1) * k))).all()
 
 
+@pytest.mark.parametrize("weights", ["int24", "int24+2:4"])
+@pytest.mark.parametrize("m", [1, 8, 9])
+def test_sums_beyond_64_bits_are_refused(m: int, weights: str) -> None:
+    w = np.ones((2, 2**17 + 1), np.float32)
+    with pytest.raises(ValueError, match="sums of 131073 terms of 8388607 x 8388607 pass 64-bit integers"):
+        hc.linear(np.ones((m, w.shape[1]), np.float32), hc.quantize(w, weights), activations="int24")
+    y = hc.linear(np.ones((m, 2**17), np.float32), hc.quantize(w[:, 1:], "int24"), activations="int24")
+    assert (y == 2**17).all()
+
+
 @pytest.mark.parametrize("isa", isas())
 def test_random_integer_products_are_equation_5(isa: str) -> None:
     rng = np.random.default_rng(0)
@@ -262,6 +272,16 @@ def test_prepacked_weights_give_the_same_bits(weights: str, isa: str) -> None:
                 assert same_bits(np.ascontiguousarray(hc.linear(x, ready, activations=activations, out=out)), expected)
                 with hc.use(isa="scalar", threads=2):
                     assert same_bits(hc.linear(x, ready, activations=activations), expected)
+
+
+def test_panels_belong_to_their_array() -> None:
+    small, large = (hc.quantize(np.ones((rows, 64), np.float32), "int8") for rows in (32, 3200))
+    ready = hc.prepack(small)
+    with pytest.raises(AttributeError, match="source"):
+        ready.source = large  # type: ignore[misc]
+    for other in (large, hc.quantize(np.ones((32, 64), np.float32), "int7")):
+        with pytest.raises(ValueError, match="panels were made of an array of another format or shape"):
+            hc.linear(np.ones((20, 64), np.float32), hc.Prepacked(other, ready._panels), activations="int8")
 
 
 def test_prepacked_arrays_behave_as_their_source() -> None:

@@ -66,6 +66,14 @@ typedef struct {
     int64_t shape[2]; /* of one row's part */
 } hc_component_layout;
 
+/* Of one row's part, or of the whole array's one. */
+static inline int64_t hc_component_bytes(const hc_component_layout *layout) {
+    int64_t bytes = hc_dtype_size(layout->dtype);
+    for (int i = 0; i < layout->ndim; i++)
+        bytes *= layout->shape[i];
+    return bytes;
+}
+
 /* Where the parts of row r lie: data + r * row_stride; row_stride 0 for what all rows share. Bytes. */
 typedef struct {
     uint8_t *data;

@@ -1,5 +1,6 @@
 /* Every check of arguments. A sentence names the argument, what came and what was wanted. */
 #include "ops/check.h"
+#include "ops/prepack.h"
 #include "ops/sources.h"
 
 #include "base/convert.h"
@@ -124,6 +125,8 @@ hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (layout[i].present && !packed->components.part[i].data)
             return hc_fail(error, HC_VALUE, "%s lacks a component of its format", name);
+    if (packed->prepacked && !hc_prepacked_is_of(packed->prepacked, &packed->format, geometry))
+        return hc_fail(error, HC_VALUE, "%s: its panels were made of an array of another format or shape", name);
     return HC_OK;
 }
 

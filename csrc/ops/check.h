@@ -7,6 +7,13 @@
 
 /* dtype is a float type, sizes are no negatives and no overflow. */
 hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error);
+/* How many values a checked view has. */
+static inline int64_t hc_values(const hc_view *view) {
+    int64_t values = 1;
+    for (int i = 0; i < view->ndim; i++)
+        values *= view->shape[i];
+    return values;
+}
 /* Format legal, axes distinct and inside, at least one; fills the geometry. */
 hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                         hc_geometry *geometry, hc_error *error);

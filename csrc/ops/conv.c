@@ -292,7 +292,7 @@ hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, co
                     const hc_window *window, const hc_format *activations, const hc_view *out, hc_error *error) {
     hc_conv_shape shape = {0};
     hc_status status = hc_check_conv2d(x, w, bias, window, activations, out, &shape, error);
-    if (status != HC_OK)
+    if (status != HC_OK || hc_values(out) == 0)
         return status;
     status = activations ? quantized_conv(run, x, w, window, activations, &shape, out, error)
                          : float_conv(run, x, w, window, &shape, out, error);

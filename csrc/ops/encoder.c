@@ -87,7 +87,7 @@ static void observe_task(void *context, int64_t task, int thread) {
 static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
     for (int pass = 0; pass < encoder->ops->passes(&encoder->format); pass++) {
         hc_observation job = {.isa = run->isa, .pass = pass};
-        hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, encoder->geometry.rows, 0, error);
+        hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder), 0, error);
         if (status != HC_OK)
             return status;
         for (int i = 0; i < job.blocks.n_threads; i++)
@@ -116,14 +116,14 @@ static hc_status find_whole_threshold(hc_encoder *encoder, hc_error *error) {
     void *values = hc_alloc_aligned(n * hc_dtype_size(hc_rows_dtype(&view)));
     double *scratch = hc_alloc_aligned(n * (int64_t)sizeof *scratch);
     hc_status status = HC_OK;
-    if (values && scratch) {
+    if (values && scratch && n > 0) {
         hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
         const hc_float_rows x = {values, hc_rows_dtype(&view), n, 0, 1};
         const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
         const hc_float_env saved = hc_float_env_enter();
         hc_clip_thresholds(&encoder->clip, &encoder->format, &row, &x, scratch, &encoder->threshold);
         hc_float_env_leave(saved);
-    } else {
+    } else if (!values || !scratch) {
         status =
             hc_fail(error, HC_MEMORY, "%s: no memory for the threshold of %lld values", encoder->name, (long long)n);
     }
@@ -205,10 +205,32 @@ static void encode_task(void *context, int64_t task, int thread) {
         atomic_store(&job->blocks.illegal, true);
 }
 
+int64_t hc_rows_with_values(const hc_encoder *encoder) {
+    return encoder->geometry.padded > 0 ? encoder->geometry.rows : 0;
+}
+
+/* Rows without a value: whatever is stored of them is 0. */
+static void clear_rows(const hc_encoder *encoder, int64_t rows, const hc_components *out) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    encoder->ops->layout(&encoder->format, &encoder->geometry, layout);
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        const int64_t bytes = layout[i].present && layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
+        const hc_component *part = &out->part[i];
+        if (bytes > 0 && part->row_stride == bytes)
+            memset(part->data, 0, (size_t)(rows * bytes));
+        for (int64_t row = 0; bytes > 0 && part->row_stride != bytes && row < rows; row++)
+            memset(hc_part(out, (hc_component_id)i, row), 0, (size_t)bytes);
+    }
+}
+
 hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
                           hc_components *out, hc_error *error) {
     out->first_row = first_row;
     hc_encoder_share(encoder, out);
+    if (encoder->geometry.padded == 0) {
+        clear_rows(encoder, rows, out);
+        rows = 0; /* what all rows share is written nevertheless */
+    }
     hc_encode_job job = {.out = out, .isa = run->isa};
     const hc_status status = hc_blocks_init(&job.blocks, encoder, run, first_row, rows, 0, error);
     if (status != HC_OK)
@@ -225,9 +247,7 @@ hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geomet
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         if (!layout[i].present)
             continue;
-        int64_t bytes = hc_dtype_size(layout[i].dtype);
-        for (int j = 0; j < layout[i].ndim; j++)
-            bytes *= layout[i].shape[j];
+        const int64_t bytes = hc_component_bytes(&layout[i]);
         hc_component *part = &components->part[i];
         part->row_stride = layout[i].per_row ? bytes : 0;
         part->data = hc_alloc_aligned(layout[i].per_row ? bytes * rows : bytes);

@@ -27,6 +27,8 @@ void hc_encoder_free(hc_encoder *encoder);
 /* Encodes rows [first_row, first_row + rows) into rows [0, rows) of `out` (shared parts whole), threaded. */
 hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
                           hc_components *out, hc_error *error);
+/* How many rows there are to look at: none where they have no columns, of which there may be any number. */
+int64_t hc_rows_with_values(const hc_encoder *encoder);
 /* Writes the parts of `out` that all rows share, once for all rows. */
 void hc_encoder_share(const hc_encoder *encoder, const hc_components *out);
 

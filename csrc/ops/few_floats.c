@@ -280,6 +280,8 @@ hc_status hc_few_floats_stored(const hc_run *run, const hc_packed *packed, const
     job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
     hc_status status = HC_OK;
     if (ordered && job.scratch) {
+        if (job.whole) /* codes of the last group that no column has */
+            memset(job.scratch, 0, (size_t)(job.scratch_bytes * n_threads));
         memset(ordered, 0, (size_t)x_values * sizeof(float));
         float *next = ordered;
         for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "ops/choose.h"
 #include "ops/gemm_tile.h"
+#include "ops/product.h"
 #include "ops/sparse.h"
 
 #include <string.h>
@@ -132,22 +133,6 @@ static void fill_zeros(const hc_rows *out, int64_t columns) {
     for (int64_t i = 0; i < out->rows; i++)
         for (int64_t j = 0; j < columns; j++)
             memcpy(hc_row(out, i) + j * out->column_stride, &zero, sizeof zero);
-}
-
-static int64_t longest_group(const hc_source *source) {
-    return source->group ? hc_min(source->group, source->run_length) : source->columns;
-}
-
-/* Exact integer sums must fit int64. */
-static hc_status check_sums(hc_product_kind kind, const hc_source *a, const hc_source *b, hc_error *error) {
-    const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    int64_t length = a->columns, bound;
-    if (kind == HC_PRODUCT_GROUPED)
-        length = hc_min(longest_group(a), longest_group(b));
-    if (hc_mul_size((int64_t)a->form[mode].max_abs * b->form[mode].max_abs, length, &bound))
-        return HC_OK;
-    return hc_fail(error, HC_VALUE, "product: sums of %lld terms of %d x %d pass 64-bit integers", (long long)length,
-                   (int)a->form[mode].max_abs, (int)b->form[mode].max_abs);
 }
 
 /* Walks all slabs: how large they get, and whether segments had to be cut. */
@@ -276,8 +261,9 @@ static hc_path path_of(hc_product_kind kind, const hc_source *b, const hc_run *r
 hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
                   hc_error *error) {
     HC_ASSUME(a->columns == b->columns && out->rows == a->rows);
-    if (a->rows == 0 || b->rows == 0)
-        return HC_OK;
+    const hc_status legal = hc_product_check_sums(kind, a, b, error);
+    if (legal != HC_OK || a->rows == 0 || b->rows == 0)
+        return legal;
     if (a->columns == 0) {
         fill_zeros(out, b->rows);
         return HC_OK;
@@ -304,11 +290,6 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
         return HC_OK;
     const hc_run fewer = run_for(all, a->rows, b->rows, a->columns), *run = &fewer;
     hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
-    if (kind != HC_PRODUCT_FLOATS) {
-        const hc_status status = check_sums(kind, a, b, error);
-        if (status != HC_OK)
-            return status;
-    }
     p.slab_limit = kind == HC_PRODUCT_FLOATS ? FLOAT_SLAB : kind == HC_PRODUCT_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
     p.fold_s32 = (hc_fold_s32_fn *)hc_kernel_pick("fold_s32", run->isa, NULL)->fn;
     p.fold_s64 = (hc_fold_s64_fn *)hc_kernel_pick("fold_s64", run->isa, NULL)->fn;

@@ -93,7 +93,7 @@ hc_status hc_learn_tensor(hc_encoder *encoder, const hc_run *run, hc_error *erro
         status =
             hc_fail(error, HC_MEMORY, "%s: no memory to learn a codebook of %lld values", encoder->name, (long long)n);
     if (status == HC_OK)
-        status = hc_blocks_init(&job.blocks, encoder, run, 0, encoder->geometry.rows,
+        status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder),
                                 is_weighted ? encoder->geometry.padded * 8 : 0, error);
     if (status == HC_OK) {
         hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, collect_task, &job);

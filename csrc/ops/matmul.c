@@ -31,6 +31,22 @@ hc_product_kind hc_product_choose(const hc_source *a, const hc_source *b) {
     return HC_PRODUCT_FLOATS;
 }
 
+static int64_t longest_group(const hc_source *source) {
+    return source->group ? hc_min(source->group, source->run_length) : source->columns;
+}
+
+hc_status hc_product_check_sums(hc_product_kind kind, const hc_source *a, const hc_source *b, hc_error *error) {
+    const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    int64_t length = a->columns, bound;
+    if (kind == HC_PRODUCT_GROUPED)
+        length = hc_min(longest_group(a), longest_group(b));
+    if (kind == HC_PRODUCT_FLOATS ||
+        hc_mul_size((int64_t)a->form[mode].max_abs * b->form[mode].max_abs, length, &bound))
+        return HC_OK;
+    return hc_fail(error, HC_VALUE, "product: sums of %lld terms of %d x %d pass 64-bit integers", (long long)length,
+                   (int)a->form[mode].max_abs, (int)b->form[mode].max_abs);
+}
+
 static hc_rows rows_from(const hc_rows *rows, int64_t first, int64_t count) {
     hc_rows part = *rows;
     part.first += first;
@@ -90,6 +106,9 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
     if (w->first_row == 0 && w->rows == w->geometry->rows)
         w_source.prepacked = w->packed->prepacked;
     const hc_product_kind kind = hc_product_choose(&x_source, &w_source);
+    const hc_status legal = hc_product_check_sums(kind, &x_source, &w_source, error);
+    if (legal != HC_OK)
+        return legal;
     /* Integers give the same bits by either way, and what is not kept only the panels fill with zeros. */
     const bool whole = !x_source.sparse && !w_source.sparse;
     if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS && whole)
@@ -190,6 +209,25 @@ static hc_matrix matrix_of(const hc_half *half, bool all_leads, int64_t batch) {
     return matrix;
 }
 
+/* The answer of a product over no columns: zeros, and the bias. */
+static void fill_empty_product(const hc_view *bias, const hc_view *out) {
+    const int last = out->ndim - 1;
+    int64_t bytes = sizeof(float);
+    bool is_dense = true;
+    for (int i = last; i >= 0; bytes *= out->shape[i--])
+        is_dense = is_dense && (out->strides[i] == bytes || out->shape[i] == 1);
+    if (is_dense)
+        memset(out->data, 0, (size_t)bytes);
+    hc_rows rows = {.data = out->data, .rows = 1, .column_stride = out->strides[last]};
+    for (int i = 0; i < last; i++)
+        add_dim(&rows, out->shape[i], out->strides[i]);
+    for (int64_t r = 0; !is_dense && r < rows.rows; r++)
+        for (int64_t c = 0; c < out->shape[last]; c++)
+            *(float *)(hc_row(&rows, r) + c * rows.column_stride) = 0;
+    if (bias)
+        add_bias(bias, &rows, out->shape[last]);
+}
+
 static hc_status one_product(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x, const hc_matrix *w,
                              const hc_rows *out, hc_error *error) {
     if (x->dense && w->dense) {
@@ -212,6 +250,12 @@ hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b,
         return status;
     /* x gives the rows of the answer: the dense side, or a where both are alike and only b lacks leading ones. */
     const hc_half left = make_half(a, &sides[0], false), right = make_half(b, &sides[1], true);
+    if (hc_values(out) == 0)
+        return HC_OK; /* of any number of matrices */
+    if (left.side->shape[left.k_axis] == 0) {
+        fill_empty_product(bias, out);
+        return HC_OK;
+    }
     const bool alike = (a->packed == NULL) == (b->packed == NULL);
     const bool swap = alike ? left.lead == 0 && right.lead > 0 : b->dense != NULL;
     const hc_half *x = swap ? &right : &left, *w = swap ? &left : &right;

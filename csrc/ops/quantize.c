@@ -118,10 +118,7 @@ typedef struct {
 
 /* Bytes of one packed row, each component rounded up so that all stay aligned. */
 static int64_t part_bytes(const hc_component_layout *layout) {
-    int64_t bytes = layout->present ? hc_dtype_size(layout->dtype) : 0;
-    for (int i = 0; i < layout->ndim; i++)
-        bytes *= layout->shape[i];
-    return hc_round_up(bytes, 8);
+    return layout->present ? hc_round_up(hc_component_bytes(layout), 8) : 0;
 }
 
 static void fake_task(void *context, int64_t task, int thread) {
@@ -172,7 +169,8 @@ static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         *(job->layout[i].per_row ? &row_bytes : &job->shared_bytes) += part_bytes(&job->layout[i]);
     job->shared_bytes = hc_round_up(job->shared_bytes, HC_CACHE_LINE);
-    hc_status status = hc_blocks_init(&job->blocks, encoder, job->run, 0, encoder->geometry.rows, row_bytes, error);
+    hc_status status =
+        hc_blocks_init(&job->blocks, encoder, job->run, 0, hc_rows_with_values(encoder), row_bytes, error);
     if (status != HC_OK)
         return status;
     job->shared = hc_alloc_aligned(job->shared_bytes * job->blocks.n_threads);

@@ -74,7 +74,9 @@ bool hc_few_whole_init(hc_few_whole *whole, const hc_few_weights *weights, const
     whole->geometry.columns = kept->whole_length;
     whole->geometry.group = has_groups ? kept->group / packed->format.n * packed->format.m : kept->whole_length;
     whole->words = hc_ceil_div(kept->whole_length, 64);
-    whole->row_bytes = hc_round_up(whole->words * 64 * weights->bits / 8, HC_CACHE_LINE);
+    /* Kernels read the last group whole, and the words of the pattern may go on behind it. */
+    const int64_t codes = hc_max(whole->words * 64, kept->groups * whole->geometry.group);
+    whole->row_bytes = hc_round_up(codes * weights->bits / 8, HC_CACHE_LINE);
     if (whole->words * 256 > ROW_BYTES || (weights->decodes && !has_groups))
         return false;
     const int last = last_bit_of_codes(ops, packed, kept);

@@ -1,0 +1,71 @@
+"""Arrays without a value, of however many rows or columns: an answer or a sentence, at once."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from common import FORMATS, write_raw
+
+import heterocompute as hc
+from heterocompute import reference
+
+SHAPES = [(2**40, 0), (3, 2**50, 0), (0, 2**59), (2**40, 0, 3), (0, 2**40, 2), (2**20, 2**20, 0)]
+
+
+def test_huge_arrays_without_values_are_done_at_once() -> None:
+    code = f"""
+import numpy as np, heterocompute as hc
+for shape in {SHAPES}:
+    w = np.empty(shape, np.float32)
+    for axis in range(w.ndim):
+        for text in ("int8", "int4-g32-f16", "vsq4-g16-s4-tensor", "cb4-tensor", "mxfp4", "2:4", "int8+2:4"):
+            for call in (
+                lambda: hc.quantize(w, text, axis=axis).dequantize(),
+                lambda: hc.fake_quantize(w, text, axis=axis),
+                lambda: hc.quantize(w, text, axis=axis, clip="octav"),
+                lambda: hc.linear(w, hc.quantize(np.ones((2, w.shape[-1]), np.float32), text), activations="int8"),
+                lambda: hc.study(w, formats=[text]),
+            ):
+                try:
+                    call()
+                except (MemoryError, ValueError) as error:
+                    assert str(error)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # a second where nothing else runs
+
+
+def test_a_file_with_a_huge_empty_tensor_is_read_and_quantized(tmp_path) -> None:
+    path = str(tmp_path / "empty.safetensors")
+    write_raw(path, {"w": {"dtype": "F32", "shape": [2**40, 0], "data_offsets": [0, 0]}})
+    for command in (["inspect", path], ["quantize", path, path + ".out", "--format", "int4-g32"], ["study", path]):
+        done = subprocess.run(
+            [sys.executable, "-m", "heterocompute", *command], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr
+        assert done.returncode == 0 or done.stderr.splitlines()[-1].startswith("heterocompute ")
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_rows_without_values_store_zeros(text: str) -> None:
+    q = hc.quantize(np.empty((3, 0), np.float32), text)
+    defined = reference.quantize(np.empty((3, 0)), hc.format(text), -1)
+    for name, part in q.components.items():
+        assert part.tobytes() == np.asarray(defined[name]).tobytes()
+        assert not len(part.shape) or part.shape[0] != 3 or not np.any(part.view(np.uint8))
+
+
+@pytest.mark.parametrize("activations", [None, "int8", "mxfp4", "2:4"])
+@pytest.mark.parametrize("weights", ["int8", "vsq4-g16-s4", "cb4", "int8+2:4", None])
+def test_a_product_over_no_columns_is_zero_and_the_bias(weights: str | None, activations: str | None) -> None:
+    bias = np.array([1.5, -2.0, -0.0], np.float32)
+    for m, out in itertools.product((1, 8, 9), (None, np.full((4, 20), 7, np.float32)[:, ::2])):
+        x, w = np.empty((m, 0), np.float32), np.empty((3, 0), np.float32)
+        q = hc.quantize(w, weights) if weights else w
+        target = None if out is None else np.full((m, 3), 7, np.float32)
+        y = hc.linear(x, q, bias, activations=activations, out=target)
+        assert (y == np.broadcast_to([1.5, -2.0, 0.0], (m, 3))).all() and not np.signbit(y[:, 2]).any()
+    assert hc.matmul(np.empty((2, 0, 5), np.float32), np.empty((5, 3), np.float32)).shape == (2, 0, 3)
