@@ -52,19 +52,10 @@ def product(draw: random.Random, data: np.random.Generator) -> None:
 def convolution(draw: random.Random, data: np.random.Generator) -> None:
     """Convolve images with packed filters."""
     text, act = weights_format(draw), draw.choice(ACTIVATIONS)
-    c, side, taps, k, pad = (
-        draw.choice([1, 3, 5, 17]),
-        draw.choice([3, 5, 7]),
-        draw.choice([1, 2, 3]),
-        3,
-        draw.choice([0, 1]),
-    )
-    print(
-        f"conv2d: w {text} {(k, c, taps, taps)}, images {(2, c, side, side)}, padding {pad}, activations {act}",
-        flush=True,
-    )
+    c, side, taps, pad = (draw.choice(sizes) for sizes in ([1, 3, 5, 17], [3, 5, 7], [1, 2, 3], [0, 1]))
+    print(f"conv2d: w {text} {(3, c, taps, taps)}, images of {side}, padding {pad}, activations {act}", flush=True)
     x = data.standard_normal((2, c, side, side)).astype(np.float32)
-    w = data.standard_normal((k, c, taps, taps)).astype(np.float32)
+    w = data.standard_normal((3, c, taps, taps)).astype(np.float32)
     hc.conv2d(x, hc.quantize(w, text, axis=(2, 3, 1)), padding=pad, activations=act)
     zeros = np.where(data.random(w.shape) < 0.7, np.float32(0), w)
     hc.conv2d_outer(x, zeros, padding=pad)

@@ -213,7 +213,10 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         encoder.ops->decode_int && (!w->packed || hc_format_find(w->packed->format.family)->decode_int);
     hc_image_buffers buffers = {0};
     if (integers) {
-        buffers.limbs = hc_alloc_aligned(3 * images_at_once * columns);
+        hc_int_form folded, grouped;
+        encoder.ops->int_form(&encoder.format, HC_INT_FOLDED, &folded);
+        encoder.ops->int_form(&encoder.format, HC_INT_GROUPED, &grouped);
+        buffers.limbs = hc_alloc_aligned(hc_max(folded.n_limbs, grouped.n_limbs) * images_at_once * columns);
         buffers.scales = hc_alloc_aligned(images_at_once * (geometry.groups + 1) * 4);
     } else {
         buffers.values = hc_alloc_aligned(images_at_once * columns * (int64_t)sizeof(float));
