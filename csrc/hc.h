@@ -67,7 +67,8 @@ hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int
 
 /* Of every m values along the last axis the n with the largest score (scores: of x's shape, larger stays; NULL: |x|)
  * are kept, ties the lower index; both are compared as float32. values: float32 (rows, runs * ceil(length / m) * n),
- * metadata: (rows, bytes) as sparsity/nm.h says; the last block of a run is filled with zeros, kept last. */
+ * float64 rounded once and saturating; metadata: (rows, bytes) as sparsity/nm.h says; the last block of a run is filled
+ * with zeros, kept last. (A format with a pattern rounds what is kept of x itself: hc_quantize.) */
 hc_status hc_prune_sizes(const hc_view *x, int n, int m, int n_axes, const int *axes, int64_t *values, int64_t *bytes,
                          hc_error *error);
 hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m, int n_axes,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import QuantizedArray
-from .formats import Format
+from .formats import Format, Sparse
 from .formats import format as parse_format
 from .inputs import as_array, core_view, shown
 
@@ -55,8 +55,9 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
 def with_text(error: ValueError, fmt: Format) -> ValueError:
     """Let the sentence on a clip or an importance name the format by its text; the core knows its family."""
     sentence = str(error)
+    family = fmt.base.family if isinstance(fmt, Sparse) else fmt.family
     for words in (": {} has no scale that clip=", "that learn a codebook, {} does not"):
-        sentence = sentence.replace(words.format(fmt.family), words.format(fmt))
+        sentence = sentence.replace(words.format(family), words.format(fmt))
     return ValueError(sentence)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from . import _heterocompute as _core
 from . import runtime
 from .arguments import (
-    Array,
     FloatArray,
     as_bias,
     as_format,
@@ -19,10 +18,10 @@ from .arguments import (
     group_count,
     window_size,
 )
-from .arrays import QuantizedArray, core_format
-from .formats import Format, Sparse
+from .arrays import core_format
+from .formats import Format
 from .inputs import as_array, core_view
-from .ops import _along, fake_quantize
+from .ops import _along
 
 __all__ = ["conv2d"]
 
@@ -70,7 +69,7 @@ def conv2d(
     ndarray of float32, shape (N, K, P, Q), or (N, P, Q, K)
         Sums run over r, s, c ascending; the bits are the same for every instruction set and number of threads.
         Windows are gathered while they are multiplied: working memory stays under 64 MiB, and for `activations` the
-        codes of one image where those are more.
+        codes of one image, or its rounded values beside a w of floats, where those are more.
 
     Examples
     --------
@@ -114,15 +113,6 @@ def conv2d(
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     run, operand = runtime.run(), core_operand(_along(filters, (2, 3, 1)))
     with caller_index(image, "conv2d: x"):
-        if isinstance(fmt, Sparse) or (fmt is not None and not isinstance(filters, QuantizedArray)):
-            nchw, fmt = _round_image(nchw, fmt, split), None
         core_fmt = core_format(fmt) if fmt else None
         _core.conv2d(run, core_view(nchw), operand, bias_array, strides, before, dilations, split, core_fmt, target)
     return result if out is None else out
-
-
-def _round_image(nchw: Array, fmt: Format, groups: int) -> FloatArray:
-    """Round x as `activations` would quantize it: (N, G, C / G, H, W) along (1, 3, 4, 2)."""
-    n, c, h, w = nchw.shape
-    split = nchw.reshape(n, groups, c // groups, h, w)
-    return fake_quantize(split, fmt, axis=(1, 3, 4, 2)).reshape(n, c, h, w)

@@ -52,7 +52,8 @@ def quantize(
     ----------
     w : array_like or SparseArray
         float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides. Of a SparseArray
-        the kept values are quantized, along its own axis: groups run over them alone.
+        the kept values are quantized, along its own axis: groups run over them alone. They are float32; a format with
+        a pattern, such as ``"int8+2:4"``, rounds what it keeps of a float64 array itself, once.
     fmt : Format or str
         For example ``"int8"``, ``"int4-g32-f16"`` or ``hc.VSQ(bits=4, group=16)``.
     axis : int or tuple of int
@@ -93,11 +94,11 @@ def quantize(
     if isinstance(w, SparseArray):
         return _quantize_kept(w, fmt, axis, clip)
     x = as_array(w, "quantize: w")
-    if isinstance(fmt, Sparse):
-        axes = normalize_axes(axis, x.ndim, "quantize")
-        with caller_index(x, "quantize: w"):
-            return _quantize_kept(_pruned(x, fmt, axes), fmt, axes, clip)
     axes = normalize_axes(axis, x.ndim, "quantize")
+    if isinstance(fmt, Sparse) and fmt.is_plain:
+        _refuse_clip(clip, fmt)
+        with caller_index(x, "quantize: w"):
+            return _pruned(x, fmt, axes)
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
     weights = None if importance is None else core_view(as_array(importance, "quantize: importance"))
@@ -105,7 +106,7 @@ def quantize(
         _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
     except ValueError as error:
         raise with_text(error, fmt) from None
-    return QuantizedArray(components, fmt, x.shape, axes, x.dtype.name)
+    return QuantizedArray._trusted(components, fmt, x.shape, axes, x.dtype.name)
 
 
 def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...]) -> SparseArray:
@@ -113,6 +114,11 @@ def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...]) -> SparseArray:
         return choose(x, None, fmt.n, fmt.m, axes, x.dtype.name)
     except ValueError as error:
         raise ValueError(f"{error} at index ") from None  # which one, caller_index says
+
+
+def _refuse_clip(clip: Any, fmt: Sparse) -> None:
+    if clip is not None:
+        raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
 
 
 def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
@@ -124,8 +130,7 @@ def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Quantiz
     if not (type(axis) is int and axis == -1) and normalize_axes(axis, s.ndim, "quantize") != s.axis:
         raise ValueError(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
     if fmt.is_plain:
-        if clip is not None:
-            raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
+        _refuse_clip(clip, fmt)
         return s
     values = s.components["values"]
     kept = fmt.stored_length(s.shape[s.axis[-1]])
@@ -168,10 +173,6 @@ def fake_quantize(
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     clipped = core_clip(clip, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
-    if isinstance(fmt, Sparse):
-        with caller_index(x, "fake_quantize: w"):
-            result[...] = quantize(x, fmt, axes, clip).dequantize()
-        return result if out is None else out
     try:
         _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
     except ValueError as error:
@@ -304,14 +305,6 @@ def _checked_product(
         raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
         raise ValueError(f"{name}: b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}")
-    if isinstance(activations, Sparse):
-        # Made whole: what the core quantizes on the way has no pattern.
-        with caller_index(b if isinstance(a, QuantizedArray) else a, left_name):
-            if isinstance(a, QuantizedArray):
-                b = quantize(b, activations, axis=max(b.ndim - 2, 0))
-            else:
-                a = quantize(a, activations)
-        activations = None
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
     full = product_shape(left, right, name)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())

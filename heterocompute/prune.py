@@ -57,8 +57,9 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     Notes
     -----
     Where scores are equal, those of lower index stay (in C order of rows). A share P removes floor(P / 100 * values).
-    w and scores are compared as float32. A run whose length M does not divide is filled up with zeros, which are the
-    last to stay.
+    w and scores are compared as float32, and what stays is stored as such: float64 is rounded once. (``hc.quantize(w,
+    "int8+2:4")`` rounds what stays of a float64 w itself, so it may differ from quantizing this array.) A run whose
+    length M does not divide is filled up with zeros, which are the last to stay.
 
     Examples
     --------

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A block stays in the second-level cache; below SMALL values waking threads costs more than the work. */
 enum { BLOCK_VALUES = 1 << 15, SMALL = 1 << 13, MAX_BLOCK_BYTES = 16 << 20 };
@@ -18,9 +19,13 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     const hc_geometry *g = &encoder->geometry;
     *blocks = (hc_blocks){.encoder = encoder, .first_row = first_row, .rows = rows};
     atomic_init(&blocks->illegal, false);
-    hc_rows_init(&blocks->view, encoder->x, g, encoder->n_axes, encoder->axes);
+    const bool prunes = encoder->format.m > 0;
     hc_float_rows direct;
-    blocks->direct = hc_rows_direct(&blocks->view, 0, &direct);
+    if (prunes)
+        blocks->view = encoder->pruner.x;
+    else
+        hc_rows_init(&blocks->view, encoder->x, g, encoder->n_axes, encoder->axes);
+    blocks->direct = !prunes && hc_rows_direct(&blocks->view, 0, &direct);
     const int64_t columns = hc_max(g->padded, 1), size = hc_dtype_size(hc_rows_dtype(&blocks->view));
     blocks->n_threads = columns * rows < SMALL ? 1 : run->n_threads;
     blocks->ld = hc_round_up(columns, 16) + 16; /* no power of two, which would share cache sets between rows */
@@ -31,6 +36,10 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     blocks->n_blocks = hc_max(hc_ceil_div(rows, blocks->block_rows), 1);
     blocks->n_threads = (int)hc_min(blocks->n_threads, blocks->n_blocks);
     int64_t bytes = blocks->direct ? 0 : blocks->block_rows * blocks->ld * size;
+    blocks->metadata_at = hc_round_up(bytes, HC_CACHE_LINE);
+    bytes = blocks->metadata_at + (prunes ? blocks->block_rows * encoder->pruner.row_bytes : 0);
+    blocks->prune_at = hc_round_up(bytes, HC_CACHE_LINE);
+    bytes = blocks->prune_at + (prunes ? encoder->pruner.scratch_bytes : 0);
     blocks->scratch_at = hc_round_up(bytes, HC_CACHE_LINE);
     const bool sorts = encoder->clip.kind != HC_CLIP_ABSMAX;
     blocks->thresholds_at = blocks->scratch_at + (sorts ? hc_round_up(g->group * 8, HC_CACHE_LINE) : 0);
@@ -47,6 +56,27 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     return HC_OK;
 }
 
+/* The rows of a block that a pattern keeps; false where a value is NaN. */
+static bool load_kept(const hc_blocks *blocks, char *memory, int64_t row, int64_t rows) {
+    const hc_pruner *pruner = &blocks->encoder->pruner;
+    const hc_kept_rows kept = {.first_row = row,
+                               .dtype = hc_rows_dtype(&blocks->view),
+                               .values = memory,
+                               .ld = blocks->ld,
+                               .metadata = (uint8_t *)memory + blocks->metadata_at,
+                               .metadata_ld = pruner->row_bytes};
+    return hc_prune_rows(pruner, rows, memory + blocks->prune_at, &kept);
+}
+
+void hc_blocks_metadata(const hc_blocks *blocks, int thread, const hc_float_rows *x, const hc_components *out) {
+    if (blocks->encoder->format.m == 0)
+        return;
+    const int64_t bytes = blocks->encoder->pruner.row_bytes;
+    const char *metadata = blocks->memory + thread * blocks->thread_bytes + blocks->metadata_at;
+    for (int64_t i = 0; i < x->rows && bytes > 0; i++)
+        memcpy(hc_part(out, HC_METADATA, x->first_row + i), metadata + i * bytes, (size_t)bytes);
+}
+
 bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows *x, const float **thresholds) {
     const hc_encoder *encoder = blocks->encoder;
     char *memory = blocks->memory + thread * blocks->thread_bytes;
@@ -56,11 +86,17 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
                          .row_stride = blocks->ld,
                          .first_row = first,
                          .rows = hc_min(blocks->block_rows, blocks->rows - first)};
-    if (blocks->direct)
-        hc_rows_direct(&blocks->view, row, x);
-    else
-        hc_rows_gather(&blocks->view, row, x->rows, 0, encoder->geometry.padded, memory, blocks->ld);
     *thresholds = NULL;
+    if (encoder->format.m > 0) {
+        if (!load_kept(blocks, memory, row, x->rows)) {
+            atomic_store(&blocks->illegal, true);
+            return false;
+        }
+    } else if (blocks->direct) {
+        hc_rows_direct(&blocks->view, row, x);
+    } else {
+        hc_rows_gather(&blocks->view, row, x->rows, 0, encoder->geometry.padded, memory, blocks->ld);
+    }
     if (encoder->clip.kind == HC_CLIP_ABSMAX)
         return true;
     float *found = (float *)(memory + blocks->thresholds_at);
@@ -126,8 +162,9 @@ static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
     const char *data = x->data;
     for (;;) {
         const double value = value_at(data, x->dtype);
-        const bool legal = encoder->ops->legal ? encoder->ops->legal(&encoder->format, value)
-                                               : fabs((double)(float)value) <= (double)FLT_MAX;
+        bool legal = encoder->ops->legal ? encoder->ops->legal(&encoder->format, value)
+                                         : fabs((double)(float)value) <= (double)FLT_MAX;
+        legal = legal && !(encoder->format.m > 0 && isnan(value)); /* which has no place among magnitudes */
         if (!legal && !isfinite(value))
             return illegal_value(encoder, value, index, error);
         if (!legal && beyond == 0) {

@@ -207,10 +207,9 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         return status;
     }
     hc_geometry geometry = encoder.geometry;
-    const int64_t columns = geometry.columns;
+    const int64_t columns = geometry.whole_columns;
     const int64_t images_at_once = hc_max(1, hc_min(s->n, IMAGE_BYTES / hc_max(4 * columns, 1)));
-    const bool integers =
-        encoder.ops->decode_int && (!w->packed || hc_format_find(w->packed->format.family)->decode_int);
+    const bool integers = encoder.ops->decode_int && w->packed && hc_format_find(w->packed->format.family)->decode_int;
     hc_image_buffers buffers = {0};
     if (integers) {
         hc_int_form folded, grouped;

@@ -106,19 +106,35 @@ static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error
     return HC_OK;
 }
 
-/* The threshold of all values, in the order of the rows. Memory: 12 bytes a value, 16 of float64. An illegal value is
- * left to the passes, which meet it again. */
+/* All values in the order of the rows; false where one is NaN and a pattern has no place for it. */
+static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch) {
+    const hc_geometry *g = &encoder->geometry;
+    const hc_pruner *pruner = &encoder->pruner;
+    if (encoder->format.m == 0) {
+        hc_row_view view;
+        hc_rows_init(&view, encoder->x, g, encoder->n_axes, encoder->axes);
+        hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
+        return true;
+    }
+    const hc_kept_rows kept = {.dtype = hc_rows_dtype(&pruner->x),
+                               .values = values,
+                               .ld = g->padded,
+                               .metadata = (uint8_t *)scratch + pruner->scratch_bytes}; /* of one row after the other */
+    return hc_prune_rows(pruner, g->rows, scratch, &kept);
+}
+
+/* The threshold of all values. Memory: 12 bytes a value, 16 of float64. An illegal value is left to the passes, which
+ * meet it again. */
 static hc_status find_whole_threshold(hc_encoder *encoder, hc_error *error) {
     const hc_geometry *g = &encoder->geometry;
-    hc_row_view view;
-    hc_rows_init(&view, encoder->x, g, encoder->n_axes, encoder->axes);
+    const hc_dtype dtype = encoder->x->dtype == HC_F64 ? HC_F64 : HC_F32;
     const int64_t n = g->rows * g->padded;
-    void *values = hc_alloc_aligned(n * hc_dtype_size(hc_rows_dtype(&view)));
-    double *scratch = hc_alloc_aligned(n * (int64_t)sizeof *scratch);
+    void *values = hc_alloc_aligned(n * hc_dtype_size(dtype));
+    const int64_t pruning = encoder->pruner.scratch_bytes + encoder->pruner.row_bytes;
+    double *scratch = hc_alloc_aligned(hc_max(n * (int64_t)sizeof *scratch, pruning));
     hc_status status = HC_OK;
-    if (values && scratch && n > 0) {
-        hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
-        const hc_float_rows x = {values, hc_rows_dtype(&view), n, 0, 1};
+    if (values && scratch && n > 0 && gather_whole(encoder, values, (char *)scratch)) {
+        const hc_float_rows x = {values, dtype, n, 0, 1};
         const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
         const hc_float_env saved = hc_float_env_enter();
         hc_clip_thresholds(&encoder->clip, &encoder->format, &row, &x, scratch, &encoder->threshold);
@@ -132,6 +148,27 @@ static hc_status find_whole_threshold(hc_encoder *encoder, hc_error *error) {
     return status;
 }
 
+static hc_status init_pruner(hc_encoder *encoder, const hc_run *run, hc_error *error) {
+    const hc_geometry *g = &encoder->geometry;
+    const hc_format *format = &encoder->format;
+    if (format->m == 0)
+        return HC_OK;
+    hc_geometry whole = {0};
+    int64_t row_bytes;
+    const hc_status status =
+        hc_check_rows(encoder->x->ndim, encoder->x->shape, encoder->n_axes, encoder->axes, &whole, error);
+    if (status != HC_OK)
+        return status;
+    hc_geometry blocks = whole;
+    if (!hc_prune_geometry(format->n, format->m, &blocks, &row_bytes))
+        return hc_fail(error, HC_VALUE, "%s: the sizes of %s overflow", encoder->name, encoder->argument);
+    hc_pruner_init(&encoder->pruner, run, encoder->x, NULL, format->n, format->m, &whole, encoder->n_axes,
+                   encoder->axes);
+    if (g->padded != g->columns)
+        encoder->pruner.padded_run = g->groups_per_run * g->group;
+    return HC_OK;
+}
+
 hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument,
                           const hc_view *x, const hc_view *importance, const hc_format *format, int n_axes,
                           const int *axes, const hc_clip *clip, hc_error *error) {
@@ -141,8 +178,8 @@ hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *na
     hc_status status = hc_check_view(full, x, error);
     if (status == HC_OK)
         status = hc_check_axes(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
-    if (status == HC_OK && format->m > 0)
-        status = hc_fail(error, HC_UNSUPPORTED, "%s: values are pruned before they are encoded", name);
+    if (status == HC_OK && format->m > 0 && importance)
+        status = hc_fail(error, HC_VALUE, "%s: importance is for all values, a pattern keeps some of them", name);
     if (status == HC_OK && clip)
         status = hc_clip_check(clip, format, name, error);
     if (status == HC_OK && importance)
@@ -150,6 +187,9 @@ hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *na
     if (status != HC_OK)
         return status;
     memcpy(encoder->axes, axes, (size_t)n_axes * sizeof *axes);
+    status = init_pruner(encoder, run, error);
+    if (status != HC_OK)
+        return status;
     encoder->ops = hc_format_find(format->family);
     encoder->importance = importance;
     encoder->state.geometry = &encoder->geometry;
@@ -200,6 +240,7 @@ static void encode_task(void *context, int64_t task, int thread) {
     const float *thresholds;
     if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
         return;
+    hc_blocks_metadata(&job->blocks, thread, &x, job->out);
     hc_learn_rows(&job->blocks, thread, &x, job->out);
     if (hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, job->out) != HC_DONE)
         atomic_store(&job->blocks.illegal, true);
@@ -242,7 +283,7 @@ hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t 
 hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geometry, int64_t rows,
                               hc_components *components, hc_error *error) {
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_format_find(format->family)->layout(format, geometry, layout);
+    hc_format_layout(format, geometry, layout);
     memset(components, 0, sizeof *components);
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         if (!layout[i].present)

@@ -4,6 +4,7 @@
 
 #include "formats/format.h"
 #include "hc.h"
+#include "ops/prune.h"
 
 /* A checked encoding job: rows of a view (any strides, any float dtype) -> packed rows of one format. */
 typedef struct {
@@ -11,6 +12,7 @@ typedef struct {
     hc_format format;
     const hc_format_ops *ops;
     hc_geometry geometry;
+    hc_pruner pruner; /* of x, where the format keeps n of every m values: rows are then those of what is kept */
     int n_axes, axes[HC_MAX_DIMS];
     hc_clip clip;
     float threshold; /* of the whole array, where the format's scale is one for all of it */

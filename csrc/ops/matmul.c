@@ -128,7 +128,7 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
 /* x quantized on the way, a block of rows at a time; block `first` of x is row first of the encoder. */
 static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x,
                                         const hc_matrix *w, const hc_rows *out, hc_error *error) {
-    const int64_t row_bytes = hc_max(encoder->geometry.padded * (encoder->format.bits > 8 ? 3 : 1), 1);
+    const int64_t row_bytes = hc_max(encoder->geometry.padded * hc_ceil_div(encoder->format.bits, 8), 1);
     const int64_t block = hc_min(hc_max(ACTIVATION_BYTES / row_bytes, FEW + 1), hc_max(x->rows, 1));
     hc_packed packed = {.format = encoder->format};
     hc_geometry geometry = encoder->geometry;

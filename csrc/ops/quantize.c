@@ -108,6 +108,7 @@ typedef struct {
     hc_blocks blocks;
     const hc_run *run;
     hc_row_view out;
+    hc_geometry whole; /* of the answer: as it is encoded, or with what a pattern leaves out */
     bool direct;
     int64_t ld;
     hc_component_layout layout[HC_N_COMPONENTS];
@@ -141,12 +142,13 @@ static void fake_task(void *context, int64_t task, int thread) {
     if (!job->is_filled[thread])
         hc_encoder_share(encoder, &packed);
     job->is_filled[thread] = true;
+    hc_blocks_metadata(&job->blocks, thread, &x, &packed);
     hc_learn_rows(&job->blocks, thread, &x, &packed);
     if (hc_encode_block(encoder, job->run->isa, &x, thresholds, &packed) != HC_DONE) {
         atomic_store(&job->blocks.illegal, true); /* an array that is its own answer keeps what is wrong with it */
         return;
     }
-    const hc_tile tile = {0, x.rows, 0, encoder->geometry.padded};
+    const hc_tile tile = {0, x.rows, 0, job->whole.padded};
     hc_float_rows direct;
     float *values = (float *)memory;
     int64_t ld = job->ld;
@@ -154,17 +156,27 @@ static void fake_task(void *context, int64_t task, int thread) {
         values = (float *)direct.data;
         ld = direct.row_stride;
     }
-    hc_decode_tile(job->run, &encoder->format, &encoder->geometry, &packed, &tile, values, ld);
+    if (encoder->format.m > 0) {
+        const hc_packed_context context = {job->run, &encoder->format, &encoder->geometry, &packed, 0};
+        hc_source source;
+        hc_packed_source(&source, &context, x.rows);
+        source.floats(&source, 0, x.rows, 0, tile.columns, values, ld);
+    } else {
+        hc_decode_tile(job->run, &encoder->format, &encoder->geometry, &packed, &tile, values, ld);
+    }
     if (!job->direct)
         hc_rows_scatter(&job->out, row, x.rows, 0, tile.columns, values, ld);
 }
 
 static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc_view *out, hc_error *error) {
-    encoder->ops->layout(&encoder->format, &encoder->geometry, job->layout);
-    hc_rows_init(&job->out, out, &encoder->geometry, encoder->n_axes, encoder->axes);
+    hc_format_layout(&encoder->format, &encoder->geometry, job->layout);
+    job->whole = encoder->geometry;
+    if (encoder->format.m > 0)
+        hc_check_rows(out->ndim, out->shape, encoder->n_axes, encoder->axes, &job->whole, error); /* as x was */
+    hc_rows_init(&job->out, out, &job->whole, encoder->n_axes, encoder->axes);
     hc_float_rows direct;
     job->direct = hc_rows_direct(&job->out, 0, &direct);
-    job->ld = hc_round_up(encoder->geometry.padded, 16) + 16;
+    job->ld = hc_round_up(job->whole.padded, 16) + 16;
     int64_t row_bytes = job->direct ? 0 : job->ld * (int64_t)sizeof(float);
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         *(job->layout[i].per_row ? &row_bytes : &job->shared_bytes) += part_bytes(&job->layout[i]);

@@ -1,10 +1,13 @@
 """N:M patterns as they are defined, in plain NumPy, for rows of runs (Mishra et al. 2021, arXiv 2104.08378, section 3).
 
-Of every M values the N of largest score are kept, those of lower index among equals. A run is filled with values of no
-score to whole blocks. Stored are the kept values in order, and their places in the block, ceil(log2 M) bits each.
+Of every M values the N of largest score are kept, compared as float32, those of lower index among equals. A run is
+filled with values of no score to whole blocks. Stored are the kept values in order, and their places in the block,
+ceil(log2 M) bits each. A format before a pattern rounds what is kept of the array itself.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +16,19 @@ __all__ = ["keep", "scatter", "sparsegpt", "wanda"]
 
 
 def keep(
-    x: NDArray[np.float32], scores: NDArray[np.float32] | None, n: int, m: int
-) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint8]]:
+    x: NDArray[Any], scores: NDArray[Any] | None, n: int, m: int
+) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.uint8]]:
     """Return kept values, positions and packed positions.
 
     Parameters
     ----------
-    x, scores : ndarray of float32, (rows, runs, length)
+    x, scores : ndarray of floats, (rows, runs, length)
         None scores by magnitude.
     n, m : int
 
     Returns
     -------
-    values : ndarray of float32, (rows, runs * blocks * n)
+    values : ndarray of x's dtype, (rows, runs * blocks * n)
     positions : ndarray of uint8, of the same shape
     metadata : ndarray of uint8, (rows, bytes)
 
@@ -36,7 +39,9 @@ def keep(
     """
     rows, runs, length = x.shape
     fill = ((0, 0), (0, 0), (0, -length % m))
-    score = np.pad(np.abs(x) if scores is None else scores, fill, constant_values=-np.inf)
+    with np.errstate(over="ignore"):
+        score = (np.abs(x) if scores is None else scores).astype(np.float32)
+    score = np.pad(score, fill, constant_values=-np.inf)
     blocks = (rows, score.size // max(rows * m, 1), m)
     score, values = score.reshape(blocks), np.pad(x, fill).reshape(blocks)
     i, j = np.arange(m)[:, None], np.arange(m)[None, :]
