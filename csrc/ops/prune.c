@@ -87,20 +87,27 @@ static int64_t choose(const hc_pruner *p, int64_t blocks, const float *x, const 
     return done == HC_DECLINED ? hc_nm_choose(p->n, p->m, blocks, x, scores, values, metadata) : done;
 }
 
-/* What is kept of a row of float64, whose positions are known. */
-static void keep_doubles(const hc_pruner *p, int64_t count, const double *x, const uint8_t *positions, double *values) {
+/* What is kept of a row of float64, once it is known which. */
+static void keep_doubles(const hc_pruner *p, int64_t count, const double *x, const uint8_t *metadata,
+                         uint8_t *positions, double *values) {
+    hc_nm_positions(metadata, count, p->m, 0, count, positions);
     for (int64_t t = 0, block = 0; t < count; block += p->m)
         for (int i = 0; i < p->n; i++, t++)
             values[t] = x[block + positions[t]];
 }
 
-static void keep_singles(const hc_pruner *p, int64_t count, const double *x, const float *kept,
-                         const uint8_t *positions, float *values) {
-    for (int64_t t = 0; t < count; t++) {
-        values[t] = kept[t];
-        if (isinf(kept[t]) && isfinite(x[t / p->n * p->m + positions[t]]))
-            values[t] = copysignf(FLT_MAX, kept[t]);
-    }
+/* What is kept of it as float32: infinity is only what was one. */
+static void saturate(const hc_pruner *p, int64_t count, const double *x, const uint8_t *metadata, uint8_t *positions,
+                     float *values) {
+    bool is_finite = true;
+    for (int64_t t = 0; t < count; t++)
+        is_finite = is_finite && fabsf(values[t]) <= FLT_MAX;
+    if (is_finite)
+        return;
+    hc_nm_positions(metadata, count, p->m, 0, count, positions);
+    for (int64_t t = 0; t < count; t++)
+        if (isinf(values[t]) && isfinite(x[t / p->n * p->m + positions[t]]))
+            values[t] = copysignf(FLT_MAX, values[t]);
 }
 
 bool hc_prune_tile(const hc_pruner *p, int64_t first, int64_t rows, int64_t column, void *scratch,
@@ -133,13 +140,14 @@ bool hc_prune_tile(const hc_pruner *p, int64_t first, int64_t rows, int64_t colu
         }
         const double *doubles = (const double *)(const void *)x;
         round_rows(doubles, columns, single);
-        if (choose(p, blocks, single, scores, kept, metadata) != HC_DONE)
+        const bool as_double = out->dtype == HC_F64;
+        float *const chosen = as_double ? kept : (float *)(void *)values;
+        if (choose(p, blocks, single, scores, chosen, metadata) != HC_DONE)
             return false;
-        hc_nm_positions(metadata, count, p->m, 0, count, positions);
-        if (out->dtype == HC_F64)
-            keep_doubles(p, count, doubles, positions, (double *)(void *)values);
+        if (as_double)
+            keep_doubles(p, count, doubles, metadata, positions, (double *)(void *)values);
         else
-            keep_singles(p, count, doubles, kept, positions, (float *)(void *)values);
+            saturate(p, count, doubles, metadata, positions, chosen);
     }
     return true;
 }
