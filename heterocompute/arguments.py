@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import QuantizedArray
+from .float_env import converted, counts_subnormals
 from .formats import Format, Sparse
 from .formats import format as parse_format
 from .inputs import as_array, core_view, shown
@@ -79,6 +80,7 @@ def caller_index(value: Array, name: str) -> Iterator[None]:
         raise ValueError(f"{name} has {float(value[index])} at index {index}{beyond}") from None
 
 
+@counts_subnormals
 def as_single(value: Array, name: str) -> FloatArray:
     """Return an array as float32; ValueError where that makes an infinity of a number."""
     if value.dtype != np.float64:
@@ -182,7 +184,7 @@ def as_bias(bias: Any, n: int, name: str) -> Array | None:
     array = as_array(bias, f"{name}: bias")
     if array.shape != (n,):
         raise ValueError(f"{name}: bias has shape {array.shape}, wanted ({n},)")
-    return array.astype(np.float32, copy=False)
+    return converted(array, np.float32)
 
 
 def as_pair(value: Any, name: str) -> tuple[int, int]:

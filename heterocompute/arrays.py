@@ -19,6 +19,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from . import _heterocompute as _core
 from . import runtime
 from .bits import pack, unpack
+from .float_env import converted
 from .formats import Format, Sparse
 from .inputs import FLOATS, as_float_dtype, normalize_axes, shown
 from .metadata import check_metadata
@@ -248,7 +249,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         double = wanted == np.float64
         out = np.empty(self._shape, np.float64 if double else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
-        return out if double else out.astype(wanted, copy=False)
+        return converted(out, wanted)
 
     def view_ml_dtypes(self) -> np.ndarray[Any, Any]:
         """Return the elements, scales left out, in the type that NumPy or ml_dtypes has for them.
@@ -327,7 +328,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         if copy is False:
             raise ValueError("a QuantizedArray has no array of values to share; copy=False is impossible")
         values = self.dequantize()
-        return values if dtype is None else values.astype(dtype, copy=False)
+        return values if dtype is None else converted(values, dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:

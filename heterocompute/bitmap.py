@@ -12,6 +12,7 @@ import numpy as np
 from . import _heterocompute as _core
 from . import runtime
 from .arrays import QuantizedArray
+from .float_env import converted
 from .inputs import as_array, on_cpu, shown
 
 __all__ = ["BitmapArray", "encode_bitmap"]
@@ -151,7 +152,7 @@ class BitmapArray:
         if copy is False:
             raise ValueError("BitmapArray: an array of it is always a copy")
         dense = self.to_dense()
-        return dense if dtype is None else dense.astype(dtype, copy=False)
+        return dense if dtype is None else converted(dense, dtype)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BitmapArray):

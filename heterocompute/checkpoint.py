@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .float_env import counts_subnormals
 from .formats import Format, Sparse
 from .formats import format as parse_format
 from .ops import quantize
@@ -381,6 +382,7 @@ def _row(
     }
 
 
+@counts_subnormals
 def _range(array: NDArray[Any]) -> tuple[float | None, float | None, int]:
     if array.dtype.kind == "c":
         return None, None, int(np.count_nonzero(np.isnan(array)))

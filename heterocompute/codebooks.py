@@ -12,6 +12,7 @@ import numpy as np
 
 from .arrays import QuantizedArray
 from .bits import unpack
+from .float_env import counts_subnormals
 from .formats import Codebook, Sparse
 from .inputs import as_array
 
@@ -22,6 +23,7 @@ Array = np.ndarray[Any, Any]
 BLOCK = 1 << 22  # codes unpacked at a time
 
 
+@counts_subnormals
 def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
     """Turn the gradient of a loss for the values into its gradient for the codebook.
 
@@ -76,6 +78,7 @@ def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
     return sums.astype(np.float32).reshape(codebook.shape)
 
 
+@counts_subnormals
 def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     """Take one step of gradient descent on a codebook.
 

@@ -26,6 +26,7 @@ from .arguments import (
 )
 from .arrays import QuantizedArray
 from .eie import EIEArray
+from .float_env import counts_subnormals
 from .inputs import FLOATS, core_view
 
 __all__ = ["compressed_product"]
@@ -59,6 +60,7 @@ def shape_of(value: Any, name: str) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
+@counts_subnormals
 def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -> None:
     """Fill `out` with the sums over k of ``dense[..., k] * w[j, k]``.
 
@@ -138,6 +140,7 @@ def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
     return np.require(found, dtype, ["C", "A"])
 
 
+@counts_subnormals
 def compressed_product(
     a: Any,
     b: Any,

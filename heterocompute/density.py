@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .density_result import DensityStudy
+from .float_env import counts_subnormals
 from .inputs import as_real, shown
 from .prune import prune
 from .selection import axis_of, check_patterns, select
@@ -123,7 +124,7 @@ def study_density(
                     for name in members:
                         with named(name):
                             changed[name] = prune(source.load(name), text, axes[name])
-                    kept = {name: np.asarray(changed[name]) != 0 for name in members}
+                    kept = {name: _not_zero(changed[name]) for name in members}
                     found = sum(int(mask.sum()) for mask in kept.values())
                     density = found / max(1, sum(mask.size for mask in kept.values()))
                     row = {"layers": kind, "structure": structure, "pattern": text, "density": density}
@@ -155,7 +156,13 @@ def _curves(patterns: Any) -> dict[str, list[str]]:
     return found
 
 
+@counts_subnormals
+def _not_zero(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    found: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(value) != 0
+    return found
+
+
 def _check_zeros(after: Mapping[str, Any], kept: Mapping[str, Any], text: str) -> None:
     for name, mask in kept.items():
-        if np.any(np.asarray(after[name])[~mask] != 0):
+        if np.any(_not_zero(after[name])[~mask]):
             raise ValueError(f"study_density: retrain returned {name!r} with values where {text} had pruned them")

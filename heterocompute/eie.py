@@ -17,6 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from . import _heterocompute as _core
 from . import runtime
 from .arguments import caller_index
+from .float_env import converted, counts_subnormals
 from .inputs import as_array, as_float_dtype, as_int, normalize_axes, shown
 
 __all__ = ["EIEArray", "EIELoad", "encode_csr"]
@@ -123,6 +124,7 @@ class EIEArray(NDArrayOperatorsMixin):
     __slots__ = ("_axis", "_components", "_shape")
     __hash__ = None  # type: ignore[assignment]
 
+    @counts_subnormals
     def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:
         if not isinstance(components, Mapping) or set(components) != set(COMPONENTS):
             raise TypeError(f"EIEArray: components are {shown(components)}, wanted {', '.join(COMPONENTS)}")
@@ -247,8 +249,7 @@ class EIEArray(NDArrayOperatorsMixin):
         ndarray of `shape`
         """
         wanted = as_float_dtype(dtype, "to_dense")
-        values: Array = self._decoded(self._components).astype(wanted, copy=False)
-        return values
+        return converted(self._decoded(self._components), wanted)
 
     def _decoded(self, components: Mapping[str, Array]) -> Array:
         out = np.empty(self._stored_shape, np.float32)
@@ -294,6 +295,7 @@ class EIEArray(NDArrayOperatorsMixin):
 
         save(path, self)
 
+    @counts_subnormals
     def load_balance(self, x: Any = None, depth: int = 8) -> EIELoad:
         """Count the cycles that EIE's processing elements would take for a product with one vector.
 
@@ -348,7 +350,7 @@ class EIEArray(NDArrayOperatorsMixin):
         if copy is False:
             raise ValueError("an EIEArray has no array of floats to share")
         values = self.to_dense()
-        return values if dtype is None else values.astype(dtype, copy=False)
+        return values if dtype is None else converted(values, dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
@@ -422,6 +424,7 @@ def _frozen(part: Any, name: str) -> Array:
     return frozen
 
 
+@counts_subnormals
 def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     """Encode a matrix in EIE's storage: column after column, a byte for each value that is not zero.
 

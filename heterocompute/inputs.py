@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _heterocompute as _core
+from .float_env import converted
 
 __all__ = ["as_array", "as_float_dtype", "as_int", "as_real", "core_view", "normalize_axes", "refuse_infinite", "shown"]
 
@@ -148,7 +149,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     else:
         array = _as_ndarray(value, name)
     if array.dtype.name.startswith(SMALL_FLOATS):
-        return array.astype(np.float32)
+        return converted(array, np.float32)
     if array.dtype.name not in FLOATS:
         raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
     if not array.dtype.isnative or not array.flags.aligned:

@@ -31,6 +31,7 @@ from .arguments import (
     with_text,
 )
 from .arrays import QuantizedArray, core_format
+from .float_env import add_to, counts_subnormals
 from .formats import Format, Sparse
 from .inputs import as_array, core_view, normalize_axes, shown
 from .sparse import SparseArray, choose
@@ -206,6 +207,7 @@ class Error:
     bits_per_value: float
 
 
+@counts_subnormals
 def error(w: Any, q: Any) -> Error:
     """Compare an array with its quantized form.
 
@@ -249,7 +251,7 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
     if dense and runtime.use_blas() and _blas_product(a, b, out):
         if bias is not None:
-            out += bias
+            add_to(out, bias)
         return
     fmt = core_format(activations) if activations else None
     _core.matmul(runtime.run(), core_operand(a), core_operand(b), fmt, bias, out)

@@ -12,6 +12,7 @@ from . import runtime
 from .arguments import Array, FloatArray, as_bias, as_pair, checked_out, window_size
 from .arrays import QuantizedArray
 from .bitmap import BitmapArray
+from .float_env import add_to
 from .inputs import as_array, as_int, core_view, shown
 
 __all__ = ["OuterCounts", "conv2d_outer"]
@@ -200,7 +201,7 @@ def conv2d_outer(
         found = _core.count_outer(run, core_view(image), core_view(filters), strides, before, answer, *sizes)
     _core.conv2d_outer(run, core_view(image), core_view(filters), strides, before, result)
     if bias_array is not None:
-        result += bias_array[:, None, None]
+        add_to(result, bias_array[:, None, None])
     y = result if out is None else out
     if found is None:
         return y

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from . import _heterocompute as _core
 from . import runtime
 from .arguments import as_single
+from .float_env import counts_subnormals
 from .inputs import as_array, normalize_axes, refuse_infinite, shown
 from .sparse import pattern_of
 
@@ -25,6 +26,7 @@ _TRIES = {"fast": 100, "thorough": 10_000}  # orders to start from
 _KICKS = 3  # exchanges at random before the search goes on from the best order so far
 
 
+@counts_subnormals
 def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast") -> NDArray[np.int64]:
     """Find an order of the channels along an axis in which an N:M pattern keeps more magnitude.
 

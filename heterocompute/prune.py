@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .arguments import as_single
+from .float_env import counts_subnormals
 from .formats import parse_pattern
 from .inputs import as_array, normalize_axes, shown
 from .sparse import SparseArray, choose
@@ -26,6 +27,7 @@ _AT_ONCE = 2**20  # values of which there are temporaries
 _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
+@counts_subnormals
 def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
     """Set the values of least score to zero.
 
@@ -80,6 +82,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     return _choose(values, given, nm, axes, "prune")
 
 
+@counts_subnormals
 def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Array:
     """Return which values `prune` keeps.
 

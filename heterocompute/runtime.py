@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from . import _heterocompute as _core
+from .float_env import counts_subnormals
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
@@ -178,6 +179,7 @@ def run() -> tuple[int, int]:
 
 
 @cache
+@counts_subnormals  # its threads begin here, and inherit that
 def _open_blas() -> str | None:
     """Open the BLAS and return its description, or None if there is none."""
     path = os.environ.get("HETEROCOMPUTE_BLAS")

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from .arrays import QuantizedArray, component_layout
 from .bits import unpack
 from .eie import CODES, EIEArray
+from .float_env import counts_subnormals
 from .formats import Format, Sparse, format
 from .inputs import shown
 from .metadata import check_metadata
@@ -266,6 +267,7 @@ def _check_components(reader: Reader, found: Mapping[str, Packed]) -> set[str]:
     return parts
 
 
+@counts_subnormals
 def read_array(reader: Reader, name: str, entry: Packed) -> Any:
     """Read one packed array and check what its components hold.
 

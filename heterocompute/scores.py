@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .float_env import counts_subnormals
 from .inputs import as_array, as_real, refuse_infinite, shown
 from .sparse import pattern_of
 
@@ -24,6 +25,7 @@ def _matrix(value: Any, name: str) -> Array:
     return array.astype(np.float64)
 
 
+@counts_subnormals
 def wanda(w: Any, x: Any) -> Array:
     """Score weights by magnitude times the norm of the input that they meet.
 
@@ -68,6 +70,7 @@ def wanda(w: Any, x: Any) -> Array:
     return scores
 
 
+@counts_subnormals
 def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01) -> Array:
     """Prune weights one column after the other and let the columns behind make good for what is lost.
 

@@ -18,6 +18,7 @@ from . import runtime
 from .arguments import as_single
 from .arrays import QuantizedArray, component_layout
 from .bits import unpack
+from .float_env import converted, counts_subnormals
 from .formats import Float, Sparse, parse_pattern
 from .inputs import as_array, as_float_dtype, core_view, normalize_axes, shown
 from .metadata import check_metadata
@@ -249,7 +250,7 @@ class SparseArray(QuantizedArray):
         plain = np.ascontiguousarray(self._components["metadata"]).view("<i2").astype(np.int16, copy=False)
         reordered = np.empty(plain.size, np.int16)
         reordered[_reordered_places(*plain.shape)] = plain.reshape(-1)
-        return self._components["values"].astype(wanted), reordered.reshape(plain.shape)
+        return converted(self._components["values"], wanted), reordered.reshape(plain.shape)
 
     @classmethod
     def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
@@ -289,7 +290,7 @@ class SparseArray(QuantizedArray):
         fmt = Sparse(Float("fp32"), 2, 4)
         shape = (len(kept), 2 * kept.shape[1])
         codes: Array = plain.reshape(len(kept), kept.shape[1] // 4)
-        parts: dict[str, Array] = {"values": kept.astype(np.float32), "metadata": codes}
+        parts: dict[str, Array] = {"values": converted(kept, np.float32), "metadata": codes}
         problem = check_metadata(parts["metadata"], fmt, shape, (1,))
         if problem:
             raise ValueError(f"from_semi_structured: metadata has {problem}")
@@ -330,6 +331,7 @@ class SparseArray(QuantizedArray):
         return matrix.tocsr() if layout == "csr" else matrix.tocsc()
 
     @classmethod
+    @counts_subnormals
     def from_scipy(cls, matrix: Any, pattern: str, axis: int = -1) -> SparseArray:
         """Keep what a sparse matrix of SciPy stores.
 

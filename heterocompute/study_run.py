@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from . import ops, runtime
 from .arguments import as_single
 from .arrays import QuantizedArray, component_layout
+from .float_env import counts_subnormals
 from .formats import Format
 from .formats import format as parse_format
 from .inputs import as_int, refuse_infinite, shown
@@ -192,6 +193,7 @@ class _Measured:
 class _Subject:
     """One tensor as the matrix (rows, reduction) of its product."""
 
+    @counts_subnormals
     def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...]) -> None:
         self.name, self.w, self.axis = name, w, axis
         refuse_infinite(w, "w")
@@ -212,6 +214,7 @@ class _Subject:
         self.by_row = kept == [0]
         self.levels: dict[str, list[float]] = {}
 
+    @counts_subnormals
     def measure(self, fmt: Format | None, kinds: list[Format | None]) -> _Measured:
         w = self.w
         operand: Any = self.matrix
@@ -257,6 +260,7 @@ class _Subject:
                 times.append(time.perf_counter() - begin)
         return min(times)  # other programs only make it longer
 
+    @counts_subnormals
     def picture(self) -> dict[str, Any]:
         """Histogram of the values, and the levels that one row takes in each format."""
         values = self.matrix.reshape(-1)
@@ -379,6 +383,7 @@ def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any
     return lambda matrices, kind: format_columns(chip, matrices, kind)
 
 
+@counts_subnormals
 def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
     stored = sum(one.row["bytes"] for one in chosen)
     signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
@@ -405,6 +410,7 @@ def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:
     return row
 
 
+@counts_subnormals
 def _noise(w: Any, changed: Any) -> float:
     mse: float = ops.error(w, changed).mse
     return mse * float(changed.size)

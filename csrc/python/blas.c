@@ -99,6 +99,7 @@ PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
                         a.shape[1] == b.shape[0] && out.shape[0] == a.shape[0] && out.shape[1] == b.shape[1] &&
                         a.shape[0] > 0 && a.shape[1] > 0 && b.shape[1] > 0;
     if (served) {
+        const hc_float_env saved = hc_float_env_enter(); /* threads that begin here inherit it */
         use_threads(threads);
         Py_BEGIN_ALLOW_THREADS const int m = (int)a.shape[0], n = (int)b.shape[1], k = (int)a.shape[1];
         if (m == 1 && is_vector(&a, 1) && is_vector(&out, 1)) /* sgemm packs the whole matrix for a single vector */
@@ -109,7 +110,7 @@ PyObject *hc_blas_sgemm(PyObject *self, PyObject *args) {
                   0.0f, out.data, 1);
         else
             sgemm(ROW_MAJOR, trans_a, trans_b, m, n, k, 1.0f, a.data, lda, b.data, ldb, 0.0f, out.data, ldc);
-        Py_END_ALLOW_THREADS
+        Py_END_ALLOW_THREADS hc_float_env_leave(saved);
     }
     hc_release(&held);
     return PyBool_FromLong(served);

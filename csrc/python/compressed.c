@@ -197,7 +197,9 @@ PyObject *hc_eie_check_method(PyObject *self, PyObject *args) {
     hc_status status;
     if (!PyArg_ParseTuple(args, "O", &eie_object) || !parse_eie(eie_object, &eie))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = hc_eie_check(&eie, &error);
+    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
+    status = hc_eie_check(&eie, &error);
+    hc_float_env_leave(saved);
     Py_END_ALLOW_THREADS return none_or_error(status, &error);
 }
 

@@ -5,6 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+/* in_float_env(function, args, kwargs) -> function(*args, **kwargs), as base/float_env.h has it. */
+PyObject *hc_in_float_env_method(PyObject *self, PyObject *args);
 PyObject *hc_prune_method(PyObject *self, PyObject *args);
 PyObject *hc_permute_method(PyObject *self, PyObject *args);
 PyObject *hc_conv2d_outer_method(PyObject *self, PyObject *args);

@@ -434,6 +434,7 @@ static PyMethodDef METHODS[] = {
     {"eie_multiply", hc_eie_multiply_method, METH_VARARGS, "eie_multiply(run, eie, x, out)"},
     {"eie_load", hc_eie_load_method, METH_VARARGS,
      "eie_load(eie, x or None, depth, busy) -> (cycles, broadcasts, stalls, padding)"},
+    {"in_float_env", hc_in_float_env_method, METH_VARARGS, "in_float_env(function, args, kwargs) -> its answer"},
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},
     {"isa_mask", isa_mask, METH_O, "isa_mask(name) -> mask"},

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ..arguments import Array, as_bias, as_pair, group_count, window_size
 from ..arrays import QuantizedArray
+from ..float_env import counts_subnormals
 from ..formats import Format
 from ..inputs import as_array
 from ..ops import quantize
@@ -22,6 +23,7 @@ from .text import parse
 _WINDOW_VALUES = 1 << 22  # gathered at a time
 
 
+@counts_subnormals
 def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, emulate: str = "int32") -> Array:
     """Apply a linear layer: ``matmul(x, w.T) + bias``.
 
@@ -66,6 +68,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     return y if bias_array is None else y + bias_array
 
 
+@counts_subnormals
 def conv2d(
     x: Any,
     w: Any,

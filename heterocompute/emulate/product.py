@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..arguments import Array, as_matrix, product_shape
+from ..float_env import counts_subnormals
 from .codes import multiply_codes
 from .floats import multiply_floats
 from .model import NAME, as_operand, parse_model, refuse
 
 
+@counts_subnormals
 def matmul(
     a: Any,
     b: Any,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
+from ..float_env import counts_subnormals
 
 #: In the order of csrc/model/systolic.h.
 DATAFLOWS = ("ws", "is", "os")
@@ -213,6 +214,7 @@ class Simulation:
     sram_writes_output: int
 
 
+@counts_subnormals
 def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
     """Run a product through an array, cycle by cycle: every cell takes what its neighbour held.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .. import emulate as emulation
 from ..arrays import QuantizedArray
 from ..convolution import conv2d
+from ..float_env import counts_subnormals
 from ..ops import linear
 from ..safetensors_file import Reader
 
@@ -77,6 +78,7 @@ class Digits:
         y = {part: tensors[f"{part}/labels"].astype(np.int64) for part in ("test", "train")}
         return cls(weights, x["test"], y["test"], x["train"], y["train"])
 
+    @counts_subnormals
     def forward(
         self,
         weights: Mapping[str, Any],

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..arrays import QuantizedArray
 from ..codebooks import codebook_gradient, codebook_step
+from ..float_env import counts_subnormals
 from ..formats import Codebook, Float, Sparse
 from ..inputs import as_int, shown
 from ..ops import fake_quantize, quantize
@@ -33,6 +34,7 @@ __all__ = ["mask_of", "retrain"]
 F32 = NDArray[np.float32]
 
 
+@counts_subnormals
 def retrain(
     net: Digits, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int, epochs: int
 ) -> dict[str, Any]:
