@@ -160,6 +160,9 @@ def _scores(magnitude: NDArray[np.float32]) -> NDArray[np.int16]:
     rows, columns = magnitude.shape
     scores = np.zeros((columns, -(-rows // 32) * 32), np.int16)
     largest = float(magnitude.max())
+    if largest < 2.0**-64:  # _TOP / largest is then near the end of float32 or beyond; a power of two is exact
+        magnitude = magnitude * np.float32(2.0**100)
+        largest *= 2.0**100
     if largest > 0:
         np.rint(magnitude.T * (_TOP / largest), out=scores[:, :rows], casting="unsafe")
     return scores

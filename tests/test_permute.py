@@ -69,6 +69,16 @@ def test_two_layers_compute_the_same_in_another_order() -> None:
     assert hc.permute_linear(first, None, second, order)[1] is None
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("exponent", [-149, -140, -126, -114, -65, -64, -63, 0, 110])
+def test_only_proportions_count(exponent: int) -> None:
+    """Down to the smallest numbers of float32, whose reciprocals it does not hold, and up to the largest."""
+    w = np.random.default_rng(6).integers(-60000, 60000, (40, 32)).astype(np.float32)
+    plain = hc.permute_channels(w, "2:4")
+    assert kept(w[:, plain], 2, 4) > kept(w, 2, 4)
+    assert np.array_equal(hc.permute_channels(np.ldexp(w, exponent), "2:4"), plain)
+
+
 @pytest.mark.parametrize("pattern", ["4:2", "0:4", "2:33", "2", "", "2:4 ", 24, None, "50%"])
 def test_other_patterns_are_refused(pattern: object) -> None:
     kind = ValueError if isinstance(pattern, str) else TypeError
