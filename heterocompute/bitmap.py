@@ -13,7 +13,7 @@ from . import _heterocompute as _core
 from . import runtime
 from .arrays import QuantizedArray
 from .float_env import converted
-from .inputs import as_array, on_cpu, shown
+from .inputs import as_array, as_exported, exports_dlpack, on_cpu, shown
 
 __all__ = ["BitmapArray", "encode_bitmap"]
 
@@ -179,15 +179,17 @@ class BitmapArray:
 
 def _given(a: Any) -> Array:
     """Return any array, of whatever type it is: the memory of a tensor as it lies there."""
-    if isinstance(a, QuantizedArray) or (hasattr(a, "__dlpack__") and not isinstance(a, (np.ndarray, np.generic))):
+    if isinstance(a, QuantizedArray):
+        return as_array(a, "encode_bitmap: a")
+    if exports_dlpack(a) and not isinstance(a, np.ndarray):
         try:
-            return as_array(a, "encode_bitmap: a")
+            return as_exported(a, "encode_bitmap: a")
         except TypeError:
-            if isinstance(a, QuantizedArray) or not on_cpu(a):
+            if not on_cpu(a) or not hasattr(a, "__array__"):
                 raise
     try:
         return np.asarray(a)
-    except (TypeError, ValueError):
+    except (RuntimeError, TypeError, ValueError):
         raise TypeError(f"encode_bitmap: a is {shown(a)}, wanted an array of floats, integers or bool") from None
 
 

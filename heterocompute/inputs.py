@@ -11,11 +11,24 @@ import numpy as np
 from . import _heterocompute as _core
 from .float_env import converted
 
-__all__ = ["as_array", "as_float_dtype", "as_int", "as_real", "core_view", "normalize_axes", "refuse_infinite", "shown"]
+__all__ = [
+    "as_array",
+    "as_exported",
+    "as_float_dtype",
+    "as_int",
+    "as_real",
+    "check_dimensions",
+    "core_view",
+    "exports_dlpack",
+    "normalize_axes",
+    "refuse_infinite",
+    "shown",
+]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
 
+MAX_DIMS = 32  # of the core; NumPy has 64
 _FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
 
 _short = reprlib.Repr()
@@ -99,12 +112,33 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
     if hasattr(value, "detach"):  # a tensor that records gradients exports its values only
         value = value.detach()
+    if (
+        hasattr(value, "is_neg") and value.is_neg()
+    ):  # a view whose memory holds the negative values; DLPack does not say
+        if not hasattr(value, "resolve_neg"):
+            raise TypeError("its values are those of the memory negated: pass .resolve_neg() of it")
+        value = value.resolve_neg()
     array, bfloat16 = _core.from_dlpack(value.__dlpack__())
     if bfloat16:
         import ml_dtypes
 
         array = array.view(ml_dtypes.bfloat16)
     return array
+
+
+def exports_dlpack(value: Any) -> bool:
+    """Tell whether a value is an array of another library, which lends its memory by DLPack."""
+    return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic)
+
+
+def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return the array of another library as an ndarray, of whatever dtype; TypeError where it lends none."""
+    if not on_cpu(value):
+        raise TypeError(f"{name}: wanted an array in the memory of the CPU")
+    try:
+        return _from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
 
 
 def on_cpu(value: Any) -> bool:
@@ -130,8 +164,10 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     ------
     TypeError
         Not an array, or integers, bool, complex, objects.
+    ValueError
+        More dimensions than the core takes.
     """
-    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned:
+    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned and value.ndim <= MAX_DIMS:
         return value
     if isinstance(value, np.ndarray):
         array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
@@ -139,15 +175,11 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
     elif hasattr(value, "to_dense") and hasattr(value, "load_balance"):  # an EIEArray, likewise
         raise TypeError(f"{name} is an EIEArray; take its to_dense() first")
-    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
-        if not on_cpu(value):
-            raise TypeError(f"{name}: wanted an array in the memory of the CPU")
-        try:
-            array = _from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-            raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
+    elif exports_dlpack(value):
+        array = as_exported(value, name)
     else:
         array = _as_ndarray(value, name)
+    check_dimensions(array, name)
     if array.dtype.name.startswith(SMALL_FLOATS):
         return converted(array, np.float32)
     if array.dtype.name not in FLOATS:
@@ -155,6 +187,12 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     if not array.dtype.isnative or not array.flags.aligned:
         array = array.astype(array.dtype.newbyteorder("="), copy=True)
     return array
+
+
+def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise ValueError where an array has more dimensions than the core takes."""
+    if array.ndim > MAX_DIMS:
+        raise ValueError(f"{name} has {array.ndim} dimensions, wanted at most {MAX_DIMS}")
 
 
 def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:

@@ -1,8 +1,6 @@
 /* DLPack's structures, as far as they are read here: https://dmlc.github.io/dlpack/latest/c_api.html */
 #include "python/dlpack.h"
 
-#include "hc.h"
-
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
@@ -28,29 +26,45 @@ typedef struct dl_managed {
     void *manager;
     void (*deleter)(struct dl_managed *);
 } dl_managed;
+enum { MOST_DIMS = 64 }; /* of an array of NumPy 2 */
+static const char OWNER[] = "heterocompute.dltensor";
 enum { DL_CPU = 1, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
+/* A deleter may run Python code, which must not meet an exception that is on its way. */
 static void free_owner(PyObject *capsule) {
-    dl_managed *managed = PyCapsule_GetPointer(capsule, "heterocompute.dltensor");
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *raised = PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+#endif
+    dl_managed *managed = PyCapsule_GetPointer(capsule, OWNER);
     if (managed && managed->deleter)
         managed->deleter(managed);
+    if (PyErr_Occurred())
+        PyErr_WriteUnraisable(NULL); /* the capsule is on its way out */
+#if PY_VERSION_HEX >= 0x030c0000
+    PyErr_SetRaisedException(raised);
+#else
+    PyErr_Restore(type, value, traceback);
+#endif
 }
 
 static int numpy_type(dl_dtype dtype) {
     if (dtype.lanes != 1)
         return -1;
-    const int size = dtype.bits / 8;
+    const int bits = dtype.bits;
     switch (dtype.code) {
     case DL_BFLOAT:
-        return size == 2 ? NPY_UINT16 : -1;
+        return bits == 16 ? NPY_UINT16 : -1;
     case DL_FLOAT:
-        return size == 2 ? NPY_FLOAT16 : size == 4 ? NPY_FLOAT32 : size == 8 ? NPY_FLOAT64 : -1;
+        return bits == 16 ? NPY_FLOAT16 : bits == 32 ? NPY_FLOAT32 : bits == 64 ? NPY_FLOAT64 : -1;
     case DL_BOOL:
-        return NPY_BOOL;
+        return bits == 8 ? NPY_BOOL : -1;
     case DL_INT:
-        return size == 1 ? NPY_INT8 : size == 2 ? NPY_INT16 : size == 4 ? NPY_INT32 : size == 8 ? NPY_INT64 : -1;
+        return bits == 8 ? NPY_INT8 : bits == 16 ? NPY_INT16 : bits == 32 ? NPY_INT32 : bits == 64 ? NPY_INT64 : -1;
     case DL_UINT:
-        return size == 1 ? NPY_UINT8 : size == 2 ? NPY_UINT16 : size == 4 ? NPY_UINT32 : size == 8 ? NPY_UINT64 : -1;
+        return bits == 8 ? NPY_UINT8 : bits == 16 ? NPY_UINT16 : bits == 32 ? NPY_UINT32 : bits == 64 ? NPY_UINT64 : -1;
     default:
         return -1;
     }
@@ -65,18 +79,18 @@ PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
     const int type = numpy_type(tensor->dtype);
     if (type < 0)
         return PyErr_Format(PyExc_TypeError, "wanted an array of float16, bfloat16, float32 or float64");
-    if (tensor->device.device_type != DL_CPU || tensor->ndim < 0 || tensor->ndim > HC_MAX_DIMS)
+    if (tensor->device.device_type != DL_CPU || tensor->ndim < 0 || tensor->ndim > MOST_DIMS)
         return PyErr_Format(PyExc_TypeError, "wanted an array of at most %d dimensions in the memory of the CPU",
-                            HC_MAX_DIMS);
+                            (int)MOST_DIMS);
     const int64_t size = tensor->dtype.bits / 8;
-    npy_intp shape[HC_MAX_DIMS], strides[HC_MAX_DIMS];
+    npy_intp shape[MOST_DIMS], strides[MOST_DIMS];
     int64_t step = size;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
         shape[i] = tensor->shape[i];
         strides[i] = tensor->strides ? tensor->strides[i] * size : step;
         step *= tensor->shape[i];
     }
-    PyObject *owner = PyCapsule_New(managed, "heterocompute.dltensor", free_owner);
+    PyObject *owner = PyCapsule_New(managed, OWNER, free_owner);
     if (!owner)
         return NULL;
     PyCapsule_SetName(capsule, "used_dltensor"); /* from here on the owner frees it */

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import QuantizedArray
-from ..inputs import as_array
+from ..inputs import as_array, as_exported, check_dimensions, exports_dlpack
 
 NAME = "emulate.matmul"
 # Bits of the significand, exponent of the smallest normal number.
@@ -119,10 +119,10 @@ def as_integer(value: Any, name: str, wanted: range) -> int | None:
 def as_operand(value: Any, name: str) -> Any:
     if isinstance(value, QuantizedArray):
         return value
-    if not hasattr(value, "__dlpack__"):
-        value = np.asarray(value)
-    dtype = getattr(value, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+    if not isinstance(value, np.ndarray):
+        value = as_exported(value, f"{NAME}: {name}") if exports_dlpack(value) else np.asarray(value)
+    if value.dtype.kind in "iu":
+        check_dimensions(value, f"{NAME}: {name}")
         return np.asarray(value)
     return as_array(value, f"{NAME}: {name}")
 
