@@ -440,12 +440,12 @@ class QuantizedArray(NDArrayOperatorsMixin):
 
     def _first_group_html(self) -> str:
         """Return the codes of the first group as a strip of cells."""
-        bits: int = getattr(self._format, "bits", 0)
-        if not self.size or not 0 < bits <= 8:
+        fmt = self._format.base if isinstance(self._format, Sparse) else self._format
+        if not self.size or not 0 < fmt.bits <= 8:
             return ""
-        codes = self._components["codes"]
-        group = getattr(self._format, "group", None) or self._shape[self._axis[-1]]
-        count = -(-min(group, self._shape[self._axis[-1]], 64) // getattr(self._format, "dim", 1))
+        bits, codes = fmt.bits, self._components["codes"]
+        stored = self._format.stored_length(self._shape[self._axis[-1]])
+        count = -(-min(fmt.group or stored, stored, 64) // getattr(fmt, "dim", 1))
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
         cells = "".join(

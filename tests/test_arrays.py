@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 from common import FORMATS, reals
 
 import heterocompute as hc
+from heterocompute.bits import unpack
 
 
 @pytest.mark.parametrize("text", FORMATS)
@@ -125,6 +127,25 @@ def test_wrong_components_are_refused() -> None:
     strided = {**parts, "codes": np.repeat(parts["codes"], 2, axis=1)[:, ::2]}
     with pytest.raises(ValueError, match="strides"):
         hc.QuantizedArray(strided, q.format, q.shape, q.axis).dequantize()
+
+
+@pytest.mark.parametrize(
+    "fmt", [*FORMATS, "int8+2:4", "int4-g2+2:8", "cb4-d2+4:8", "cb2-g6+3:5", "log4-1+1:32", "mxfp4+4:32"]
+)
+def test_the_first_group_shows_its_codes(fmt: str) -> None:
+    """Every code that is stored of the first group of the first row, and nothing behind it."""
+    known = hc.format(fmt)
+    for length in (1, 3, 70):
+        q = hc.quantize(reals((2, length), 5), fmt)
+        shown = re.findall(r"padding:1px 4px'>([0-9a-f]+)</td>", q._repr_html_())
+        if known.bits > 8:
+            assert shown == []
+            continue
+        base = known.base if isinstance(known, hc.Sparse) else known
+        stored = known.stored_length(length)
+        count = -(-min(base.group or stored, stored, 64) // getattr(base, "dim", 1))
+        codes = unpack(q.components["codes"], known.bits, count)[0]
+        assert [int(code, 16) for code in shown] == codes.tolist()
 
 
 class _Exporter:
