@@ -170,10 +170,10 @@ hc_status hc_count_outer(const hc_run *run, const hc_view *x, const hc_view *w, 
  * marked, `place` is the way back; HC_VALUE where `kept` is not the number of bits. */
 hc_status hc_bitmap_mark(const hc_run *run, int bytes, int64_t count, const void *items, uint8_t *bitmap, int64_t *kept,
                          hc_error *error);
-hc_status hc_bitmap_keep(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
-                         int64_t kept, void *values, hc_error *error);
-hc_status hc_bitmap_place(const hc_run *run, int bytes, int64_t count, const uint8_t *bitmap, int64_t kept,
-                          const void *values, void *items, hc_error *error);
+hc_status hc_bitmap_compress(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
+                             int64_t kept, void *values, hc_error *error);
+hc_status hc_bitmap_expand(const hc_run *run, int bytes, int64_t count, const uint8_t *bitmap, int64_t kept,
+                           const void *values, void *items, hc_error *error);
 
 /* One sweep of the search for an order of columns in which n of every m keep more (csrc/sparsity/permute.h). scores:
  * int16 (columns, ld), 0 to 32767, ld a multiple of 32 and at least rows, the padding 0. order: (groups * m) columns by

@@ -31,7 +31,7 @@ def wanted(x: Array, w: Any) -> Array:
     """The definition, of a matrix whose columns ascend."""
     starts = w.indptr.astype(np.int64)
     if len(x) == 1:
-        return compressed.csr_vector(x[0], starts, w.indices, w.data)[None]
+        return compressed.csr_spmv(x[0], starts, w.indices, w.data)[None]
     return compressed.csr_chain(x, starts, w.indices, w.data)
 
 

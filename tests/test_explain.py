@@ -108,7 +108,7 @@ def test_a_choice_changes_no_bit(pattern: str, kind: str) -> None:
     with preferred("skip"):
         assert chosen(x, s.T) == "skip"
         y = hc.linear(x, s)
-    for isa in isas("sparse_f32", "gemm_f32"):
+    for isa in isas("gemm_nm_f32", "gemm_f32"):
         with hc.use(isa=isa), preferred("tiles"):
             found = hc.explain(x, s.T)
             assert found.chosen == ("tiles" if kind == "plain" else "skip")

@@ -41,7 +41,7 @@ def test_many_vectors_give_the_own_dense_product(pattern: str, isa: str) -> None
                 assert np.array_equal(hc.matmul(x, s.T, out=turned), expected)
 
 
-@pytest.mark.parametrize("isa", isas("sparse_f32"))
+@pytest.mark.parametrize("isa", isas("gemm_nm_f32"))
 def test_panels_of_every_width(isa: str) -> None:
     for rows in (9, 12, 16, 31, 32, 33, 48, 65, 80, 100, 129, 200, 333):
         for pattern, n, k in (("2:4", 21, 77), ("1:16", 35, 300), ("3:5", 18, 161), ("1:32", 40, 1500)):
@@ -57,7 +57,7 @@ def test_panels_of_every_width(isa: str) -> None:
                     assert np.array_equal(turned[:n].T, expected) and (turned[n] == 7).all()
 
 
-@pytest.mark.parametrize("isa", isas("sparse_f32"))
+@pytest.mark.parametrize("isa", isas("gemm_nm_f32"))
 def test_long_rows_come_in_slabs(isa: str) -> None:
     """Neither the number of threads, which share the memory for it, nor where k is cut changes a bit."""
     for rows, n, k, pattern, threads in (

@@ -1,9 +1,5 @@
-/* The table of kernels.def, and the pick. */
+/* The table of the .def files, and the pick. */
 #include "kernels/kernel.h"
-
-#define HC_KERNEL(family, isa, mr, nr, kr, form) extern void hc_##family##_##isa(void);
-#include "kernels/kernels.def"
-#undef HC_KERNEL
 
 #define NEEDS_scalar 0
 #define NEEDS_avx2 HC_ISA_AVX2
@@ -17,27 +13,56 @@
 #define NEEDS_dotprod (HC_ISA_DOTPROD | HC_ISA_NEON)
 
 static const hc_kernel KERNELS[] = {
-#define HC_KERNEL(family, isa, mr, nr, kr, form) {#family, #isa, NEEDS_##isa, mr, nr, kr, form, hc_##family##_##isa},
+#define HC_FAMILY(name, type)
+#define HC_LINE(of, suffix, ...)                                                                                       \
+    {.family = HC_FAMILY_##of,                                                                                         \
+     .name = #of,                                                                                                      \
+     .isa = #suffix,                                                                                                   \
+     .needs = NEEDS_##suffix,                                                                                          \
+     .fn.of = hc_##of##_##suffix,                                                                                      \
+     __VA_ARGS__},
+#define HC_KERNEL(of, suffix, ...) HC_IF_##suffix(HC_LINE(of, suffix, __VA_ARGS__))
 #include "kernels/kernels.def"
+#undef HC_FAMILY
 #undef HC_KERNEL
-    {NULL, NULL, 0, 0, 0, 0, 0, NULL},
+    {.family = HC_N_FAMILIES},
+};
+enum { N_KERNELS = sizeof KERNELS / sizeof *KERNELS - 1 };
+static const hc_kernel *const NONE = KERNELS + N_KERNELS;
+
+/* Where the lines of a family begin: an enumerator a line, and one a family with the number of the next line. */
+enum {
+#define HC_FAMILY(name, type) FIRST_##name, BEFORE_##name = FIRST_##name - 1,
+#define HC_KERNEL(family, isa, ...) HC_IF_##isa(NUMBER_##family##_##isa, )
+#include "kernels/kernels.def"
+#undef HC_FAMILY
+#undef HC_KERNEL
+};
+static const int16_t FIRST[HC_N_FAMILIES] = {
+#define HC_FAMILY(name, type) FIRST_##name,
+#define HC_KERNEL(family, isa, ...)
+#include "kernels/kernels.def"
+#undef HC_FAMILY
+#undef HC_KERNEL
 };
 
-static inline bool is_same(const char *a, const char *b) { /* most differ early: a call of strcmp takes longer */
-    for (; *a == *b; a++, b++)
-        if (!*a)
-            return true;
-    return false;
+static const hc_kernel *from(const hc_kernel *kernel, hc_kernel_family family, uint32_t isa) {
+    for (; kernel->family == family; kernel++)
+        if (((kernel->needs | kernel->also) & ~isa) == 0)
+            return kernel;
+    return NONE;
 }
 
-const hc_kernel *hc_kernel_pick(const char *family, uint32_t isa, const hc_kernel *after) {
-    for (const hc_kernel *kernel = after ? after + 1 : KERNELS; kernel->family; kernel++)
-        if ((kernel->needs & ~isa) == 0 && is_same(kernel->family, family))
-            return kernel;
-    return NULL;
+const hc_kernel *hc_kernel_best(hc_kernel_family family, uint32_t isa) {
+    HC_ASSUME(family < HC_N_FAMILIES);
+    return from(KERNELS + FIRST[family], family, isa);
+}
+
+const hc_kernel *hc_kernel_below(const hc_kernel *kernel, uint32_t isa) {
+    return kernel == NONE ? NONE : from(kernel + 1, kernel->family, isa);
 }
 
 const hc_kernel *hc_kernels(int *count) {
-    *count = (int)(sizeof KERNELS / sizeof *KERNELS) - 1;
+    *count = N_KERNELS;
     return KERNELS;
 }

@@ -23,8 +23,8 @@ typedef struct {
     char *to;
     int64_t *starts; /* (blocks): first kept item */
     hc_bitmap_mark_fn *mark;
-    hc_bitmap_keep_fn *keep;
-    hc_bitmap_place_fn *place;
+    hc_bitmap_compress_fn *keep;
+    hc_bitmap_expand_fn *place;
 } hc_bitmap_job;
 
 static int64_t n_blocks(int64_t count) { return hc_ceil_div(count, WORD * BLOCK_WORDS); }
@@ -103,9 +103,9 @@ static void place_task(void *context, int64_t block, int thread) {
 }
 
 static hc_status begin(const hc_run *run, hc_bitmap_job *job, hc_error *error) {
-    job->mark = (hc_bitmap_mark_fn *)hc_kernel_pick("bitmap_mark", run->isa, NULL)->fn;
-    job->keep = (hc_bitmap_keep_fn *)hc_kernel_pick("bitmap_keep", run->isa, NULL)->fn;
-    job->place = (hc_bitmap_place_fn *)hc_kernel_pick("bitmap_place", run->isa, NULL)->fn;
+    job->mark = HC_PICK(bitmap_mark, run);
+    job->keep = HC_PICK(bitmap_compress, run);
+    job->place = HC_PICK(bitmap_expand, run);
     if (job->bytes != 1 && job->bytes != 2 && job->bytes != 4 && job->bytes != 8)
         return hc_fail(error, HC_TYPE, "bitmap: items of %d bytes, wanted 1, 2, 4 or 8", job->bytes);
     job->starts = hc_alloc_aligned(n_blocks(job->count) * (int64_t)sizeof *job->starts);
@@ -152,14 +152,14 @@ static hc_status move(const hc_run *run, hc_bitmap_job *job, int64_t kept, hc_ta
     return status;
 }
 
-hc_status hc_bitmap_keep(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
-                         int64_t kept, void *values, hc_error *error) {
+hc_status hc_bitmap_compress(const hc_run *run, int bytes, int64_t count, const void *items, const uint8_t *bitmap,
+                             int64_t kept, void *values, hc_error *error) {
     hc_bitmap_job job = {.bytes = bytes, .count = count, .bitmap = bitmap, .from = items, .to = values};
     return move(run, &job, kept, keep_task, error);
 }
 
-hc_status hc_bitmap_place(const hc_run *run, int bytes, int64_t count, const uint8_t *bitmap, int64_t kept,
-                          const void *values, void *items, hc_error *error) {
+hc_status hc_bitmap_expand(const hc_run *run, int bytes, int64_t count, const uint8_t *bitmap, int64_t kept,
+                           const void *values, void *items, hc_error *error) {
     hc_bitmap_job job = {.bytes = bytes, .count = count, .bitmap = bitmap, .from = values, .to = items};
     return move(run, &job, kept, place_task, error);
 }

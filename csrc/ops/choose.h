@@ -11,8 +11,8 @@
 /* The drivers, by the names that users see. */
 typedef enum {
     HC_PATH_NONE = 0, /* nothing to multiply */
-    HC_PATH_FEW,
-    HC_PATH_FEW_INTEGERS,
+    HC_PATH_GEMV,
+    HC_PATH_GEMV_INTEGERS,
     HC_PATH_SKIP,
     HC_PATH_SKIP_INTEGERS,
     HC_PATH_TILES,

@@ -46,14 +46,14 @@ hc_status hc_csr_transpose(const hc_csr *csr, int64_t *starts, int32_t *indices,
 typedef struct {
     const hc_csr *w;
     const hc_rows *out;
-    hc_csr_vector_fn *kernel;
+    hc_csr_spmv_fn *kernel;
     float *x;
     bool *legal; /* of each task */
-} hc_csr_vector_job;
+} hc_csr_spmv_job;
 
 static void vector_task(void *context, int64_t task, int thread) {
     (void)thread;
-    const hc_csr_vector_job *job = context;
+    const hc_csr_spmv_job *job = context;
     const int64_t first = task * VECTOR_ROWS, rows = hc_min(VECTOR_ROWS, job->w->rows - first);
     const hc_csr_indices found = hc_csr_look(job->w, first, rows); /* here, so that memory is read once */
     job->legal[task] = found.inside && found.ascending;
@@ -71,11 +71,11 @@ static void vector_task(void *context, int64_t task, int thread) {
 static hc_status one_vector(const hc_run *run, const hc_source *x, const hc_csr *w, const hc_rows *out, bool *ascending,
                             hc_error *error) {
     const int64_t n_tasks = hc_ceil_div(w->rows, VECTOR_ROWS);
-    hc_csr_vector_job job = {.w = w,
-                             .out = out,
-                             .kernel = (hc_csr_vector_fn *)hc_kernel_pick("csr_vector", run->isa, NULL)->fn,
-                             .x = hc_alloc_aligned(x->columns * 4),
-                             .legal = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.legal)};
+    hc_csr_spmv_job job = {.w = w,
+                           .out = out,
+                           .kernel = HC_PICK(csr_spmv, run),
+                           .x = hc_alloc_aligned(x->columns * 4),
+                           .legal = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.legal)};
     hc_status status = HC_OK;
     if (!job.x || !job.legal) {
         status = hc_fail(error, HC_MEMORY, "matmul: no memory for a vector of %lld values", (long long)x->columns);

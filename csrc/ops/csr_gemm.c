@@ -26,7 +26,7 @@ typedef struct {
     const hc_source *x;
     const hc_csr *w;
     hc_rows out;
-    hc_csr_f32_fn *kernel;
+    hc_csr_spmm_fn *kernel;
     hc_pack_x32_fn *turn;
     int lanes;
     int64_t chunk, slab; /* columns */
@@ -151,13 +151,9 @@ static void task(void *context, int64_t number, int thread) {
 
 hc_status hc_csr_gemm(const hc_run *run, const hc_source *x, const hc_csr *w, const hc_rows *out, hc_error *error) {
     HC_ASSUME(x->columns == w->columns && x->rows > 0 && w->rows > 0);
-    const hc_kernel *line = hc_kernel_pick("csr_f32", run->isa, NULL);
-    hc_csr_product p = {.x = x,
-                        .w = w,
-                        .out = *out,
-                        .kernel = (hc_csr_f32_fn *)line->fn,
-                        .turn = (hc_pack_x32_fn *)hc_kernel_pick("pack_x32", run->isa, NULL)->fn,
-                        .lanes = line->nr};
+    const hc_kernel *line = HC_BEST(csr_spmm, run);
+    hc_csr_product p = {
+        .x = x, .w = w, .out = *out, .kernel = line->fn.csr_spmm, .turn = HC_PICK(pack_x32, run), .lanes = line->nr};
     while (p.lanes > line->nr / 4 && p.lanes / 2 >= x->rows)
         p.lanes /= 2;
     const int64_t panels = hc_ceil_div(x->rows, p.lanes);

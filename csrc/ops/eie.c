@@ -197,7 +197,7 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, 
     hc_multiply_job job = {.eie = eie,
                            .out = out,
                            .own_rows = hc_round_up(hc_eie_rows(eie->rows, eie->elements, 0), 16),
-                           .kernel = (hc_eie_columns_fn *)hc_kernel_pick("eie_columns", run->isa, NULL)->fn};
+                           .kernel = HC_PICK(eie_columns, run)};
     job.sums = hc_alloc_aligned((job.own_rows * n_threads + 2 * eie->columns) * (int64_t)sizeof *job.sums);
     if (!job.sums)
         return hc_fail(error, HC_MEMORY, "matmul: no memory for sums of %lld rows", (long long)eie->rows);

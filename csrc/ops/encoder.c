@@ -29,28 +29,30 @@ hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_
     return hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
 }
 
-/* The lines of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
-enum { OBSERVE = 0, ENCODE, VALUES, INTEGERS, CODES, N_FAMILIES };
+/* The kernels of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
+enum { OBSERVE = 0, ENCODE, VALUES, INTEGERS, CODES, N_KINDS };
 enum { MAX_LINES = 4 };
 typedef struct {
     const hc_format_ops *ops;
     uint32_t isa;
-    void (*line[N_FAMILIES][MAX_LINES])(void);
+    const hc_kernel *line[N_KINDS][MAX_LINES]; /* the function is that of any format, all have one type */
 } hc_lines;
 
 static const hc_lines *lines_for(const hc_format *format, uint32_t isa) {
-    static const char *const PREFIX[N_FAMILIES] = {"observe", "encode", "values", "integers", "codes"};
+    static const char *const PREFIX[N_KINDS] = {"observe", "encode", "values", "integers", "codes"};
     static _Thread_local hc_lines kept;
     const hc_format_ops *ops = hc_format_find(format->family);
     if (kept.ops == ops && kept.isa == isa)
         return &kept;
     kept = (hc_lines){.ops = ops, .isa = isa};
-    for (int i = 0; i < N_FAMILIES; i++) {
+    int count;
+    const hc_kernel *all = hc_kernels(&count);
+    for (int i = 0; i < N_KINDS; i++) {
         char family[32];
         snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
-        const hc_kernel *line = NULL;
-        for (int j = 0; j < MAX_LINES && (line = hc_kernel_pick(family, isa, line)) != NULL; j++)
-            kept.line[i][j] = line->fn;
+        for (int k = 0, j = 0; k < count && j < MAX_LINES; k++)
+            if (strcmp(all[k].name, family) == 0 && (all[k].needs & ~isa) == 0)
+                kept.line[i][j++] = all + k;
     }
     return &kept;
 }
@@ -76,8 +78,8 @@ static void observe_task(void *context, int64_t task, int thread) {
     hc_encode_state *state = &job->thread[thread].state;
     int64_t row = HC_DECLINED;
     for (int i = 0; i < MAX_LINES && lines->line[OBSERVE][i] && row == HC_DECLINED; i++)
-        row = ((hc_observe_fn *)lines->line[OBSERVE][i])(&encoder->format, &encoder->geometry, job->pass, &x,
-                                                         thresholds, state);
+        row = lines->line[OBSERVE][i]->fn.observe_float(&encoder->format, &encoder->geometry, job->pass, &x, thresholds,
+                                                        state);
     if (row == HC_DECLINED)
         row = encoder->ops->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds, state);
     if (row != HC_DONE)
@@ -220,8 +222,8 @@ int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_
                         const hc_components *out) {
     const hc_lines *lines = lines_for(&encoder->format, isa);
     for (int i = 0; i < MAX_LINES && lines->line[ENCODE][i]; i++) {
-        const int64_t row = ((hc_encode_fn *)lines->line[ENCODE][i])(&encoder->format, &encoder->geometry,
-                                                                     &encoder->state, x, thresholds, out);
+        const int64_t row = lines->line[ENCODE][i]->fn.encode_int(&encoder->format, &encoder->geometry, &encoder->state,
+                                                                  x, thresholds, out);
         if (row != HC_DECLINED)
             return row;
     }
@@ -313,7 +315,7 @@ void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometr
         return;
     const hc_lines *lines = lines_for(format, run->isa);
     for (int i = 0; i < MAX_LINES && lines->line[VALUES][i]; i++)
-        if (((hc_decode_fn *)lines->line[VALUES][i])(format, geometry, components, tile, values, ld) == HC_DONE)
+        if (lines->line[VALUES][i]->fn.values_int(format, geometry, components, tile, values, ld) == HC_DONE)
             return;
     lines->ops->decode(format, geometry, components, tile, values, ld);
 }
@@ -323,7 +325,7 @@ void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geo
                         const hc_int_tile *out) {
     const hc_lines *lines = lines_for(format, run->isa);
     for (int i = 0; i < MAX_LINES && lines->line[INTEGERS][i]; i++)
-        if (((hc_decode_int_fn *)lines->line[INTEGERS][i])(format, geometry, components, tile, mode, out) == HC_DONE)
+        if (lines->line[INTEGERS][i]->fn.integers_int(format, geometry, components, tile, mode, out) == HC_DONE)
             return;
     lines->ops->decode_int(format, geometry, components, tile, mode, out);
 }
@@ -332,7 +334,7 @@ void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_g
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
     const hc_lines *lines = lines_for(format, run->isa);
     for (int i = 0; i < MAX_LINES && lines->line[CODES][i]; i++)
-        if (((hc_decode_codes_fn *)lines->line[CODES][i])(format, geometry, components, tile, out) == HC_DONE)
+        if (lines->line[CODES][i]->fn.codes_int(format, geometry, components, tile, out) == HC_DONE)
             return;
     lines->ops->decode_codes(format, geometry, components, tile, out);
 }

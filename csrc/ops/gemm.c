@@ -36,11 +36,11 @@ enum {
 static int64_t lay_out(hc_panels *side, int64_t panels, const hc_product *p, uint8_t *memory) {
     const int64_t words = panels * p->max_segments * side->tile * 4;
     const int64_t init_at = panels * side->digits * hc_digit_bytes(side, p->max_steps);
-    const int64_t scales_at = init_at + (side->sums_s8 ? words * side->digits : 0);
+    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
     const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
     if (memory) {
         side->panels = memory;
-        side->init = side->sums_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
+        side->init = side->compensation_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
         side->scales = (float *)(void *)(memory + scales_at);
         side->row_scales = (float *)(void *)(memory + row_scales_at);
     }
@@ -65,9 +65,9 @@ static void multiply_tile(const hc_product *p, const hc_panels *mine, int64_t sh
     at.b_panel = shares_a ? panel : shared_panel;
     at.row = shares_a ? shared_row : streamed_row;
     at.column = shares_a ? streamed_row : shared_row;
-    at.rows = hc_min(p->kernel.mr, p->m - at.row);
-    at.columns = hc_min(p->kernel.nr, p->n - at.column);
-    at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->kernel.mr * p->kernel.nr;
+    at.rows = hc_min(p->kernel->mr, p->m - at.row);
+    at.columns = hc_min(p->kernel->nr, p->n - at.column);
+    at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->kernel->mr * p->kernel->nr;
     hc_multiply_tile(p, &at);
 }
 
@@ -140,7 +140,7 @@ static bool measure_slabs(hc_product *p) {
     bool cuts = false;
     p->slabs = p->max_steps = p->max_segments = 0;
     for (int64_t first = 0; first < p->k; first += p->slab.columns, p->slabs++) {
-        cuts |= hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel.kr);
+        cuts |= hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel->kr);
         p->max_steps = hc_max(p->max_steps, p->slab.steps);
         p->max_segments = hc_max(p->max_segments, p->slab.n_segments);
     }
@@ -148,9 +148,9 @@ static bool measure_slabs(hc_product *p) {
 }
 
 static void use_kernel(hc_product *p, const hc_run *run) {
-    p->kernel = *hc_product_line(p->kind, p->exact_groups, p->b.source, run);
-    hc_panels_use_kernel(&p->a, &p->kernel, run);
-    hc_panels_use_kernel(&p->b, &p->kernel, run);
+    p->kernel = hc_product_line(p->kind, p->exact_groups, p->b.source, run);
+    hc_panels_use_kernel(&p->a, p->kernel, run);
+    hc_panels_use_kernel(&p->b, p->kernel, run);
 }
 
 /* Chooses the kernel and the slabs: as long as a panel of either side fits a thread's share of memory. */
@@ -175,7 +175,7 @@ static bool allocate(hc_product *p, const hc_run *run) {
     const bool shares_a = p->m <= p->n;
     p->shared = shares_a ? &p->a : &p->b;
     p->streamed = shares_a ? &p->b : &p->a;
-    const int64_t tile_size = p->kernel.mr * p->kernel.nr;
+    const int64_t tile_size = p->kernel->mr * p->kernel->nr;
     const int64_t shared_bytes = hc_panel_bytes(p->shared, p->max_steps, p->max_segments);
     const int64_t streamed_bytes = hc_panel_bytes(p->streamed, p->max_steps, p->max_segments);
     p->streamed_block = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
@@ -223,7 +223,7 @@ static void walk(hc_product *p, const hc_run *run) {
         const int64_t shared = block / streamed_blocks, streamed = block % streamed_blocks;
         if (slab != filled) {
             const int64_t first = slab == 0 ? 0 : p->slab.first + p->slab.columns;
-            hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel.kr);
+            hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel->kr);
             p->a.digit_bytes = hc_digit_bytes(&p->a, p->slab.steps);
             p->b.digit_bytes = hc_digit_bytes(&p->b, p->slab.steps);
             filled = slab;
@@ -291,10 +291,10 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
     const hc_run fewer = run_for(all, a->rows, b->rows, a->columns), *run = &fewer;
     hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
     p.slab_limit = kind == HC_PRODUCT_FLOATS ? FLOAT_SLAB : kind == HC_PRODUCT_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
-    p.fold_s32 = (hc_fold_s32_fn *)hc_kernel_pick("fold_s32", run->isa, NULL)->fn;
-    p.fold_s64 = (hc_fold_s64_fn *)hc_kernel_pick("fold_s64", run->isa, NULL)->fn;
-    p.join = (hc_join_s32_fn *)hc_kernel_pick("join_s32", run->isa, NULL)->fn;
-    p.scale_s64 = (hc_scale_s64_fn *)hc_kernel_pick("scale_s64", run->isa, NULL)->fn;
+    p.dequantize_s32 = HC_PICK(dequantize_s32, run);
+    p.dequantize_s64 = HC_PICK(dequantize_s64, run);
+    p.join = HC_PICK(combine_limbs, run);
+    p.scale_s64 = HC_PICK(scale_s64, run);
     hc_panels_init(&p.a, kind, run, a, false);
     hc_panels_init(&p.b, kind, run, b, true);
     const int64_t segments = kind == HC_PRODUCT_GROUPED ? p.slab_limit : 1;
@@ -303,7 +303,7 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
     if (has_memory) {
         p.slab.segment_steps = (int32_t *)(p.slab.end + segments);
         plan_slabs(&p, run);
-        if (hc_prepacked_fits(b->prepacked, kind, a, &p.kernel, p.slabs))
+        if (hc_prepacked_fits(b->prepacked, kind, a, p.kernel, p.slabs))
             p.prepacked = b->prepacked;
         has_memory = allocate(&p, run);
     }

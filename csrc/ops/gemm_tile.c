@@ -17,7 +17,7 @@ static bool is_plain(const hc_product *p) { return p->out.n_dims <= 1 && p->out.
 
 /* Where a tile of `out` lies itself when its values lie densely, else `own`. */
 static float *tile_at(const hc_product *p, const hc_place *at, float *own, int64_t *ld) {
-    *ld = p->kernel.nr;
+    *ld = p->kernel->nr;
     if (!is_plain(p))
         return own;
     *ld = p->out.n_dims ? p->out.stride[0] / (int64_t)sizeof(float) : 0;
@@ -26,7 +26,7 @@ static float *tile_at(const hc_product *p, const hc_place *at, float *own, int64
 
 /* Between a tile and `out`, along whichever of the two directions lies closer in memory. */
 static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool to_out) {
-    const int64_t ld = p->kernel.nr, column_step = p->out.column_stride;
+    const int64_t ld = p->kernel->nr, column_step = p->out.column_stride;
     const int last = p->out.n_dims - 1;
     if (to_out && last == 0 && p->out.stride[0] == sizeof(float) && column_step > 0 && column_step % 4 == 0 &&
         column_step / 4 <= INT32_MAX) {
@@ -61,31 +61,31 @@ static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool
 /* One tile of each kind. */
 
 static void multiply_floats(const hc_product *p, const hc_place *at) {
-    const bool accumulate = p->slab.first > 0, is_full = at->rows == p->kernel.mr && at->columns == p->kernel.nr;
+    const bool accumulate = p->slab.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
     float own[MAX_TILE] = {0};
-    int64_t ld = p->kernel.nr;
+    int64_t ld = p->kernel->nr;
     float *tile = is_full ? tile_at(p, at, own, &ld) : own;
     if (tile == own && accumulate)
         copy_tile(p, at, own, false);
-    ((hc_gemm_f32_fn *)p->kernel.fn)(p->slab.steps, (const float *)digit_of(at->a, at->a_panel, 0),
-                                     (const float *)digit_of(at->b, at->b_panel, 0), tile, ld, accumulate);
+    p->kernel->fn.gemm_f32(p->slab.steps, (const float *)digit_of(at->a, at->a_panel, 0),
+                           (const float *)digit_of(at->b, at->b_panel, 0), tile, ld, accumulate);
     if (tile == own)
         copy_tile(p, at, own, true);
 }
 
 /* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
 static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, int64_t step, int64_t *dots) {
-    hc_gemm_s8_fn *const gemm = (hc_gemm_s8_fn *)p->kernel.fn;
-    const int64_t tile_size = p->kernel.mr * p->kernel.nr;
-    const int64_t a_skip = step * p->kernel.kr * p->kernel.mr * (p->kernel.form == HC_PANEL_S16 ? 2 : 1);
-    const int64_t b_skip = step * p->kernel.kr * p->kernel.nr;
+    hc_gemm_s8_fn *const gemm = p->kernel->fn.gemm_s8; /* or of gemm_nm_s8, the same type */
+    const int64_t tile_size = p->kernel->mr * p->kernel->nr;
+    const int64_t a_skip = step * p->kernel->kr * p->kernel->mr * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);
+    const int64_t b_skip = step * p->kernel->kr * p->kernel->nr;
     int32_t tiles[HC_MAX_LIMBS * HC_MAX_DIGITS * MAX_TILE];
     int shifts[HC_MAX_LIMBS * HC_MAX_DIGITS], pairs = 0;
     for (int i = 0; i < at->a->digits; i++)
         for (int j = 0; j < at->b->digits; j++) {
             const bool is_top = i == at->a->digits - 1;
-            const bool corrected = p->kernel.form == HC_PANEL_U8 ? is_top : p->kernel.form == HC_PANEL_S8 && !is_top;
-            const int64_t init = ((at->b_panel * at->b->digits + j) * p->slab.n_segments + segment) * p->kernel.nr;
+            const bool corrected = p->kernel->form == HC_PANEL_U8 ? is_top : p->kernel->form == HC_PANEL_S8 && !is_top;
+            const int64_t init = ((at->b_panel * at->b->digits + j) * p->slab.n_segments + segment) * p->kernel->nr;
             gemm(p->slab.segment_steps[segment], (const char *)digit_of(at->a, at->a_panel, i) + a_skip,
                  (const int8_t *)digit_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
                  tiles + pairs * tile_size);
@@ -95,7 +95,7 @@ static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, i
 }
 
 static void multiply_folded(const hc_product *p, const hc_place *at) {
-    const int mr = p->kernel.mr, nr = p->kernel.nr;
+    const int mr = p->kernel->mr, nr = p->kernel->nr;
     const float *scale_a = at->a->row_scales + at->a_panel * mr, *scale_b = at->b->row_scales + at->b_panel * nr;
     const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
     float own[MAX_TILE];
@@ -103,9 +103,9 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
     float *values = tile_at(p, at, own, &ld);
     if (p->a.digits == 1 && p->b.digits == 1 && is_first && is_last) {
         int32_t tile[MAX_TILE];
-        ((hc_gemm_s8_fn *)p->kernel.fn)(p->slab.steps, digit_of(at->a, at->a_panel, 0), digit_of(at->b, at->b_panel, 0),
-                                        p->kernel.form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
-        p->fold_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
+        p->kernel->fn.gemm_s8(p->slab.steps, digit_of(at->a, at->a_panel, 0), digit_of(at->b, at->b_panel, 0),
+                              p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
+        p->dequantize_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
     } else {
         int64_t dots[MAX_TILE] = {0};
         int64_t *waiting = p->dots ? p->dots + at->waiting : NULL;
@@ -116,14 +116,14 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
             memcpy(waiting, dots, (size_t)(mr * nr) * sizeof *dots);
             return;
         }
-        p->fold_s64(at->rows, at->columns, dots, nr, scale_a, scale_b, values, ld);
+        p->dequantize_s64(at->rows, at->columns, dots, nr, scale_a, scale_b, values, ld);
     }
     if (values == own)
         copy_tile(p, at, own, true);
 }
 
 static void multiply_grouped(const hc_product *p, const hc_place *at) {
-    const int mr = p->kernel.mr, nr = p->kernel.nr;
+    const int mr = p->kernel->mr, nr = p->kernel->nr;
     const int64_t n_segments = p->slab.n_segments;
     const float *scale_a = at->a->scales + at->a_panel * n_segments * mr;
     const float *scale_b = at->b->scales + at->b_panel * n_segments * nr;
@@ -133,9 +133,8 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
         if (!is_first)
             copy_tile(p, at, values, false);
         const int32_t *init = at->b->init ? at->b->init + at->b_panel * n_segments * nr : NULL;
-        ((hc_gemm_s8_scaled_fn *)p->kernel.fn)(n_segments, p->slab.segment_steps, digit_of(at->a, at->a_panel, 0),
-                                               digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values,
-                                               !is_first);
+        p->kernel->fn.gemm_s8_scaled(n_segments, p->slab.segment_steps, digit_of(at->a, at->a_panel, 0),
+                                     digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values, !is_first);
         copy_tile(p, at, values, true);
         return;
     }

@@ -12,10 +12,10 @@ typedef struct {
     bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several digits, or segments longer than a slab */
     bool waits_in_out;
     int64_t slab_limit, slabs, max_steps, max_segments;
-    hc_kernel kernel;
-    hc_fold_s32_fn *fold_s32;
-    hc_fold_s64_fn *fold_s64;
-    hc_join_s32_fn *join;
+    const hc_kernel *kernel;
+    hc_dequantize_s32_fn *dequantize_s32;
+    hc_dequantize_s64_fn *dequantize_s64;
+    hc_combine_limbs_fn *join;
     hc_scale_s64_fn *scale_s64;
     hc_panels a, b;
     hc_panels *shared, *streamed;  /* one is a, the other b */

@@ -22,8 +22,8 @@ bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t 
     const hc_kernel *table = hc_kernels(&count);
     if (number < 0 || number >= count)
         return false;
-    *family = table[number].family;
+    *family = table[number].name;
     *isa = table[number].isa;
-    *needs = table[number].needs;
+    *needs = table[number].needs | table[number].also;
     return true;
 }

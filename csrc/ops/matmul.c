@@ -2,7 +2,7 @@
  * the rows of the answer, the packed or right one its columns. Leading dimensions of one side alone are just more
  * rows; those that both have, or that a packed side has, are walked one matrix at a time.
  *
- * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the drivers bound their own (gemm.c, few.c).
+ * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the drivers bound their own (gemm.c, gemv.c).
  */
 #include "ops/check.h"
 #include "ops/product.h"
@@ -82,7 +82,7 @@ static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const
             return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)x->rows);
         x_source.floats(&x_source, 0, x->rows, 0, x->columns, values, ld);
         const hc_status status =
-            hc_few_floats(run, w->packed, w->geometry, w->first_row, w->rows, values, ld, x->rows, out, error);
+            hc_gemv_floats(run, w->packed, w->geometry, w->first_row, w->rows, values, ld, x->rows, out, error);
         hc_free_aligned(values);
         return status;
     }
@@ -112,13 +112,13 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
     /* Integers give the same bits by either way, and what is not kept only the panels fill with zeros. */
     const bool whole = !x_source.sparse && !w_source.sparse;
     if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS && whole)
-        return hc_few_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
-                               x->first_row, x->rows, out, error);
+        return hc_gemv_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
+                                x->first_row, x->rows, out, error);
     bool served = false;
     if (x->rows <= FEW && w_source.sparse) {
         const hc_status status =
-            hc_sparse_few_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
-                                   x->first_row, x->rows, out, &served, error);
+            hc_sparse_gemv_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
+                                    x->first_row, x->rows, out, &served, error);
         if (served || status != HC_OK)
             return status;
     }

@@ -310,8 +310,8 @@ hc_status hc_conv2d_outer(const hc_run *run, const hc_view *x, const hc_view *w,
     if (status != HC_OK || shape.n * shape.filters * shape.out_height * shape.out_width == 0)
         return status;
     hc_outer_job job = {.shape = &shape, .window = window, .x = x, .w = w, .out = out};
-    job.outer = (hc_outer_f32_fn *)hc_kernel_pick("outer_f32", run->isa, NULL)->fn;
-    job.pack = (hc_pack_x32_fn *)hc_kernel_pick("pack_x32", run->isa, NULL)->fn;
+    job.outer = HC_PICK(outer_f32, run);
+    job.pack = HC_PICK(pack_x32, run);
     for (int i = 0; i < HC_MAX_THREADS; i++)
         job.small_x[i] = job.small_w[i] = INT32_MAX;
     choose_sizes(&job);

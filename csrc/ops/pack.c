@@ -106,32 +106,32 @@ void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, co
         const hc_int_form *form = &source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
         side->digits = is_b ? hc_balanced_digits(form) : form->n_limbs;
     }
-    side->pack_x32 = (hc_pack_x32_fn *)hc_kernel_pick("pack_x32", run->isa, NULL)->fn;
+    side->pack_x32 = HC_PICK(pack_x32, run);
 }
 
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
     side->tile = side->is_b ? kernel->nr : kernel->mr;
     side->kr = kernel->kr;
-    side->kept = side->is_b && strncmp(kernel->family, "sparse_s8", 9) == 0;
+    side->kept = side->is_b && kernel->nonzeros > 0;
     if (side->kept)
         hc_kept_form_init(&side->kept_form, ((const hc_packed_context *)side->source->sparse)->format, side->kr, run);
     side->init_factor = kernel->form == HC_PANEL_U8 ? -128 : 128;
     side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
     if (side->is_b && (kernel->form == HC_PANEL_U8 || kernel->form == HC_PANEL_S8))
-        side->sums_s8 = (hc_sums_s8_fn *)hc_kernel_pick("sums_s8", run->isa, NULL)->fn;
+        side->compensation_s8 = HC_PICK(compensation_s8, run);
 }
 
 const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_source *b, const hc_run *run) {
     if (kind == HC_PRODUCT_FLOATS)
-        return hc_kernel_pick("gemm_f32", run->isa, NULL);
+        return HC_BEST(gemm_f32, run);
     if (kind == HC_PRODUCT_GROUPED && !exact_groups)
-        return hc_kernel_pick("gemm_s8_scaled", run->isa, NULL);
+        return HC_BEST(gemm_s8_scaled, run);
     const hc_kernel *line = hc_kept_line(kind, b, run);
     if (!line)
-        line = hc_kernel_pick("gemm_s8", run->isa, NULL);
+        line = HC_BEST(gemm_s8, run);
     /* Groups end inside long steps, which would be mostly padding. */
     while (kind == HC_PRODUCT_GROUPED && line->kr > 4)
-        line = hc_kernel_pick("gemm_s8", run->isa, line);
+        line = hc_kernel_below(line, run->isa);
     return line;
 }
 
@@ -141,7 +141,7 @@ int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
 }
 
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments) {
-    const int64_t words = (side->kind == HC_PRODUCT_GROUPED) + (side->sums_s8 ? side->digits : 0);
+    const int64_t words = (side->kind == HC_PRODUCT_GROUPED) + (side->compensation_s8 ? side->digits : 0);
     return side->digits * hc_digit_bytes(side, steps) + words * n_segments * side->tile * 4;
 }
 
@@ -328,14 +328,14 @@ void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row
         else
             pack_integers(side, slab, first_row + row, count, panel, row, scratch);
     }
-    if (side->kept && side->sums_s8) { /* of the places too */
+    if (side->kept && side->compensation_s8) { /* of the places too */
         int32_t sums[2 * MAX_KEPT_TILE];
-        side->sums_s8(1, slab->segment_steps, 1, (int8_t *)memory, 2 * side->tile, side->init_factor, sums);
+        side->compensation_s8(1, slab->segment_steps, 1, (int8_t *)memory, 2 * side->tile, side->init_factor, sums);
         memcpy(side->init + panel * side->tile, sums, (size_t)side->tile * sizeof *sums);
         return;
     }
-    for (int d = 0; d < side->digits && side->sums_s8; d++)
-        side->sums_s8(slab->n_segments, slab->segment_steps, side->kr / 4, (int8_t *)memory + d * side->digit_bytes,
-                      side->tile, side->init_factor,
-                      side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
+    for (int d = 0; d < side->digits && side->compensation_s8; d++)
+        side->compensation_s8(slab->n_segments, slab->segment_steps, side->kr / 4,
+                              (int8_t *)memory + d * side->digit_bytes, side->tile, side->init_factor,
+                              side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
 }

@@ -35,9 +35,9 @@ typedef struct {
     hc_kept_form kept_form;
     int digits; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
-    hc_sums_s8_fn *sums_s8; /* NULL where panels need no init */
-    int32_t init_factor;    /* of the sums */
-    int64_t digit_bytes;    /* of the slab at hand */
+    hc_compensation_s8_fn *compensation_s8; /* NULL where panels need no init */
+    int32_t init_factor;                    /* of the sums */
+    int64_t digit_bytes;                    /* of the slab at hand */
     uint8_t *panels;
     int32_t *init;
     float *scales;     /* GROUPED */

@@ -17,7 +17,7 @@ struct hc_prepacked {
     hc_format format;
     hc_geometry geometry;
     hc_product_kind kind;
-    void (*fn)(void); /* of the line whose panels these are */
+    const hc_kernel *kernel; /* whose panels these are */
     hc_slab slab;
     hc_panels panels;
     int64_t count, bytes;
@@ -31,7 +31,7 @@ bool hc_prepacked_is_of(const hc_prepacked *prepacked, const hc_format *format, 
 
 bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_product_kind kind, const hc_source *a, const hc_kernel *kernel,
                        int64_t slabs) {
-    return prepacked && slabs == 1 && prepacked->kind == kind && prepacked->fn == kernel->fn &&
+    return prepacked && slabs == 1 && prepacked->kind == kind && prepacked->kernel == kernel &&
            (kind == HC_PRODUCT_FOLDED || a->group == 0);
 }
 
@@ -56,7 +56,7 @@ static bool allocate(hc_prepacked *p, int64_t rows, int n_threads) {
     side->digit_bytes = hc_digit_bytes(side, p->slab.steps);
     const int64_t words = p->count * p->slab.n_segments * side->tile * 4;
     const int64_t init_at = p->count * side->digits * side->digit_bytes;
-    const int64_t scales_at = init_at + (side->sums_s8 ? words * side->digits : 0);
+    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
     const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
     p->bytes = row_scales_at + p->count * side->tile * 4;
     p->memory = hc_alloc_aligned(p->bytes);
@@ -64,7 +64,7 @@ static bool allocate(hc_prepacked *p, int64_t rows, int n_threads) {
     if (!p->memory || !p->scratch)
         return false;
     side->panels = p->memory;
-    side->init = side->sums_s8 ? (int32_t *)(void *)(p->memory + init_at) : NULL;
+    side->init = side->compensation_s8 ? (int32_t *)(void *)(p->memory + init_at) : NULL;
     side->scales = (float *)(void *)(p->memory + scales_at);
     side->row_scales = (float *)(void *)(p->memory + row_scales_at);
     return true;
@@ -90,7 +90,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         .format = packed->format, .geometry = geometry, .kind = folds ? HC_PRODUCT_FOLDED : HC_PRODUCT_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
     const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, &source, run);
-    p->fn = kernel->fn;
+    p->kernel = kernel;
     hc_panels_use_kernel(&p->panels, kernel, run);
     p->slab.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->slab.end + sizeof *p->slab.segment_steps));
     bool has_memory = p->slab.end != NULL;

@@ -51,9 +51,9 @@ void hc_pruner_init(hc_pruner *p, const hc_run *run, const hc_view *x, const hc_
     if (scores)
         hc_rows_init(&p->scores, scores, &p->geometry, n_axes, axes);
     p->kept_run = p->padded_run = p->geometry.groups_per_run * n;
-    const hc_kernel *line = NULL;
-    for (int i = 0; i + 1 < HC_CHOOSE_LINES && (line = hc_kernel_pick("choose_nm", run->isa, line)); i++)
-        p->choose[i] = (hc_choose_nm_fn *)line->fn;
+    const hc_kernel *line = HC_BEST(choose_nm, run);
+    for (int i = 0; i + 1 < HC_CHOOSE_LINES; i++, line = hc_kernel_below(line, run->isa))
+        p->choose[i] = line->fn.choose_nm;
     hc_float_rows direct;
     const bool is_direct = hc_rows_direct(&p->x, 0, &direct);
     const int64_t wanted = !is_direct && hc_rows_across(&p->x) ? TILE_VALUES / ACROSS_ROWS : TILE_VALUES;

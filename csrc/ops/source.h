@@ -2,7 +2,7 @@
  * rows, whatever they come from (a view with any strides, a packed array, the windows of an image): as float32
  * values, or as the integers of base/packed.h. Columns are logical: paddings of groups are already gone.
  *
- * What the product drivers (gemm.c, few.c) write to is a target: any strides, rows split over several dimensions.
+ * What the product drivers (gemm.c, gemv.c) write to is a target: any strides, rows split over several dimensions.
  */
 #ifndef HC_SOURCE_H
 #define HC_SOURCE_H
@@ -61,14 +61,14 @@ hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, c
 
 /* Weights (packed rows: one run, reduction = the whole row) times 1 to 8 vectors, by the stated orders of the
  * public API. x: float32 (n_vectors, columns), leading dimension ldx, values of the dense operand. */
-hc_status hc_few_floats(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                        int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                        hc_error *error);
+hc_status hc_gemv_floats(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
+                         hc_error *error);
 /* The same with the vectors packed (one run each, any integer format; vectors are packed rows first_vector ...):
  * FOLDED or GROUPED as above. */
-hc_status hc_few_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
-                          const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                          const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
-                          hc_error *error);
+hc_status hc_gemv_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
+                           const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
+                           const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
+                           hc_error *error);
 
 #endif

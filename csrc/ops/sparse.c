@@ -51,14 +51,10 @@ static int64_t masks_of(const hc_packed_context *packed, const hc_sparse_masks *
     return hc_ceil_div(columns, 64);
 }
 
-static hc_spread_fn *spread_line(const hc_packed_context *packed, const char *family) {
-    return (hc_spread_fn *)hc_kernel_pick(family, packed->run->isa, NULL)->fn;
-}
-
 static void sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column,
                           int64_t columns, float *values, int64_t ld) {
     const hc_packed_context *packed = source->context;
-    hc_spread_fn *const spread = spread_line(packed, "spread_x32");
+    hc_expand_fn *const spread = HC_PICK(expand_x32, packed->run);
     float kept[KEPT], whole[KEPT + 64];
     uint64_t masks[KEPT / 64 + 1];
     hc_sparse_masks line;
@@ -76,7 +72,7 @@ static void sparse_floats(const hc_source *source, int64_t first_row, int64_t ro
 static void sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
                             int64_t first_column, int64_t columns, const hc_int_tile *out) {
     const hc_packed_context *packed = source->context;
-    hc_spread_fn *const spread = spread_line(packed, "spread_x8");
+    hc_expand_fn *const spread = HC_PICK(expand_x8, packed->run);
     const int n_limbs = source->form[mode].n_limbs;
     int8_t kept[3][KEPT], whole[KEPT + 64];
     float scale[KEPT + 1];

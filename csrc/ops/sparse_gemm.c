@@ -37,9 +37,9 @@ typedef struct {
     const hc_source *x, *w;
     const hc_packed_context *packed; /* of w */
     hc_rows out;                     /* rows of x, columns: rows of w */
-    hc_sparse_f32_fn *kernel;
+    hc_gemm_nm_f32_fn *kernel;
     hc_pack_x32_fn *turn;
-    hc_place_nm_fn *place;             /* or NULL */
+    hc_indices_nm_fn *place;           /* or NULL */
     bool decoded;                      /* w before, or x is packed before */
     int lanes, unit;                   /* of a panel; the last one may have fewer, a multiple of unit */
     int64_t group;                     /* rows of w that are decoded together */
@@ -353,16 +353,15 @@ static void walk(hc_sparse_product *p, int64_t panels_at_once) {
 hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
                          hc_error *error) {
     HC_ASSUME(x->columns == w->columns && x->columns > 0 && x->rows > 0 && w->rows > 0);
-    const hc_kernel *line = hc_kernel_pick("sparse_f32", run->isa, NULL);
+    const hc_kernel *line = HC_BEST(gemm_nm_f32, run);
     hc_sparse_product p = {.run = run,
                            .x = x,
                            .w = w,
                            .packed = w->sparse,
                            .out = *out,
-                           .kernel = (hc_sparse_f32_fn *)line->fn,
-                           .turn = (hc_pack_x32_fn *)hc_kernel_pick("pack_x32", run->isa, NULL)->fn};
-    const hc_kernel *place_line = hc_kernel_pick("place_nm", run->isa, NULL);
-    p.place = place_line ? (hc_place_nm_fn *)place_line->fn : NULL;
+                           .kernel = line->fn.gemm_nm_f32,
+                           .turn = HC_PICK(pack_x32, run)};
+    p.place = HC_PICK(indices_nm, run);
     plan(&p, line);
     const int64_t panels = hc_ceil_div(x->rows, p.lanes);
     const int64_t at_once = hc_min(panels, hc_max(SHARED_BYTES / (p.panel_floats * 4), 1));

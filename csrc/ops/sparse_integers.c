@@ -1,5 +1,5 @@
 /* Patterns in integer products: what is kept of every kr columns, at most 4, becomes 4 values and their 4 places
- * (kernels/kernel.h, sparse_s8_of8 and on). So a panel takes at most the bytes of the dense one, and gemm.c drives both
+ * (kernels/kernel.h, gemm_nm_s8_of8 and on). So a panel takes at most the bytes of the dense one, and gemm.c drives both
  * alike, within the same bounds.
  */
 #include "ops/sparse.h"
@@ -14,31 +14,24 @@ static bool fits(const hc_source *w, const hc_format *format, int kr) {
            !(w->group < w->run_length && w->group % kr);
 }
 
-const hc_kernel *hc_pick_with_dots(const char *family, const hc_run *run) {
-    const hc_kernel *line = hc_kernel_pick(family, run->isa, NULL);
-    while (line && line->needs & HC_ISA_AVX512VBMI && !(run->isa & HC_ISA_AVX512VNNI))
-        line = hc_kernel_pick(family, run->isa, line);
-    return line;
-}
-
 const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run) {
     if (kind != HC_PRODUCT_FOLDED || !w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1)
         return NULL;
     /* Where the dense product has a stronger instruction set, it is the faster one. */
-    if (hc_kernel_pick("gemm_s8", run->isa, NULL)->needs & HC_ISA_AMX)
+    if (HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
         return NULL;
-    static const char *const families[] = {"sparse_s8_of64", "sparse_s8_of32", "sparse_s8_of16", "sparse_s8_of8"};
+    const hc_kernel *const lines[] = {HC_BEST(gemm_nm_s8_of64, run), HC_BEST(gemm_nm_s8_of32, run),
+                                      HC_BEST(gemm_nm_s8_of16, run), HC_BEST(gemm_nm_s8_of8, run)};
     const hc_format *format = ((const hc_packed_context *)w->sparse)->format;
     for (int i = 0; i < 4; i++) {
-        const hc_kernel *line = hc_pick_with_dots(families[i], run);
-        if (line && fits(w, format, line->kr))
-            return line;
+        if (lines[i]->kr && fits(w, format, lines[i]->kr))
+            return lines[i];
     }
     return NULL;
 }
 
 /* Positions of `kept` values from `first` on, a byte each; up to 7 more are written. m is a power of two. */
-static void unpack_positions(const hc_packed_context *packed, hc_few_unpack_fn *unpack, int64_t row, int64_t first,
+static void unpack_positions(const hc_packed_context *packed, hc_gemv_unpack_fn *unpack, int64_t row, int64_t first,
                              int64_t kept, uint8_t *positions) {
     const int bits = hc_position_bits(packed->format->m);
     const uint8_t *metadata = hc_part(packed->components, HC_METADATA, row);
@@ -65,7 +58,7 @@ void hc_kept_form_init(hc_kept_form *form, const hc_format *format, int kr, cons
     *form = (hc_kept_form){.kr = kr, .per_step = per_step};
     for (int i = 0; i < per_step; i++)
         form->base |= (uint32_t)(i / format->n * format->m) << 8 * i;
-    form->unpack = (hc_few_unpack_fn *)hc_kernel_pick("few_unpack", run->isa, NULL)->fn;
+    form->unpack = HC_PICK(gemv_unpack, run);
 }
 
 void hc_kept_integers(const hc_source *w, const hc_kept_form *form, int64_t first_row, int64_t rows,

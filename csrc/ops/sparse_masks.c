@@ -2,11 +2,9 @@
 #include "ops/sparse.h"
 
 void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m) {
-    const hc_kernel *line = NULL;
-    for (int i = 0; i < 2; i++) {
-        line = 64 % m == 0 && (i == 0 || line) ? hc_kernel_pick("masks_nm", run->isa, line) : NULL;
-        job->lines[i] = line ? (hc_masks_nm_fn *)line->fn : NULL;
-    }
+    const hc_kernel *line = HC_BEST(masks_nm, run);
+    for (int i = 0; i < 2; i++, line = hc_kernel_below(line, run->isa))
+        job->lines[i] = 64 % m == 0 ? line->fn.masks_nm : NULL;
     job->table = hc_nm_table_of(n, m);
     job->n = n;
     job->m = m;

@@ -93,7 +93,7 @@ PyObject *hc_bitmap_method(PyObject *self, PyObject *args) {
     hc_error error;
     hc_status status;
     Py_BEGIN_ALLOW_THREADS if (what == 0) status = hc_bitmap_mark(&run, bytes, count, items, bitmap, &kept, &error);
-    else if (what == 1) status = hc_bitmap_keep(&run, bytes, count, items, bitmap, kept, values, &error);
-    else status = hc_bitmap_place(&run, bytes, count, bitmap, kept, values, items, &error);
+    else if (what == 1) status = hc_bitmap_compress(&run, bytes, count, items, bitmap, kept, values, &error);
+    else status = hc_bitmap_expand(&run, bytes, count, bitmap, kept, values, items, &error);
     Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromLongLong(kept) : hc_raise(status, &error);
 }

@@ -1,6 +1,6 @@
 """The machine's limits: float32 multiply-adds, int8 dot products, byte shuffles, reading memory, and OpenBLAS.
 
-The loops are the kernel families limit_* of the C core (csrc/kernels/limit.h).
+The loops are the kernel families limit_* of the C core (csrc/kernels/peak/peak.h).
 """
 
 from __future__ import annotations

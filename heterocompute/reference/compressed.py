@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .arithmetic import fma
 
-__all__ = ["csr_chain", "csr_vector", "eie_cycles", "eie_decode", "eie_encode", "eie_multiply"]
+__all__ = ["csr_chain", "csr_spmv", "eie_cycles", "eie_decode", "eie_encode", "eie_multiply"]
 
 Floats = NDArray[np.float32]
 
@@ -195,7 +195,7 @@ def csr_chain(x: Floats, starts: NDArray[np.int64], indices: NDArray[np.int32], 
     return y
 
 
-def csr_vector(x: Floats, starts: NDArray[np.int64], indices: NDArray[np.int32], values: Floats) -> Floats:
+def csr_spmv(x: Floats, starts: NDArray[np.int64], indices: NDArray[np.int32], values: Floats) -> Floats:
     """Return w @ x for one vector: stored value t of a row goes to sum t mod 8; they are folded i with i + 4, + 2, + 1.
 
     Parameters

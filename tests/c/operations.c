@@ -148,8 +148,8 @@ static bool bitmap(const hc_run *run, uint64_t *hash, hc_error *error) {
                 if (hc_bitmap_mark(run, bytes, count, items, bits, &kept, error) != HC_OK)
                     return false;
                 unsigned char *values = guard_alloc((size_t)(kept * bytes));
-                if (hc_bitmap_keep(run, bytes, count, items, bits, kept, values, error) != HC_OK ||
-                    hc_bitmap_place(run, bytes, count, bits, kept, values, back, error) != HC_OK)
+                if (hc_bitmap_compress(run, bytes, count, items, bits, kept, values, error) != HC_OK ||
+                    hc_bitmap_expand(run, bytes, count, bits, kept, values, back, error) != HC_OK)
                     return false;
                 if (memcmp(items, back, (size_t)(count * bytes)) != 0) {
                     strcpy(error->text, "items do not come back");

@@ -152,7 +152,7 @@ float plain_packed_product(const plain_packed *a, int64_t i, const plain_packed 
     return total;
 }
 
-float plain_few(const float *x, const plain_packed *w, int64_t j) {
+float plain_gemv(const float *x, const plain_packed *w, int64_t j) {
     const bool grouped = w->format.group != 0, two_level = w->format.family == PLAIN_VSQ && w->format.option[0] != 0;
     const int n_lanes = grouped ? 16 : 64;
     float lane[64] = {0}, p = 0;

@@ -32,7 +32,7 @@ bool plain_is_folded(const plain_packed *packed);
 
 /* Products of one row with one row, each in its stated order. */
 float plain_packed_product(const plain_packed *a, int64_t i, const plain_packed *b, int64_t j);
-float plain_few(const float *x, const plain_packed *w, int64_t j);
+float plain_gemv(const float *x, const plain_packed *w, int64_t j);
 float plain_chain(int64_t k, const float *x, const float *w);
 
 #endif

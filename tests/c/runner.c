@@ -132,7 +132,7 @@ static void check_product(const hc_run *run, int a, int w, int64_t m, int64_t n,
             row[c] = plain_value(&plain, j, plain_column(&plain.geometry, c));
         for (int64_t i = 0; i < m; i++)
             wanted[i * n + j] = a >= 0   ? plain_packed_product(&plain_x, i, &plain, j)
-                                : m <= 8 ? plain_few(x_floats + i * k, &plain, j)
+                                : m <= 8 ? plain_gemv(x_floats + i * k, &plain, j)
                                          : plain_chain(k, x_floats + i * k, row);
     }
     ok = same_bits(got, wanted, m * n, detail);

@@ -1,9 +1,0 @@
-/* Stored weights times one vector, with fused multiply-add; kernels/compressed.h. */
-#include "kernels/csr_vector.h"
-
-hc_csr_vector_fn hc_csr_vector_avx2;
-
-void hc_csr_vector_avx2(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices,
-                        const float *x, float *out) {
-    hc_csr_walk(rows, starts, values, indices, x, out);
-}

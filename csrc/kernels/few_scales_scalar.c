@@ -1,7 +1,0 @@
-/* few_scales, the definition. */
-#include "kernels/few_tail.h"
-
-void hc_few_scales_scalar(const uint8_t *stored, int kind, float factor, int64_t n, float *out) {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = factor * hc_few_scale(stored, kind, i);
-}

@@ -1,0 +1,55 @@
+/* Products of many rows: contracts of the kernels that work on panels, and on the sums that come out.
+ *
+ * Panel of a (mr rows) or b (nr rows):   panel[(k / kr * mr + i) * kr + k % kr]
+ */
+#ifndef HC_KERNELS_GEMM_H
+#define HC_KERNELS_GEMM_H
+
+#include "base/packed.h"
+
+/* gemm_f32:  c[i * ldc + j] = fmaf chain over k ascending of a[i, k] * b[j, k], from +0 or from c (accumulate).
+ * Always the full mr x nr tile. kr = 1. */
+typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate);
+
+/* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
+ * b is int8, laid out with 4 for kr even where the line's kr is a multiple of 4; how the panel of a is stored is the
+ * line's `form`, and init carries the correction for it:
+ *   HC_PANEL_S8   int8 as it is, or an unsigned limb minus 128 (init: 128 * column sum of b)
+ *   HC_PANEL_U8   an unsigned limb as it is, or int8 plus 128 (init: -128 * column sum of b)
+ *   HC_PANEL_S16  either widened to int16
+ * Budget: |a|, |b| <= 255, 128 and k <= 65536 keep the true sum inside int32. */
+enum { HC_PANEL_F32 = 0, HC_PANEL_S8, HC_PANEL_U8, HC_PANEL_S16 };
+typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c);
+
+/* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
+ * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; the form U8 alone has and
+ * reads init); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8,
+ * for each segment. */
+typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
+                                  const int32_t *init, const float *scale_a, const float *scale_b, float *c,
+                                  bool accumulate);
+
+/* dequantize_s32:  out[i, j] = float32((float64(scale_a[i]) * float64(scale_b[j])) * float64(c[i, j])) for the first
+ * `columns` columns of each row; dequantize_s64: the same of 64-bit sums. */
+typedef void hc_dequantize_s32_fn(int64_t rows, int64_t columns, const int32_t *c, int64_t ldc, const float *scale_a,
+                                  const float *scale_b, float *out, int64_t ldo);
+typedef void hc_dequantize_s64_fn(int64_t rows, int64_t columns, const int64_t *c, int64_t ldc, const float *scale_a,
+                                  const float *scale_b, float *out, int64_t ldo);
+
+/* combine_limbs:  dots[t] += sum over p < n of tiles[p * count + t] * 2^shifts[p], modulo 2^64; count a multiple of 8.
+ * scale_s64: c[i, j] = fmaf(float(scale_a[i] * scale_b[j]), float(dots[i, j]), c[i, j]), columns a multiple of 8. */
+typedef void hc_combine_limbs_fn(int n, int64_t count, const int32_t *tiles, const int *shifts, int64_t *dots);
+typedef void hc_scale_s64_fn(int64_t rows, int64_t columns, const int64_t *dots, const float *scale_a,
+                             const float *scale_b, float *c);
+
+/* pack_x32:  panel[u * lanes + i] = unit u of row i, XOR flip, for n_rows rows of 32-bit units (a float, or 4 bytes of
+ * an integer panel with kr = 4), row_bytes apart, at most 16 of them; other lanes stay as they are. */
+typedef void hc_pack_x32_fn(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
+                            uint32_t flip);
+
+/* compensation_s8:  sums[s * lanes + j] = factor * sum over segment s of row j of an int8 panel with kr = 4; segment s has
+ * steps[s] * units groups of 4 values. */
+typedef void hc_compensation_s8_fn(int64_t n_segments, const int32_t *steps, int units, const int8_t *panel, int lanes,
+                                   int32_t factor, int32_t *sums);
+
+#endif

@@ -1,0 +1,48 @@
+/* The int8 product on tiles of 16 rows by 64 bytes: 32 x 32 values are four accumulators, two tiles of a and two of b a
+ * step of 64 values of k. A tile of a is 16 rows of 64 values as they lie, of b 16 times 4 values of 16 columns.
+ *
+ *   tmm0 tmm1      tmm4      tmm6 tmm7
+ *   tmm2 tmm3  +=  tmm5  x
+ */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+enum { MR = 32, NR = 32, KR = 64, ROWS = 16, ROW_BYTES = 64 };
+
+/* What ldtilecfg reads. */
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} hc_tile_config;
+
+void hc_gemm_s8_amx(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    hc_tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = ROW_BYTES;
+        config.rows[i] = ROWS;
+    }
+    _tile_loadconfig(&config);
+    /* stride 0: every row begins with init */
+    _tile_loadd(0, init, 0);
+    _tile_loadd(1, init + 16, 0);
+    _tile_loadd(2, init, 0);
+    _tile_loadd(3, init + 16, 0);
+    const int8_t *rows = a;
+    for (; n_steps > 0; n_steps--, rows += MR * KR, b += NR * KR) {
+        _tile_loadd(4, rows, KR);
+        _tile_loadd(6, b, NR * 4);
+        _tile_dpbssd(0, 4, 6);
+        _tile_loadd(7, b + 64, NR * 4);
+        _tile_dpbssd(1, 4, 7);
+        _tile_loadd(5, rows + ROWS * KR, KR);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+    }
+    _tile_stored(0, c, NR * 4);
+    _tile_stored(1, c + 16, NR * 4);
+    _tile_stored(2, c + ROWS * NR, NR * 4);
+    _tile_stored(3, c + ROWS * NR + 16, NR * 4);
+    _tile_release();
+}

@@ -1,0 +1,46 @@
+/* The int8 product with float32 group scales: the sums of a segment as in gemm_s8_avx2.c, then one fma on the 6 x 8
+ * float32 sums, which stay in memory (the first cache). */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+enum { MR = 6, NR = 8, KR = 4 };
+
+/* gcc 12 moves all the products of a step before the sums, runs out of registers and spills the accumulators. */
+static inline __m256i dot(__m256i sum, __m256i a, __m256i b) {
+    __m256i products;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
+    return sum;
+}
+
+void hc_gemm_s8_scaled_avx2(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
+                            const int32_t *init, const float *scale_a, const float *scale_b, float *c,
+                            bool accumulate) {
+    (void)init;
+    const long long *quads = a;
+    for (int i = 0; i < MR && !accumulate; i++)
+        _mm256_storeu_ps(c + i * NR, _mm256_setzero_ps());
+    for (int64_t s = 0; s < n_segments; s++, scale_a += MR, scale_b += NR) {
+        __m256i sum[MR][2];
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++)
+            sum[i][0] = sum[i][1] = _mm256_setzero_si256();
+        for (int32_t step = steps[s]; step > 0; step--, quads += MR, b += NR * KR) {
+            const __m256i low = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)b));
+            const __m256i high = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 16)));
+#pragma GCC unroll 8
+            for (int i = 0; i < MR; i++) {
+                const __m256i x = _mm256_set1_epi64x(quads[i]);
+                sum[i][0] = dot(sum[i][0], x, low);
+                sum[i][1] = dot(sum[i][1], x, high);
+            }
+        }
+        const __m256 scales = _mm256_loadu_ps(scale_b);
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++) {
+            const __m256i dots = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[i][0], sum[i][1]), 0xd8);
+            const __m256 scale = _mm256_mul_ps(_mm256_broadcast_ss(scale_a + i), scales);
+            _mm256_storeu_ps(c + i * NR, _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), _mm256_loadu_ps(c + i * NR)));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+/* Products of packed weights with few vectors (batch 1 to 8), straight from storage.
+ *
+ * A stored code is 4 or 8 bits, c = (code ^ flip) - zero: two's complement of b bits has flip 2^(b-1) and zero the
+ * same, unsigned codes flip 0 and any zero. Or c = table[code], of 4 bits. Or the code is c itself, a float of 8 or
+ * 32 bits. Other widths are unpacked first. No byte behind a row's last is read, and no padded code enters a sum.
+ */
+#ifndef HC_GEMV_H
+#define HC_GEMV_H
+
+enum {
+    HC_GEMV_ROWS = 4,
+    HC_GEMV_VECTORS = 4,
+    HC_GEMV_LINES = 4
+}; /* rows of every call; vectors, lines of one at most */
+
+typedef struct {
+    int bits;   /* 4, 8 or 32 */
+    int flip;   /* of one code */
+    float zero; /* where zeros[0] is NULL */
+    float unit; /* gemv_groups, two's complement of 8 bits: c is this power of two times it; else 1 */
+    int exponent_bits, special_bits; /* of floats of 8 bits, as in hc_stored_form; else 0 */
+    int n_vectors;                   /* 1, 2 or 4 */
+    int64_t columns;
+    int64_t group, groups; /* gemv_groups; a group fills whole 32-bit words */
+    const uint8_t *codes[HC_GEMV_ROWS];
+    const float *table[HC_GEMV_ROWS]; /* 4 bits: c by code; NULL: integers */
+    int scale_bits;                   /* gemv_groups: float32 (32), float16 (16) or unsigned integers of 4 bits (4) */
+    const uint8_t *scales[HC_GEMV_ROWS]; /* (groups), of any alignment */
+    const float *zeros[HC_GEMV_ROWS];    /* gemv_groups: (groups), or NULL */
+    const uint8_t *next[HC_GEMV_ROWS];   /* where the codes of the next call lie, for prefetch */
+    const float *x;                      /* in the family's order; places without a column hold +0 */
+    float *out;                          /* (4, n_vectors): the folded sums */
+} hc_gemv_floats_args;
+
+/* gemv_groups:  p = fmaf chain over the codes of a group from +0, acc[g % 16] = fmaf(scale_g, p, acc[g % 16]), g
+ * ascending; out = acc folded i with i + 8, + 4, + 2, + 1.
+ * x[((g / 16 * group + k) * n_vectors + v) * 16 + g % 16] */
+typedef void hc_gemv_groups_fn(const hc_gemv_floats_args *args);
+
+/* gemv_rows:  acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k ascending; out = acc folded i with i + 32, + 16, ..., + 1.
+ * x[(k / 64 * n_vectors + v) * 64 + place], 32 bits: place = k % 64; 8 bits: k % 4 * 16 + k / 4 % 16; 4 bits:
+ * k % 8 * 8 + k / 8 % 8. */
+typedef void hc_gemv_rows_fn(const hc_gemv_floats_args *args);
+
+/* gemv_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. A segment fills 1, 2, 4, 8 or a
+ * multiple of 16 32-bit words; what x has behind the row's last byte is 0.
+ * x, in blocks of 64 bytes of codes: 8 bits as they are; 4 bits: the 64 even places, then the 64 odd ones.
+ * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
+typedef struct {
+    int bits, flip;
+    int64_t segment, segments, row_bytes;
+    const uint8_t *codes;
+    int n_lines;
+    int64_t x_bytes, ld; /* from line to line of x, of dots */
+    const int8_t *x;
+    int32_t *dots; /* written up to a multiple of 16 */
+} hc_gemv_dots_args;
+typedef void hc_gemv_dots_fn(const hc_gemv_dots_args *args);
+
+/* gemv_sum:  the sum of integers[s] * (dots[s] - corrections[s]) in int64; the factors are integers below 2^24. */
+typedef int64_t hc_gemv_sum_fn(int64_t n, const float *integers, const int32_t *dots, const int32_t *corrections);
+
+/* gemv_folded:  sums[line] = the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and
+ * unsigned integer scales of 4 bits, and 1, 2 or 4 lines of x. A group fills 2, 4 or 8 32-bit words; x as in gemv_dots;
+ * start[w] = -zero * sum of x over word w.
+ * Budget: |x| <= 128 and at most 2^20 codes keep the sum of each word's lane inside int32. */
+typedef struct {
+    int flip, words;
+    int64_t row_bytes;
+    const uint8_t *codes, *scales;
+    int n_lines;
+    int64_t x_bytes; /* from line to line; of start an eighth so many words */
+    const int8_t *x;
+    const int32_t *start;
+    int64_t *sums;
+} hc_gemv_folded_args;
+typedef void hc_gemv_folded_fn(const hc_gemv_folded_args *args);
+
+/* gemv_chain:  out[i] = fmaf(float(x_scales[s] * scales[i * ld + s]), float(dot_i(s)), out[i]), s ascending from +0,
+ * for 16 rows. dot_i(s) is dots[i * ld + s] - corrections[s] modulo 2^32, or, where corrections is NULL, dots holds
+ * float32. ld is a multiple of 16, and so much may be read of every row. */
+typedef void hc_gemv_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
+                              const int32_t *corrections, float *out);
+
+/* gemv_scaled:  gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
+ * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no
+ * scalar line: those two are it. Budget: |x| <= 128; so a word's sum of codes of 4 bits is within 15360, two int16. */
+typedef struct {
+    int bits, flip, words, scale_bits;
+    int n_rows, n_lines;
+    int64_t segments;
+    int64_t code_stride, scale_stride; /* from row to row, in bytes */
+    const uint8_t *codes, *scales;
+    int64_t x_bytes, ld_start, ld_scales; /* from line to line of x, start and x_scales */
+    const int8_t *x;
+    const int32_t *start;
+    const float *x_scales;
+    float *out; /* all 16 rows are written */
+} hc_gemv_scaled_args;
+typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
+
+/* gemv_scales:  out[i] = float32(factor * number i), the numbers being unsigned integers of 4 or 8 bits, float16,
+ * or float8 e4m3fn. */
+enum { HC_SCALES_U4 = 4, HC_SCALES_U8 = 8, HC_SCALES_F16 = 16, HC_SCALES_E8M0, HC_SCALES_E4M3 };
+typedef void hc_gemv_scales_fn(const uint8_t *stored, int kind, float factor, int64_t n, float *out);
+
+/* gemv_unpack:  n codes of 1 to 8 bits, in row_bytes bytes, to a byte each, not extended; writes up to 7 bytes more. */
+typedef void hc_gemv_unpack_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);
+
+#endif

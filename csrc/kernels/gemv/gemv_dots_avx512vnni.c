@@ -1,0 +1,130 @@
+/* gemv_dots: one vpdpbusd a register of codes; 32-bit lanes then hold one word's part of a segment, and neighbours are
+ * added until 16 segments fill one register, in order.
+ */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline))
+enum { AHEAD = 8192 }; /* bytes prefetched ahead: Zen 4, 2026-11 */
+
+/* Code bytes; those behind the row's last are not touched. */
+INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
+    if (left >= 64)
+        return _mm512_loadu_si512(codes);
+    return left <= 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi8((1ull << left) - 1, codes);
+}
+
+/* A register of codes, a byte each. */
+typedef struct {
+    __m512i low, high; /* high: of 4 bits alone */
+} hc_bytes;
+
+INLINE hc_bytes unpack(__m512i codes, int bits, __m512i flip) {
+    const __m512i nibbles = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(codes, flip);
+    if (bits == 8)
+        return (hc_bytes){flipped, _mm512_setzero_si512()};
+    return (hc_bytes){_mm512_and_si512(flipped, nibbles), _mm512_and_si512(_mm512_srli_epi16(flipped, 4), nibbles)};
+}
+
+INLINE __m512i add_dots(__m512i sum, hc_bytes codes, int bits, const int8_t *x) {
+    sum = _mm512_dpbusd_epi32(sum, codes.low, _mm512_loadu_si512(x));
+    return bits == 8 ? sum : _mm512_dpbusd_epi32(sum, codes.high, _mm512_loadu_si512(x + 64));
+}
+
+/* Sums of neighbours, those of a before those of b. */
+INLINE __m512i add_pairs(__m512i a, __m512i b) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b));
+}
+
+/* 16 segments of `words` words each, words * 64 bytes of codes, times every line. */
+INLINE void dot_block(const hc_gemv_dots_args *args, int64_t place, int64_t left, int words, int bits, __m512i flip,
+                      int32_t *dots) {
+    const int8_t *x = args->x + place * 8 / bits;
+    hc_bytes codes[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < words; i++)
+        codes[i] = unpack(load_codes(args->codes + place + 64 * i, left - 64 * i), bits, flip);
+    for (int line = 0; line < args->n_lines; line++, x += args->x_bytes, dots += args->ld) {
+        __m512i sums[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < words; i++)
+            sums[i] = add_dots(_mm512_setzero_si512(), codes[i], bits, x + i * (512 / bits));
+#pragma GCC unroll 3
+        for (int n = words; n > 1; n /= 2)
+#pragma GCC unroll 4
+            for (int i = 0; i < n / 2; i++)
+                sums[i] = add_pairs(sums[2 * i], sums[2 * i + 1]);
+        _mm512_storeu_si512(dots, sums[0]);
+    }
+}
+
+INLINE void gemv_dots(const hc_gemv_dots_args *args, int bits, int words) {
+    const __m512i flip = _mm512_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    const int64_t block_bytes = 64 * words;
+    for (int64_t s = 0, place = 0; s < args->segments; s += 16, place += block_bytes) {
+        const int64_t left = args->row_bytes - place;
+        for (int i = 0; i < words; i++)
+            _mm_prefetch(args->codes + place + AHEAD + 64 * i, _MM_HINT_T1);
+        if (left >= block_bytes)
+            dot_block(args, place, INT64_MAX, words, bits, flip, args->dots + s);
+        else
+            dot_block(args, place, left, words, bits, flip, args->dots + s);
+    }
+}
+
+/* One segment of whole registers from `place` on. */
+INLINE int32_t long_dot(const hc_gemv_dots_args *args, int64_t place, int64_t registers, int bits, __m512i flip,
+                        const int8_t *x) {
+    const uint8_t *codes = args->codes + place;
+    int64_t i = 0, left = args->row_bytes - place;
+    __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (; i + 4 <= registers && left >= 256; i += 4, codes += 256, x += 2048 / bits, left -= 256)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            _mm_prefetch(codes + AHEAD + 64 * j, _MM_HINT_T1);
+            sum[j] =
+                add_dots(sum[j], unpack(_mm512_loadu_si512(codes + 64 * j), bits, flip), bits, x + j * (512 / bits));
+        }
+    for (; i < registers && left > 0; i++, codes += 64, x += 512 / bits, left -= 64)
+        sum[0] = add_dots(sum[0], unpack(load_codes(codes, left), bits, flip), bits, x);
+    const __m512i low = _mm512_add_epi32(sum[0], sum[1]), high = _mm512_add_epi32(sum[2], sum[3]);
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+}
+
+INLINE void long_dots(const hc_gemv_dots_args *args, int bits, int64_t registers) {
+    const __m512i flip = _mm512_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    for (int64_t s = 0, place = 0; s < args->segments; s++, place += 64 * registers)
+        for (int line = 0; line < args->n_lines; line++)
+            args->dots[line * args->ld + s] =
+                long_dot(args, place, registers, bits, flip, args->x + line * args->x_bytes + place * 8 / bits);
+}
+
+INLINE void gemv_dots_bits(const hc_gemv_dots_args *args, int bits) {
+    const int64_t words = args->segment * bits / 32;
+    switch (words) {
+    case 1:
+        gemv_dots(args, bits, 1);
+        break;
+    case 2:
+        gemv_dots(args, bits, 2);
+        break;
+    case 4:
+        gemv_dots(args, bits, 4);
+        break;
+    case 8:
+        gemv_dots(args, bits, 8);
+        break;
+    default:
+        long_dots(args, bits, words / 16);
+    }
+}
+
+void hc_gemv_dots_avx512vnni(const hc_gemv_dots_args *args) {
+    if (args->bits == 4)
+        gemv_dots_bits(args, 4);
+    else
+        gemv_dots_bits(args, 8);
+}

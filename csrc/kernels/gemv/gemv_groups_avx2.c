@@ -1,0 +1,202 @@
+/* gemv_groups: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
+ * back; others index a table of 16, which is two registers.
+ */
+#include "kernels/gemv/gemv_avx2.h"
+
+enum { CHUNK = 8 }; /* words of a group turned at once */
+
+/* How a code becomes c: two's complement, that times a power of two, an integer less a zero point, an entry of a table,
+ * a float of 8 bits, a float already. */
+typedef enum { CODES_SIGNED, CODES_FRACTION, CODES_ZERO, CODES_TABLE, CODES_FLOAT8, CODES_FLOATS } hc_code_kind;
+
+/* Code j of each word of row r. */
+INLINE __m256 code_f32x8(const hc_gemv_floats_args *args, const hc_float8_f32x8 *float8, int r, __m256i words,
+                         __m256 zero, int bits, int j, hc_code_kind kind) {
+    if (kind == CODES_FLOAT8)
+        return float8_f32x8(float8, words, j);
+    if (kind == CODES_FLOATS)
+        return _mm256_castsi256_ps(words);
+    if (kind == CODES_TABLE) { /* vpermps reads three bits of an index; the fourth, as a sign, picks the half */
+        const __m256i index = _mm256_srli_epi32(words, 4 * j), upper = _mm256_slli_epi32(words, 28 - 4 * j);
+        return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(args->table[r]), index),
+                                _mm256_permutevar8x32_ps(_mm256_loadu_ps(args->table[r] + 8), index),
+                                _mm256_castsi256_ps(upper));
+    }
+    const __m256i top = _mm256_slli_epi32(words, 32 - bits * (j + 1));
+    if (kind == CODES_SIGNED)
+        return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - bits));
+    if (kind == CODES_FRACTION)
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - bits)), _mm256_set1_ps(args->unit));
+    return _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(top, 32 - bits)), zero);
+}
+
+/* Even (0x88) or odd (0xdd) words of a, then of b. */
+#define PART(a, b, which)                                                                                              \
+    _mm256_castpd_si256(_mm256_permute4x64_pd(                                                                         \
+        _mm256_castps_pd(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), which)), 0xd8))
+
+/* n registers hold [8 groups][n words]; each stage parts even from odd words. */
+INLINE void part_words(__m256i *a, int n) {
+    __m256i b[CHUNK];
+#pragma GCC unroll 4
+    for (int parts = 1; parts < n; parts *= 2) { /* part q holds the words congruent to q modulo parts */
+        const int size = n / parts, half = size / 2;
+#pragma GCC unroll 8
+        for (int i = 0; i < n / 2; i++) {
+            const int q = i / half, j = i % half;
+            b[q * half + j] = PART(a[q * size + 2 * j], a[q * size + 2 * j + 1], 0x88);
+            b[(q + parts) * half + j] = PART(a[q * size + 2 * j], a[q * size + 2 * j + 1], 0xdd);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < n; i++)
+            a[i] = b[i];
+    }
+}
+
+/* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. */
+INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m256i *out) {
+    if (words == 2 || words == 4 || words == 8) {
+        __m256i copy[CHUNK];
+        if (groups < 8) {
+            memset(copy, 0, sizeof copy);
+            memcpy(copy, codes, (size_t)(groups * words * 4));
+            codes = (const uint8_t *)copy;
+        }
+        for (int i = 0; i < words; i++)
+            out[i] = _mm256_loadu_si256((const __m256i *)(codes + 32 * i));
+        words == 2 ? part_words(out, 2) : words == 4 ? part_words(out, 4) : part_words(out, 8);
+        return;
+    }
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i places = _mm256_mullo_epi32(_mm256_set1_epi32((int)words), lanes);
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes);
+    for (int64_t h = 0; h < n; h++)
+        out[h] = _mm256_mask_i32gather_epi32(_mm256_setzero_si256(),
+                                             (const int *)(const void *)(codes + 4 * (first + h)), places, mask, 4);
+}
+
+INLINE void add_word(const hc_gemv_floats_args *args, const hc_float8_f32x8 *float8, const __m256i words[],
+                     const __m256 zero[], const float *x, __m256 p[], __m256i special[], int bits, int n_vectors,
+                     hc_code_kind kind) {
+    for (int r = 0; r < HC_GEMV_ROWS && kind == CODES_FLOAT8; r++)
+        special[r] = _mm256_or_si256(special[r], special_bytes(float8, words[r]));
+#pragma GCC unroll 8
+    for (int j = 0; j < 32 / bits; j++)
+        for (int r = 0; r < HC_GEMV_ROWS; r++) {
+            const __m256 c = code_f32x8(args, float8, r, words[r], zero[r], bits, j, kind);
+            for (int v = 0; v < n_vectors; v++)
+                p[r * n_vectors + v] =
+                    _mm256_fmadd_ps(_mm256_loadu_ps(x + (j * n_vectors + v) * 16), c, p[r * n_vectors + v]);
+        }
+}
+
+INLINE __m256 load_lanes(const float *from, int64_t n) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes));
+}
+
+/* Scales g .. g + n - 1 as float32, n at most 8. */
+INLINE __m256 load_scales(const hc_gemv_floats_args *args, int r, int64_t g, int64_t n) {
+    const uint8_t *from = args->scales[r] + g * args->scale_bits / 8;
+    if (args->scale_bits == 32)
+        return load_lanes((const float *)(const void *)from, n);
+    uint8_t bytes[16] = {0};
+    if (n < 8) {
+        memcpy(bytes, from, (size_t)((n * args->scale_bits + 7) / 8));
+        from = bytes;
+    }
+    if (args->scale_bits == 16)
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    int32_t word;
+    memcpy(&word, from, sizeof word);
+    const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
+}
+
+INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors, hc_code_kind kind) {
+    const int n_rows = HC_GEMV_ROWS;
+    const hc_float8_f32x8 float8 = make_float8(args);
+    const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    const int64_t words = args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
+    __m256 acc[HC_GEMV_ROWS * HC_GEMV_VECTORS][2], p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
+    for (int i = 0; i < n_rows * n_vectors; i++)
+        acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+    for (int64_t g = 0; g < args->groups; g += 8) {
+        const int64_t groups = hc_min(args->groups - g, 8), place = g * words * 4;
+        const int half = (int)(g / 8 % 2);
+        const bool has_tail = (g + groups) * args->group > args->columns;
+        const float *x = args->x + g / 16 * words * x_step + half * 8;
+        __m256i turned[4][CHUNK], word[4], special[HC_GEMV_ROWS];
+        for (int r = 0; r < n_rows; r++) {
+            special[r] = _mm256_setzero_si256();
+            for (int64_t line = 0; line < words * 32; line += 64)
+                _mm_prefetch((const char *)args->next[r] + place + line, _MM_HINT_T1);
+            zero[r] = args->zeros[r] ? load_lanes(args->zeros[r] + g, groups) : _mm256_set1_ps(args->zero);
+        }
+        for (int i = 0; i < n_rows * n_vectors; i++)
+            p[i] = _mm256_setzero_ps();
+        for (int64_t first = 0; first < words; first += CHUNK) {
+            const int64_t n = hc_min(words - first, CHUNK);
+            for (int r = 0; r < n_rows; r++)
+                turn(args->codes[r] + place, words, first, n, groups, turned[r]);
+            for (int64_t h = 0; h < n; h++) {
+                for (int r = 0; r < n_rows; r++)
+                    word[r] = kind == CODES_ZERO ? _mm256_xor_si256(turned[r][h], flips) : turned[r][h];
+                add_word(args, &float8, word, zero, x + (first + h) * x_step, p, special, bits, n_vectors, kind);
+            }
+        }
+        for (int r = 0; r < n_rows; r++) {
+            const __m256 scale = load_scales(args, r, g, groups);
+            const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            const __m256 exists = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes));
+            unsigned by_definition = has_tail ? 1u << (groups - 1) : 0;
+            if (kind == CODES_FLOAT8) /* a word with no such byte is 0 */
+                by_definition |= 0xff & ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(
+                                            _mm256_cmpeq_epi32(special[r], _mm256_setzero_si256())));
+            for (int v = 0; v < n_vectors; v++) {
+                const int i = r * n_vectors + v;
+                if (by_definition) {
+                    float chains[8];
+                    _mm256_storeu_ps(chains, p[i]);
+                    for (unsigned left = by_definition; left; left &= left - 1) {
+                        const int64_t lane = (int64_t)__builtin_ctz(left);
+                        chains[lane] = hc_gemv_chain(args, r, v, g + lane);
+                    }
+                    p[i] = _mm256_loadu_ps(chains);
+                }
+                acc[i][half] = _mm256_blendv_ps(acc[i][half], _mm256_fmadd_ps(scale, p[i], acc[i][half]), exists);
+            }
+        }
+    }
+    for (int i = 0; i < n_rows * n_vectors; i++) {
+        const __m256 a = _mm256_add_ps(acc[i][0], acc[i][1]);
+        const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+        args->out[i] = _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+    }
+}
+
+INLINE void choose(const hc_gemv_floats_args *args, int n_vectors) {
+    const bool is_signed = (unsigned)args->flip == 1u << (args->bits - 1) && !args->zeros[0];
+    if (args->bits == 32)
+        gemv_groups(args, 32, n_vectors, CODES_FLOATS);
+    else if (args->exponent_bits)
+        gemv_groups(args, 8, n_vectors, CODES_FLOAT8);
+    else if (args->unit != 1)
+        gemv_groups(args, 8, n_vectors, CODES_FRACTION);
+    else if (args->bits == 8)
+        is_signed ? gemv_groups(args, 8, n_vectors, CODES_SIGNED) : gemv_groups(args, 8, n_vectors, CODES_ZERO);
+    else if (args->table[0])
+        gemv_groups(args, 4, n_vectors, CODES_TABLE);
+    else
+        is_signed ? gemv_groups(args, 4, n_vectors, CODES_SIGNED) : gemv_groups(args, 4, n_vectors, CODES_ZERO);
+}
+
+void hc_gemv_groups_avx2(const hc_gemv_floats_args *args) {
+    if (args->n_vectors == 1)
+        choose(args, 1);
+    else if (args->n_vectors == 2)
+        choose(args, 2);
+    else
+        choose(args, 4);
+}

@@ -1,0 +1,169 @@
+/* gemv_groups: 16 groups in lanes, so words of 16 groups are turned from [group][word] into [word][group]; each word's
+ * codes, low bits first, are one step of the 16 chains. Four rows go side by side: a chain waits for itself, and every
+ * load of x serves all four.
+ */
+#include "kernels/gemv/gemv_avx512.h"
+
+/* The same for n words from `first` on of groups of any length. */
+INLINE void turn_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m512i *out) {
+    if (words == 2) {
+        turn_block(codes, 2, groups, out);
+    } else if (words == 4) {
+        turn_block(codes, 4, groups, out);
+    } else if (words == 8) {
+        turn_block(codes, 8, groups, out);
+    } else if (n == CHUNK) {
+        for (int i = 0; i < CHUNK; i++)
+            out[i] = i < groups ? _mm512_loadu_si512(codes + 4 * (i * words + first)) : _mm512_setzero_si512();
+        part_words(out, CHUNK);
+    } else {
+        const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const __m512i places = _mm512_mullo_epi32(_mm512_set1_epi32((int)words), lanes);
+        const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+        for (int64_t h = 0; h < n; h++)
+            out[h] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, places, codes + 4 * (first + h), 4);
+    }
+}
+
+/* p = fmaf(x, c, p) for the codes of a word of every row. */
+INLINE void add_word(const hc_decoder *d, const __m512i words[], const __m512 zero[], const float *x, __m512 p[],
+                     __mmask64 special[], hc_code_kind kind, int n_vectors, bool zeros) {
+    for (int r = 0; r < HC_GEMV_ROWS && kind == CODES_FLOAT8; r++)
+        special[r] = _kor_mask64(special[r], special_bytes(d, words[r]));
+#pragma GCC unroll 8
+    for (int j = 0; j < 32 / bits_of(kind); j++) {
+        __m512 x_f32x16[HC_GEMV_VECTORS];
+        for (int v = 0; v < n_vectors; v++)
+            x_f32x16[v] = _mm512_loadu_ps(x + (j * n_vectors + v) * 16);
+        for (int r = 0; r < HC_GEMV_ROWS; r++) {
+            __m512 c = code_f32x16(d, r, words[r], kind, j);
+            if (zeros)
+                c = _mm512_sub_ps(c, zero[r]);
+            for (int v = 0; v < n_vectors; v++)
+                p[r * n_vectors + v] = _mm512_fmadd_ps(x_f32x16[v], c, p[r * n_vectors + v]);
+        }
+    }
+}
+
+/* A block of 16 groups from g on; `groups` of them exist. `words` a group where it is known when compiled, else 0. */
+INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int64_t g, int64_t groups, __m512 acc[],
+                      hc_code_kind kind, int words, int n_vectors, bool zeros) {
+    const int bits = bits_of(kind);
+    const int64_t group_words = words ? words : args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
+    const int64_t place = 4 * g * group_words;
+    const __mmask16 mask = (__mmask16)((1u << groups) - 1);
+    const float *x = args->x + g / 16 * group_words * x_step;
+    __m512 p[HC_GEMV_ROWS * HC_GEMV_VECTORS], zero[HC_GEMV_ROWS];
+    __mmask64 special[HC_GEMV_ROWS] = {0};
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        for (int64_t line = 0; line < group_words; line++)
+            _mm_prefetch(args->next[r] + place + 64 * line, _MM_HINT_T1);
+        zero[r] = zeros ? _mm512_maskz_loadu_ps(mask, args->zeros[r] + g) : _mm512_setzero_ps();
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+        p[i] = _mm512_setzero_ps();
+    if (words) {
+        __m512i turned[8][HC_GEMV_ROWS];
+        for (int r = 0; r < HC_GEMV_ROWS; r++) {
+            __m512i block[8];
+            turn_block(args->codes[r] + place, words, groups, block);
+#pragma GCC unroll 8
+            for (int h = 0; h < words; h++)
+                turned[h][r] = block[h];
+        }
+        if (n_vectors == 1) {
+#pragma GCC unroll 8
+            for (int h = 0; h < words; h++)
+                add_word(d, turned[h], zero, x + h * x_step, p, special, kind, 1, zeros);
+        } else { /* unrolled, it would lose registers */
+#pragma GCC unroll 1
+            for (int h = 0; h < words; h++)
+                add_word(d, turned[h], zero, x + h * x_step, p, special, kind, n_vectors, zeros);
+        }
+    } else {
+        __m512i turned[HC_GEMV_ROWS][CHUNK], word[HC_GEMV_ROWS];
+        for (int64_t start = 0; start < group_words; start += CHUNK) {
+            const int64_t n = hc_min(group_words - start, CHUNK);
+            for (int r = 0; r < HC_GEMV_ROWS; r++)
+                turn_chunk(args->codes[r] + place, group_words, start, n, groups, turned[r]);
+            for (int64_t h = 0; h < n; h++) {
+                for (int r = 0; r < HC_GEMV_ROWS; r++)
+                    word[r] = turned[r][h];
+                add_word(d, word, zero, x + (start + h) * x_step, p, special, kind, n_vectors, zeros);
+            }
+        }
+    }
+    const int64_t last = g + groups - 1;
+    const bool has_tail = (last + 1) * args->group > args->columns;
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const __m512 scale = load_scales(args->scales[r], args->scale_bits, g, mask);
+        const __m512i special_words = _mm512_movm_epi8(special[r]);
+        unsigned by_definition = has_tail ? 1u << last % 16 : 0;
+        if (kind == CODES_FLOAT8)
+            by_definition |= _mm512_test_epi32_mask(special_words, special_words);
+        for (int v = 0; v < n_vectors; v++) {
+            const int i = r * n_vectors + v;
+            for (unsigned left = by_definition; left; left &= left - 1)
+                p[i] = _mm512_mask_mov_ps(p[i], (__mmask16)(left & -left),
+                                          _mm512_set1_ps(hc_gemv_chain(args, r, v, g + (int64_t)__builtin_ctz(left))));
+            acc[i] = _mm512_mask3_fmadd_ps(scale, p[i], acc[i], mask);
+        }
+    }
+}
+
+INLINE float fold(__m512 acc) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc_code_kind kind, int words,
+                        int n_vectors, bool zeros) {
+    __m512 acc[HC_GEMV_ROWS * HC_GEMV_VECTORS];
+    int64_t g = 0;
+#pragma GCC unroll 16
+    for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+        acc[i] = _mm512_setzero_ps();
+    for (; words && (g + 16) * args->group <= args->columns; g += 16)
+        add_block(args, d, g, 16, acc, kind, words, n_vectors, zeros);
+    for (; g < args->groups; g += 16)
+        add_block(args, d, g, hc_min(args->groups - g, 16), acc, kind, 0, n_vectors, zeros);
+#pragma GCC unroll 16
+    for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
+        args->out[i] = fold(acc[i]);
+}
+
+INLINE void choose(const hc_gemv_floats_args *args, int n_vectors) {
+    const hc_decoder d = make_decoder(args);
+    const hc_code_kind kind = code_kind(args, &d);
+    const int64_t words = args->group * args->bits / 32;
+    if (kind == CODES_FLOATS)
+        gemv_groups(args, &d, CODES_FLOATS, 0, n_vectors, false);
+    else if (kind == CODES_FLOAT8)
+        gemv_groups(args, &d, CODES_FLOAT8, 0, n_vectors, false);
+    else if (kind == CODES_LONG)
+        words == 8 ? gemv_groups(args, &d, CODES_LONG, 8, n_vectors, false)
+                   : gemv_groups(args, &d, CODES_LONG, 0, n_vectors, false);
+    else if (kind == CODES_SHORT && args->zeros[0])
+        gemv_groups(args, &d, CODES_SHORT, 0, n_vectors, true);
+    else if (kind == CODES_SHORT)
+        words == 2   ? gemv_groups(args, &d, CODES_SHORT, 2, n_vectors, false)
+        : words == 4 ? gemv_groups(args, &d, CODES_SHORT, 4, n_vectors, false)
+                     : gemv_groups(args, &d, CODES_SHORT, 0, n_vectors, false);
+    else if (args->zeros[0])
+        gemv_groups(args, &d, CODES_BYTES, 0, n_vectors, true);
+    else
+        words == 4 ? gemv_groups(args, &d, CODES_BYTES, 4, n_vectors, false)
+                   : gemv_groups(args, &d, CODES_BYTES, 0, n_vectors, false);
+}
+
+void hc_gemv_groups_avx512(const hc_gemv_floats_args *args) {
+    if (args->n_vectors == 1)
+        choose(args, 1);
+    else if (args->n_vectors == 2)
+        choose(args, 2);
+    else
+        choose(args, 4);
+}

@@ -1,0 +1,47 @@
+/* The items whose bit is set, one after the other: compressed in a register of 32- or 64-bit items, smaller ones widened
+ * on the way, and stored up to the last that is kept. */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+enum { STEP = 16 };
+
+static inline __attribute__((always_inline)) void keep(const int bytes, int64_t words, const uint64_t *bits,
+                                                       const char *items, char *kept) {
+    for (int64_t word = 0; word < words; word++)
+        for (int i = 0; i < 64; i += STEP, items += STEP * bytes) {
+            const __mmask16 mask = (__mmask16)(bits[word] >> i);
+            const int count = _mm_popcnt_u32(mask);
+            const __mmask16 low = (__mmask16)((1u << count) - 1);
+            if (bytes == 8) {
+                const __mmask8 first = (__mmask8)mask, second = (__mmask8)(mask >> 8);
+                const int some = _mm_popcnt_u32(first);
+                const __m512i a = _mm512_maskz_compress_epi64(first, _mm512_loadu_si512(items));
+                const __m512i b = _mm512_maskz_compress_epi64(second, _mm512_loadu_si512(items + 64));
+                _mm512_mask_storeu_epi64(kept, (__mmask8)((1u << some) - 1), a);
+                _mm512_mask_storeu_epi64(kept + some * 8, (__mmask8)((1u << (count - some)) - 1), b);
+            } else if (bytes == 4) {
+                _mm512_mask_storeu_epi32(kept, low, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(items)));
+            } else if (bytes == 2) {
+                const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)items));
+                const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, wide));
+                _mm256_mask_storeu_epi16(kept, low, narrow);
+            } else {
+                const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)items));
+                const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(mask, wide));
+                _mm_mask_storeu_epi8(kept, low, narrow);
+            }
+            kept += count * bytes;
+        }
+}
+
+void hc_bitmap_compress_avx512(int bytes, int64_t words, const uint64_t *bits, const void *items, void *kept) {
+    if (bytes == 8)
+        keep(8, words, bits, items, kept);
+    else if (bytes == 4)
+        keep(4, words, bits, items, kept);
+    else if (bytes == 2)
+        keep(2, words, bits, items, kept);
+    else
+        keep(1, words, bits, items, kept);
+}

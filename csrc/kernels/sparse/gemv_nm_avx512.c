@@ -1,0 +1,50 @@
+/* Kept codes times few vectors: vexpandps puts 16 columns' codes in their places, masked FMA leaves the other sums. */
+#include "kernels/sparse/gemv_nm_floats_avx2.h"
+
+/* 64 columns; `bounded` reads no codes but these. */
+INLINE const float *add_word_x16(const uint64_t *mask, const float *codes, const float *const x[], int64_t at,
+                                 int n_vectors, bool bounded, __m512 sum[]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __mmask16 kept = _load_mask16((__mmask16 *)(uintptr_t)mask + i); /* not by way of a register: Zen 4 */
+        const __m512 c = bounded ? _mm512_maskz_expandloadu_ps(kept, codes)
+                                 : _mm512_maskz_expand_ps(kept, _mm512_loadu_ps(codes)); /* faster on Zen 4 */
+        codes += _mm_popcnt_u32((unsigned)(*mask >> 16 * i) & 0xffff);
+#pragma GCC unroll 4
+        for (int v = 0; v < n_vectors; v++) {
+            sum[4 * v + i] = _mm512_mask3_fmadd_ps(_mm512_loadu_ps(x[v] + at + 16 * i), c, sum[4 * v + i], kept);
+        }
+    }
+    return codes;
+}
+
+INLINE const float *walk_x16(int64_t words, const uint64_t *masks, const float *codes, const float *end, const float *x,
+                             int64_t ldx, int n_vectors, float *sums) {
+    const float *const from[] = {x, x + (n_vectors > 1) * ldx, x + (n_vectors > 2) * 2 * ldx,
+                                 x + (n_vectors > 2) * 3 * ldx};
+    __m512 sum[4 * HC_GEMV_VECTORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < 4 * n_vectors; i++)
+        sum[i] = _mm512_loadu_ps(sums + 16 * i);
+    int64_t word = 0;
+    for (; word < words && end - codes >= _mm_popcnt_u64(masks[word]) + 16; word++) {
+        _mm_prefetch((const char *)codes + AHEAD, _MM_HINT_T1);
+        _mm_prefetch((const char *)codes + AHEAD + 64, _MM_HINT_T1);
+        codes = add_word_x16(masks + word, codes, from, word * 64, n_vectors, false, sum);
+    }
+    for (; word < words; word++)
+        codes = add_word_x16(masks + word, codes, from, word * 64, n_vectors, true, sum);
+#pragma GCC unroll 16
+    for (int i = 0; i < 4 * n_vectors; i++)
+        _mm512_storeu_ps(sums + 16 * i, sum[i]);
+    return codes;
+}
+
+const float *hc_gemv_nm_avx512(int64_t words, const uint64_t *masks, const float *codes, const float *end,
+                               const float *x, int64_t ldx, int n_vectors, float *sums) {
+    return n_vectors == 1   ? add_vector(words, masks, codes, end, x, sums) /* faster on Zen 4, 2026-11 */
+           : n_vectors == 2 ? walk_x16(words, masks, codes, end, x, ldx, 2, sums)
+           : n_vectors == 4 ? walk_x16(words, masks, codes, end, x, ldx, 4, sums)
+                            : (walk_x16(words, masks, codes, end, x, ldx, 4, sums),
+                               walk_x16(words, masks, codes, end, x + 4 * ldx, ldx, 4, sums + 4 * 64));
+}

@@ -1,8 +1,0 @@
-/* sparse_s8_of8: 4 of 8; the file that is included says how. */
-#include "kernels/sparse_s8_avx512vnni.h"
-
-hc_sparse_s8_fn hc_sparse_s8_of8_avx512vnni;
-
-void hc_sparse_s8_of8_avx512vnni(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
-    sparse_s8(8, n_steps, a, b, init, c);
-}
