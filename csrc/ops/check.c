@@ -1,7 +1,7 @@
 /* Every check of arguments. A sentence names the argument, what came and what was wanted. */
 #include "ops/check.h"
-#include "ops/prepack.h"
-#include "ops/sources.h"
+#include "ops/product/operand.h"
+#include "ops/product/prepack.h"
 
 #include "base/convert.h"
 

@@ -1,0 +1,340 @@
+/* Encoding: blocks of rows, each by the best line that takes them, else by the format's own function. Decoding: the
+ * same choice for a tile. */
+#include "ops/check.h"
+#include "ops/codec/blocks.h"
+#include "ops/codec/clip.h"
+#include "ops/codec/learn.h"
+#include "ops/codec/rows.h"
+
+#include "base/float_env.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+hc_status hc_format_check(const hc_format *format, hc_error *error) { return hc_format_legal(format, error); }
+
+hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                    hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error) {
+    const hc_status status = hc_check_axes(format, ndim, shape, n_axes, axes, geometry, error);
+    if (status != HC_OK)
+        return status;
+    memset(layout, 0, HC_N_COMPONENTS * sizeof *layout);
+    hc_format_layout(format, geometry, layout);
+    return HC_OK;
+}
+
+hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
+    return hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
+}
+
+/* The kernels of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
+enum { OBSERVE = 0, ENCODE, VALUES, INTEGERS, CODES, N_KINDS };
+enum { MAX_LINES = 4 };
+typedef struct {
+    const hc_format_ops *ops;
+    uint32_t isa;
+    const hc_kernel *line[N_KINDS][MAX_LINES]; /* the function is that of any format, all have one type */
+} hc_lines;
+
+static const hc_lines *lines_for(const hc_format *format, uint32_t isa) {
+    static const char *const PREFIX[N_KINDS] = {"observe", "encode", "values", "integers", "codes"};
+    static _Thread_local hc_lines kept;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (kept.ops == ops && kept.isa == isa)
+        return &kept;
+    kept = (hc_lines){.ops = ops, .isa = isa};
+    int count;
+    const hc_kernel *all = hc_kernels(&count);
+    for (int i = 0; i < N_KINDS; i++) {
+        char family[32];
+        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
+        for (int k = 0, j = 0; k < count && j < MAX_LINES; k++)
+            if (strcmp(all[k].name, family) == 0 && (all[k].needs & ~isa) == 0)
+                kept.line[i][j++] = all + k;
+    }
+    return &kept;
+}
+
+/* One pass over the whole array; every thread gathers in a state of its own. */
+typedef struct {
+    hc_blocks blocks;
+    uint32_t isa;
+    int pass;
+    struct {
+        _Alignas(HC_CACHE_LINE) hc_encode_state state;
+    } thread[HC_MAX_THREADS];
+} hc_observation;
+
+static void observe_task(void *context, int64_t task, int thread) {
+    hc_observation *job = context;
+    const hc_encoder *encoder = job->blocks.encoder;
+    hc_float_rows x;
+    const float *thresholds;
+    if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
+        return;
+    const hc_lines *lines = lines_for(&encoder->format, job->isa);
+    hc_encode_state *state = &job->thread[thread].state;
+    int64_t row = HC_DECLINED;
+    for (int i = 0; i < MAX_LINES && lines->line[OBSERVE][i] && row == HC_DECLINED; i++)
+        row = lines->line[OBSERVE][i]->fn.observe_float(&encoder->format, &encoder->geometry, job->pass, &x, thresholds,
+                                                        state);
+    if (row == HC_DECLINED)
+        row = encoder->ops->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds, state);
+    if (row != HC_DONE)
+        atomic_store(&job->blocks.illegal, true);
+}
+
+static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
+    for (int pass = 0; pass < encoder->ops->passes(&encoder->format); pass++) {
+        hc_observation job = {.isa = run->isa, .pass = pass};
+        hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder), 0, error);
+        if (status != HC_OK)
+            return status;
+        for (int i = 0; i < job.blocks.n_threads; i++)
+            job.thread[i].state = encoder->state;
+        hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, observe_task, &job);
+        status = hc_blocks_finish(&job.blocks, error);
+        if (status != HC_OK)
+            return status;
+        for (int i = 0; i < job.blocks.n_threads; i++)
+            if (job.thread[i].state.maximum > encoder->state.maximum)
+                encoder->state.maximum = job.thread[i].state.maximum;
+        const hc_float_env saved = hc_float_env_enter();
+        encoder->ops->finish(&encoder->format, pass, &encoder->state);
+        hc_float_env_leave(saved);
+    }
+    return HC_OK;
+}
+
+/* All values in the order of the rows; false where one is NaN and a pattern has no place for it. */
+static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch) {
+    const hc_geometry *g = &encoder->geometry;
+    const hc_pruner *pruner = &encoder->pruner;
+    if (encoder->format.m == 0) {
+        hc_row_view view;
+        hc_rows_init(&view, encoder->x, g, encoder->n_axes, encoder->axes);
+        hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
+        return true;
+    }
+    const hc_kept_rows kept = {.dtype = hc_rows_dtype(&pruner->x),
+                               .values = values,
+                               .ld = g->padded,
+                               .metadata = (uint8_t *)scratch + pruner->scratch_bytes}; /* of one row after the other */
+    return hc_prune_rows(pruner, g->rows, scratch, &kept);
+}
+
+/* The threshold of all values. Memory: 12 bytes a value, 16 of float64. An illegal value is left to the passes, which
+ * meet it again. */
+static hc_status find_whole_threshold(hc_encoder *encoder, hc_error *error) {
+    const hc_geometry *g = &encoder->geometry;
+    const hc_dtype dtype = encoder->x->dtype == HC_F64 ? HC_F64 : HC_F32;
+    const int64_t n = g->rows * g->padded;
+    void *values = hc_alloc_aligned(n * hc_dtype_size(dtype));
+    const int64_t pruning = encoder->pruner.scratch_bytes + encoder->pruner.row_bytes;
+    double *scratch = hc_alloc_aligned(hc_max(n * (int64_t)sizeof *scratch, pruning));
+    hc_status status = HC_OK;
+    if (values && scratch && n > 0 && gather_whole(encoder, values, (char *)scratch)) {
+        const hc_float_rows x = {values, dtype, n, 0, 1};
+        const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
+        const hc_float_env saved = hc_float_env_enter();
+        hc_clip_thresholds(&encoder->clip, &encoder->format, &row, &x, scratch, &encoder->threshold);
+        hc_float_env_leave(saved);
+    } else if (!values || !scratch) {
+        status =
+            hc_fail(error, HC_MEMORY, "%s: no memory for the threshold of %lld values", encoder->name, (long long)n);
+    }
+    hc_free_aligned(scratch);
+    hc_free_aligned(values);
+    return status;
+}
+
+static hc_status init_pruner(hc_encoder *encoder, const hc_run *run, hc_error *error) {
+    const hc_geometry *g = &encoder->geometry;
+    const hc_format *format = &encoder->format;
+    if (format->m == 0)
+        return HC_OK;
+    hc_geometry whole = {0};
+    int64_t row_bytes;
+    const hc_status status =
+        hc_check_rows(encoder->x->ndim, encoder->x->shape, encoder->n_axes, encoder->axes, &whole, error);
+    if (status != HC_OK)
+        return status;
+    hc_geometry blocks = whole;
+    if (!hc_prune_geometry(format->n, format->m, &blocks, &row_bytes))
+        return hc_fail(error, HC_VALUE, "%s: the sizes of %s overflow", encoder->name, encoder->argument);
+    hc_pruner_init(&encoder->pruner, run, encoder->x, NULL, format->n, format->m, &whole, encoder->n_axes,
+                   encoder->axes);
+    if (g->padded != g->columns)
+        encoder->pruner.padded_run = g->groups_per_run * g->group;
+    return HC_OK;
+}
+
+hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *name, const char *argument,
+                          const hc_view *x, const hc_view *importance, const hc_format *format, int n_axes,
+                          const int *axes, const hc_clip *clip, hc_error *error) {
+    char full[64];
+    snprintf(full, sizeof full, "%s: %s", name, argument);
+    *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name, .argument = argument};
+    hc_status status = hc_check_view(full, x, error);
+    if (status == HC_OK)
+        status = hc_check_axes(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
+    if (status == HC_OK && format->m > 0 && importance)
+        status = hc_fail(error, HC_VALUE, "%s: importance is for all values, a pattern keeps some of them", name);
+    if (status == HC_OK && clip)
+        status = hc_clip_check(clip, format, name, error);
+    if (status == HC_OK && importance)
+        status = hc_check_importance(name, importance, x, format, error);
+    if (status != HC_OK)
+        return status;
+    memcpy(encoder->axes, axes, (size_t)n_axes * sizeof *axes);
+    status = init_pruner(encoder, run, error);
+    if (status != HC_OK)
+        return status;
+    encoder->ops = hc_format_find(format->family);
+    encoder->importance = importance;
+    encoder->state.geometry = &encoder->geometry;
+    if (clip)
+        encoder->clip = *clip;
+    const int64_t shared = encoder->ops->shared ? encoder->ops->shared(format, &encoder->geometry) : 0;
+    if (shared > 0 && !(encoder->state.shared = hc_alloc_aligned(shared * (int64_t)sizeof(float))))
+        return hc_fail(error, HC_MEMORY, "%s: no memory for %lld numbers of %s", name, (long long)shared,
+                       encoder->ops->name);
+    if (encoder->clip.kind != HC_CLIP_ABSMAX && encoder->ops->clip_domain(format) == HC_CLIP_WHOLE)
+        status = find_whole_threshold(encoder, error);
+    if (status == HC_OK)
+        status = observe(encoder, run, error);
+    return status == HC_OK ? hc_learn_tensor(encoder, run, error) : status;
+}
+
+void hc_encoder_free(hc_encoder *encoder) {
+    hc_free_aligned(encoder->state.shared);
+    encoder->state.shared = NULL;
+}
+
+void hc_encoder_share(const hc_encoder *encoder, const hc_components *out) {
+    if (encoder->ops->share)
+        encoder->ops->share(&encoder->format, &encoder->geometry, &encoder->state, out);
+}
+
+int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
+                        const hc_components *out) {
+    const hc_lines *lines = lines_for(&encoder->format, isa);
+    for (int i = 0; i < MAX_LINES && lines->line[ENCODE][i]; i++) {
+        const int64_t row = lines->line[ENCODE][i]->fn.encode_int(&encoder->format, &encoder->geometry, &encoder->state,
+                                                                  x, thresholds, out);
+        if (row != HC_DECLINED)
+            return row;
+    }
+    return encoder->ops->encode(&encoder->format, &encoder->geometry, &encoder->state, x, thresholds, out);
+}
+
+typedef struct {
+    hc_blocks blocks;
+    const hc_components *out;
+    uint32_t isa;
+} hc_encode_job;
+
+static void encode_task(void *context, int64_t task, int thread) {
+    hc_encode_job *job = context;
+    hc_float_rows x;
+    const float *thresholds;
+    if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
+        return;
+    hc_blocks_metadata(&job->blocks, thread, &x, job->out);
+    hc_learn_rows(&job->blocks, thread, &x, job->out);
+    if (hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, job->out) != HC_DONE)
+        atomic_store(&job->blocks.illegal, true);
+}
+
+int64_t hc_rows_with_values(const hc_encoder *encoder) {
+    return encoder->geometry.padded > 0 ? encoder->geometry.rows : 0;
+}
+
+/* Rows without a value: whatever is stored of them is 0. */
+static void clear_rows(const hc_encoder *encoder, int64_t rows, const hc_components *out) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    encoder->ops->layout(&encoder->format, &encoder->geometry, layout);
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        const int64_t bytes = layout[i].present && layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
+        const hc_component *part = &out->part[i];
+        if (bytes > 0 && part->row_stride == bytes)
+            memset(part->data, 0, (size_t)(rows * bytes));
+        for (int64_t row = 0; bytes > 0 && part->row_stride != bytes && row < rows; row++)
+            memset(hc_part(out, (hc_component_id)i, row), 0, (size_t)bytes);
+    }
+}
+
+hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t first_row, int64_t rows,
+                          hc_components *out, hc_error *error) {
+    out->first_row = first_row;
+    hc_encoder_share(encoder, out);
+    if (encoder->geometry.padded == 0) {
+        clear_rows(encoder, rows, out);
+        rows = 0; /* what all rows share is written nevertheless */
+    }
+    hc_encode_job job = {.out = out, .isa = run->isa};
+    const hc_status status = hc_blocks_init(&job.blocks, encoder, run, first_row, rows, 0, error);
+    if (status != HC_OK)
+        return status;
+    hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, encode_task, &job);
+    return hc_blocks_finish(&job.blocks, error);
+}
+
+hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geometry, int64_t rows,
+                              hc_components *components, hc_error *error) {
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    hc_format_layout(format, geometry, layout);
+    memset(components, 0, sizeof *components);
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        if (!layout[i].present)
+            continue;
+        const int64_t bytes = hc_component_bytes(&layout[i]);
+        hc_component *part = &components->part[i];
+        part->row_stride = layout[i].per_row ? bytes : 0;
+        part->data = hc_alloc_aligned(layout[i].per_row ? bytes * rows : bytes);
+        if (!part->data) {
+            hc_components_free(components);
+            return hc_fail(error, HC_MEMORY, "no memory for %lld packed rows of %lld values", (long long)rows,
+                           (long long)geometry->padded);
+        }
+    }
+    return HC_OK;
+}
+
+void hc_components_free(hc_components *components) {
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        hc_free_aligned(components->part[i].data);
+    memset(components, 0, sizeof *components);
+}
+
+void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                    const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
+    if (tile->rows == 0 || tile->columns == 0) /* then there may be no memory either */
+        return;
+    const hc_lines *lines = lines_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && lines->line[VALUES][i]; i++)
+        if (lines->line[VALUES][i]->fn.values_int(format, geometry, components, tile, values, ld) == HC_DONE)
+            return;
+    lines->ops->decode(format, geometry, components, tile, values, ld);
+}
+
+void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, hc_int_mode mode,
+                        const hc_int_tile *out) {
+    const hc_lines *lines = lines_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && lines->line[INTEGERS][i]; i++)
+        if (lines->line[INTEGERS][i]->fn.integers_int(format, geometry, components, tile, mode, out) == HC_DONE)
+            return;
+    lines->ops->decode_int(format, geometry, components, tile, mode, out);
+}
+
+void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                          const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
+    const hc_lines *lines = lines_for(format, run->isa);
+    for (int i = 0; i < MAX_LINES && lines->line[CODES][i]; i++)
+        if (lines->line[CODES][i]->fn.codes_int(format, geometry, components, tile, out) == HC_DONE)
+            return;
+    lines->ops->decode_codes(format, geometry, components, tile, out);
+}

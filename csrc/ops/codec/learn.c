@@ -1,0 +1,111 @@
+/* The values that codebooks are learned from, and their weights. */
+#include "ops/codec/learn.h"
+
+#include "base/float_env.h"
+#include "base/threads.h"
+
+static hc_learning learning_of(const hc_encoder *encoder) {
+    return encoder->ops->learns ? encoder->ops->learns(&encoder->format) : HC_LEARN_NONE;
+}
+
+static int64_t values_of_row(const hc_encoder *encoder) {
+    return encoder->ops->learn_count(&encoder->format, &encoder->geometry);
+}
+
+/* A row of importance, at `memory`; NULL where there is none. */
+static const hc_float_rows *load_importance(const hc_encoder *encoder, int64_t row, void *memory, hc_float_rows *rows) {
+    if (!encoder->importance)
+        return NULL;
+    hc_row_view view;
+    hc_rows_init(&view, encoder->importance, &encoder->geometry, encoder->n_axes, encoder->axes);
+    hc_rows_gather(&view, row, 1, 0, encoder->geometry.padded, memory, encoder->geometry.padded);
+    *rows = (hc_float_rows){.data = memory, .dtype = hc_rows_dtype(&view), .first_row = row, .rows = 1};
+    return rows;
+}
+
+/* Where the parts of a row's memory begin. */
+typedef struct {
+    int64_t weights, importance, scratch, bytes;
+} hc_row_memory;
+
+static hc_row_memory row_memory(const hc_encoder *encoder) {
+    const int64_t n = values_of_row(encoder), is_weighted = encoder->importance != NULL;
+    hc_row_memory memory = {.weights = hc_round_up(n * 4, HC_CACHE_LINE)};
+    memory.importance = memory.weights + hc_round_up(is_weighted * n * 8, HC_CACHE_LINE);
+    memory.scratch = memory.importance + hc_round_up(is_weighted * encoder->geometry.padded * 8, HC_CACHE_LINE);
+    memory.bytes = memory.scratch + encoder->ops->learn_bytes(&encoder->format, n, is_weighted);
+    return memory;
+}
+
+int64_t hc_learn_row_bytes(const hc_encoder *encoder) {
+    return learning_of(encoder) == HC_LEARN_ROW ? hc_round_up(row_memory(encoder).bytes, HC_CACHE_LINE) : 0;
+}
+
+void hc_learn_rows(const hc_blocks *blocks, int thread, const hc_float_rows *x, const hc_components *out) {
+    const hc_encoder *encoder = blocks->encoder;
+    if (learning_of(encoder) != HC_LEARN_ROW)
+        return;
+    const hc_row_memory at = row_memory(encoder);
+    char *memory = blocks->memory + thread * blocks->thread_bytes + blocks->learn_at;
+    float *values = (float *)(void *)memory;
+    double *weights = encoder->importance ? (double *)(void *)(memory + at.weights) : NULL;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_float_rows rows;
+        const hc_float_rows *importance = load_importance(encoder, out->first_row + row, memory + at.importance, &rows);
+        encoder->ops->learn_values(&encoder->format, &encoder->geometry, x, importance, i, values, weights);
+        encoder->ops->learn(&encoder->format, values, weights, values_of_row(encoder), memory + at.scratch,
+                            hc_part(out, HC_CODEBOOK, row));
+    }
+}
+
+typedef struct {
+    hc_blocks blocks;
+    float *values;
+    double *weights;
+} hc_collect_job;
+
+static void collect_task(void *context, int64_t task, int thread) {
+    hc_collect_job *job = context;
+    const hc_encoder *encoder = job->blocks.encoder;
+    const int64_t n = values_of_row(encoder);
+    hc_float_rows x, rows;
+    const float *thresholds;
+    if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
+        return;
+    for (int64_t i = 0; i < x.rows; i++) {
+        const int64_t row = x.first_row + i;
+        const hc_float_rows *importance = load_importance(encoder, row, hc_blocks_extra(&job->blocks, thread), &rows);
+        encoder->ops->learn_values(&encoder->format, &encoder->geometry, &x, importance, i, job->values + row * n,
+                                   job->weights ? job->weights + row * n : NULL);
+    }
+}
+
+hc_status hc_learn_tensor(hc_encoder *encoder, const hc_run *run, hc_error *error) {
+    if (learning_of(encoder) != HC_LEARN_TENSOR)
+        return HC_OK;
+    const int64_t n = encoder->geometry.rows * values_of_row(encoder);
+    const bool is_weighted = encoder->importance != NULL;
+    hc_collect_job job = {.values = hc_alloc_aligned(n * 4), .weights = is_weighted ? hc_alloc_aligned(n * 8) : NULL};
+    void *scratch = hc_alloc_aligned(encoder->ops->learn_bytes(&encoder->format, n, is_weighted));
+    hc_status status = HC_OK;
+    if (!job.values || !scratch || (is_weighted && !job.weights))
+        status =
+            hc_fail(error, HC_MEMORY, "%s: no memory to learn a codebook of %lld values", encoder->name, (long long)n);
+    if (status == HC_OK)
+        status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder),
+                                is_weighted ? encoder->geometry.padded * 8 : 0, error);
+    if (status == HC_OK) {
+        hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, collect_task, &job);
+        status = hc_blocks_finish(&job.blocks, error);
+    }
+    if (status == HC_OK) {
+        const hc_float_env saved = hc_float_env_enter();
+        encoder->ops->learn(&encoder->format, job.values, job.weights, n, scratch, encoder->state.shared);
+        hc_float_env_leave(saved);
+    }
+    hc_free_aligned(scratch);
+    hc_free_aligned(job.weights);
+    hc_free_aligned(job.values);
+    return status;
+}

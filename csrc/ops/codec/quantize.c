@@ -1,0 +1,294 @@
+/* quantize, dequantize, both in one, and the sums that errors are made of. */
+#include "ops/check.h"
+#include "ops/codec/blocks.h"
+#include "ops/codec/learn.h"
+#include "ops/product/sparse.h"
+
+#include "base/convert.h"
+#include "base/threads.h"
+
+#include <math.h>
+#include <string.h>
+
+hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
+                               hc_packed *packed, hc_error *error) {
+    if (x->ndim != packed->ndim || memcmp(x->shape, packed->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
+        return hc_fail(error, HC_VALUE, "quantize: x has another shape than the array");
+    hc_encoder encoder;
+    hc_status status = hc_encoder_init(&encoder, run, "quantize", "w", x, importance, &packed->format, packed->n_axes,
+                                       packed->axes, clip, error);
+    if (status == HC_OK)
+        status = hc_encoder_rows(&encoder, run, 0, encoder.geometry.rows, &packed->components, error);
+    hc_encoder_free(&encoder);
+    return status;
+}
+
+hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error) {
+    return hc_quantize_weighted(run, x, clip, NULL, packed, error);
+}
+
+/* Decoding in tiles: rows x columns of about TILE_VALUES values, a second-level cache's share. */
+enum { TILE_VALUES = 1 << 14, ACROSS_ROWS = 64 };
+typedef struct {
+    const hc_run *run;
+    const hc_packed *packed;
+    hc_geometry geometry;
+    hc_row_view view;
+    bool direct;
+    int64_t tile_rows, tile_columns, column_tiles, ld;
+    char *memory;
+    int64_t thread_bytes;
+} hc_decode_job;
+
+static void decode_task(void *context, int64_t task, int thread) {
+    const hc_decode_job *job = context;
+    const hc_format *format = &job->packed->format;
+    const hc_components *components = &job->packed->components;
+    hc_tile tile = {.first_row = task / job->column_tiles * job->tile_rows,
+                    .first_column = task % job->column_tiles * job->tile_columns};
+    tile.rows = hc_min(job->tile_rows, job->geometry.rows - tile.first_row);
+    tile.columns = hc_min(job->tile_columns, job->geometry.padded - tile.first_column);
+    const int64_t size = hc_dtype_size(job->view.dtype);
+    char *values = job->memory + thread * job->thread_bytes;
+    int64_t ld = job->ld;
+    hc_float_rows direct;
+    if (job->direct && hc_rows_direct(&job->view, tile.first_row, &direct)) {
+        values = (char *)direct.data + tile.first_column * size;
+        ld = direct.row_stride;
+    }
+    if (job->view.dtype == HC_F32)
+        hc_decode_tile(job->run, format, &job->geometry, components, &tile, (float *)values, ld);
+    else
+        hc_format_find(format->family)->decode_f64(format, &job->geometry, components, &tile, (double *)values, ld);
+    if (!job->direct)
+        hc_rows_scatter(&job->view, tile.first_row, tile.rows, tile.first_column, tile.columns, values, ld);
+}
+
+/* Sizes of tiles: whole groups, or multiples of 8 columns in a group that is longer. */
+static void choose_tiles(hc_decode_job *job) {
+    const hc_geometry *g = &job->geometry;
+    const int64_t unit = g->group % 8 == 0 ? g->group : g->group * 8;
+    const int64_t wanted = hc_rows_across(&job->view) ? TILE_VALUES / ACROSS_ROWS : TILE_VALUES;
+    job->tile_columns = unit >= wanted || unit == 0 ? wanted : wanted / unit * unit;
+    job->tile_columns = hc_max(hc_min(job->tile_columns, g->padded), 1);
+    job->tile_rows = hc_min(hc_max(TILE_VALUES / job->tile_columns, 1), hc_max(g->rows, 1));
+    job->column_tiles = hc_ceil_div(g->padded, job->tile_columns);
+    job->ld = hc_round_up(job->tile_columns, 16) + 16;
+}
+
+hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error) {
+    hc_decode_job job = {.run = run, .packed = packed};
+    hc_status status = hc_check_packed("dequantize: q", packed, &job.geometry, error);
+    if (status != HC_OK)
+        return status;
+    if (out->dtype != HC_F32 && out->dtype != HC_F64)
+        return hc_fail(error, HC_TYPE, "dequantize: wanted float32 or float64 out");
+    if (out->ndim != packed->ndim || memcmp(out->shape, packed->shape, (size_t)out->ndim * sizeof *out->shape) != 0)
+        return hc_fail(error, HC_VALUE, "dequantize: out has another shape than the array");
+    if (packed->format.m > 0)
+        return hc_sparse_dequantize(run, packed, &job.geometry, out, error);
+    hc_rows_init(&job.view, out, &job.geometry, packed->n_axes, packed->axes);
+    hc_float_rows direct;
+    job.direct = hc_rows_direct(&job.view, 0, &direct);
+    choose_tiles(&job);
+    const int64_t n_tasks = hc_ceil_div(job.geometry.rows, job.tile_rows) * job.column_tiles;
+    const int n_threads = (int)hc_min(run->n_threads, hc_max(n_tasks, 1));
+    if (!job.direct) {
+        job.thread_bytes = job.tile_rows * job.ld * hc_dtype_size(out->dtype);
+        job.memory = hc_alloc_aligned(job.thread_bytes * n_threads);
+        if (!job.memory)
+            return hc_fail(error, HC_MEMORY, "dequantize: no memory for %d tiles", n_threads);
+    }
+    hc_parallel(n_threads, n_tasks, decode_task, &job);
+    hc_free_aligned(job.memory);
+    return HC_OK;
+}
+
+typedef struct {
+    hc_blocks blocks;
+    const hc_run *run;
+    hc_row_view out;
+    hc_geometry whole; /* of the answer: as it is encoded, or with what a pattern leaves out */
+    bool direct;
+    int64_t ld;
+    hc_component_layout layout[HC_N_COMPONENTS];
+    char *shared; /* parts that all rows share, for each thread, and whether they are filled */
+    int64_t shared_bytes;
+    bool is_filled[HC_MAX_THREADS];
+} hc_fake_job;
+
+/* Bytes of one packed row, each component rounded up so that all stay aligned. */
+static int64_t part_bytes(const hc_component_layout *layout) {
+    return layout->present ? hc_round_up(hc_component_bytes(layout), 8) : 0;
+}
+
+static void fake_task(void *context, int64_t task, int thread) {
+    hc_fake_job *job = context;
+    const hc_encoder *encoder = job->blocks.encoder;
+    hc_float_rows x;
+    const float *thresholds;
+    if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
+        return;
+    char *memory = hc_blocks_extra(&job->blocks, thread), *shared = job->shared + thread * job->shared_bytes;
+    const int64_t row = x.first_row;
+    hc_components packed = {.first_row = row};
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        char **from = job->layout[i].per_row ? &memory : &shared;
+        packed.part[i].data = (uint8_t *)*from;
+        packed.part[i].row_stride = job->layout[i].per_row ? part_bytes(&job->layout[i]) : 0;
+        *from += part_bytes(&job->layout[i]) * (job->layout[i].per_row ? job->blocks.block_rows : 1);
+    }
+    x.first_row = 0;
+    if (!job->is_filled[thread])
+        hc_encoder_share(encoder, &packed);
+    job->is_filled[thread] = true;
+    hc_blocks_metadata(&job->blocks, thread, &x, &packed);
+    hc_learn_rows(&job->blocks, thread, &x, &packed);
+    if (hc_encode_block(encoder, job->run->isa, &x, thresholds, &packed) != HC_DONE) {
+        atomic_store(&job->blocks.illegal, true); /* an array that is its own answer keeps what is wrong with it */
+        return;
+    }
+    const hc_tile tile = {0, x.rows, 0, job->whole.padded};
+    hc_float_rows direct;
+    float *values = (float *)memory;
+    int64_t ld = job->ld;
+    if (job->direct && hc_rows_direct(&job->out, row, &direct)) {
+        values = (float *)direct.data;
+        ld = direct.row_stride;
+    }
+    if (encoder->format.m > 0) {
+        const hc_packed_context context = {job->run, &encoder->format, &encoder->geometry, &packed, 0};
+        hc_source source;
+        hc_packed_source(&source, &context, x.rows);
+        source.floats(&source, 0, x.rows, 0, tile.columns, values, ld);
+    } else {
+        hc_decode_tile(job->run, &encoder->format, &encoder->geometry, &packed, &tile, values, ld);
+    }
+    if (!job->direct)
+        hc_rows_scatter(&job->out, row, x.rows, 0, tile.columns, values, ld);
+}
+
+static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc_view *out, hc_error *error) {
+    hc_format_layout(&encoder->format, &encoder->geometry, job->layout);
+    job->whole = encoder->geometry;
+    if (encoder->format.m > 0)
+        hc_check_rows(out->ndim, out->shape, encoder->n_axes, encoder->axes, &job->whole, error); /* as x was */
+    hc_rows_init(&job->out, out, &job->whole, encoder->n_axes, encoder->axes);
+    hc_float_rows direct;
+    job->direct = hc_rows_direct(&job->out, 0, &direct);
+    job->ld = hc_round_up(job->whole.padded, 16) + 16;
+    int64_t row_bytes = job->direct ? 0 : job->ld * (int64_t)sizeof(float);
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        *(job->layout[i].per_row ? &row_bytes : &job->shared_bytes) += part_bytes(&job->layout[i]);
+    job->shared_bytes = hc_round_up(job->shared_bytes, HC_CACHE_LINE);
+    hc_status status =
+        hc_blocks_init(&job->blocks, encoder, job->run, 0, hc_rows_with_values(encoder), row_bytes, error);
+    if (status != HC_OK)
+        return status;
+    job->shared = hc_alloc_aligned(job->shared_bytes * job->blocks.n_threads);
+    if (job->shared)
+        hc_parallel(job->blocks.n_threads, job->blocks.n_blocks, fake_task, job);
+    status = hc_blocks_finish(&job->blocks, error);
+    if (!job->shared)
+        status = hc_fail(error, HC_MEMORY, "fake_quantize: no memory for %lld bytes", (long long)job->shared_bytes);
+    hc_free_aligned(job->shared);
+    return status;
+}
+
+hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
+                           const hc_clip *clip, const hc_view *out, hc_error *error) {
+    if (out->dtype != HC_F32)
+        return hc_fail(error, HC_TYPE, "fake_quantize: out must be float32");
+    if (out->ndim != x->ndim || memcmp(out->shape, x->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
+        return hc_fail(error, HC_VALUE, "fake_quantize: out has another shape than x");
+    hc_encoder encoder;
+    hc_fake_job job = {.run = run};
+    hc_status status = hc_encoder_init(&encoder, run, "fake_quantize", "w", x, NULL, format, n_axes, axes, clip, error);
+    if (status == HC_OK)
+        status = fake_rows(&job, &encoder, out, error);
+    hc_encoder_free(&encoder);
+    return status;
+}
+
+/* Sums of COMPARE_BLOCK values each, in C order, index ascending; then the blocks, ascending. */
+enum { COMPARE_BLOCK = 1 << 15, PIECE = 256 };
+typedef struct {
+    const hc_view *view[2];
+    int64_t values;
+    hc_error_sums *sums;
+} hc_compare_job;
+
+static void read_values(const hc_view *view, int64_t first, int64_t n, double *values) {
+    const int last = view->ndim - 1;
+    int64_t i = 0;
+    while (i < n) {
+        int64_t index = first + i, stride = 0, count = 1;
+        const char *data = view->data;
+        for (int d = last; d >= 0; d--) {
+            const int64_t place = index % view->shape[d];
+            data += place * view->strides[d];
+            if (d == last) {
+                stride = view->strides[d];
+                count = hc_min(view->shape[d] - place, n - i);
+            }
+            index /= view->shape[d];
+        }
+        for (int64_t end = i + count; i < end; i++, data += stride)
+            values[i] = view->dtype == HC_F64   ? hc_load_f64(data)
+                        : view->dtype == HC_F32 ? (double)hc_load_f32(data)
+                        : view->dtype == HC_F16 ? (double)hc_f16_to_f32(hc_load_u16(data))
+                                                : (double)hc_bf16_to_f32(hc_load_u16(data));
+    }
+}
+
+static void compare_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_compare_job *job = context;
+    hc_error_sums sums = {0};
+    const int64_t end = hc_min((task + 1) * COMPARE_BLOCK, job->values);
+    for (int64_t first = task * COMPARE_BLOCK; first < end; first += PIECE) {
+        double x[PIECE], y[PIECE];
+        const int64_t n = hc_min(PIECE, end - first);
+        read_values(job->view[0], first, n, x);
+        read_values(job->view[1], first, n, y);
+        for (int64_t i = 0; i < n; i++) {
+            if (isinf(x[i]) && x[i] == y[i])
+                continue; /* no error, and a sum could not hold it */
+            const double difference = x[i] - y[i];
+            sums.xx += x[i] * x[i];
+            sums.ee += difference * difference;
+            sums.xy += x[i] * y[i];
+            sums.yy += y[i] * y[i];
+            sums.max_abs = fabs(difference) > sums.max_abs ? fabs(difference) : sums.max_abs;
+        }
+    }
+    job->sums[task] = sums;
+}
+
+hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_sums *sums, hc_error *error) {
+    hc_status status = hc_check_view("error: x", x, error);
+    if (status == HC_OK)
+        status = hc_check_view("error: y", y, error);
+    if (status != HC_OK)
+        return status;
+    if (x->ndim != y->ndim || memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
+        return hc_fail(error, HC_VALUE, "error: the two arrays differ in shape");
+    hc_compare_job job = {.view = {x, y}, .values = 1};
+    for (int i = 0; i < x->ndim; i++)
+        job.values *= x->shape[i];
+    const int64_t n_tasks = hc_ceil_div(job.values, COMPARE_BLOCK);
+    job.sums = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.sums);
+    if (!job.sums)
+        return hc_fail(error, HC_MEMORY, "error: no memory for %lld sums", (long long)n_tasks);
+    hc_parallel(run->n_threads, n_tasks, compare_task, &job);
+    *sums = (hc_error_sums){0};
+    for (int64_t i = 0; i < n_tasks; i++) {
+        sums->xx += job.sums[i].xx;
+        sums->ee += job.sums[i].ee;
+        sums->xy += job.sums[i].xy;
+        sums->yy += job.sums[i].yy;
+        sums->max_abs = fmax(sums->max_abs, job.sums[i].max_abs);
+    }
+    hc_free_aligned(job.sums);
+    return HC_OK;
+}

@@ -1,0 +1,269 @@
+/* Gathering and scattering rows: pieces of one run by rows at one stride, in the loop order that memory likes. */
+#include "ops/codec/rows.h"
+
+#include "base/convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Blocks of rows whose columns lie far apart: four lines of float32 from each column, copied in squares, the lines of
+ * the squares AHEAD columns further asked for early (every column is another page to a large matrix). */
+enum { ACROSS = 64, SQUARE = 16, AHEAD = 32 };
+
+static void append_dim(hc_dims *dims, int64_t shape, int64_t stride) {
+    if (shape == 1)
+        return;
+    if (dims->n > 0 && dims->stride[dims->n - 1] == shape * stride) {
+        dims->shape[dims->n - 1] *= shape;
+        dims->stride[dims->n - 1] = stride;
+        return;
+    }
+    dims->shape[dims->n] = shape;
+    dims->stride[dims->n++] = stride;
+}
+
+void hc_rows_init(hc_row_view *view, const hc_view *array, const hc_geometry *geometry, int n_axes, const int *axes) {
+    bool reduced[HC_MAX_DIMS] = {false};
+    *view = (hc_row_view){.data = array->data, .dtype = array->dtype};
+    for (int i = 0; i < n_axes; i++)
+        reduced[axes[i]] = true;
+    for (int i = 0; i < array->ndim; i++)
+        if (!reduced[i])
+            append_dim(&view->rows, array->shape[i], array->strides[i]);
+    for (int i = 0; i + 1 < n_axes; i++)
+        append_dim(&view->runs, array->shape[axes[i]], array->strides[axes[i]]);
+    const int last = axes[n_axes - 1];
+    view->run_length = array->shape[last];
+    view->column_stride = array->strides[last];
+    view->padded_run =
+        geometry->padded == geometry->columns ? view->run_length : geometry->groups_per_run * geometry->group;
+    hc_dims *runs = &view->runs;
+    if (view->padded_run == view->run_length) {
+        /* no padding between runs: neighbours may be one */
+        if (view->run_length == 1 && runs->n > 0)
+            view->column_stride = runs->stride[runs->n - 1];
+        while (runs->n > 0 && (runs->stride[runs->n - 1] == view->run_length * view->column_stride)) {
+            view->run_length *= runs->shape[--runs->n];
+            view->padded_run = view->run_length;
+        }
+    }
+}
+
+bool hc_rows_direct(const hc_row_view *view, int64_t first_row, hc_float_rows *direct) {
+    const int64_t size = hc_dtype_size(view->dtype);
+    const int64_t stride = view->rows.n ? view->rows.stride[0] : 0;
+    if ((view->dtype != HC_F32 && view->dtype != HC_F64) || view->rows.n > 1 || view->runs.n > 0 ||
+        view->padded_run != view->run_length || (view->column_stride != size && view->run_length > 1) ||
+        stride % size != 0 || (uintptr_t)view->data % (uintptr_t)size != 0)
+        return false;
+    direct->data = view->data + first_row * stride;
+    direct->dtype = view->dtype;
+    direct->row_stride = stride / size;
+    return true;
+}
+
+bool hc_rows_across(const hc_row_view *view) {
+    return view->rows.n > 0 && llabs(view->rows.stride[view->rows.n - 1]) < llabs(view->column_stride);
+}
+
+/* Byte offset of an index into dimensions in C order. */
+static int64_t offset_of(const hc_dims *dims, int64_t index) {
+    int64_t offset = 0;
+    for (int i = dims->n - 1; i > 0; i--) {
+        offset += index % dims->shape[i] * dims->stride[i];
+        index /= dims->shape[i];
+    }
+    return dims->n ? offset + index * dims->stride[0] : 0;
+}
+
+/* A piece: rows x columns values at constant strides on the view's side (bytes), ld on the other (elements). */
+typedef struct {
+    char *array;
+    int64_t rows, columns, row_stride, column_stride, ld;
+    bool across;
+} hc_piece;
+
+static void fetch_ahead(const hc_piece *piece, int64_t column) {
+    const int64_t last = (piece->rows - 1) * piece->row_stride;
+    for (int64_t c = column + AHEAD; c < hc_min(column + AHEAD + SQUARE, piece->columns); c++) {
+        const char *line = piece->array + c * piece->column_stride;
+        for (int64_t byte = 0; byte < last; byte += HC_CACHE_LINE)
+            __builtin_prefetch(line + byte, 0, 2);
+        __builtin_prefetch(line + last, 0, 2); /* one line more where the array does not begin on a line */
+    }
+}
+
+/* Rows that are neighbours in memory: a line of each column is read whole, once, as columns a power of two apart share
+ * a cache set, and turned in a square of its own. Full squares have lengths that the compiler knows. */
+#define TURN_SQUARE(TYPE, TO, CONVERT, ROWS, COLUMNS)                                                                  \
+    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
+        memcpy(square[c], from + c * piece->column_stride, (size_t)(ROWS) * sizeof(TYPE));                             \
+    for (int64_t r = 0; r < ROWS; r++)                                                                                 \
+        for (int64_t c = 0; c < COLUMNS; c++)                                                                          \
+    to[r * piece->ld + c] = CONVERT(square[c][r])
+#define TURN(TYPE, TO, CONVERT)                                                                                        \
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
+        fetch_ahead(piece, c0);                                                                                        \
+        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                         \
+            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                     \
+            TYPE square[SQUARE][SQUARE];                                                                               \
+            const char *from = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                  \
+            TO *to = (TO *)values + r0 * piece->ld + c0;                                                               \
+            if (rows == SQUARE && columns == SQUARE) {                                                                 \
+                TURN_SQUARE(TYPE, TO, CONVERT, SQUARE, SQUARE);                                                        \
+            } else {                                                                                                   \
+                TURN_SQUARE(TYPE, TO, CONVERT, rows, columns);                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+static void gather_turned(const hc_piece *piece, hc_dtype dtype, void *values) {
+    if (dtype == HC_F32)
+        TURN(float, float, )
+    else if (dtype == HC_F64)
+        TURN(double, double, )
+    else if (dtype == HC_F16)
+        TURN(uint16_t, float, hc_f16_to_f32)
+    else
+        TURN(uint16_t, float, hc_bf16_to_f32)
+}
+
+/* The way back. */
+#define TURN_BACK_SQUARE(TYPE, ROWS, COLUMNS)                                                                          \
+    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
+        for (int64_t r = 0; r < ROWS; r++)                                                                             \
+            square[c][r] = from[r * piece->ld + c];                                                                    \
+    for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
+    memcpy(to + c * piece->column_stride, square[c], (size_t)(ROWS) * sizeof(TYPE))
+#define TURN_BACK(TYPE)                                                                                                \
+    for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
+        const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
+        fetch_ahead(piece, c0);                                                                                        \
+        for (int64_t r0 = 0; r0 < piece->rows; r0 += SQUARE) {                                                         \
+            const int64_t rows = hc_min(SQUARE, piece->rows - r0);                                                     \
+            TYPE square[SQUARE][SQUARE];                                                                               \
+            const TYPE *from = (const TYPE *)values + r0 * piece->ld + c0;                                             \
+            char *to = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                          \
+            if (rows == SQUARE && columns == SQUARE) {                                                                 \
+                TURN_BACK_SQUARE(TYPE, SQUARE, SQUARE);                                                                \
+            } else {                                                                                                   \
+                TURN_BACK_SQUARE(TYPE, rows, columns);                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+static void scatter_turned(const hc_piece *piece, hc_dtype dtype, const void *values) {
+    if (dtype == HC_F32)
+        TURN_BACK(float)
+    else
+        TURN_BACK(double)
+}
+
+/* Anything else, in the loop order of the shorter stride. */
+#define COPY(ONE)                                                                                                      \
+    if (piece->across)                                                                                                 \
+        for (int64_t c = 0; c < piece->columns; c++)                                                                   \
+            for (int64_t r = 0; r < piece->rows; r++)                                                                  \
+                ONE;                                                                                                   \
+    else                                                                                                               \
+        for (int64_t r = 0; r < piece->rows; r++)                                                                      \
+            for (int64_t c = 0; c < piece->columns; c++)                                                               \
+        ONE
+#define HERE (piece->array + r * piece->row_stride + c * piece->column_stride)
+
+static void widen_run(const uint16_t *from, hc_dtype dtype, int64_t n, float *to) {
+    if (dtype == HC_F16)
+        for (int64_t c = 0; c < n; c++)
+            to[c] = hc_f16_to_f32(from[c]);
+    else
+        for (int64_t c = 0; c < n; c++)
+            to[c] = hc_bf16_to_f32(from[c]);
+}
+
+static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
+    const int64_t ld = piece->ld, size = hc_dtype_size(dtype);
+    const bool adjacent = piece->column_stride == size;
+    if (adjacent && (dtype == HC_F32 || dtype == HC_F64)) {
+        for (int64_t r = 0; r < piece->rows; r++)
+            memcpy((char *)values + r * ld * size, piece->array + r * piece->row_stride,
+                   (size_t)(piece->columns * size));
+    } else if (adjacent && ((uintptr_t)piece->array | (uintptr_t)piece->row_stride) % 2 == 0) {
+        for (int64_t r = 0; r < piece->rows; r++)
+            widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
+                      (float *)values + r * ld);
+    } else if (piece->across && piece->row_stride == size) {
+        gather_turned(piece, dtype, values);
+    } else if (dtype == HC_F32) {
+        COPY(((float *)values)[r * ld + c] = hc_load_f32(HERE));
+    } else if (dtype == HC_F64) {
+        COPY(((double *)values)[r * ld + c] = hc_load_f64(HERE));
+    } else if (dtype == HC_F16) {
+        COPY(((float *)values)[r * ld + c] = hc_f16_to_f32(hc_load_u16(HERE)));
+    } else {
+        COPY(((float *)values)[r * ld + c] = hc_bf16_to_f32(hc_load_u16(HERE)));
+    }
+}
+
+static void scatter_piece(const hc_piece *piece, hc_dtype dtype, const void *values) {
+    const int64_t ld = piece->ld, size = hc_dtype_size(dtype);
+    if (piece->column_stride == size) {
+        for (int64_t r = 0; r < piece->rows; r++)
+            memcpy(piece->array + r * piece->row_stride, (const char *)values + r * ld * size,
+                   (size_t)(piece->columns * size));
+    } else if (piece->across && piece->row_stride == size) {
+        scatter_turned(piece, dtype, values);
+    } else if (dtype == HC_F32) {
+        COPY(hc_store_f32(HERE, ((const float *)values)[r * ld + c]));
+    } else {
+        COPY(hc_store_f64(HERE, ((const double *)values)[r * ld + c]));
+    }
+}
+
+/* Calls for every piece of the block; one of `in` and `out` is given. */
+static void walk(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
+                 void *out, const void *in, int64_t ld) {
+    const hc_dtype memory = hc_rows_dtype(view);
+    const int64_t size = hc_dtype_size(memory);
+    const bool across = hc_rows_across(view);
+    const int inner = view->rows.n - 1;
+    for (int64_t r = 0, block; r < rows; r += block) {
+        block = rows - r;
+        if (inner >= 0) {
+            const int64_t shape = view->rows.shape[inner];
+            block = hc_min(block, shape - (first_row + r) % shape);
+        }
+        if (across)
+            block = hc_min(block, ACROSS);
+        hc_piece piece = {.rows = block,
+                          .ld = ld,
+                          .across = across,
+                          .column_stride = view->column_stride,
+                          .row_stride = inner >= 0 ? view->rows.stride[inner] : 0};
+        char *const row_data = view->data + offset_of(&view->rows, first_row + r);
+        for (int64_t c = 0, next; c < columns; c = next) {
+            const int64_t run = (first_column + c) / view->padded_run, skip = first_column + c - run * view->padded_run;
+            next = hc_min(columns, c + view->padded_run - skip);
+            const int64_t place = r * ld + c, values = hc_max(0, hc_min(next - c, view->run_length - skip));
+            piece.columns = values;
+            piece.array = row_data + offset_of(&view->runs, run) + skip * view->column_stride;
+            if (in) {
+                scatter_piece(&piece, view->dtype, (const char *)in + place * size);
+                continue;
+            }
+            gather_piece(&piece, view->dtype, (char *)out + place * size);
+            for (int64_t i = 0; i < block && values < next - c; i++)
+                memset((char *)out + (place + i * ld + values) * size, 0, (size_t)((next - c - values) * size));
+        }
+    }
+}
+
+void hc_rows_gather(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
+                    void *values, int64_t ld) {
+    walk(view, first_row, rows, first_column, columns, values, NULL, ld);
+}
+
+void hc_rows_scatter(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
+                     const void *values, int64_t ld) {
+    walk(view, first_row, rows, first_column, columns, NULL, values, ld);
+}

@@ -1,0 +1,161 @@
+/* Weights of 2:4 whose codes of 4 bits have scales in groups, times 1 to 8 float vectors, read as they are stored. The order
+ * is that of sparse_gemv.c. The kernel takes whole groups of four rows; the last group, where the row ends inside it, goes
+ * by the definition.
+ */
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/codec/encoder.h"
+#include "ops/gemv/stored.h"
+#include "ops/product/sparse.h"
+#include "sparsity/nm.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_CHUNKS = 2, LANES = 16, LONGEST = 64, TASK_ROWS = 32, X_BYTES = 16 << 20 };
+
+typedef struct {
+    hc_gemv_weights weights;
+    hc_gemv_24_groups_fn *kernel;
+    int64_t whole; /* groups */
+    int n_chunks, chunk_vectors[MAX_CHUNKS];
+    float *ordered[MAX_CHUNKS];
+    const float *x;
+    int64_t ldx, n_vectors;
+    uint8_t *scratch;
+    int64_t scratch_bytes; /* of one thread */
+    const hc_rows *out;
+} hc_quads_job;
+
+/* Adds what follows the whole groups: one group at most. */
+static void add_last(const hc_quads_job *job, int64_t row, const float *x, float *sums) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_geometry *g = weights->geometry;
+    const hc_components *parts = &weights->packed->components;
+    const int64_t first = job->whole * g->group, count = g->columns - first;
+    float codes[LONGEST], scale = 0, row_scale = 1, p = 0;
+    uint8_t position[LONGEST];
+    const hc_tile tile = {weights->first_row + row, 1, first, g->padded - first};
+    const hc_code_tile decoded = {codes, LONGEST, &scale, 1, &row_scale};
+    hc_decode_codes_tile(weights->run, &weights->packed->format, g, parts, &tile, &decoded);
+    hc_nm_positions(hc_part(parts, HC_METADATA, weights->first_row + row), g->columns, 4, first, count, position);
+    for (int64_t t = 0; t < count; t++) {
+        const int64_t column = (first + t) / 2 * 4 + position[t];
+        if (column < g->whole_length)
+            p = fmaf(x[column], codes[t], p);
+    }
+    sums[job->whole % LANES] = fmaf(scale, p, sums[job->whole % LANES]);
+}
+
+static float fold(float *lanes) {
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] = lanes[i] + lanes[i + half];
+    return lanes[0];
+}
+
+static void quad_rows(void *context, int64_t task, int thread) {
+    const hc_quads_job *job = context;
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_geometry *g = weights->geometry;
+    const hc_components *parts = &weights->packed->components;
+    const int64_t last = hc_min((task + 1) * TASK_ROWS, weights->rows);
+    /* of scales that the kernel takes as they are stored, else 0 */
+    const int scale_bits = weights->form.scale == HC_SCALE_INTEGER && weights->form.scale_bits == 4 ? 4 : 0;
+    uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
+    for (int64_t row = task * TASK_ROWS; row < last; row += HC_GEMV_ROWS) {
+        hc_gemv_row rows[HC_GEMV_ROWS];
+        hc_gemv_24_floats_args args = {.floats = {.bits = 4,
+                                                  .flip = weights->flip,
+                                                  .zero = weights->zero,
+                                                  .unit = 1,
+                                                  .scale_bits = scale_bits ? scale_bits : 32,
+                                                  .columns = g->columns,
+                                                  .group = g->group,
+                                                  .groups = job->whole}};
+        for (int r = 0; r < HC_GEMV_ROWS; r++) {
+            const int64_t at = hc_min(row + r, last - 1);
+            hc_gemv_row_load(weights, at, !scale_bits, scratch + r * weights->scratch_bytes, NULL, &rows[r]);
+            args.floats.codes[r] = rows[r].codes;
+            args.floats.scales[r] =
+                scale_bits ? hc_part(parts, HC_SCALES, weights->first_row + at) : (const uint8_t *)rows[r].scales;
+            args.floats.table[r] = rows[r].table;
+            args.floats.next[r] = hc_gemv_row_codes(weights, row + r + HC_GEMV_ROWS);
+            args.metadata[r] = hc_part(parts, HC_METADATA, weights->first_row + at);
+        }
+        for (int chunk = 0; chunk < job->n_chunks; chunk++) {
+            const int n_vectors = job->chunk_vectors[chunk];
+            float sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][LANES];
+            args.floats.n_vectors = n_vectors;
+            args.floats.x = job->ordered[chunk];
+            args.floats.out = sums[0];
+            job->kernel(&args);
+            for (int r = 0; r < HC_GEMV_ROWS && row + r < last; r++)
+                for (int i = 0; i < n_vectors && chunk * HC_GEMV_VECTORS + i < job->n_vectors; i++) {
+                    const int64_t v = chunk * HC_GEMV_VECTORS + i;
+                    float *lanes = sums[r * n_vectors + i];
+                    if (job->whole < g->groups)
+                        add_last(job, row + r, job->x + v * job->ldx, lanes);
+                    hc_gemv_store(job->out, row + r, v, fold(lanes) * rows[r].row_scale);
+                }
+        }
+    }
+}
+
+/* n vectors in the kernel's order, between the others of n_vectors. */
+static void order_x(const hc_quads_job *job, const float *x, int n, int n_vectors, float *out) {
+    const int64_t span = 2 * job->weights.geometry->group;
+    for (int v = 0; v < n; v++)
+        for (int64_t g = 0; g < job->whole; g++) {
+            const float *from = x + v * job->ldx + g * span;
+            float *to = out + (g / LANES * span * n_vectors + v) * LANES + g % LANES;
+            for (int64_t k = 0; k < span; k++)
+                to[k * n_vectors * LANES] = from[k];
+        }
+}
+
+hc_status hc_sparse_gemv_24(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                            int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
+                            bool *served, hc_error *error) {
+    hc_quads_job job = {.x = x, .ldx = ldx, .n_vectors = n_vectors, .out = out};
+    const int64_t group = geometry->group, span = 2 * group;
+    job.kernel = HC_PICK(gemv_24_groups, run);
+    *served = job.kernel && weights->format.n == 2 && weights->format.m == 4 &&
+              (group == 16 || group == 32 || group == 64) && geometry->columns >= group &&
+              hc_gemv_weights_init(&job.weights, run, weights, geometry, first_row, rows, false) &&
+              job.weights.bits == 4 && !job.weights.form.has_zero_points;
+    if (!*served)
+        return HC_OK;
+    job.whole = hc_min(geometry->columns / group, geometry->whole_length / span);
+    const int64_t places = hc_round_up(job.whole, LANES) * span;
+    int64_t values = 0;
+    for (int64_t v = 0; v < n_vectors; v += HC_GEMV_VECTORS) {
+        const int64_t n = hc_min(n_vectors - v, HC_GEMV_VECTORS);
+        job.chunk_vectors[job.n_chunks] = n == 3 ? 4 : (int)n;
+        values += places * job.chunk_vectors[job.n_chunks++];
+    }
+    *served = values <= X_BYTES / (int64_t)sizeof(float);
+    if (!*served)
+        return HC_OK;
+    const int64_t n_tasks = hc_ceil_div(rows, TASK_ROWS);
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
+    job.scratch_bytes = hc_round_up(HC_GEMV_ROWS * job.weights.scratch_bytes, HC_CACHE_LINE);
+    float *ordered = hc_alloc_aligned(values * (int64_t)sizeof(float));
+    job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
+    hc_status status = HC_OK;
+    if (ordered && job.scratch) {
+        memset(ordered, 0, (size_t)values * sizeof(float));
+        float *next = ordered;
+        for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {
+            const int64_t v = chunk * HC_GEMV_VECTORS;
+            job.ordered[chunk] = next;
+            order_x(&job, x + v * ldx, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS), job.chunk_vectors[chunk], next);
+        }
+        hc_parallel(n_threads, n_tasks, quad_rows, &job);
+    } else {
+        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+    }
+    hc_free_aligned(job.scratch);
+    hc_free_aligned(ordered);
+    return status;
+}

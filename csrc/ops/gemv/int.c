@@ -1,0 +1,414 @@
+/* Stored weights times few integer vectors. A value of x of more than 8 bits is cut into signed digits to the base 256;
+ * each digit is a vector of its own for the kernel, which gives the exact dot of every segment:
+ *
+ *   x = sum_d 256^d x_d, |x_d| <= 128      dot_s = sum_d 256^d (sum_k x_d[k] u[k] - zero sum_k x_d[k])
+ *
+ * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes.
+ */
+#include "base/convert.h"
+#include "base/threads.h"
+#include "ops/codec/encoder.h"
+#include "ops/gemv/stored.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
+
+typedef struct {
+    hc_gemv_weights weights;
+    hc_product_kind kind;
+    bool folds; /* every segment has an integer scale, which is multiplied into its dot */
+    int64_t n_vectors, segment, segments, padded_segments, x_bytes;
+    int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
+    int n_digits;
+    int8_t *x;            /* (n_vectors, n_digits, x_bytes), in the kernel's order */
+    int32_t *sums;        /* (n_vectors, n_digits, padded_segments): of x */
+    int32_t *corrections; /* the same times the weights' one zero point */
+    int32_t *start;       /* (n_vectors, n_digits, words), minus zero times the sums over words */
+    float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
+    int64_t task_rows, scratch_bytes;
+    uint8_t *scratch;
+    hc_gemv_scaled_fn *scaled; /* or NULL: dots and chain do its work */
+    hc_gemv_folded_fn *folded; /* or NULL: dots and sum do its work */
+    hc_gemv_dots_fn *dots;
+    hc_gemv_sum_fn *sum;
+    hc_gemv_chain_fn *chain;
+    const hc_rows *out;
+} hc_integers_job;
+
+/* What one thread works with, in its scratch. */
+typedef struct {
+    uint8_t *row;
+    int32_t *dots;        /* (n_vectors, n_digits, padded_segments) */
+    int32_t *corrections; /* (n_digits, padded_segments) */
+    float *ones;          /* (padded_segments) */
+    float *scales;        /* GROUPED: (ROWS, padded_segments) */
+    void *values;         /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
+} hc_integers_scratch;
+
+static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
+    const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_digits * line;
+    const int64_t grouped = job->kind == HC_PRODUCT_GROUPED ? ROWS * line : 0;
+    *scratch = (hc_integers_scratch){memory, NULL, NULL, NULL, NULL, NULL};
+    uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
+    scratch->dots = (int32_t *)next;
+    scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
+    scratch->ones = (float *)(next += digits);
+    scratch->scales = (float *)(next += line);
+    scratch->values = next += grouped;
+    return next + job->n_vectors * grouped - memory;
+}
+
+/* The zero point's share of the dots of vector v. */
+static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_row *row, int64_t v,
+                                      const hc_integers_scratch *scratch) {
+    const int64_t n = job->padded_segments, group = job->weights.geometry->group;
+    if (!row->zeros)
+        return job->corrections + v * job->n_digits * n;
+    for (int d = 0; d < job->n_digits; d++)
+        for (int64_t s = 0; s < job->segments; s++)
+            scratch->corrections[d * n + s] =
+                job->sums[(v * job->n_digits + d) * n + s] * (int32_t)row->zeros[s * job->segment / group];
+    return scratch->corrections;
+}
+
+/* The stored scales of a row, made those of its segments; they lie in scales[0 .. groups). */
+static void spread_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
+    const int64_t parts = hc_ceil_div(job->weights.geometry->group, job->segment);
+    if (job->weights.form.has_coarse)
+        for (int64_t g = 0; g < job->weights.geometry->groups; g++) {
+            const float scale = row->row_scale * scales[g];
+            scales[g] = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
+        }
+    for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
+        scales[s] = scales[s / parts];
+}
+
+/* The digits' dots joined, exact, as float32. */
+static void join_digits(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
+    const int64_t n = job->padded_segments;
+    for (int64_t s = 0; s < job->segments; s++) {
+        int64_t dot = 0;
+        for (int d = job->n_digits - 1; d >= 0; d--)
+            dot = dot * 256 + (int32_t)((uint32_t)dots[d * n + s] - (uint32_t)corrections[d * n + s]);
+        values[s] = (float)dot;
+    }
+}
+
+/* S of a row and vector v. */
+static int64_t folded_sum(const hc_integers_job *job, const hc_gemv_row *row, int64_t v,
+                          const hc_integers_scratch *scratch) {
+    const int64_t n = job->padded_segments;
+    const int32_t *corrections = row_corrections(job, row, v, scratch);
+    int64_t sum = 0;
+    for (int d = job->n_digits - 1; d >= 0; d--)
+        sum = sum * 256 + job->sum(job->segments, job->folds ? row->scales : scratch->ones,
+                                   scratch->dots + (v * job->n_digits + d) * n, corrections + d * n);
+    return job->weights.form.has_coarse && !job->folds ? sum * (int64_t)row->scales[0] : sum;
+}
+
+/* The dots of a row with n lines of x, from `first` on: digits of a vector, vector after vector. */
+static void dot_row(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t first, int64_t n, int32_t *dots) {
+    for (int64_t line = first; line < first + n; line += args->n_lines) {
+        args->n_lines = (int)hc_min(first + n - line, HC_GEMV_LINES);
+        args->x = job->x + line * job->x_bytes;
+        args->dots = dots + line * args->ld;
+        job->dots(args);
+    }
+}
+
+static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t n, const float *y) {
+    char *to = hc_row(out, vector) + row * out->column_stride;
+    for (int64_t i = 0; i < n; i++, to += out->column_stride)
+        *(float *)to = y[i] == y[i] ? y[i] : NAN;
+}
+
+static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_components *components = &weights->packed->components;
+    const int64_t row = weights->first_row + block;
+    hc_gemv_scaled_args args = {.bits = weights->bits,
+                                .flip = weights->flip,
+                                .words = (int)(job->segment * weights->bits / 32),
+                                .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
+                                .n_rows = (int)n_rows,
+                                .segments = job->segments,
+                                .code_stride = components->part[HC_CODES].row_stride,
+                                .scale_stride = components->part[HC_SCALES].row_stride,
+                                .codes = hc_part(components, HC_CODES, row),
+                                .scales = hc_part(components, HC_SCALES, row),
+                                .x_bytes = job->x_bytes,
+                                .ld_start = job->words,
+                                .ld_scales = job->padded_segments};
+    for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
+        const int64_t left = job->n_vectors - v;
+        float y[ROWS * HC_GEMV_LINES];
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + v * job->x_bytes;
+        args.start = job->start + v * job->words;
+        args.x_scales = job->x_scales + v * job->padded_segments;
+        args.out = y;
+        job->scaled(&args);
+        for (int line = 0; line < args.n_lines; line++)
+            store_rows(job->out, block, v + line, n_rows, y + line * ROWS);
+    }
+}
+
+/* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
+ * lines of x, which the first cache holds, meet all rows before the next. */
+static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
+                          const hc_integers_scratch *scratch) {
+    const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_digits;
+    const bool joins = job->n_digits > 1 || job->weights.form.has_zero_points;
+    const int64_t at_once = joins ? lines : HC_GEMV_LINES;
+    args->ld = joins ? n : ROWS * n;
+    for (int64_t first = 0; first < lines; first += at_once)
+        for (int64_t i = 0; i < n_rows; i++) {
+            float *scales = scratch->scales + i * n;
+            hc_gemv_row row;
+            hc_gemv_row_load(&job->weights, block + i, first == 0, scratch->row, scales, &row);
+            if (first == 0)
+                spread_scales(job, &row, scales);
+            args->codes = row.codes;
+            dot_row(job, args, first, hc_min(at_once, lines - first),
+                    joins ? scratch->dots : (int32_t *)scratch->values + i * n);
+            for (int64_t v = 0; joins && v < job->n_vectors; v++)
+                join_digits(job, scratch->dots + v * job->n_digits * n, row_corrections(job, &row, v, scratch),
+                            (float *)scratch->values + (v * ROWS + i) * n);
+        }
+    for (int64_t v = 0; v < job->n_vectors; v++) {
+        float y[ROWS];
+        job->chain(job->segments, n, job->x_scales + v * n, scratch->scales,
+                   (const int32_t *)scratch->values + v * ROWS * n, joins ? NULL : job->corrections + v * n, y);
+        store_rows(job->out, block, v, n_rows, y);
+    }
+}
+
+/* FOLDED straight from storage: S of every row and line, a few lines after the other as above. */
+static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows, int64_t sums[ROWS][MAX_LINES]) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_components *components = &weights->packed->components;
+    hc_gemv_folded_args args = {.flip = weights->flip,
+                                .words = (int)(job->segment / 8),
+                                .row_bytes = weights->row_bytes,
+                                .x_bytes = job->x_bytes};
+    const int64_t lines = job->n_vectors * job->n_digits;
+    for (int64_t line = 0; line < lines; line += args.n_lines) {
+        const int64_t left = lines - line;
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + line * job->x_bytes;
+        args.start = job->start + line * job->words;
+        for (int64_t i = 0; i < n_rows; i++) {
+            args.codes = hc_part(components, HC_CODES, weights->first_row + block + i);
+            args.scales = hc_part(components, HC_SCALES, weights->first_row + block + i);
+            args.sums = sums[i] + line;
+            job->folded(&args);
+        }
+    }
+}
+
+static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
+                         const hc_integers_scratch *scratch) {
+    const hc_gemv_weights *weights = &job->weights;
+    const int n_digits = job->n_digits;
+    int64_t sums[ROWS][MAX_LINES];
+    args->ld = job->padded_segments;
+    if (job->folded)
+        folded_sums(job, block, n_rows, sums);
+    for (int64_t i = 0; i < n_rows; i++) {
+        hc_gemv_row row = {0};
+        if (job->folded) {
+            const int64_t stored = weights->first_row + block + i;
+            row.row_scale = hc_load_f32(hc_part(&weights->packed->components, HC_COARSE, stored));
+        } else {
+            hc_gemv_row_load(weights, block + i, true, scratch->row, NULL, &row);
+            args->codes = row.codes;
+            dot_row(job, args, 0, job->n_vectors * n_digits, scratch->dots);
+        }
+        for (int64_t v = 0; v < job->n_vectors; v++) {
+            int64_t sum = 0;
+            for (int d = n_digits - 1; job->folded && d >= 0; d--)
+                sum = sum * 256 + sums[i][v * n_digits + d];
+            if (!job->folded)
+                sum = folded_sum(job, &row, v, scratch);
+            const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
+            hc_gemv_store(job->out, block + i, v, (float)((double)job->x_scales[v] * (double)scale * (double)sum));
+        }
+    }
+}
+
+static void integer_rows(void *context, int64_t task, int thread) {
+    const hc_integers_job *job = context;
+    const hc_gemv_weights *weights = &job->weights;
+    const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
+    hc_integers_scratch scratch;
+    scratch_init(job, job->scratch + thread * job->scratch_bytes, &scratch);
+    for (int64_t s = 0; s < job->padded_segments; s++)
+        scratch.ones[s] = 1;
+    hc_gemv_dots_args args = {.bits = weights->bits,
+                              .flip = weights->flip,
+                              .segment = job->segment,
+                              .segments = job->segments,
+                              .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8),
+                              .x_bytes = job->x_bytes};
+    for (int64_t block = first; block < last; block += ROWS) {
+        const int64_t n_rows = hc_min(ROWS, last - block);
+        if (job->scaled)
+            scaled_block(job, block, n_rows);
+        else if (job->kind == HC_PRODUCT_GROUPED)
+            grouped_block(job, &args, block, n_rows, &scratch);
+        else
+            folded_block(job, &args, block, n_rows, &scratch);
+    }
+}
+
+/* Sums of x over words and over segments. */
+static void add_digits(const hc_integers_job *job, const int8_t *x, int32_t *start, int32_t *sums) {
+    const int32_t zero = (int32_t)job->weights.zero;
+    const int64_t codes = 32 / job->weights.bits, segment_words = job->segment / codes;
+    for (int64_t s = 0, word = 0; s < job->segments; s++)
+        for (int64_t i = 0; i < segment_words; i++, word++) {
+            int32_t sum = 0;
+            for (int64_t k = 0; k < codes; k++)
+                sum += x[word * codes + k];
+            start[word] = -zero * sum;
+            sums[s] += sum;
+        }
+}
+
+/* Even places before odd ones, in blocks of 128. */
+static void order_digits(int8_t *x, int64_t n) {
+    for (int8_t copy[128], *block = x; block < x + n; block += sizeof copy) {
+        memcpy(copy, block, sizeof copy);
+        for (int i = 0; i < 64; i++) {
+            block[i] = copy[2 * i];
+            block[64 + i] = copy[2 * i + 1];
+        }
+    }
+}
+
+/* Decodes vector v and stores its digits, their sums, and its scales; `limbs` holds 3 x padded bytes. */
+static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_packed *x, const hc_geometry *geometry,
+                        int64_t row, int64_t v, int8_t *limbs, float *group_scales) {
+    const hc_int_mode mode = job->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const int64_t padded = geometry->padded, n = job->padded_segments;
+    hc_int_form form;
+    hc_format_find(x->format.family)->int_form(&x->format, mode, &form);
+    const hc_tile tile = {row, 1, 0, padded};
+    const hc_int_tile out = {
+        {limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups, job->x_scales + v};
+    hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, mode, &out);
+    if (mode == HC_INT_GROUPED)
+        for (int64_t s = 0; s < job->segments; s++)
+            job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
+    int8_t *digits = job->x + v * job->n_digits * job->x_bytes;
+    if (job->n_digits == 1)
+        memcpy(digits, limbs, (size_t)geometry->columns);
+    for (int64_t k = 0; job->n_digits > 1 && k < geometry->columns; k++) {
+        int32_t value = hc_gemv_value(limbs + k, padded, form.n_limbs);
+        for (int d = 0; d < job->n_digits; d++)
+            digits[d * job->x_bytes + k] = hc_gemv_digit(&value);
+    }
+    for (int d = 0; d < job->n_digits; d++, digits += job->x_bytes) {
+        const int64_t line = v * job->n_digits + d;
+        add_digits(job, digits, job->start + line * job->words, job->sums + line * n);
+        if (job->weights.bits == 4)
+            order_digits(digits, job->x_bytes);
+    }
+}
+
+/* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
+static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_geometry) {
+    const hc_geometry *geometry = job->weights.geometry;
+    const int64_t columns = geometry->columns;
+    int64_t segment = job->kind == HC_PRODUCT_FOLDED && !job->folds ? columns : geometry->group;
+    if (job->kind == HC_PRODUCT_GROUPED) {
+        const int64_t other = x_geometry->group;
+        if (segment < columns && other < columns && segment % other != 0 && other % segment != 0)
+            return 0;
+        segment = hc_min(segment, other);
+    } else if (segment >= columns) {
+        return SEGMENT; /* the parts of one group add up in int64 */
+    }
+    const int64_t bits = segment * job->weights.bits, words = bits / 32;
+    const bool fits = words == 1 || words == 2 || words == 4 || words == 8 || words % 16 == 0;
+    return bits % 32 == 0 && fits && segment <= LONGEST ? segment : 0;
+}
+
+/* Whether gemv_scaled takes these segments. */
+static bool reads_scaled(const hc_integers_job *job) {
+    const hc_stored_form *form = &job->weights.form;
+    const int64_t words = job->segment * job->weights.bits / 32;
+    return job->kind == HC_PRODUCT_GROUPED && job->n_digits == 1 && job->segment == job->weights.geometry->group &&
+           (words == 4 || words == 8 || words == 16 || words == 32) && form->bits == job->weights.bits &&
+           !form->has_zero_points && !form->has_coarse && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+}
+
+hc_status hc_gemv_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
+                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
+                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
+                                  const hc_rows *out, bool *served, hc_error *error) {
+    hc_integers_job job = {.kind = kind, .n_vectors = n_vectors, .out = out};
+    hc_int_form form;
+    hc_format_find(x->format.family)
+        ->int_form(&x->format, kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
+    job.n_digits = hc_gemv_digits(&form);
+    *served = hc_gemv_weights_init(&job.weights, run, packed, geometry, first_row, rows, false);
+    job.folds = kind == HC_PRODUCT_FOLDED && job.weights.form.has_coarse;
+    job.segment = *served && geometry->columns > 0 ? choose_segment(&job, x_geometry) : 0;
+    *served = job.segment > 0;
+    if (!*served)
+        return HC_OK;
+    job.folds = job.folds && job.segment >= geometry->group; /* else all segments share one */
+    job.segments = hc_ceil_div(geometry->columns, job.segment);
+    job.padded_segments = hc_round_up(job.segments, 16);
+    job.x_bytes = hc_round_up(job.padded_segments * job.segment, 128);
+    job.words = job.x_bytes * job.weights.bits / 32;
+    job.dots = HC_PICK(gemv_dots, run);
+    job.sum = HC_PICK(gemv_sum, run);
+    job.chain = HC_PICK(gemv_chain, run);
+    const int64_t words = job.segment / 8;
+    if (job.folds && packed->format.bits == 4 && job.weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 &&
+        (words == 2 || words == 4 || words == 8) && job.segment == geometry->group)
+        job.folded = HC_PICK(gemv_folded, run);
+    if (reads_scaled(&job))
+        job.scaled = HC_PICK(gemv_scaled, run);
+    const int64_t tasks_rows = (64 << 10) / hc_max(job.weights.row_bytes, 1);
+    job.task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
+    hc_integers_scratch unused;
+    job.scratch_bytes = hc_round_up(scratch_init(&job, NULL, &unused), HC_CACHE_LINE);
+    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
+    const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments;
+    const int64_t x_bytes = lines * (job.x_bytes + 4 * job.words + 2 * n * 4) + n_vectors * n * 4;
+    const int64_t load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
+    *served = x_bytes + load_bytes + n_threads * job.scratch_bytes <= MEMORY;
+    if (!*served)
+        return HC_OK;
+    uint8_t *memory = hc_alloc_aligned(x_bytes + load_bytes);
+    job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
+    hc_status status = HC_OK;
+    if (memory && job.scratch) {
+        memset(memory, 0, (size_t)x_bytes);
+        memset(job.scratch, 0, (size_t)(job.scratch_bytes * n_threads));
+        job.x = (int8_t *)memory;
+        job.sums = (int32_t *)(memory + lines * job.x_bytes);
+        job.corrections = job.sums + lines * n;
+        job.start = job.corrections + lines * n;
+        job.x_scales = (float *)(job.start + lines * job.words);
+        float *group_scales = job.x_scales + n_vectors * n;
+        for (int64_t v = 0; v < n_vectors; v++)
+            load_vector(&job, run, x, x_geometry, first_vector + v, v, (int8_t *)(group_scales + x_geometry->groups),
+                        group_scales);
+        for (int64_t i = 0; i < lines * n; i++)
+            job.corrections[i] = job.sums[i] * (int32_t)job.weights.zero;
+        hc_parallel(n_threads, n_tasks, integer_rows, &job);
+    } else {
+        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+    }
+    hc_free_aligned(job.scratch);
+    hc_free_aligned(memory);
+    return status;
+}

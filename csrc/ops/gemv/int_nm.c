@@ -1,0 +1,260 @@
+/* Integer weights in a pattern times 1 to 8 integer vectors, as sparse_gemv_integers.c does for 2:4. Where just 4 of every 8,
+ * 16, 32 or 64 columns are kept, codes of 8 bits, and of 4 with integer scales or none, are read as they are stored. Where
+ * fewer are, some rows at a time are decoded as panels take them (sparse_integers.c); all others become dense rows.
+ */
+#include "base/convert.h"
+#include "base/threads.h"
+#include "ops/codec/encoder.h"
+#include "ops/gemv/stored.h"
+#include "ops/product/choose.h"
+#include "ops/product/sparse.h"
+
+#include <string.h>
+
+enum { SEGMENT = 1024 }; /* of a dense row; each has an int32 sum */
+enum { ROWS = 8, MAX_VECTORS = 8, MAX_DIGITS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, MEMORY = 16 << 20 };
+
+static const uint8_t ONE[8] = {1}; /* a scale */
+
+typedef struct {
+    const hc_packed *weights;
+    const hc_geometry *geometry;
+    hc_source source; /* of the weights */
+    hc_kept_form form;
+    hc_gemv_nm_integers_fn *kernel;
+    hc_gemv_nm_integers_args args; /* of every row, but for where it lies */
+    hc_gemv_dots_fn *dense;        /* or NULL: rows are made dense, and this is the kernel */
+    bool is_stored;                /* codes are read from storage */
+    hc_component_id scale;         /* then the component that holds the row's own */
+    bool is_half;                  /* it is float16 */
+    int64_t first_row, rows, task_rows, n_vectors, ldx;
+    int n_digits;
+    uint8_t *x;   /* (n_vectors, n_digits, ldx), signed digits, XOR flip */
+    uint8_t flip; /* 128, or for dense rows 0 */
+    float x_scales[MAX_VECTORS];
+    int64_t x_sums[MAX_VECTORS * MAX_DIGITS]; /* for dense rows */
+    int64_t row_bytes, scratch_bytes;         /* of a line of codes or positions; of a thread */
+    int8_t *scratch;
+    const hc_rows *out;
+} hc_kept_job;
+
+/* Where the codes and positions of some rows lie, and their scales. */
+static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t *scratch,
+                      hc_gemv_nm_integers_args *args, float *row_scales) {
+    const hc_components *parts = &job->weights->components;
+    const int64_t stored = job->first_row + row;
+    if (job->dense) {
+        const hc_int_tile tile = {.limb = {scratch}, .ld = job->row_bytes, .row_scale = row_scales};
+        job->source.integers(&job->source, HC_INT_FOLDED, row, rows, 0, job->source.columns, &tile);
+        args->codes = (const uint8_t *)scratch;
+        return;
+    }
+    if (!job->is_stored) {
+        const int64_t bytes = ROWS * job->row_bytes;
+        const hc_int_tile tile = {
+            .limb = {scratch, scratch + bytes, scratch + 2 * bytes}, .ld = job->row_bytes, .row_scale = row_scales};
+        hc_kept_integers(&job->source, &job->form, row, rows, 0, job->source.columns, &tile);
+        args->codes = (const uint8_t *)tile.limb[0];
+        args->metadata = (const uint8_t *)tile.limb[1];
+        return;
+    }
+    args->codes = hc_part(parts, HC_CODES, stored);
+    args->metadata = hc_part(parts, HC_METADATA, stored);
+    args->scales = args->words ? hc_part(parts, HC_SCALES, stored) : ONE;
+    for (int64_t r = 0; r < rows; r++) {
+        const uint8_t *scale = hc_part(parts, job->scale, stored + r);
+        row_scales[r] = job->is_half ? hc_f16_to_f32(hc_load_u16(scale)) : hc_load_f32(scale);
+    }
+}
+
+/* What the kernel does, of dense rows. Their int8 become uint8, as gemv_dots wants them, and so 128 too large. */
+static void dense_dots(const hc_kept_job *job, const hc_gemv_nm_integers_args *args, int32_t *dots) {
+    const int64_t columns = job->source.columns, segments = hc_ceil_div(columns, SEGMENT);
+    hc_gemv_dots_args of_row = {.bits = 8,
+                                .flip = 128,
+                                .segment = SEGMENT,
+                                .segments = segments,
+                                .row_bytes = columns,
+                                .n_lines = (int)args->n_vectors,
+                                .x_bytes = job->ldx,
+                                .ld = hc_round_up(segments, 16),
+                                .x = (const int8_t *)args->x,
+                                .dots = dots};
+    for (int64_t r = 0; r < args->rows; r++) {
+        of_row.codes = args->codes + r * job->row_bytes;
+        job->dense(&of_row);
+        for (int64_t line = 0; line < args->n_vectors; line++) {
+            int64_t sum = -128 * job->x_sums[(args->x - job->x) / job->ldx + line];
+            for (int64_t s = 0; s < segments; s++)
+                sum += dots[line * of_row.ld + s];
+            args->sums[r * args->ld_sums + line] = sum;
+        }
+    }
+}
+
+static void kept_rows(void *context, int64_t task, int thread) {
+    const hc_kept_job *job = context;
+    const int64_t n_lines = job->n_vectors * job->n_digits, first = task * job->task_rows;
+    const int64_t last = hc_min(first + job->task_rows, job->rows);
+    int8_t *scratch = job->scratch + thread * job->scratch_bytes;
+    int64_t sums[ROWS * MAX_VECTORS * MAX_DIGITS];
+    float row_scales[ROWS];
+    hc_gemv_nm_integers_args args = job->args;
+    args.ld_sums = n_lines;
+    for (int64_t row = first; row < last; row += args.rows) {
+        args.rows = hc_min(ROWS, last - row);
+        load_rows(job, row, args.rows, scratch, &args, row_scales);
+        for (int64_t line = 0; line < n_lines; line += args.n_vectors) {
+            args.n_vectors = n_lines - line >= 4 ? 4 : n_lines - line >= 2 ? 2 : 1;
+            args.x = job->x + line * job->ldx;
+            args.sums = sums + line;
+            if (job->dense)
+                dense_dots(job, &args, (int32_t *)(void *)(scratch + ROWS * job->row_bytes));
+            else
+                job->kernel(&args);
+        }
+        for (int64_t r = 0; r < args.rows; r++)
+            for (int64_t v = 0; v < job->n_vectors; v++) {
+                int64_t sum = 0;
+                for (int d = job->n_digits - 1; d >= 0; d--)
+                    sum = sum * 256 + sums[r * n_lines + v * job->n_digits + d];
+                const double scale = (double)job->x_scales[v] * (double)row_scales[r];
+                hc_gemv_store(job->out, row + r, v, (float)(scale * (double)sum));
+            }
+    }
+}
+
+/* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
+static void load_vector(hc_kept_job *job, const hc_run *run, const hc_packed *x, const hc_geometry *geometry,
+                        int64_t row, int64_t v, int n_limbs, int8_t *limbs) {
+    const int64_t padded = geometry->padded;
+    const hc_tile tile = {row, 1, 0, padded};
+    const hc_int_tile out = {
+        .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
+    uint8_t *digits = job->x + v * job->n_digits * job->ldx;
+    hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, HC_INT_FOLDED, &out);
+    if (job->n_digits == 1 && n_limbs == 1) {
+        for (int64_t k = 0; k < geometry->columns; k++)
+            digits[k] = (uint8_t)limbs[k] ^ job->flip;
+        return;
+    }
+    for (int64_t k = 0; k < geometry->columns; k++) {
+        int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
+        for (int d = 0; d < job->n_digits; d++)
+            digits[d * job->ldx + k] = (uint8_t)hc_gemv_digit(&value) ^ job->flip;
+    }
+}
+
+/* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
+static int stored_bits(hc_kept_job *job) {
+    const hc_format *format = &job->weights->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const hc_geometry *geometry = job->geometry;
+    hc_stored_form form;
+    if (job->form.per_step != 4 || !ops->stored_form || !ops->stored_form(format, &form) || form.has_zero_points ||
+        form.has_table || form.has_row_tables || form.exponent_bits)
+        return 0;
+    const int64_t words = geometry->group / 8;
+    const bool plain =
+        !form.has_coarse && geometry->groups == 1 && (form.scale == HC_SCALE_F32 || form.scale == HC_SCALE_F16);
+    const bool scaled = form.has_coarse && form.scale == HC_SCALE_INTEGER && form.scale_bits == 4 &&
+                        geometry->group % 8 == 0 && (words == 2 || words == 4 || words == 8);
+    job->scale = scaled ? HC_COARSE : HC_SCALES;
+    job->is_half = plain && form.scale == HC_SCALE_F16;
+    job->args.flip = job->args.zero = form.is_signed ? 1 << (form.bits - 1) : 0;
+    job->args.words = scaled ? (int)words : 0;
+    job->args.scale_bytes = scaled ? hc_ceil_div(geometry->groups, 2) : (int64_t)sizeof ONE;
+    return form.bits == 8 && plain && form.is_signed ? 8 : form.bits == 4 && (plain || scaled) ? 4 : 0;
+}
+
+static void choose_dense(hc_kept_job *job, const hc_run *run) {
+    const int64_t segments = hc_ceil_div(job->source.columns, SEGMENT);
+    job->dense = HC_PICK(gemv_dots, run);
+    job->row_bytes = hc_round_up(job->source.columns, HC_CACHE_LINE);
+    job->scratch_bytes = ROWS * job->row_bytes + HC_GEMV_LINES * hc_round_up(segments, 16) * (int64_t)sizeof(int32_t);
+    job->args.code_bytes = job->source.columns;
+    job->ldx = segments * SEGMENT;
+}
+
+static void choose(hc_kept_job *job, const hc_run *run) {
+    const hc_format *format = &job->weights->format;
+    hc_gemv_nm_integers_fn *const dots = HC_PICK(gemv_nm_dots, run), *const folded = HC_PICK(gemv_nm_folded, run);
+    int kr = dots ? 64 : 0;
+    while (kr >= 8 && (kr % format->m || kr / format->m * format->n > 4))
+        kr /= 2;
+    if (kr < 8) {
+        choose_dense(job, run);
+        return;
+    }
+    job->flip = 128;
+    hc_kept_form_init(&job->form, format, kr, run);
+    job->args.kr = kr;
+    job->args.base = job->form.base;
+    const int bits = stored_bits(job);
+    const int64_t slots = hc_ceil_div(job->source.columns, kr) * 4, padded = job->geometry->padded;
+    job->is_stored = bits == 8 || (bits == 4 && folded);
+    job->kernel = job->is_stored && bits == 4 ? folded : dots;
+    const hc_component *parts = job->weights->components.part;
+    job->row_bytes = hc_round_up(hc_max(slots, padded) + 64, HC_CACHE_LINE);
+    if (job->is_stored) {
+        job->args.position_bits = hc_position_bits(format->m);
+        job->args.code_bytes = hc_ceil_div(padded * bits, 8);
+        job->args.metadata_bytes = hc_ceil_div(job->geometry->columns * job->args.position_bits, 8);
+        job->args.codes_stride = parts[HC_CODES].row_stride;
+        job->args.metadata_stride = parts[HC_METADATA].row_stride;
+        job->args.scales_stride = job->args.words ? parts[HC_SCALES].row_stride : 0;
+    } else {
+        job->scratch_bytes = 3 * ROWS * job->row_bytes;
+        job->args.position_bits = 8;
+        job->args.code_bytes = job->args.metadata_bytes = slots;
+        job->args.codes_stride = job->args.metadata_stride = job->row_bytes;
+    }
+    job->ldx = job->args.ldx = hc_round_up(job->row_bytes / 4, 16) * kr; /* as the longest line of codes */
+}
+
+hc_status hc_sparse_gemv_nm(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                            int64_t rows, const hc_packed *x, const hc_geometry *x_geometry, int64_t first_vector,
+                            int64_t n_vectors, const hc_rows *out, bool *served, hc_error *error) {
+    const hc_packed_context context = {run, &weights->format, geometry, &weights->components, first_row};
+    hc_kept_job job = {.weights = weights,
+                       .geometry = geometry,
+                       .first_row = first_row,
+                       .rows = rows,
+                       .n_vectors = n_vectors,
+                       .out = out};
+    *served = false;
+    hc_packed_source(&job.source, &context, rows);
+    if (geometry->runs != 1 || geometry->columns == 0 || geometry->columns > LONGEST ||
+        job.source.form[HC_INT_FOLDED].n_limbs != 1)
+        return HC_OK;
+    choose(&job, run);
+    hc_int_form form;
+    hc_format_find(x->format.family)->int_form(&x->format, HC_INT_FOLDED, &form);
+    job.n_digits = hc_gemv_digits(&form);
+    const int64_t x_bytes = n_vectors * job.n_digits * job.ldx;
+    job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.args.code_bytes, 1), 1), ROWS);
+    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
+    const int64_t scratch_bytes = job.scratch_bytes * n_threads,
+                  bytes = x_bytes + scratch_bytes + 3 * x_geometry->padded;
+    if (bytes > MEMORY)
+        return HC_OK;
+    *served = true;
+    if (hc_only_explains(HC_PATH_GEMV_INTEGERS) || rows == 0)
+        return HC_OK;
+    uint8_t *memory = hc_alloc_aligned(bytes);
+    if (!memory)
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+    job.x = memory;
+    job.scratch = (int8_t *)memory + x_bytes;
+    int8_t *limbs = job.scratch + scratch_bytes;
+    memset(memory, job.flip, (size_t)x_bytes);
+    for (int64_t v = 0; v < n_vectors; v++)
+        load_vector(&job, run, x, x_geometry, first_vector + v, v, form.n_limbs, limbs);
+    for (int64_t line = 0; job.dense && line < n_vectors * job.n_digits; line++)
+        for (int64_t k = 0; k < job.ldx; k++)
+            job.x_sums[line] += (int8_t)job.x[line * job.ldx + k];
+    hc_parallel(n_threads, n_tasks, kept_rows, &job);
+    hc_free_aligned(memory);
+    return HC_OK;
+}

@@ -1,0 +1,256 @@
+/* Weights that keep n of every m times 1 to 8 vectors, in the order of gemv.c with what is not kept left out:
+ *
+ *   groups      p = fmaf chain over the group's kept codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
+ *   no groups   acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]), k the whole column; folded in halves, times the row's scale
+ *
+ * Threads share the weight rows; each decodes TILE kept columns of ROWS of them at a time.
+ */
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/gemv/stored.h"
+#include "ops/product/sparse.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 4, TASK_ROWS = 16, TILE = 2048, MAX_VECTORS = 8, LANES = 64, STRIPE = 8 }; /* STRIPE: words of x in L1 */
+
+typedef struct {
+    const hc_run *run;
+    const hc_packed *weights;
+    const hc_geometry *geometry;
+    int64_t first_row, rows, n_vectors;
+    const float *x;
+    int64_t ldx;
+    float *stripes; /* more than one vector: x, STRIPE words of each vector in turn; rows of x may share cache sets */
+    bool has_groups, is_plain;
+    hc_gemv_nm_fn *kernel;
+    hc_sparse_masks *masks;
+    hc_gemv_24_fn *quads; /* 2:4 and one vector, or NULL */
+    const hc_rows *out;
+} hc_sparse_gemv_job;
+
+/* One row, between two tiles. */
+typedef struct {
+    float tile[TILE], scales[TILE], row_scale;
+    const float *codes, *end; /* the next ones; in the tile or as they are stored */
+    uint64_t masks[TILE * HC_MAX_M / 64 + 1];
+    float sums[MAX_VECTORS][LANES], p[MAX_VECTORS];
+} hc_sparse_gemv_state;
+
+static float fold(float *lanes, int n) {
+    if (n == LANES) { /* loops of lengths that compilers know */
+        for (int i = 0; i < LANES / 2; i++)
+            lanes[i] = lanes[i] + lanes[i + LANES / 2];
+        for (int i = 0; i < LANES / 4; i++)
+            lanes[i] = lanes[i] + lanes[i + LANES / 4];
+    }
+    for (int i = 0; i < 8; i++)
+        lanes[i] = lanes[i] + lanes[i + 8];
+    for (int i = 0; i < 4; i++)
+        lanes[i] = lanes[i] + lanes[i + 4];
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
+
+/* Kept columns [first, first + count) with groups; first is a block's. */
+static void add_groups(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, const uint8_t *metadata,
+                       int64_t first, int64_t count) {
+    const hc_geometry *g = job->geometry;
+    const int n = job->weights->format.n, m = job->weights->format.m;
+    uint8_t position[TILE];
+    hc_nm_positions(metadata, g->columns, m, first, count, position);
+    for (int64_t v = 0; v < job->n_vectors; v++) {
+        const float *x = job->x + v * job->ldx;
+        float *sums = state->sums[v], p = state->p[v];
+        for (int64_t t = first; t < first + count; t++) {
+            const int64_t column = t / n * m + position[t - first], group = t / g->group;
+            if (column < g->whole_length)
+                p = fmaf(x[column], state->codes[t - first], p);
+            if ((t + 1) % g->group == 0 || t + 1 == g->columns) {
+                sums[group % 16] = fmaf(state->scales[group - first / g->group], p, sums[group % 16]);
+                p = 0;
+            }
+        }
+        state->p[v] = p;
+    }
+}
+
+/* Whole words of 2:4 times one vector; answers how many columns that were. */
+static int64_t add_quads(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, const uint8_t *metadata,
+                         int64_t column, int64_t columns) {
+    const int64_t words = job->quads ? columns / 64 : 0;
+    if (words > 0)
+        job->quads(words, metadata + column / 8, state->codes, job->x + column, job->ldx, 1, state->sums[0]);
+    state->codes += words * 32;
+    return words * 64;
+}
+
+/* Columns from a multiple of 64 on, some rows, without groups: a stripe of them at a time, for all rows and vectors. */
+static void add_columns(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *states, int64_t rows, int64_t column,
+                        int64_t columns) {
+    const int64_t words = hc_ceil_div(columns, 64);
+    for (int64_t word = 0, some; word < words; word += some) {
+        const int64_t at = column / 64 + word, stripe = at / STRIPE * STRIPE * 64;
+        some = job->stripes ? hc_min(STRIPE - at % STRIPE, words - word) : words;
+        const float *x = job->stripes ? job->stripes + stripe * job->n_vectors + at * 64 - stripe : job->x + at * 64;
+        const int64_t ldx = job->stripes ? STRIPE * 64 : job->ldx;
+        for (int64_t r = 0; r < rows; r++) {
+            hc_sparse_gemv_state *state = states + r;
+            const float *next = state->codes;
+            for (int64_t v = 0; v < job->n_vectors;) {
+                const int64_t left = job->n_vectors - v;
+                const int vectors = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+                next = job->kernel(some, state->masks + word, state->codes, state->end, x + v * ldx, ldx, vectors,
+                                   state->sums[v]);
+                v += vectors;
+            }
+            state->codes = next;
+        }
+    }
+}
+
+/* Decodes kept columns [first, first + count) of a row, and, without groups, what they stand for. */
+static void load(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, int64_t row, int64_t first,
+                 int64_t count) {
+    const hc_geometry *g = job->geometry;
+    const hc_components *parts = &job->weights->components;
+    const hc_tile tile = {row, 1, first, hc_min(count, g->padded - first)};
+    const hc_code_tile out = {state->tile, TILE, state->scales, TILE, &state->row_scale};
+    state->codes = state->tile;
+    state->end = state->tile + TILE;
+    if (job->is_plain && (uintptr_t)hc_part(parts, HC_CODES, row) % sizeof *state->codes == 0) {
+        state->codes = (const float *)hc_part(parts, HC_CODES, row) + first;
+        state->end = (const float *)hc_part(parts, HC_CODES, g->rows - 1) + g->columns;
+    } else {
+        hc_decode_codes_tile(job->run, &job->weights->format, g, parts, &tile, &out);
+    }
+}
+
+static void gemv_rows(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *states, int64_t first_row, int64_t rows) {
+    const hc_geometry *g = job->geometry;
+    const int n = job->weights->format.n, m = job->weights->format.m;
+    const int64_t at_once = TILE / (n * LANES) * n * LANES; /* so many whole blocks begin at lane 0 */
+    for (int64_t r = 0; r < rows; r++) {
+        memset(states[r].sums, 0, (size_t)job->n_vectors * sizeof *states->sums);
+        memset(states[r].p, 0, sizeof states->p);
+        states[r].row_scale = 1;
+    }
+    for (int64_t first = 0; first < g->columns; first += at_once) {
+        const int64_t count = hc_min(at_once, g->columns - first), column = first / n * m;
+        const int64_t columns = hc_min(count / n * m, g->whole_length - column);
+        int64_t done = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            hc_sparse_gemv_state *state = states + r;
+            const uint8_t *metadata = hc_part(&job->weights->components, HC_METADATA, first_row + r);
+            load(job, state, first_row + r, first, at_once);
+            if (job->has_groups) {
+                add_groups(job, state, metadata, first, count);
+                continue;
+            }
+            done = add_quads(job, state, metadata, column, columns);
+            hc_sparse_masks_of(job->masks, metadata, g->columns, (column + done) / m, columns - done, state->masks);
+        }
+        if (!job->has_groups && done < columns)
+            add_columns(job, states, rows, column + done, columns - done);
+    }
+}
+
+static void gemv_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_sparse_gemv_job *job = context;
+    hc_sparse_gemv_state states[ROWS];
+    const int64_t end = hc_min((task + 1) * TASK_ROWS, job->rows);
+    for (int64_t row = task * TASK_ROWS; row < end; row += ROWS) {
+        const int64_t rows = hc_min(ROWS, end - row);
+        gemv_rows(job, states, job->first_row + row, rows);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t v = 0; v < job->n_vectors; v++) {
+                const float sum = fold(states[r].sums[v], job->has_groups ? 16 : LANES);
+                hc_gemv_store(job->out, row + r, v, sum * states[r].row_scale);
+            }
+    }
+}
+
+/* The three paths give the same bits: kept codes to their columns, vectors in lanes, rows made dense. */
+typedef enum { BY_KEPT, BY_LANES, BY_WHOLE } hc_sparse_path;
+
+/* Cycles of a row by what was measured on Zen 4, 2026-11, patterns from 1:32 to 7:8, one to eight vectors. */
+static hc_sparse_path fastest(const hc_run *run, const hc_geometry *g, int64_t n_vectors, bool has_groups,
+                              bool is_plain, bool decodes, bool may_be_whole) {
+    const uint32_t needs = HC_BEST(gemv_rows, run)->needs;
+    const double columns = (double)g->whole_length, kept = (double)g->columns, vectors = (double)n_vectors;
+    if (needs == HC_ISA_SCALAR)
+        return BY_KEPT;
+    const bool wide = needs & HC_ISA_AVX512;
+    /* groups go in 16 lanes, which the last ones need not fill */
+    const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
+    const double by_whole =
+        columns * (wide ? 0.4 + 0.1 * vectors / filled : 0.6 + 0.27 * vectors / filled) + kept * (decodes ? 2.5 : 0);
+    const double by_lanes = 300 + kept * (has_groups ? 3 : 5);
+    const double by_kept = has_groups ? columns * (0.3 + 0.45 * vectors) + kept * 0.5 * vectors
+                                      : columns * (0.3 + (wide ? 0.2 : 0.3) * vectors) + kept * (is_plain ? 0 : 0.4);
+    if (may_be_whole && by_whole < by_lanes && by_whole < by_kept)
+        return BY_WHOLE;
+    return by_lanes < by_kept ? BY_LANES : BY_KEPT;
+}
+
+hc_status hc_sparse_gemv(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
+                         hc_error *error) {
+    hc_sparse_gemv_job job = {.run = run,
+                              .weights = weights,
+                              .geometry = geometry,
+                              .first_row = first_row,
+                              .rows = rows,
+                              .n_vectors = n_vectors,
+                              .x = x,
+                              .ldx = ldx,
+                              .out = out};
+    const hc_format_ops *ops = hc_format_find(weights->format.family);
+    job.has_groups = ops->has_groups(&weights->format);
+    job.is_plain = ops->is_plain && ops->is_plain(&weights->format);
+    bool served = rows == 0 || n_vectors == 0;
+    hc_status status = HC_OK;
+    if (job.has_groups && !served)
+        status = hc_sparse_gemv_24(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
+    if (served || status != HC_OK)
+        return status;
+    hc_stored_form form;
+    const bool decodes = hc_gemv_decodes(weights, geometry, true, &form), may_be_whole = job.has_groups || !decodes;
+    hc_sparse_path path =
+        fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, decodes, may_be_whole && !job.is_plain);
+    if (path == BY_WHOLE) {
+        status = hc_gemv_floats_stored(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
+        path = fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, decodes, false);
+    }
+    if (path == BY_LANES && !served && status == HC_OK)
+        status =
+            hc_sparse_gemv_nm_batch(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
+    if (job.has_groups && !served && status == HC_OK)
+        status = hc_sparse_gemv_groups(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
+    if (status != HC_OK)
+        return status;
+    if (served)
+        return HC_OK;
+    job.kernel = HC_PICK(gemv_nm, run);
+    if (weights->format.n == 2 && weights->format.m == 4 && n_vectors == 1)
+        job.quads = HC_PICK(gemv_24, run);
+    hc_sparse_masks masks;
+    hc_sparse_masks_init(&masks, run, weights->format.n, weights->format.m);
+    job.masks = &masks;
+    if (n_vectors > 1 && !job.has_groups) {
+        const int64_t columns = hc_round_up(geometry->whole_length, STRIPE * 64);
+        job.stripes = hc_alloc_aligned(columns * n_vectors * (int64_t)sizeof(float));
+        if (!job.stripes)
+            return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+        memset(job.stripes, 0, (size_t)(columns * n_vectors) * sizeof *x);
+        for (int64_t k = 0; k < geometry->whole_length; k += STRIPE * 64)
+            for (int64_t v = 0; v < n_vectors; v++)
+                memcpy(job.stripes + k * n_vectors + v * STRIPE * 64, x + v * ldx + k,
+                       (size_t)hc_min(geometry->whole_length - k, STRIPE * 64) * sizeof *x);
+    }
+    const int64_t n_tasks = hc_ceil_div(rows, TASK_ROWS);
+    hc_parallel((int)hc_min(run->n_threads, n_tasks), n_tasks, gemv_task, &job);
+    hc_free_aligned(job.stripes);
+    return HC_OK;
+}

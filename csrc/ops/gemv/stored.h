@@ -1,0 +1,99 @@
+/* Products with few vectors whose weights are read as they are stored, without a decoded tile: the parts that floats
+ * (gemv_floats.c) and integers (gemv_integers.c) share, and their entries.
+ */
+#ifndef HC_GEMV_STORED_H
+#define HC_GEMV_STORED_H
+
+#include "formats/format.h"
+#include "kernels/kernel.h"
+#include "ops/product/source.h"
+#include "ops/product/sparse.h"
+
+/* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. What is not stored
+ * like that is decoded a row at a time, to codes of 32 bits. */
+typedef struct {
+    const hc_run *run;
+    const hc_packed *packed;
+    const hc_geometry *geometry;
+    hc_stored_form form;
+    int64_t first_row, rows;
+    bool decodes;
+    int bits, flip;
+    float zero;                       /* of a code after the flip, where there are no zero points */
+    int64_t row_bytes, scratch_bytes; /* stored; of the buffers that one row needs */
+    hc_gemv_scales_fn *scales;
+    hc_gemv_unpack_fn *unpack;
+} hc_gemv_weights;
+
+/* Whether rows are decoded to float32 before they meet x; else *form says how they are stored. */
+bool hc_gemv_decodes(const hc_packed *packed, const hc_geometry *geometry, bool may_decode, hc_stored_form *form);
+
+/* false where the format is not stored like that; with may_decode, where a row is too long to decode it whole. */
+bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_run *run, const hc_packed *packed,
+                          const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode);
+
+/* One row; the pointers lead into the array or into scratch. row_scale multiplies the folded sum. */
+typedef struct {
+    const uint8_t *codes;
+    const float *scales, *zeros; /* (groups), or NULL */
+    const float *table;          /* c by code, or NULL */
+    float row_tables[16];
+    float row_scale;
+} hc_gemv_row;
+/* scales: where to put them (out->scales is that), or NULL: into scratch. Without want_scales they are not loaded. */
+void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
+                      hc_gemv_row *out);
+
+/* A pattern whose rows are made dense, by codes of 0: shape and place of the kernel's rows. */
+typedef struct {
+    hc_geometry geometry; /* columns and group count all values */
+    hc_sparse_masks masks;
+    hc_expand_fn *spread;
+    uint8_t fill;             /* two codes of 0 of 4 bits */
+    int64_t words, row_bytes; /* of 64 columns; of a row of codes */
+} hc_gemv_densified;
+
+/* false where the bits would not be those of kept codes alone. */
+bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *weights, const float *x, int64_t ldx,
+                            int64_t n_vectors);
+int64_t hc_gemv_densified_bytes(const hc_gemv_densified *whole,
+                                const hc_gemv_weights *weights); /* of scratch for a row */
+void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights *weights, int64_t row,
+                           uint8_t *scratch, hc_gemv_row *io);
+int hc_gemv_zero_code(const hc_stored_form *form); /* -1: there is none for all groups and rows */
+
+/* Where the codes of a row begin, for prefetch; the last row stands for those behind it. */
+const uint8_t *hc_gemv_row_codes(const hc_gemv_weights *weights, int64_t row);
+
+/* y[vector, row]; every NaN is the same one, since processors differ in what they make. */
+void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value);
+
+/* Integers of x: how many signed digits to the base 256 they need, the value of limbs that lie ld apart, the lowest at
+ * `limbs`, and the lowest digit, which is taken from the value. */
+static inline int hc_gemv_digits(const hc_int_form *form) {
+    return form->max_abs <= 127 ? 1 : form->max_abs <= 32639 ? 2 : form->max_abs <= 8355711 ? 3 : 4;
+}
+
+static inline int32_t hc_gemv_value(const int8_t *limbs, int64_t ld, int n_limbs) {
+    int32_t value = limbs[(n_limbs - 1) * ld];
+    for (int limb = n_limbs - 2; limb >= 0; limb--)
+        value = value * 256 + (uint8_t)limbs[limb * ld];
+    return value;
+}
+
+static inline int8_t hc_gemv_digit(int32_t *value) {
+    const int8_t digit = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
+    *value = (*value - digit) / 256;
+    return digit;
+}
+
+/* As hc_gemv_floats and hc_gemv_integers; *served is false, and nothing done, for what only tiles can do. */
+hc_status hc_gemv_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
+                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
+                                const hc_rows *out, bool *served, hc_error *error);
+hc_status hc_gemv_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
+                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
+                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
+                                  const hc_rows *out, bool *served, hc_error *error);
+
+#endif

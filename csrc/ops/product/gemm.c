@@ -1,0 +1,316 @@
+/* Products of two sources, blocked. The smaller side is packed once into panels that all threads read (pack.h). The
+ * other is taken in groups of a few panels: a task packs its group into memory of its thread's own, which stays in
+ * the second cache, and multiplies it with all shared panels. So each side is decoded once, unless the shared one
+ * passes SHARED_BYTES. Threads share M and N, never k, and every value keeps the order of ops/source.h, so neither
+ * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), slabs of k are the outer
+ * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
+ *
+ * Memory: SHARED_BYTES + PRIVATE_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
+ * threads, the most there are, less than 55 MiB.
+ */
+#include "base/threads.h"
+#include "ops/product/choose.h"
+#include "ops/product/gemm_tile.h"
+#include "ops/product/product.h"
+#include "ops/product/sparse.h"
+
+#include <string.h>
+
+enum {
+    SHARED_BYTES = 12 << 20,
+    PRIVATE_BYTES = 16 << 20,
+    WAITING_BYTES = 6 << 20,
+    THREAD_BYTES = 576 << 10, /* private panels of one thread: about half a second cache of 1 MiB */
+    /* Columns of a slab. Folded int32 sums stay exact up to 65536. Float slabs of 512, 1024, 2048 and 4096 gave 101.6,
+     * 103.0, 103.3 and 102.0 GFLOP/s at M 512, N 4096, K 4096 (one thread, Zen 4, 2026-11). */
+    FLOAT_SLAB = 1024,
+    FOLDED_SLAB = 16384,
+    GROUPED_SLAB = 8192,
+    LEAST_SLAB = 64,           /* the longest step */
+    THREAD_PRODUCTS = 1 << 20, /* a thread is worth waking for this many: 5 to 20 us */
+};
+
+/* Tasks. */
+
+/* Lays the arrays of `panels` panels out from `memory` on (NULL: only asks for the bytes). */
+static int64_t lay_out(hc_panels *side, int64_t panels, const hc_product *p, uint8_t *memory) {
+    const int64_t words = panels * p->max_segments * side->tile * 4;
+    const int64_t init_at = panels * side->digits * hc_digit_bytes(side, p->max_steps);
+    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
+    if (memory) {
+        side->panels = memory;
+        side->init = side->compensation_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
+        side->scales = (float *)(void *)(memory + scales_at);
+        side->row_scales = (float *)(void *)(memory + row_scales_at);
+    }
+    return hc_round_up(row_scales_at + panels * side->tile * 4, HC_CACHE_LINE);
+}
+
+static void pack_task(void *context, int64_t panel, int thread) {
+    const hc_product *p = context;
+    hc_pack_panel(p->shared, &p->slab, p->shared_first + panel * p->shared->tile, panel,
+                  p->scratch + thread * hc_pack_scratch());
+}
+
+static void multiply_tile(const hc_product *p, const hc_panels *mine, int64_t shared_panel, int64_t first_streamed,
+                          int64_t panel) {
+    const bool shares_a = p->shared == &p->a;
+    const int64_t shared_row = p->shared_first + shared_panel * p->shared->tile;
+    const int64_t streamed_row = p->streamed_first + (first_streamed + panel) * mine->tile;
+    hc_place at;
+    at.a = shares_a ? p->shared : mine;
+    at.b = shares_a ? mine : p->shared;
+    at.a_panel = shares_a ? shared_panel : panel;
+    at.b_panel = shares_a ? panel : shared_panel;
+    at.row = shares_a ? shared_row : streamed_row;
+    at.column = shares_a ? streamed_row : shared_row;
+    at.rows = hc_min(p->kernel->mr, p->m - at.row);
+    at.columns = hc_min(p->kernel->nr, p->n - at.column);
+    at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->kernel->mr * p->kernel->nr;
+    hc_multiply_tile(p, &at);
+}
+
+static void multiply_task(void *context, int64_t task, int thread) {
+    const hc_product *p = context;
+    const int64_t part = task % p->parts, group = task / p->parts;
+    const int64_t from = p->shared_panels * part / p->parts, to = p->shared_panels * (part + 1) / p->parts;
+    const int64_t first_panel = group * p->group, panels = hc_min(p->group, p->streamed_panels - first_panel);
+    hc_panels mine = *p->streamed;
+    const bool ready = p->prepacked && p->streamed == &p->b;
+    if (ready)
+        hc_prepacked_panels(p->prepacked, p->streamed_first / mine.tile + first_panel, &mine);
+    else
+        lay_out(&mine, p->group, p, p->private_memory + thread * p->private_bytes);
+    for (int64_t panel = 0; !ready && panel < panels; panel++)
+        hc_pack_panel(&mine, &p->slab, p->streamed_first + (first_panel + panel) * mine.tile, panel,
+                      p->scratch + thread * hc_pack_scratch());
+    for (int64_t shared_panel = from; shared_panel < to; shared_panel++)
+        for (int64_t panel = 0; panel < panels; panel++)
+            multiply_tile(p, &mine, shared_panel, first_panel, panel);
+}
+
+/* Plans. */
+
+/* Dimensions of rows that lie evenly one after another become one; so most outputs have one. */
+static hc_rows merge_dims(const hc_rows *rows) {
+    hc_rows merged = *rows;
+    merged.n_dims = 0;
+    for (int i = 0; i < rows->n_dims; i++) {
+        const int last = merged.n_dims - 1;
+        if (rows->shape[i] == 1)
+            continue;
+        if (last >= 0 && merged.stride[last] == rows->shape[i] * rows->stride[i]) {
+            merged.shape[last] *= rows->shape[i];
+            merged.stride[last] = rows->stride[i];
+        } else {
+            merged.shape[merged.n_dims] = rows->shape[i];
+            merged.stride[merged.n_dims++] = rows->stride[i];
+        }
+    }
+    return merged;
+}
+
+static bool lies_transposed(const hc_rows *out) {
+    return out->n_dims == 1 && out->stride[0] == sizeof(float) && out->column_stride != sizeof(float);
+}
+
+static bool has_one_limb(hc_product_kind kind, const hc_source *source) {
+    return source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
+}
+
+/* What is kept goes to the right side; else tiles need no turning where b's rows become those of `out`. */
+static bool is_swapped(hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
+                       const hc_run *run) {
+    const bool left = hc_kept_line(kind, a, run) != NULL, right = hc_kept_line(kind, b, run) != NULL;
+    if (left != right)
+        return left && out->n_dims <= 1;
+    return lies_transposed(out) && (kind == HC_PRODUCT_FLOATS || has_one_limb(kind, a));
+}
+
+static void fill_zeros(const hc_rows *out, int64_t columns) {
+    const float zero = 0.0f;
+    for (int64_t i = 0; i < out->rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            memcpy(hc_row(out, i) + j * out->column_stride, &zero, sizeof zero);
+}
+
+/* Walks all slabs: how large they get, and whether segments had to be cut. */
+static bool measure_slabs(hc_product *p) {
+    bool cuts = false;
+    p->slabs = p->max_steps = p->max_segments = 0;
+    for (int64_t first = 0; first < p->k; first += p->slab.columns, p->slabs++) {
+        cuts |= hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel->kr);
+        p->max_steps = hc_max(p->max_steps, p->slab.steps);
+        p->max_segments = hc_max(p->max_segments, p->slab.n_segments);
+    }
+    return cuts;
+}
+
+static void use_kernel(hc_product *p, const hc_run *run) {
+    p->kernel = hc_product_line(p->kind, p->exact_groups, p->b.source, run);
+    hc_panels_use_kernel(&p->a, p->kernel, run);
+    hc_panels_use_kernel(&p->b, p->kernel, run);
+}
+
+/* Chooses the kernel and the slabs: as long as a panel of either side fits a thread's share of memory. */
+static void plan_slabs(hc_product *p, const hc_run *run) {
+    const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
+    const bool one_digit = p->a.digits == 1 && p->b.digits == 1;
+    p->exact_groups = p->kind == HC_PRODUCT_GROUPED && !one_digit;
+    use_kernel(p, run);
+    for (;; p->slab_limit /= 2) {
+        if (measure_slabs(p) && !p->exact_groups) {
+            p->exact_groups = true;
+            use_kernel(p, run);
+        }
+        if (p->slab_limit <= LEAST_SLAB || (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
+                                            hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
+            break;
+    }
+    p->waits_in_out = p->kind == HC_PRODUCT_FLOATS || (p->kind == HC_PRODUCT_GROUPED && !p->exact_groups);
+}
+
+static bool allocate(hc_product *p, const hc_run *run) {
+    const bool shares_a = p->m <= p->n;
+    p->shared = shares_a ? &p->a : &p->b;
+    p->streamed = shares_a ? &p->b : &p->a;
+    const int64_t tile_size = p->kernel->mr * p->kernel->nr;
+    const int64_t shared_bytes = hc_panel_bytes(p->shared, p->max_steps, p->max_segments);
+    const int64_t streamed_bytes = hc_panel_bytes(p->streamed, p->max_steps, p->max_segments);
+    p->streamed_block = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
+    p->shared_block =
+        hc_min(hc_ceil_div(p->shared->source->rows, p->shared->tile), hc_max(SHARED_BYTES / shared_bytes, 1));
+    const int64_t waiting_bytes = p->kind == HC_PRODUCT_GROUPED ? 12 : 8;
+    int64_t waiting = 0;
+    if (!p->waits_in_out && p->slabs > 1) {
+        const int64_t tiles = WAITING_BYTES / (waiting_bytes * tile_size);
+        p->shared_block = hc_min(p->shared_block, hc_max(512 / p->shared->tile, 1));
+        p->streamed_block = hc_min(p->streamed_block, tiles / p->shared_block);
+        waiting = p->shared_block * p->streamed_block * tile_size;
+    }
+    /* Groups as large as a thread's share of memory, but at least four a thread, to end together. */
+    p->group = hc_min(hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads) / streamed_bytes,
+                      p->streamed_block / (4 * run->n_threads));
+    p->group = hc_max(p->group, 1);
+    p->private_bytes = lay_out(p->streamed, p->group, p, NULL);
+    const int64_t shared_at = 0, private_at = lay_out(p->shared, p->shared_block, p, NULL);
+    const int64_t scratch_at = private_at + p->private_bytes * run->n_threads;
+    const int64_t dots_at = scratch_at + hc_pack_scratch() * run->n_threads;
+    const int64_t partial_at = dots_at + hc_round_up(waiting * 8, HC_CACHE_LINE);
+    p->memory = hc_alloc_aligned(partial_at + (waiting_bytes == 12 ? waiting * 4 : 0));
+    if (!p->memory)
+        return false;
+    lay_out(p->shared, p->shared_block, p, p->memory + shared_at);
+    p->private_memory = p->memory + private_at;
+    p->scratch = p->memory + scratch_at;
+    p->dots = waiting ? (int64_t *)(void *)(p->memory + dots_at) : NULL;
+    p->partial = waiting ? (float *)(void *)(p->memory + partial_at) : NULL;
+    return true;
+}
+
+/* All blocks of `out` and all slabs, in the order that keeps what is packed as long as it is needed. */
+static void walk(hc_product *p, const hc_run *run) {
+    const int64_t shared_total = hc_ceil_div(p->shared->source->rows, p->shared->tile);
+    const int64_t streamed_total = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
+    const int64_t shared_blocks = hc_ceil_div(shared_total, p->shared_block);
+    const int64_t streamed_blocks = hc_ceil_div(streamed_total, p->streamed_block);
+    const int64_t blocks = shared_blocks * streamed_blocks;
+    int64_t packed = -1, filled = -1;
+    for (int64_t t = 0; t < p->slabs * blocks; t++) {
+        const int64_t slab = p->waits_in_out ? t / blocks : t % p->slabs;
+        const int64_t block = p->waits_in_out ? t % blocks : t / p->slabs;
+        const int64_t shared = block / streamed_blocks, streamed = block % streamed_blocks;
+        if (slab != filled) {
+            const int64_t first = slab == 0 ? 0 : p->slab.first + p->slab.columns;
+            hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel->kr);
+            p->a.digit_bytes = hc_digit_bytes(&p->a, p->slab.steps);
+            p->b.digit_bytes = hc_digit_bytes(&p->b, p->slab.steps);
+            filled = slab;
+        }
+        p->shared_first = shared * p->shared_block * p->shared->tile;
+        p->streamed_first = streamed * p->streamed_block * p->streamed->tile;
+        p->shared_panels = hc_min(p->shared_block, shared_total - shared * p->shared_block);
+        p->streamed_panels = hc_min(p->streamed_block, streamed_total - streamed * p->streamed_block);
+        if (p->prepacked && p->shared == &p->b)
+            hc_prepacked_panels(p->prepacked, shared * p->shared_block, &p->b);
+        else if (packed != slab * shared_blocks + shared)
+            hc_parallel(run->n_threads, p->shared_panels, pack_task, p);
+        packed = slab * shared_blocks + shared;
+        /* Too few groups for all threads: several tasks share one, each packs it. */
+        p->groups = hc_ceil_div(p->streamed_panels, p->group);
+        p->parts = p->groups >= 2 * run->n_threads ? 1 : hc_ceil_div(2 * run->n_threads, p->groups);
+        p->parts = run->n_threads == 1 ? 1 : hc_min(p->parts, p->shared_panels);
+        hc_parallel(run->n_threads, p->groups * p->parts, multiply_task, p);
+    }
+}
+
+static hc_run run_for(const hc_run *run, int64_t m, int64_t n, int64_t k) {
+    const double threads = (double)m * (double)n * (double)k / THREAD_PRODUCTS;
+    return (hc_run){run->isa, threads < run->n_threads ? (int)threads + 1 : run->n_threads};
+}
+
+static hc_path path_of(hc_product_kind kind, const hc_source *b, const hc_run *run) {
+    if (kind == HC_PRODUCT_FLOATS)
+        return HC_PATH_TILES;
+    if (hc_kept_line(kind, b, run))
+        return HC_PATH_SKIP_INTEGERS;
+    return kind == HC_PRODUCT_FOLDED ? HC_PATH_FOLDED : HC_PATH_GROUPED;
+}
+
+hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
+                  hc_error *error) {
+    HC_ASSUME(a->columns == b->columns && out->rows == a->rows);
+    const hc_status legal = hc_product_check_sums(kind, a, b, error);
+    if (legal != HC_OK || a->rows == 0 || b->rows == 0)
+        return legal;
+    if (a->columns == 0) {
+        fill_zeros(out, b->rows);
+        return HC_OK;
+    }
+    hc_rows target = merge_dims(out);
+    if (kind == HC_PRODUCT_FLOATS && b->sparse) {
+        const hc_run fewer = run_for(all, a->rows, b->rows, a->columns);
+        if (hc_choose_skip(&fewer, a, b, &target))
+            return hc_only_explains(HC_PATH_SKIP) ? HC_OK : hc_sparse_gemm(&fewer, a, b, &target, error);
+    }
+    if (is_swapped(kind, a, b, &target, all)) {
+        /* Every product of two values commutes: b's rows become those of `out`. */
+        const hc_source *rows = a;
+        a = b;
+        b = rows;
+        target = (hc_rows){.data = hc_row(&target, 0),
+                           .n_dims = 1,
+                           .shape = {a->rows},
+                           .stride = {target.column_stride},
+                           .rows = a->rows,
+                           .column_stride = target.n_dims ? target.stride[0] : (int64_t)sizeof(float)};
+    }
+    if (hc_only_explains(path_of(kind, b, all)))
+        return HC_OK;
+    const hc_run fewer = run_for(all, a->rows, b->rows, a->columns), *run = &fewer;
+    hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
+    p.slab_limit = kind == HC_PRODUCT_FLOATS ? FLOAT_SLAB : kind == HC_PRODUCT_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
+    p.dequantize_s32 = HC_PICK(dequantize_s32, run);
+    p.dequantize_s64 = HC_PICK(dequantize_s64, run);
+    p.join = HC_PICK(combine_limbs, run);
+    p.scale_s64 = HC_PICK(scale_s64, run);
+    hc_panels_init(&p.a, kind, run, a, false);
+    hc_panels_init(&p.b, kind, run, b, true);
+    const int64_t segments = kind == HC_PRODUCT_GROUPED ? p.slab_limit : 1;
+    p.slab.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.slab.end + sizeof *p.slab.segment_steps));
+    bool has_memory = p.slab.end != NULL;
+    if (has_memory) {
+        p.slab.segment_steps = (int32_t *)(p.slab.end + segments);
+        plan_slabs(&p, run);
+        if (hc_prepacked_fits(b->prepacked, kind, a, p.kernel, p.slabs))
+            p.prepacked = b->prepacked;
+        has_memory = allocate(&p, run);
+    }
+    if (has_memory)
+        walk(&p, run);
+    hc_free_aligned(p.slab.end);
+    hc_free_aligned(p.memory);
+    return has_memory ? HC_OK
+                      : hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)p.k);
+}

@@ -1,0 +1,308 @@
+/* out = a @ b, either side dense or packed. Both sides become rows over k (ops/source.h): the dense or left one gives
+ * the rows of the answer, the packed or right one its columns. Leading dimensions of one side alone are just more
+ * rows; those that both have, or that a packed side has, are walked one matrix at a time.
+ *
+ * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the drivers bound their own (gemm.c, gemv.c).
+ */
+#include "ops/check.h"
+#include "ops/product/operand.h"
+#include "ops/product/product.h"
+#include "ops/product/sparse.h"
+
+#include <string.h>
+
+enum { FEW = 8, ACTIVATION_BYTES = 8 << 20 };
+
+/* One side of one matrix product. */
+typedef struct {
+    const hc_view *dense;
+    const hc_packed *packed;
+    const hc_geometry *geometry;
+    int64_t first_row, rows; /* packed: in packed rows; dense: in rows of the view's own C order */
+    hc_rows view_rows;       /* dense: where those rows lie */
+    int64_t columns, column_stride;
+} hc_matrix;
+
+hc_product_kind hc_product_choose(const hc_source *a, const hc_source *b) {
+    if (a->form[HC_INT_FOLDED].available && b->form[HC_INT_FOLDED].available)
+        return HC_PRODUCT_FOLDED;
+    if (a->form[HC_INT_GROUPED].available && b->form[HC_INT_GROUPED].available)
+        return HC_PRODUCT_GROUPED;
+    return HC_PRODUCT_FLOATS;
+}
+
+static int64_t longest_group(const hc_source *source) {
+    return source->group ? hc_min(source->group, source->run_length) : source->columns;
+}
+
+hc_status hc_product_check_sums(hc_product_kind kind, const hc_source *a, const hc_source *b, hc_error *error) {
+    const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    int64_t length = a->columns, bound;
+    if (kind == HC_PRODUCT_GROUPED)
+        length = hc_min(longest_group(a), longest_group(b));
+    if (kind == HC_PRODUCT_FLOATS ||
+        hc_mul_size((int64_t)a->form[mode].max_abs * b->form[mode].max_abs, length, &bound))
+        return HC_OK;
+    return hc_fail(error, HC_VALUE, "product: sums of %lld terms of %d x %d pass 64-bit integers", (long long)length,
+                   (int)a->form[mode].max_abs, (int)b->form[mode].max_abs);
+}
+
+static hc_rows rows_from(const hc_rows *rows, int64_t first, int64_t count) {
+    hc_rows part = *rows;
+    part.first += first;
+    part.rows = count;
+    return part;
+}
+
+static void packed_context(const hc_run *run, const hc_matrix *side, hc_packed_context *context) {
+    *context = (hc_packed_context){.run = run,
+                                   .format = &side->packed->format,
+                                   .geometry = side->geometry,
+                                   .components = &side->packed->components,
+                                   .first_row = side->first_row};
+}
+
+static hc_dense_context dense_context(const hc_matrix *side) {
+    return (hc_dense_context){.rows = side->view_rows,
+                              .dtype = side->dense->dtype,
+                              .n_column_dims = 1,
+                              .column_shape = {side->columns},
+                              .column_stride = {side->column_stride}};
+}
+
+static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const hc_matrix *w, const hc_rows *out,
+                                    hc_error *error) {
+    const hc_dense_context dense = dense_context(x);
+    hc_source x_source, w_source;
+    hc_dense_source(&x_source, &dense);
+    if (x->rows <= FEW) {
+        const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16);
+        float *values = hc_alloc_aligned(x->rows * ld * (int64_t)sizeof *values);
+        if (!values)
+            return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)x->rows);
+        x_source.floats(&x_source, 0, x->rows, 0, x->columns, values, ld);
+        const hc_status status =
+            hc_gemv_floats(run, w->packed, w->geometry, w->first_row, w->rows, values, ld, x->rows, out, error);
+        hc_free_aligned(values);
+        return status;
+    }
+    hc_packed_context packed;
+    packed_context(run, w, &packed);
+    hc_packed_source(&w_source, &packed, w->rows);
+    w_source.integers = NULL;
+    memset(w_source.form, 0, sizeof w_source.form);
+    return hc_gemm(run, HC_PRODUCT_FLOATS, &x_source, &w_source, out, error);
+}
+
+/* Integer products of few vectors go straight from storage; everything else through panels. x gives the rows. */
+static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, const hc_matrix *w, const hc_rows *out,
+                                     hc_error *error) {
+    hc_packed_context x_context, w_context;
+    hc_source x_source, w_source;
+    packed_context(run, x, &x_context);
+    packed_context(run, w, &w_context);
+    hc_packed_source(&x_source, &x_context, x->rows);
+    hc_packed_source(&w_source, &w_context, w->rows);
+    if (w->first_row == 0 && w->rows == w->geometry->rows)
+        w_source.prepacked = w->packed->prepacked;
+    const hc_product_kind kind = hc_product_choose(&x_source, &w_source);
+    const hc_status legal = hc_product_check_sums(kind, &x_source, &w_source, error);
+    if (legal != HC_OK)
+        return legal;
+    /* Integers give the same bits by either way, and what is not kept only the panels fill with zeros. */
+    const bool whole = !x_source.sparse && !w_source.sparse;
+    if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS && whole)
+        return hc_gemv_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
+                                x->first_row, x->rows, out, error);
+    bool served = false;
+    if (x->rows <= FEW && w_source.sparse) {
+        const hc_status status =
+            hc_sparse_gemv_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
+                                    x->first_row, x->rows, out, &served, error);
+        if (served || status != HC_OK)
+            return status;
+    }
+    return hc_gemm(run, kind, &x_source, &w_source, out, error);
+}
+
+/* x quantized on the way, a block of rows at a time; block `first` of x is row first of the encoder. */
+static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x,
+                                        const hc_matrix *w, const hc_rows *out, hc_error *error) {
+    const int64_t row_bytes = hc_max(encoder->geometry.padded * hc_ceil_div(encoder->format.bits, 8), 1);
+    const int64_t block = hc_min(hc_max(ACTIVATION_BYTES / row_bytes, FEW + 1), hc_max(x->rows, 1));
+    hc_packed packed = {.format = encoder->format};
+    hc_geometry geometry = encoder->geometry;
+    hc_status status = hc_components_alloc(&packed.format, &geometry, block, &packed.components, error);
+    for (int64_t row = 0; status == HC_OK && row < x->rows; row += block) {
+        const int64_t rows = hc_min(block, x->rows - row);
+        geometry.rows = rows;
+        status = hc_encoder_rows(encoder, run, x->first_row + row, rows, &packed.components, error);
+        const hc_matrix part = {.packed = &packed, .geometry = &geometry, .rows = rows, .columns = x->columns};
+        const hc_rows target = rows_from(out, row, rows);
+        if (status == HC_OK)
+            status = packed_times_packed(run, &part, w, &target, error);
+    }
+    hc_components_free(&packed.components);
+    return status;
+}
+
+static void add_bias(const hc_view *bias, const hc_rows *rows, int64_t columns) {
+    for (int64_t r = 0; r < rows->rows; r++) {
+        char *row = hc_row(rows, r);
+        for (int64_t c = 0; c < columns; c++) {
+            float *value = (float *)(row + c * rows->column_stride);
+            *value += *(const float *)((const char *)bias->data + c * bias->strides[0]);
+        }
+    }
+}
+
+/* Dimensions of a side: which are rows (leading ones first, then `inner`), strides in the dense view or in out. */
+static void add_dim(hc_rows *rows, int64_t shape, int64_t stride) {
+    rows->shape[rows->n_dims] = shape;
+    rows->stride[rows->n_dims++] = stride;
+    rows->rows *= shape;
+}
+
+typedef struct {
+    const hc_operand *operand;
+    const hc_side *side;
+    bool is_b;
+    int lead; /* leading dimensions */
+    int64_t inner, inner_axis, k_axis;
+} hc_half;
+
+static hc_half make_half(const hc_operand *operand, const hc_side *side, bool is_b) {
+    hc_half half = {.operand = operand, .side = side, .is_b = is_b, .lead = side->ndim - 2};
+    half.inner_axis = is_b ? side->ndim - 1 : side->ndim - 2;
+    half.k_axis = is_b ? side->ndim - 2 : side->ndim - 1;
+    half.inner = side->shape[half.inner_axis];
+    return half;
+}
+
+/* The part of a side that one matrix product sees: `batch` counts over its own leading dimensions. */
+static hc_matrix matrix_of(const hc_half *half, bool all_leads, int64_t batch) {
+    const hc_side *side = half->side;
+    hc_matrix matrix = {.dense = half->operand->dense,
+                        .packed = half->operand->packed,
+                        .geometry = &side->geometry,
+                        .columns = side->shape[half->k_axis]};
+    int64_t leads = 1;
+    for (int i = 0; i < half->lead; i++)
+        leads *= side->shape[i];
+    matrix.rows = half->inner * (all_leads ? leads : 1);
+    matrix.first_row = batch * half->inner;
+    if (matrix.dense) {
+        hc_rows *rows = &matrix.view_rows;
+        *rows = (hc_rows){.data = matrix.dense->data, .rows = 1};
+        matrix.column_stride = rows->column_stride = matrix.dense->strides[half->k_axis];
+        if (all_leads) {
+            for (int i = 0; i < half->lead; i++)
+                add_dim(rows, side->shape[i], matrix.dense->strides[i]);
+        } else {
+            for (int i = half->lead - 1; i >= 0; i--) {
+                rows->data += batch % side->shape[i] * matrix.dense->strides[i];
+                batch /= side->shape[i];
+            }
+        }
+        add_dim(rows, half->inner, matrix.dense->strides[half->inner_axis]);
+    }
+    return matrix;
+}
+
+/* The answer of a product over no columns: zeros, and the bias. */
+static void fill_empty_product(const hc_view *bias, const hc_view *out) {
+    const int last = out->ndim - 1;
+    int64_t bytes = sizeof(float);
+    bool is_dense = true;
+    for (int i = last; i >= 0; bytes *= out->shape[i--])
+        is_dense = is_dense && (out->strides[i] == bytes || out->shape[i] == 1);
+    if (is_dense)
+        memset(out->data, 0, (size_t)bytes);
+    hc_rows rows = {.data = out->data, .rows = 1, .column_stride = out->strides[last]};
+    for (int i = 0; i < last; i++)
+        add_dim(&rows, out->shape[i], out->strides[i]);
+    for (int64_t r = 0; !is_dense && r < rows.rows; r++)
+        for (int64_t c = 0; c < out->shape[last]; c++)
+            *(float *)(hc_row(&rows, r) + c * rows.column_stride) = 0;
+    if (bias)
+        add_bias(bias, &rows, out->shape[last]);
+}
+
+static hc_status one_product(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x, const hc_matrix *w,
+                             const hc_rows *out, hc_error *error) {
+    if (x->dense && w->dense) {
+        const hc_dense_context a = dense_context(x), b = dense_context(w);
+        hc_source a_source, b_source;
+        hc_dense_source(&a_source, &a);
+        hc_dense_source(&b_source, &b);
+        return hc_gemm(run, HC_PRODUCT_FLOATS, &a_source, &b_source, out, error);
+    }
+    if (!x->dense)
+        return packed_times_packed(run, x, w, out, error);
+    return encoder ? quantized_times_packed(run, encoder, x, w, out, error) : dense_times_packed(run, x, w, out, error);
+}
+
+hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                    const hc_view *bias, const hc_view *out, hc_error *error) {
+    hc_side sides[2];
+    hc_status status = hc_check_matmul(a, b, activations, bias, out, sides, error);
+    if (status != HC_OK)
+        return status;
+    /* x gives the rows of the answer: the dense side, or a where both are alike and only b lacks leading ones. */
+    const hc_half left = make_half(a, &sides[0], false), right = make_half(b, &sides[1], true);
+    if (hc_values(out) == 0)
+        return HC_OK; /* of any number of matrices */
+    if (left.side->shape[left.k_axis] == 0) {
+        fill_empty_product(bias, out);
+        return HC_OK;
+    }
+    const bool alike = (a->packed == NULL) == (b->packed == NULL);
+    const bool swap = alike ? left.lead == 0 && right.lead > 0 : b->dense != NULL;
+    const hc_half *x = swap ? &right : &left, *w = swap ? &left : &right;
+    const int lead = out->ndim - 2;
+    int64_t batches = 1;
+    for (int i = 0; i < lead; i++)
+        batches *= out->shape[i];
+    const bool all_leads = w->lead == 0;
+    if (all_leads && batches > 0)
+        batches = 1;
+
+    hc_encoder encoder = {0};
+    if (activations) {
+        const int axis = (int)x->k_axis;
+        status = hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, NULL, activations, 1,
+                                 &axis, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
+    }
+    const int x_axis = swap ? lead + 1 : lead, w_axis = swap ? lead : lead + 1;
+    for (int64_t batch = 0; status == HC_OK && batch < batches; batch++) {
+        hc_rows target = {.data = out->data, .rows = 1, .column_stride = out->strides[w_axis]};
+        int64_t x_batch = 0, w_batch = 0;
+        if (all_leads) {
+            for (int i = 0; i < lead; i++)
+                add_dim(&target, out->shape[i], out->strides[i]);
+        } else {
+            int64_t rest = batch, x_step = 1, w_step = 1;
+            for (int i = lead - 1; i >= 0; i--) {
+                const int64_t index = rest % out->shape[i];
+                rest /= out->shape[i];
+                target.data += index * out->strides[i];
+                const int xi = i - (lead - x->lead), wi = i - (lead - w->lead);
+                if (xi >= 0) {
+                    x_batch += (x->side->shape[xi] == 1 ? 0 : index) * x_step;
+                    x_step *= x->side->shape[xi];
+                }
+                if (wi >= 0) {
+                    w_batch += (w->side->shape[wi] == 1 ? 0 : index) * w_step;
+                    w_step *= w->side->shape[wi];
+                }
+            }
+        }
+        add_dim(&target, out->shape[x_axis], out->strides[x_axis]);
+        const hc_matrix x_matrix = matrix_of(x, all_leads, x_batch), w_matrix = matrix_of(w, false, w_batch);
+        status = one_product(run, activations ? &encoder : NULL, &x_matrix, &w_matrix, &target, error);
+        if (status == HC_OK && bias)
+            add_bias(bias, &target, w_matrix.rows);
+    }
+    hc_encoder_free(&encoder);
+    return status;
+}

@@ -1,0 +1,341 @@
+/* Decoding sources into panels. Portions of rows go through scratch memory that stays in the first cache; they begin
+ * and end where the source's groups do, or at multiples of 8 columns inside a group longer than a portion. What such
+ * a portion holds beyond the slab is dropped.
+ */
+#include "ops/product/pack.h"
+
+#include "ops/product/sparse.h"
+
+#include <string.h>
+
+/* 16 rows fill one AVX-512 register of 32-bit units; 512 columns of one byte or 256 floats by 16 rows are 8 and
+ * 16 KiB: with the panel's end they stay in 32 KiB. */
+enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
+enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
+enum { MAX_KEPT_TILE = 32 }; /* nr of any line of sparse_s8 */
+
+typedef union {
+    float values[PORTION_ROWS * FLOAT_LD];
+    struct {
+        int8_t digit[HC_MAX_DIGITS][PORTION_ROWS * LIMB_LD];
+        float group_scale[PORTION_ROWS * (INT_COLUMNS + 1)];
+        float row_scale[PORTION_ROWS];
+    } integers;
+} hc_portion;
+
+int64_t hc_pack_scratch(void) { return hc_round_up((int64_t)sizeof(hc_portion), HC_CACHE_LINE); }
+
+/* Group boundaries in columns. */
+
+static int64_t group_end(const hc_source *source, int64_t k) {
+    if (source->group == 0)
+        return source->columns;
+    const int64_t in_run = k % source->run_length;
+    return k - in_run + hc_min((in_run / source->group + 1) * source->group, source->run_length);
+}
+
+static int64_t group_start(const hc_source *source, int64_t k) {
+    return source->group == 0 ? 0 : k - k % source->run_length % source->group;
+}
+
+static int64_t group_index(const hc_source *source, int64_t k) {
+    if (source->group == 0)
+        return 0;
+    return k / source->run_length * hc_ceil_div(source->run_length, source->group) +
+           k % source->run_length / source->group;
+}
+
+/* The last place at or before k where a portion may begin. */
+static int64_t portion_start(const hc_source *source, int64_t k, int64_t limit) {
+    const int64_t start = group_start(source, k);
+    return group_end(source, k) - start > limit ? start + (k - start) / 8 * 8 : start;
+}
+
+static int64_t portion_end(const hc_source *source, int64_t start, int64_t limit) {
+    const int64_t end = group_end(source, start);
+    if (end - start > limit)
+        return start + limit;
+    if (start > group_start(source, start))
+        return end; /* the rest of a long group */
+    return start + limit >= source->columns ? source->columns : group_start(source, start + limit);
+}
+
+bool hc_slab_fill(hc_slab *slab, hc_product_kind kind, const hc_source *a, const hc_source *b, int64_t first,
+                  int64_t limit, int kr) {
+    const int64_t stop = hc_min(first + limit, a->columns);
+    bool cut = false;
+    slab->first = first;
+    slab->n_segments = slab->steps = 0;
+    slab->even = slab->opens = slab->closes = true;
+    int64_t k = first;
+    if (kind == HC_PRODUCT_GROUPED)
+        slab->opens = group_start(a, first) == first || group_start(b, first) == first;
+    while (k < stop) {
+        int64_t end = stop;
+        if (kind == HC_PRODUCT_GROUPED)
+            end = hc_min(group_end(a, k), group_end(b, k));
+        if (end > stop) {
+            if (k > first)
+                break; /* the next slab takes this segment */
+            slab->closes = false;
+            cut = true;
+            end = stop;
+        }
+        slab->even = slab->even && (k - first) % kr == 0;
+        slab->end[slab->n_segments] = end;
+        slab->segment_steps[slab->n_segments] = (int32_t)hc_ceil_div(end - k, kr);
+        slab->steps += slab->segment_steps[slab->n_segments++];
+        k = end;
+    }
+    slab->columns = k - first;
+    return cut || !slab->opens;
+}
+
+int hc_balanced_digits(const hc_int_form *form) {
+    if (form->n_limbs == 1)
+        return 1; /* the one limb is signed already */
+    int digits = 1;
+    for (int64_t largest = 127; largest < form->max_abs; largest = largest * 256 + 127)
+        digits++;
+    return (int)hc_max(digits, form->n_limbs);
+}
+
+void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, const hc_source *source, bool is_b) {
+    *side = (hc_panels){.source = source, .kind = kind, .is_b = is_b, .digits = 1};
+    if (kind != HC_PRODUCT_FLOATS) {
+        const hc_int_form *form = &source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
+        side->digits = is_b ? hc_balanced_digits(form) : form->n_limbs;
+    }
+    side->pack_x32 = HC_PICK(pack_x32, run);
+}
+
+void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run) {
+    side->tile = side->is_b ? kernel->nr : kernel->mr;
+    side->kr = kernel->kr;
+    side->kept = side->is_b && kernel->nonzeros > 0;
+    if (side->kept)
+        hc_kept_form_init(&side->kept_form, ((const hc_packed_context *)side->source->sparse)->format, side->kr, run);
+    side->init_factor = kernel->form == HC_PANEL_U8 ? -128 : 128;
+    side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
+    if (side->is_b && (kernel->form == HC_PANEL_U8 || kernel->form == HC_PANEL_S8))
+        side->compensation_s8 = HC_PICK(compensation_s8, run);
+}
+
+const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_source *b, const hc_run *run) {
+    if (kind == HC_PRODUCT_FLOATS)
+        return HC_BEST(gemm_f32, run);
+    if (kind == HC_PRODUCT_GROUPED && !exact_groups)
+        return HC_BEST(gemm_s8_scaled, run);
+    const hc_kernel *line = hc_kept_line(kind, b, run);
+    if (!line)
+        line = HC_BEST(gemm_s8, run);
+    /* Groups end inside long steps, which would be mostly padding. */
+    while (kind == HC_PRODUCT_GROUPED && line->kr > 4)
+        line = hc_kernel_below(line, run->isa);
+    return line;
+}
+
+int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
+    const int size = side->form == HC_PANEL_F32 ? 4 : side->form == HC_PANEL_S16 ? 2 : 1;
+    return hc_round_up(steps * (side->kept ? 8 : side->kr * size) * side->tile, HC_CACHE_LINE);
+}
+
+int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments) {
+    const int64_t words = (side->kind == HC_PRODUCT_GROUPED) + (side->compensation_s8 ? side->digits : 0);
+    return side->digits * hc_digit_bytes(side, steps) + words * n_segments * side->tile * 4;
+}
+
+/* v = sum of limb[i] 256^i, the lower limbs unsigned -> the same sum with digits between -128 and 127, in place. */
+static void balance(hc_portion *portion, int n_limbs, int n_digits, int64_t rows, int64_t columns) {
+    for (int64_t row = 0; row < rows; row++) {
+        uint8_t carry[INT_COLUMNS] = {0};
+        for (int d = 0; d < n_digits; d++) {
+            uint8_t *digit = (uint8_t *)portion->integers.digit[d] + row * LIMB_LD;
+            if (d >= n_limbs)
+                memset(digit, 0, (size_t)columns);
+            /* A byte from 128 on stands for itself minus 256: of the top limb, only 127 + 1 has become one. */
+            const uint8_t was = d < n_limbs - 1 ? 0xff : 0;
+            for (int64_t i = 0; i < columns; i++) {
+                const uint8_t limb = digit[i], sum = (uint8_t)(limb + carry[i]);
+                digit[i] = sum;
+                carry[i] = (uint8_t)((limb & was) | (sum & (uint8_t)~limb)) >> 7;
+            }
+        }
+    }
+}
+
+/* Bytes of `rows` rows, `columns` of them from k on, into a panel of kr = 4. What follows in the last step is 0. */
+static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
+                        uint8_t *panel, uint8_t flip) {
+    const int64_t head = hc_min(columns, (4 - k % 4) % 4), units = (columns - head) / 4;
+    const int64_t tail = columns - head - units * 4;
+    for (int64_t row = 0; row < rows && head; row++)
+        for (int64_t c = 0; c < head; c++)
+            panel[(k / 4 * side->tile + row) * 4 + k % 4 + c] = (uint8_t)from[row * LIMB_LD + c] ^ flip;
+    k += head;
+    from += head;
+    uint8_t *to = panel + k * side->tile;
+    side->pack_x32(from, LIMB_LD, (int)rows, units, to, side->tile, flip * 0x01010101u);
+    to += units * 4 * side->tile;
+    for (int64_t row = 0; row < rows && tail; row++)
+        for (int64_t c = 0; c < 4; c++)
+            to[row * 4 + c] = c < tail ? (uint8_t)from[row * LIMB_LD + units * 4 + c] ^ flip : 0;
+}
+
+/* The same into a panel of longer steps, where kr bytes of a row lie together. */
+static void place_rows(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
+                       uint8_t *panel, uint8_t flip) {
+    const int64_t kr = side->kr, step = kr * side->tile, whole = k % kr ? 0 : columns / kr * kr;
+    for (int64_t row = 0; row < rows; row++, from += LIMB_LD) {
+        uint8_t *next = panel + k * side->tile + row * kr;
+        int64_t c = 0;
+        for (; c < whole; c += kr, next += step)
+            for (int64_t i = 0; i < kr; i += 8) {
+                uint64_t eight;
+                memcpy(&eight, from + c + i, 8);
+                eight ^= flip * 0x0101010101010101u;
+                memcpy(next + i, &eight, 8);
+            }
+        while (c < columns) {
+            const int64_t inside = (k + c) % side->kr, count = hc_min(side->kr - inside, columns - c);
+            uint8_t *to = panel + ((k + c) / side->kr * side->tile + row) * side->kr + inside;
+            for (int64_t i = 0; i < count; i++)
+                to[i] = (uint8_t)from[c + i] ^ flip;
+            c += count;
+        }
+    }
+}
+
+/* The same, widened to int16. */
+static void place_words(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
+                        int16_t *panel, bool is_signed) {
+    const int low = is_signed ? 0x80 : 0; /* x ^ 128 - 128 extends the sign */
+    const int64_t kr = side->kr;
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *bytes = (const uint8_t *)from + row * LIMB_LD;
+        int16_t *to = panel + row * kr;
+        int64_t c = 0;
+        if (k % kr == 0)
+            for (; c + kr <= columns; c += kr)
+                for (int64_t quad = c; quad < c + kr; quad += 4)
+                    for (int i = 0; i < 4; i++)
+                        to[(k + c) * side->tile + quad - c + i] = (int16_t)((bytes[quad + i] ^ low) - low);
+        for (; c < columns; c++)
+            to[(k + c) / kr * kr * side->tile + (k + c) % kr] = (int16_t)((bytes[c] ^ low) - low);
+        for (int64_t pad = k + columns; pad % kr; pad++)
+            to[pad / kr * kr * side->tile + pad % kr] = 0;
+    }
+}
+
+static void place_digits(const hc_panels *side, const hc_portion *portion, int64_t skip, int64_t rows, int64_t columns,
+                         int64_t k, uint8_t *panel) {
+    for (int i = 0; side->kept && i < 2; i++) /* kept values, then their places */
+        side->pack_x32(portion->integers.digit[i] + skip / side->kr * 4, LIMB_LD, (int)rows,
+                       hc_ceil_div(columns, side->kr), panel + (k / side->kr * 8 + 4 * i) * side->tile, 2 * side->tile,
+                       i ? side->kept_form.base : 0);
+    if (side->kept)
+        return;
+    for (int d = 0; d < side->digits; d++) {
+        const int8_t *from = portion->integers.digit[d] + skip;
+        uint8_t *to = panel + d * side->digit_bytes;
+        const bool is_signed = side->is_b || d == side->digits - 1;
+        if (side->form == HC_PANEL_S16)
+            place_words(side, from, rows, columns, k, (int16_t *)(void *)to, is_signed);
+        else if (side->kr > 4 && !side->is_b)
+            place_rows(side, from, rows, columns, k, to, (side->form == HC_PANEL_U8) == is_signed ? 0x80 : 0);
+        else
+            place_bytes(side, from, rows, columns, k, to, side->form == HC_PANEL_U8 && is_signed ? 0x80 : 0);
+    }
+}
+
+static void pack_floats(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t rows, float *panel,
+                        hc_portion *portion) {
+    const hc_source *source = side->source;
+    const int64_t stop = slab->first + slab->columns;
+    int64_t end;
+    for (int64_t start = portion_start(source, slab->first, FLOAT_COLUMNS); start < stop; start = end) {
+        end = portion_end(source, start, FLOAT_COLUMNS);
+        source->floats(source, first_row, rows, start, end - start, portion->values, FLOAT_LD);
+        const int64_t from = hc_max(start, slab->first), to = hc_min(end, stop);
+        side->pack_x32(portion->values + (from - start), FLOAT_LD * 4, (int)rows, to - from,
+                       panel + (from - slab->first) * side->tile, side->tile, 0);
+    }
+}
+
+static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t rows, int64_t panel,
+                          int64_t row_in_panel, hc_portion *portion) {
+    const hc_source *source = side->source;
+    const hc_int_mode mode = side->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const int n_limbs = source->form[mode].n_limbs;
+    /* That lie together: */
+    const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
+    uint8_t *digits = side->panels + panel * side->digits * side->digit_bytes + row_in_panel * row_bytes;
+    float *scales = side->scales + panel * slab->n_segments * side->tile + row_in_panel;
+    const hc_int_tile tile = {
+        .limb = {portion->integers.digit[0], portion->integers.digit[1], portion->integers.digit[2]},
+        .ld = LIMB_LD,
+        .group_scale = portion->integers.group_scale,
+        .groups_ld = INT_COLUMNS + 1,
+        .row_scale = portion->integers.row_scale,
+    };
+    const int64_t stop = slab->first + slab->columns;
+    int64_t segment = 0, step = 0, segment_first = slab->first, end;
+    for (int64_t start = portion_start(source, slab->first, INT_COLUMNS); start < stop; start = end) {
+        end = portion_end(source, start, INT_COLUMNS);
+        if (side->kept)
+            hc_kept_integers(source, &side->kept_form, first_row, rows, start, end - start, &tile);
+        else
+            source->integers(source, mode, first_row, rows, start, end - start, &tile);
+        if (side->is_b && n_limbs > 1)
+            balance(portion, n_limbs, side->digits, rows, end - start);
+        int64_t from = hc_max(start, slab->first);
+        const int64_t to = hc_min(end, stop);
+        if (slab->even)
+            place_digits(side, portion, from - start, rows, to - from, from - slab->first, digits);
+        while (from < to) { /* the part of one segment that this portion holds */
+            const int64_t part_end = hc_min(to, slab->end[segment]);
+            if (!slab->even)
+                place_digits(side, portion, from - start, rows, part_end - from, step * side->kr + from - segment_first,
+                             digits);
+            if (mode == HC_INT_GROUPED) {
+                const int64_t group = group_index(source, from) - group_index(source, start);
+                for (int64_t row = 0; row < rows; row++)
+                    scales[segment * side->tile + row] = tile.group_scale[row * tile.groups_ld + group];
+            }
+            if (part_end == slab->end[segment]) {
+                step += slab->segment_steps[segment++];
+                segment_first = part_end;
+            }
+            from = part_end;
+        }
+    }
+    if (mode == HC_INT_FOLDED)
+        memcpy(side->row_scales + panel * side->tile + row_in_panel, tile.row_scale, (size_t)rows * 4);
+}
+
+void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t panel, void *scratch) {
+    const int64_t rows = hc_min(side->tile, side->source->rows - first_row);
+    const int64_t panel_bytes = side->digits * side->digit_bytes;
+    uint8_t *memory = side->panels + panel * panel_bytes;
+    if (rows < side->tile || !slab->even || (side->kr > 4 && slab->columns % side->kr))
+        memset(memory, 0, (size_t)panel_bytes);
+    if (rows < side->tile && side->kind == HC_PRODUCT_GROUPED)
+        memset(side->scales + panel * slab->n_segments * side->tile, 0, (size_t)(slab->n_segments * side->tile * 4));
+    for (int64_t row = 0; row < rows; row += PORTION_ROWS) {
+        const int64_t count = hc_min(PORTION_ROWS, rows - row);
+        if (side->kind == HC_PRODUCT_FLOATS)
+            pack_floats(side, slab, first_row + row, count, (float *)(void *)memory + row, scratch);
+        else
+            pack_integers(side, slab, first_row + row, count, panel, row, scratch);
+    }
+    if (side->kept && side->compensation_s8) { /* of the places too */
+        int32_t sums[2 * MAX_KEPT_TILE];
+        side->compensation_s8(1, slab->segment_steps, 1, (int8_t *)memory, 2 * side->tile, side->init_factor, sums);
+        memcpy(side->init + panel * side->tile, sums, (size_t)side->tile * sizeof *sums);
+        return;
+    }
+    for (int d = 0; d < side->digits && side->compensation_s8; d++)
+        side->compensation_s8(slab->n_segments, slab->segment_steps, side->kr / 4,
+                              (int8_t *)memory + d * side->digit_bytes, side->tile, side->init_factor,
+                              side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
+}

@@ -1,0 +1,92 @@
+/* Patterns in integer products: what is kept of every kr columns, at most 4, becomes 4 values and their 4 places
+ * (kernels/kernel.h, gemm_nm_s8_of8 and on). So a panel takes at most the bytes of the dense one, and gemm.c drives both
+ * alike, within the same bounds.
+ */
+#include "ops/product/sparse.h"
+
+#include "sparsity/nm.h"
+
+#include <string.h>
+
+/* No such columns cross a run or a group, and no more than 4 of them are kept. */
+static bool fits(const hc_source *w, const hc_format *format, int kr) {
+    return kr % format->m == 0 && kr / format->m * format->n <= 4 && !(w->runs > 1 && w->run_length % kr) &&
+           !(w->group < w->run_length && w->group % kr);
+}
+
+const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run) {
+    if (kind != HC_PRODUCT_FOLDED || !w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1)
+        return NULL;
+    /* Where the dense product has a stronger instruction set, it is the faster one. */
+    if (HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
+        return NULL;
+    const hc_kernel *const lines[] = {HC_BEST(gemm_nm_s8_of64, run), HC_BEST(gemm_nm_s8_of32, run),
+                                      HC_BEST(gemm_nm_s8_of16, run), HC_BEST(gemm_nm_s8_of8, run)};
+    const hc_format *format = ((const hc_packed_context *)w->sparse)->format;
+    for (int i = 0; i < 4; i++) {
+        if (lines[i]->kr && fits(w, format, lines[i]->kr))
+            return lines[i];
+    }
+    return NULL;
+}
+
+/* Positions of `kept` values from `first` on, a byte each; up to 7 more are written. m is a power of two. */
+static void unpack_positions(const hc_packed_context *packed, hc_gemv_unpack_fn *unpack, int64_t row, int64_t first,
+                             int64_t kept, uint8_t *positions) {
+    const int bits = hc_position_bits(packed->format->m);
+    const uint8_t *metadata = hc_part(packed->components, HC_METADATA, row);
+    const int64_t bytes = hc_ceil_div(packed->geometry->columns * bits, 8), at = first / 8 * bits;
+    if (first % 8)
+        hc_nm_positions(metadata, packed->geometry->columns, packed->format->m, first, kept, positions);
+    else
+        unpack(metadata + at, bytes - at, bits, kept, positions);
+}
+
+/* per_step bytes of each step become 4, the others 0. Three bytes behind the last are overwritten. */
+static void spread(uint8_t *restrict from, int per_step, int64_t kept, int64_t slots, uint8_t *restrict to) {
+    memset(from + kept, 0, 3);
+    for (int64_t t = 0; t < slots; t += 4, from += per_step) {
+        uint32_t four;
+        memcpy(&four, from, sizeof four);
+        four &= ((uint32_t)1 << 8 * per_step) - 1;
+        memcpy(to + t, &four, sizeof four);
+    }
+}
+
+void hc_kept_form_init(hc_kept_form *form, const hc_format *format, int kr, const hc_run *run) {
+    const int per_step = kr / format->m * format->n;
+    *form = (hc_kept_form){.kr = kr, .per_step = per_step};
+    for (int i = 0; i < per_step; i++)
+        form->base |= (uint32_t)(i / format->n * format->m) << 8 * i;
+    form->unpack = HC_PICK(gemv_unpack, run);
+}
+
+void hc_kept_integers(const hc_source *w, const hc_kept_form *form, int64_t first_row, int64_t rows,
+                      int64_t first_column, int64_t columns, const hc_int_tile *out) {
+    const hc_packed_context *packed = w->sparse;
+    const int n = packed->format->n, m = packed->format->m;
+    const int64_t kept = hc_ceil_div(columns, m) * n, first = first_column / m * n;
+    const int64_t slots = hc_ceil_div(columns, form->kr) * 4;
+    HC_ASSUME(out->ld >= slots + 8);
+    const bool spreads = form->per_step < 4;
+    const hc_int_tile values = {.limb = {out->limb[spreads ? 2 : 0]}, .ld = out->ld, .row_scale = out->row_scale};
+    hc_packed_integers(w, HC_INT_FOLDED, first_row, rows, first, kept, &values);
+    for (int64_t r = 0; r < rows; r++) {
+        uint8_t *value = (uint8_t *)out->limb[0] + r * out->ld, *place = (uint8_t *)out->limb[1] + r * out->ld;
+        const int64_t row = packed->first_row + first_row + r;
+        if (spreads) {
+            uint8_t *dense = (uint8_t *)out->limb[2] + r * out->ld;
+            spread(dense, form->per_step, kept, slots, value);
+            unpack_positions(packed, form->unpack, row, first, kept, dense);
+            spread(dense, form->per_step, kept, slots, place);
+        } else {
+            unpack_positions(packed, form->unpack, row, first, kept, place);
+            memset(value + kept, 0, (size_t)(slots - kept));
+            memset(place + kept, 0, (size_t)(slots - kept));
+        }
+        /* What stands for no column counts for nothing. */
+        for (int64_t t = slots - 4; t < slots && columns % m; t++)
+            if (t / 4 * form->kr + (place[t] ^ (form->base >> t % 4 * 8 & 0xff)) >= columns)
+                value[t] = 0;
+    }
+}

@@ -1,0 +1,127 @@
+/* Panels of the right side of an integer product, packed once and kept: FOLDED where the format folds, else GROUPED
+ * with the segments of its own groups, which is what a left side without groups leaves of them.
+ *
+ * Memory: a byte a value and digit, rows and k rounded up to the line's nr and kr, and the scales.
+ */
+#include "ops/product/prepack.h"
+
+#include "base/threads.h"
+#include "ops/check.h"
+#include "ops/product/operand.h"
+
+#include <string.h>
+
+enum { MAX_COLUMNS = 8192 }; /* the shortest slab of gemm.c's plans: more columns would be packed in several */
+
+struct hc_prepacked {
+    hc_format format;
+    hc_geometry geometry;
+    hc_product_kind kind;
+    const hc_kernel *kernel; /* whose panels these are */
+    hc_slab slab;
+    hc_panels panels;
+    int64_t count, bytes;
+    uint8_t *memory, *scratch;
+};
+
+bool hc_prepacked_is_of(const hc_prepacked *prepacked, const hc_format *format, const hc_geometry *geometry) {
+    return memcmp(&prepacked->format, format, sizeof *format) == 0 && /* neither has a padding */
+           memcmp(&prepacked->geometry, geometry, sizeof *geometry) == 0;
+}
+
+bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_product_kind kind, const hc_source *a, const hc_kernel *kernel,
+                       int64_t slabs) {
+    return prepacked && slabs == 1 && prepacked->kind == kind && prepacked->kernel == kernel &&
+           (kind == HC_PRODUCT_FOLDED || a->group == 0);
+}
+
+void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side) {
+    const hc_panels *all = &prepacked->panels;
+    const int64_t words = first * prepacked->slab.n_segments * all->tile;
+    side->digit_bytes = all->digit_bytes;
+    side->panels = all->panels + first * all->digits * all->digit_bytes;
+    side->init = all->init ? all->init + words * all->digits : NULL;
+    side->scales = all->scales + words;
+    side->row_scales = all->row_scales + first * all->tile;
+}
+
+static void pack_task(void *context, int64_t panel, int thread) {
+    const hc_prepacked *p = context;
+    hc_pack_panel(&p->panels, &p->slab, panel * p->panels.tile, panel, p->scratch + thread * hc_pack_scratch());
+}
+
+static bool allocate(hc_prepacked *p, int64_t rows, int n_threads) {
+    hc_panels *side = &p->panels;
+    p->count = hc_ceil_div(rows, side->tile);
+    side->digit_bytes = hc_digit_bytes(side, p->slab.steps);
+    const int64_t words = p->count * p->slab.n_segments * side->tile * 4;
+    const int64_t init_at = p->count * side->digits * side->digit_bytes;
+    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
+    p->bytes = row_scales_at + p->count * side->tile * 4;
+    p->memory = hc_alloc_aligned(p->bytes);
+    p->scratch = hc_alloc_aligned(hc_pack_scratch() * n_threads);
+    if (!p->memory || !p->scratch)
+        return false;
+    side->panels = p->memory;
+    side->init = side->compensation_s8 ? (int32_t *)(void *)(p->memory + init_at) : NULL;
+    side->scales = (float *)(void *)(p->memory + scales_at);
+    side->row_scales = (float *)(void *)(p->memory + row_scales_at);
+    return true;
+}
+
+hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **prepacked, hc_error *error) {
+    hc_geometry geometry;
+    *prepacked = NULL;
+    const hc_status status = hc_check_packed("prepack: w", packed, &geometry, error);
+    if (status != HC_OK)
+        return status;
+    const hc_packed_context context = {run, &packed->format, &geometry, &packed->components, 0};
+    hc_source source;
+    hc_packed_source(&source, &context, geometry.rows);
+    const bool folds = source.form[HC_INT_FOLDED].available;
+    if ((!folds && !source.form[HC_INT_GROUPED].available) || !source.rows || !source.columns ||
+        source.columns > MAX_COLUMNS)
+        return HC_OK;
+    hc_prepacked *p = hc_alloc_aligned(sizeof *p);
+    if (!p)
+        return hc_fail(error, HC_MEMORY, "prepack: no memory");
+    *p = (hc_prepacked){
+        .format = packed->format, .geometry = geometry, .kind = folds ? HC_PRODUCT_FOLDED : HC_PRODUCT_GROUPED};
+    hc_panels_init(&p->panels, p->kind, run, &source, true);
+    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, &source, run);
+    p->kernel = kernel;
+    hc_panels_use_kernel(&p->panels, kernel, run);
+    p->slab.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->slab.end + sizeof *p->slab.segment_steps));
+    bool has_memory = p->slab.end != NULL;
+    if (has_memory) {
+        p->slab.segment_steps = (int32_t *)(p->slab.end + source.columns);
+        const hc_source without_groups = {.columns = source.columns};
+        hc_slab_fill(&p->slab, p->kind, &without_groups, &source, 0, source.columns, p->panels.kr);
+        has_memory = allocate(p, source.rows, run->n_threads);
+    }
+    if (has_memory) {
+        hc_parallel(run->n_threads, p->count, pack_task, p);
+        hc_free_aligned(p->scratch);
+        hc_free_aligned(p->slab.end);
+        p->scratch = NULL;
+        p->slab.end = NULL;
+        p->panels.source = NULL; /* lay on this stack */
+        *prepacked = p;
+        return HC_OK;
+    }
+    hc_prepacked_free(p);
+    return hc_fail(error, HC_MEMORY, "prepack: no memory for %lld rows of %lld values", (long long)source.rows,
+                   (long long)source.columns);
+}
+
+int64_t hc_prepacked_bytes(const hc_prepacked *prepacked) { return prepacked ? prepacked->bytes : 0; }
+
+void hc_prepacked_free(hc_prepacked *prepacked) {
+    if (!prepacked)
+        return;
+    hc_free_aligned(prepacked->memory);
+    hc_free_aligned(prepacked->scratch);
+    hc_free_aligned(prepacked->slab.end);
+    hc_free_aligned(prepacked);
+}

@@ -1,0 +1,17 @@
+/* Panels of the right side of an integer product, packed once and kept. */
+#ifndef HC_PREPACK_H
+#define HC_PREPACK_H
+
+#include "ops/product/pack.h"
+
+/* true if these panels are what a product of this kind with `a` and this line would pack, in `slabs` slabs. */
+bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_product_kind kind, const hc_source *a, const hc_kernel *kernel,
+                       int64_t slabs);
+
+/* true if they were made of an array of this format and geometry, so that every panel that a product asks for is there. */
+bool hc_prepacked_is_of(const hc_prepacked *prepacked, const hc_format *format, const hc_geometry *geometry);
+
+/* Lets `side` see the panels from `first` on. */
+void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side);
+
+#endif

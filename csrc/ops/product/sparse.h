@@ -1,0 +1,83 @@
+/* Arrays that keep n of every m values (sparsity/nm.h), behind the formats: a format encodes and decodes rows of kept
+ * values and knows nothing of the others; here they take their places between zeros.
+ *
+ * Columns are counted three ways: kept ones (the format's), whole ones (the user's), and whole ones padded run by run to
+ * blocks of m, of which the last may stand for no column.
+ */
+#ifndef HC_SPARSE_H
+#define HC_SPARSE_H
+
+#include "kernels/kernel.h"
+#include "ops/product/operand.h"
+#include "sparsity/nm.h"
+
+/* The rows of a packed array whose format has a pattern, as whole columns. */
+void hc_sparse_source(hc_source *source, const hc_packed_context *context, int64_t rows);
+
+/* out: float32 or float64 of the packed shape, any strides; all is checked. */
+hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
+                               const hc_view *out, hc_error *error);
+
+/* hc_nm_masks of one pattern by the fastest line, or by a table. */
+typedef struct {
+    hc_masks_nm_fn *lines[2]; /* or NULL; the second for what the first declines */
+    const hc_nm_table *table; /* or NULL */
+    int n, m;
+} hc_sparse_masks;
+void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m);
+void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int64_t kept, int64_t first_block,
+                        int64_t columns, uint64_t *masks);
+
+/* As hc_gemv_floats: what is not kept meets no x. */
+hc_status hc_sparse_gemv(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
+                         hc_error *error);
+
+/* The same for formats with groups; *served is false, and nothing done, where a row is too long. */
+hc_status hc_sparse_gemv_groups(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
+                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
+                                const hc_rows *out, bool *served, hc_error *error);
+
+/* The same for any format, best from three vectors on; *served is false where a row is too long. */
+hc_status hc_sparse_gemv_nm_batch(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
+                                  int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
+                                  const hc_rows *out, bool *served, hc_error *error);
+
+/* The same for 2:4 and codes of 4 bits, from storage; *served is false for other groups and instruction sets too. */
+hc_status hc_sparse_gemv_24(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                            int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
+                            bool *served, hc_error *error);
+
+/* As hc_gemv_integers, weights in a pattern, vectors not; *served is false, and nothing done, for what only panels do. */
+hc_status hc_sparse_gemv_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
+                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
+                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
+                                  const hc_rows *out, bool *served, hc_error *error);
+
+/* The integers of other patterns, FOLDED on both sides, x one run without a pattern; *served as above. */
+hc_status hc_sparse_gemv_nm(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
+                            int64_t rows, const hc_packed *x, const hc_geometry *x_geometry, int64_t first_vector,
+                            int64_t n_vectors, const hc_rows *out, bool *served, hc_error *error);
+
+/* out[i, j] = fmaf chain over k ascending of x[i, k] * w[j, k] for the kept k alone; w is of hc_sparse_source. */
+hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
+                         hc_error *error);
+
+/* The line of sparse_s8_... for these weights, or NULL where the dense product serves them (better). */
+const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run);
+
+/* How integers that a pattern keeps lie: 4 of every kr whole columns, the places of which are their positions among m XOR
+ * a byte of `base`, the first in its lowest. */
+typedef struct {
+    int kr, per_step; /* that are kept of kr columns, 1 to 4; behind them zeros */
+    uint32_t base;
+    hc_gemv_unpack_fn *unpack;
+} hc_kept_form;
+void hc_kept_form_init(hc_kept_form *form, const hc_format *format, int kr, const hc_run *run);
+
+/* Whole columns [first_column, +columns), from a multiple of kr on: the kept values into limb[0], their positions into
+ * limb[1], 4 for every kr columns; the last columns may be fewer. And the row scales. limb[2] is overwritten. */
+void hc_kept_integers(const hc_source *w, const hc_kept_form *form, int64_t first_row, int64_t rows,
+                      int64_t first_column, int64_t columns, const hc_int_tile *out);
+
+#endif

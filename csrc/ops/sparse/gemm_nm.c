@@ -1,0 +1,391 @@
+/* Activations times weights that keep n of every m: panels of activations, k beside k, stay in the first cache while all
+ * rows of a group of weights walk over them, chunk by chunk; a kept value meets the panel row that its position names.
+ * A panel is `lanes` rows of x, padded columns of one slab: panel[k * lanes + i]. Of one side all is prepared once:
+ *
+ *   w small, many rows of x   w is decoded before; a task packs a panel, which meets all groups of rows of w
+ *   else                      x is packed before; a task decodes a group of rows of w, which meets all panels
+ *
+ * k ascending in every chain, whatever blocks and threads are. Memory: SHARED_BYTES, PRIVATE_BYTES, 208 KiB a thread.
+ */
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/product/sparse.h"
+#include "sparsity/nm.h"
+
+#include <string.h>
+
+enum {
+    ROWS = 1024, /* of w in a group, at most */
+    LEAST_ROWS = 16,
+    FEW_ROWS = 192, /* the same where there are few panels */
+    FEW_PANELS = 4,
+    SLAB_ROWS = 96,         /* rather than fewer rows in a group, k in slabs */
+    SLAB_COLUMNS = 1 << 15, /* positions in a slab fit 16 bits */
+    WHOLE_BYTES = 8,        /* so many chunks end with a byte of positions */
+    CHUNK_FLOATS = 8192,    /* 32 KiB, the first cache */
+    SHARED_BYTES = 16 << 20,
+    DECODED_BYTES = 4 << 20,   /* of w decoded before */
+    THREAD_BYTES = 2560 << 10, /* a share of the last cache */
+    FEW_BYTES = 448 << 10,     /* half a second cache of 1 MiB */
+    PRIVATE_BYTES = 16 << 20,  /* of all threads */
+    PORTION_ROWS = 16,
+    PORTION_COLUMNS = 256,
+};
+
+typedef struct {
+    const hc_run *run;
+    const hc_source *x, *w;
+    const hc_packed_context *packed; /* of w */
+    hc_rows out;                     /* rows of x, columns: rows of w */
+    hc_gemm_nm_f32_fn *kernel;
+    hc_pack_x32_fn *turn;
+    hc_indices_nm_fn *place;           /* or NULL */
+    bool decoded;                      /* w before, or x is packed before */
+    int lanes, unit;                   /* of a panel; the last one may have fewer, a multiple of unit */
+    int64_t group;                     /* rows of w that are decoded together */
+    int64_t chunk_blocks, slab_blocks; /* blocks of m columns */
+    int64_t blocks, run_blocks, run_padded;
+    int64_t panel_floats; /* of one panel of a slab */
+    float *shared;        /* panels, or kept values */
+    uint16_t *shared_at;  /* the panel rows that those meet */
+    uint16_t *base;       /* panel row where the block of a kept value of the slab begins */
+    char *memory;
+    int64_t thread_bytes;
+    /* The step at hand. */
+    int64_t first_block, end_block; /* of the slab */
+    int64_t first_panel, panels, parts;
+} hc_sparse_product;
+
+/* Where a thread keeps what. */
+typedef struct {
+    float *values, *panel; /* at the same place: a task has one of them */
+    float *tile, *portion, *kept;
+    uint16_t *at, *line; /* values and at: of all rows chunk by chunk; kept and line: of one row */
+} hc_own;
+
+static int lanes_of(const hc_sparse_product *p, int64_t panel) {
+    return (int)hc_min(p->lanes, hc_round_up(p->x->rows - panel * p->lanes, p->unit));
+}
+
+static int64_t kept_of_slab(const hc_sparse_product *p) { return p->slab_blocks * p->packed->format->n; }
+
+static int64_t lay_out(const hc_sparse_product *p, char *memory, hc_own *own) {
+    const int64_t kept = kept_of_slab(p), portion = PORTION_ROWS * (PORTION_COLUMNS + 16) * 4;
+    const int64_t at = p->decoded ? 0 : p->group * kept * 4;
+    const int64_t tile = hc_round_up(p->decoded ? p->panel_floats * 4 : at + p->group * kept * 2, HC_CACHE_LINE);
+    const int64_t line = tile + p->group * p->lanes * 4, one = line + hc_round_up(kept * 2, HC_CACHE_LINE);
+    const int64_t end = one + hc_round_up(kept * 4, HC_CACHE_LINE);
+    if (own)
+        *own = (hc_own){.values = (float *)(void *)memory,
+                        .panel = (float *)(void *)memory,
+                        .tile = (float *)(void *)(memory + tile),
+                        .portion = (float *)(void *)(memory + end),
+                        .kept = (float *)(void *)(memory + one),
+                        .at = (uint16_t *)(void *)(memory + at),
+                        .line = (uint16_t *)(void *)(memory + line)};
+    return end + portion;
+}
+
+/* Whole columns [column, column + columns) of up to 16 rows of x into lanes of a panel. */
+static void pack_portions(const hc_sparse_product *p, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                          float *portion, float *panel, int lanes) {
+    const int64_t ld = PORTION_COLUMNS + 16;
+    if (p->x->along) {
+        p->turn(p->x->along + row * p->x->along_stride + column * 4, p->x->along_stride, (int)rows, columns, panel,
+                lanes, 0);
+        return;
+    }
+    for (int64_t c = 0; c < columns; c += PORTION_COLUMNS) {
+        const int64_t count = hc_min(PORTION_COLUMNS, columns - c);
+        p->x->floats(p->x, row, rows, column + c, count, portion, ld);
+        p->turn(portion, ld * 4, (int)rows, count, panel + c * lanes, lanes, 0);
+    }
+}
+
+static void pack_columns(const hc_sparse_product *p, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                         float *portion, float *panel, int lanes) {
+    if (p->x->side) {
+        for (int64_t c = 0; c < columns; c++)
+            memcpy(panel + c * lanes, p->x->side + row * 4 + (column + c) * p->x->side_stride, (size_t)rows * 4);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r += PORTION_ROWS)
+        pack_portions(p, row + r, hc_min(PORTION_ROWS, rows - r), column, columns, portion, panel + r, lanes);
+}
+
+/* A panel of the slab. */
+static void pack_panel(const hc_sparse_product *p, int64_t index, float *portion, float *panel) {
+    const int64_t m = p->packed->format->m, length = p->packed->geometry->whole_length;
+    const int64_t row = index * p->lanes, rows = hc_min(p->lanes, p->x->rows - row);
+    const int lanes = lanes_of(p, index);
+    if (rows < lanes || p->run_padded > length)
+        memset(panel, 0, (size_t)p->panel_floats * sizeof *panel);
+    for (int64_t block = p->first_block; block < p->end_block;) {
+        const int64_t run = block / p->run_blocks, inside = block % p->run_blocks;
+        const int64_t blocks = hc_min(p->run_blocks - inside, p->end_block - block);
+        const int64_t columns = hc_min(length - inside * m, blocks * m);
+        pack_columns(p, row, rows, run * length + inside * m, columns, portion,
+                     panel + (block - p->first_block) * m * lanes, lanes);
+        block += blocks;
+    }
+}
+
+static void pack_task(void *context, int64_t task, int thread) {
+    const hc_sparse_product *p = context;
+    hc_own own;
+    lay_out(p, p->memory + thread * p->thread_bytes, &own);
+    pack_panel(p, p->first_panel + task, own.portion, p->shared + task * p->panel_floats);
+}
+
+/* The panel rows of the first `count` kept values of the slab in one row. */
+static void place(const hc_sparse_product *p, int64_t row, int64_t count, uint16_t *line) {
+    const int m = p->packed->format->m, bits = hc_position_bits(m);
+    const uint8_t *metadata = hc_part(p->packed->components, HC_METADATA, p->packed->first_row + row);
+    const int64_t first = p->first_block * p->packed->format->n, kept = p->packed->geometry->columns;
+    int64_t t = 0;
+    if (p->place && first * bits % 8 == 0) {
+        const int64_t skip = first * bits / 8;
+        t = p->place(m, metadata + skip, hc_ceil_div(kept * bits, 8) - skip, p->base, count, line);
+    }
+    uint8_t position[256];
+    for (int64_t some; t < count; t += some) {
+        some = hc_min((int64_t)sizeof position, count - t);
+        hc_nm_positions(metadata, kept, m, first + t, some, position);
+        for (int64_t i = 0; i < some; i++)
+            line[t + i] = (uint16_t)(p->base[t + i] + position[i]);
+    }
+}
+
+/* Kept values of a group of rows and the panel rows that they meet: chunk after chunk, in a chunk row after row. What
+ * stands for no column becomes -0, which changes no sum. */
+static void decode_group(const hc_sparse_product *p, int64_t row, int64_t rows, const hc_own *own, float *values,
+                         uint16_t *at) {
+    const int64_t n = p->packed->format->n, m = p->packed->format->m, length = p->packed->geometry->whole_length;
+    const int64_t kept = (p->end_block - p->first_block) * n, chunk_kept = p->chunk_blocks * n;
+    const int64_t first_end = hc_round_up(p->first_block + 1, p->run_blocks) - 1; /* the last block of a run */
+    for (int64_t r = 0; r < rows; r++) {
+        place(p, row + r, kept, own->line);
+        hc_packed_floats(p->w, row + r, 1, p->first_block * n, kept, own->kept, kept);
+        for (int64_t end = first_end; p->run_padded > length && end < p->end_block; end += p->run_blocks)
+            for (int64_t t = (end - p->first_block) * n, i = 0; i < n; i++, t++)
+                if (own->line[t] - p->base[t] >= m - (p->run_padded - length))
+                    own->kept[t] = -0.0f;
+        for (int64_t t = 0; t < kept; t += chunk_kept) {
+            const int64_t count = hc_min(chunk_kept, kept - t), to = t * rows + r * count;
+            memcpy(values + to, own->kept + t, (size_t)count * sizeof *values);
+            memcpy(at + to, own->line + t, (size_t)count * sizeof *at);
+        }
+    }
+}
+
+static void decode_task(void *context, int64_t task, int thread) {
+    const hc_sparse_product *p = context;
+    const int64_t done = task * p->group, at = done * kept_of_slab(p);
+    hc_own own;
+    lay_out(p, p->memory + thread * p->thread_bytes, &own);
+    decode_group(p, done, hc_min(p->group, p->w->rows - done), &own, p->shared + at, p->shared_at + at);
+}
+
+/* A tile (rows of w, lanes) from or to `out`, whose rows are those of x. */
+static void move_tile(const hc_sparse_product *p, int64_t w_row, int64_t w_rows, int64_t x_row, int64_t x_rows,
+                      float *tile, int lanes, bool to_out) {
+    const hc_rows *out = &p->out;
+    const bool one = out->n_dims <= 1 && (out->n_dims == 0 || out->stride[0] % 4 == 0) && out->column_stride % 4 == 0;
+    const int64_t row_step = out->n_dims ? out->stride[0] : 0;
+    if (one && out->column_stride == 4 && row_step / 4 <= INT32_MAX && row_step / 4 >= 0) {
+        for (int64_t r = 0; to_out && r < w_rows; r += 16)
+            p->turn(tile + r * lanes, lanes * 4, (int)hc_min(16, w_rows - r), x_rows,
+                    hc_row(out, x_row) + (w_row + r) * 4, (int)(row_step / 4), 0);
+        for (int64_t r = 0; !to_out && r < x_rows; r += 16)
+            p->turn(hc_row(out, x_row + r) + w_row * 4, row_step, (int)hc_min(16, x_rows - r), w_rows, tile + r, lanes,
+                    0);
+        return;
+    }
+    if (out->n_dims == 1 && row_step == 4) { /* rows of x side by side */
+        for (int64_t j = 0; j < w_rows; j++) {
+            char *values = hc_row(out, x_row) + (w_row + j) * out->column_stride, *own = (char *)(tile + j * lanes);
+            memcpy(to_out ? values : own, to_out ? own : values, (size_t)x_rows * sizeof *tile);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < x_rows; i++) {
+        char *row = hc_row(out, x_row + i) + w_row * out->column_stride;
+        for (int64_t j = 0; j < w_rows; j++) {
+            char *value = row + j * out->column_stride;
+            float *own = tile + j * lanes + i;
+            memcpy(to_out ? value : (char *)own, to_out ? (char *)own : value, sizeof *own);
+        }
+    }
+}
+
+/* Where a full tile of `out` lies itself: rows of w apart, lanes beside each other. */
+static float *tile_in_out(const hc_sparse_product *p, int64_t w_row, int64_t x_row, int64_t x_rows, int64_t *ld) {
+    const hc_rows *out = &p->out;
+    if (out->n_dims != 1 || out->stride[0] != 4 || out->column_stride % 4 != 0 || x_rows % p->unit != 0)
+        return NULL;
+    *ld = out->column_stride / 4;
+    return (float *)(void *)(hc_row(out, x_row) + w_row * out->column_stride);
+}
+
+/* A group of rows of w with panel `index`; `after` is what will be read behind it. */
+static void multiply_tile(const hc_sparse_product *p, int64_t row, int64_t rows, const float *values,
+                          const uint16_t *at, int64_t index, const float *panel, const float *after, float *tile) {
+    const int64_t n = p->packed->format->n, m = p->packed->format->m, blocks = p->end_block - p->first_block;
+    const int64_t x_row = index * p->lanes, x_rows = hc_min(p->lanes, p->x->rows - x_row);
+    const int lanes = lanes_of(p, index);
+    const int64_t step = p->chunk_blocks * m * lanes;
+    const bool goes_on = p->first_block > 0;
+    int64_t ld = lanes;
+    float *in_out = tile_in_out(p, row, x_row, x_rows, &ld);
+    if (goes_on && !in_out)
+        move_tile(p, row, rows, x_row, x_rows, tile, lanes, false);
+    for (int64_t b = 0; b < blocks; b += p->chunk_blocks) {
+        const int64_t count = hc_min(p->chunk_blocks, blocks - b) * n;
+        const bool is_first = b == 0, is_last = b + p->chunk_blocks >= blocks;
+        const float *from = is_first && !goes_on ? NULL : is_first && in_out ? in_out : tile;
+        float *to = is_last && in_out ? in_out : tile;
+        p->kernel(rows, count, values + b * n * rows, at + b * n * rows, panel, lanes, from,
+                  from == in_out ? ld : lanes, to, to == in_out ? ld : lanes,
+                  (const char *)(is_last ? after : panel + b * m * lanes + step), step * 4);
+    }
+    if (!in_out)
+        move_tile(p, row, rows, x_row, x_rows, tile, lanes, true);
+}
+
+/* x is packed: a part of the panels with a group of w. */
+static void group_task(void *context, int64_t task, int thread) {
+    const hc_sparse_product *p = context;
+    const int64_t row = task / p->parts * p->group, rows = hc_min(p->group, p->w->rows - row), part = task % p->parts;
+    hc_own own;
+    lay_out(p, p->memory + thread * p->thread_bytes, &own);
+    decode_group(p, row, rows, &own, own.values, own.at);
+    for (int64_t i = p->panels * part / p->parts; i < p->panels * (part + 1) / p->parts; i++) {
+        const float *panel = p->shared + i * p->panel_floats;
+        multiply_tile(p, row, rows, own.values, own.at, p->first_panel + i, panel, panel + p->panel_floats, own.tile);
+    }
+}
+
+/* w is decoded: all its groups with a panel. */
+static void panel_task(void *context, int64_t task, int thread) {
+    const hc_sparse_product *p = context;
+    hc_own own;
+    lay_out(p, p->memory + thread * p->thread_bytes, &own);
+    pack_panel(p, task, own.portion, own.panel);
+    for (int64_t row = 0; row < p->w->rows; row += p->group) {
+        const int64_t at = row * kept_of_slab(p);
+        multiply_tile(p, row, hc_min(p->group, p->w->rows - row), p->shared + at, p->shared_at + at, task, own.panel,
+                      own.panel, own.tile);
+    }
+}
+
+/* Rows of w in groups as even as can be, of at most so many. */
+static int64_t even(const hc_sparse_product *p, int64_t rows, int64_t most) {
+    int64_t groups = hc_ceil_div(rows, most / 16 * 16);
+    if (groups > p->run->n_threads)
+        groups = hc_round_up(groups, p->run->n_threads);
+    return hc_min(hc_round_up(hc_ceil_div(rows, groups), 16), most / 16 * 16);
+}
+
+/* Where w is small, and all of k one slab that a thread has room for. */
+static bool plan_decoded(hc_sparse_product *p, int64_t bytes) {
+    const int64_t panel_bytes = p->blocks * p->packed->format->m * p->lanes * 4;
+    p->group = hc_min(ROWS, (bytes - panel_bytes) / (p->lanes * 4));
+    if (p->panels <= FEW_PANELS || p->panels < 2 * p->run->n_threads || p->group < SLAB_ROWS ||
+        p->blocks > SLAB_COLUMNS / p->packed->format->m ||
+        p->w->rows > DECODED_BYTES / 6 / (p->blocks * p->packed->format->n))
+        return false;
+    p->group = even(p, p->w->rows, p->group);
+    p->slab_blocks = p->blocks;
+    return true;
+}
+
+/* Rows of w in a group, and blocks of a slab. Where there are few panels, a group is so many rows that the slab can be the
+ * whole of k: rows are then read once, from end to end. */
+static void plan_packed(hc_sparse_product *p, int64_t bytes) {
+    const int64_t m = p->packed->format->m, chunks = hc_ceil_div(p->blocks, p->chunk_blocks);
+    const int64_t chunk_bytes = 6 * p->packed->format->n * p->chunk_blocks; /* a row's */
+    if (p->panels <= FEW_PANELS)
+        p->group = hc_min(hc_max(hc_min(bytes, FEW_BYTES) / (chunks * chunk_bytes), LEAST_ROWS), FEW_ROWS);
+    else
+        p->group = even(p, p->w->rows, hc_min(hc_max(bytes / (chunks * chunk_bytes + p->lanes * 4), SLAB_ROWS), ROWS));
+    int64_t slab = hc_min(bytes / (p->group * chunk_bytes), SLAB_COLUMNS / m / p->chunk_blocks); /* in chunks */
+    if (slab > WHOLE_BYTES)
+        slab = slab / WHOLE_BYTES * WHOLE_BYTES;
+    /* Slabs as even as can be. */
+    slab = hc_ceil_div(chunks, hc_ceil_div(chunks, hc_max(slab, 1)));
+    if (slab > WHOLE_BYTES)
+        slab = hc_round_up(slab, WHOLE_BYTES);
+    p->slab_blocks = hc_min(slab * p->chunk_blocks, p->blocks);
+}
+
+static void plan(hc_sparse_product *p, const hc_kernel *line) {
+    const int64_t length = p->packed->geometry->whole_length, m = p->packed->format->m;
+    const int64_t bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / p->run->n_threads);
+    p->unit = line->mr;
+    p->lanes = (int)hc_min(hc_round_up(p->x->rows, p->unit), p->packed->format->n * 8 <= m ? line->kr : line->nr);
+    p->panels = hc_ceil_div(p->x->rows, p->lanes);
+    p->run_blocks = hc_ceil_div(length, m);
+    p->run_padded = p->run_blocks * m;
+    p->blocks = p->packed->geometry->runs * p->run_blocks;
+    p->chunk_blocks = hc_max(CHUNK_FLOATS / p->lanes / m, 1);
+    p->decoded = plan_decoded(p, bytes);
+    if (!p->decoded)
+        plan_packed(p, bytes);
+    p->panel_floats = p->slab_blocks * m * p->lanes;
+}
+
+static void walk(hc_sparse_product *p, int64_t panels_at_once) {
+    const int n_threads = p->run->n_threads;
+    const int64_t panels = hc_ceil_div(p->x->rows, p->lanes), groups = hc_ceil_div(p->w->rows, p->group);
+    for (p->first_panel = 0; p->first_panel < panels; p->first_panel += panels_at_once) {
+        p->panels = hc_min(panels_at_once, panels - p->first_panel);
+        for (p->first_block = 0; p->first_block < p->blocks; p->first_block = p->end_block) {
+            p->end_block = hc_min(p->first_block + p->slab_blocks, p->blocks);
+            hc_parallel(n_threads, p->panels, pack_task, p);
+            /* Too few groups for all threads: several tasks share one, each decodes it. */
+            p->parts = groups >= 2 * n_threads || n_threads == 1 ? 1 : hc_ceil_div(2 * n_threads, groups);
+            p->parts = hc_min(p->parts, p->panels);
+            hc_parallel(n_threads, groups * p->parts, group_task, p);
+        }
+    }
+}
+
+hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
+                         hc_error *error) {
+    HC_ASSUME(x->columns == w->columns && x->columns > 0 && x->rows > 0 && w->rows > 0);
+    const hc_kernel *line = HC_BEST(gemm_nm_f32, run);
+    hc_sparse_product p = {.run = run,
+                           .x = x,
+                           .w = w,
+                           .packed = w->sparse,
+                           .out = *out,
+                           .kernel = line->fn.gemm_nm_f32,
+                           .turn = HC_PICK(pack_x32, run)};
+    p.place = HC_PICK(indices_nm, run);
+    plan(&p, line);
+    const int64_t panels = hc_ceil_div(x->rows, p.lanes);
+    const int64_t at_once = hc_min(panels, hc_max(SHARED_BYTES / (p.panel_floats * 4), 1));
+    const int64_t shared_at = p.decoded ? hc_round_up(w->rows * kept_of_slab(&p) * 4, HC_CACHE_LINE) : 0;
+    const int64_t shared_bytes = hc_round_up(
+        p.decoded ? shared_at + w->rows * kept_of_slab(&p) * 2 : at_once * p.panel_floats * 4, HC_CACHE_LINE);
+    p.thread_bytes = hc_round_up(lay_out(&p, NULL, NULL), HC_CACHE_LINE);
+    const int64_t base_bytes = hc_round_up(kept_of_slab(&p) * (int64_t)sizeof *p.base, HC_CACHE_LINE);
+    p.memory = hc_alloc_aligned(shared_bytes + base_bytes + p.thread_bytes * run->n_threads);
+    if (!p.memory)
+        return hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)x->columns);
+    p.shared = (float *)(void *)(p.memory + p.thread_bytes * run->n_threads);
+    p.shared_at = (uint16_t *)(void *)((char *)p.shared + shared_at);
+    p.base = (uint16_t *)(void *)((char *)p.shared + shared_bytes);
+    for (int64_t block = 0, t = 0; block < p.slab_blocks; block++)
+        for (int i = 0; i < p.packed->format->n; i++, t++)
+            p.base[t] = (uint16_t)(block * p.packed->format->m);
+    if (p.decoded) {
+        p.end_block = p.blocks;
+        hc_parallel(run->n_threads, hc_ceil_div(w->rows, p.group), decode_task, &p);
+        hc_parallel(run->n_threads, panels, panel_task, &p);
+    } else {
+        walk(&p, at_once);
+    }
+    hc_free_aligned(p.memory);
+    return HC_OK;
+}
