@@ -126,20 +126,23 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, 
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
                       hc_error *error);
 
-/* Which way hc_matmul takes with these arguments, by the names of ops/choose.h: the same code runs up to where values would
- * be multiplied. Where two ways give the same bits, the seconds that they are expected to take in one thread (0: not
- * compared), and why the second may not be taken, or NULL. */
+/* The paths that hc_matmul may take with these arguments (ops/product/paths.def), and the one that it takes: of the first
+ * matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an estimate in one thread,
+ * 0 where a path refuses. chosen: -1 where there is nothing to multiply. */
+enum { HC_MAX_CANDIDATES = 8 };
 typedef struct {
-    const char *path; /* NULL: there is nothing to multiply */
-    double skip_seconds, tiles_seconds;
-    const char *tiles_refused;
+    int n, chosen;
+    struct {
+        const char *path, *what, *reason;
+        double seconds;
+    } candidate[HC_MAX_CANDIDATES];
 } hc_explanation;
 hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                      const hc_view *out, hc_explanation *explanation, hc_error *error);
 
-/* For tests and benchmarks, of the whole process: which of two ways with the same bits is taken. */
-typedef enum { HC_MEASURED = 0, HC_PREFER_SKIP, HC_PREFER_TILES } hc_preference;
-void hc_prefer(hc_preference preference);
+/* The names of paths, each once; NULL past the end. A run with `path` = number + 1 takes that path in every product, or fails
+ * with HC_VALUE where it refuses: for tests and experiments. */
+const char *hc_path_name(int number);
 
 /* Convolution, x and out as (N, C, H, W) views (the strides say where channels lie), w (K, C / groups, R, S). */
 typedef struct {

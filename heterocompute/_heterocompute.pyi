@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-_Run: TypeAlias = tuple[int, int]  # (mask of instruction sets, threads)
+_Run: TypeAlias = tuple[int, int] | tuple[int, int, int]  # (mask of instruction sets, threads, forced path)
 _Format: TypeAlias = tuple[Any, ...]  # (family, *core_params())
 _Clip: TypeAlias = tuple[int, float]  # (kind, value) of hc_clip
 # (format, shape, axes, components[, capsule of prepack])
@@ -40,8 +40,8 @@ def matmul(
 ) -> None: ...
 def explain(
     run: _Run, a: _Operand, b: _Operand, activations: _Format | None, out: _Floats, /
-) -> tuple[str | None, float, float, str | None]: ...
-def prefer(path: str | None, /) -> None: ...
+) -> tuple[int, list[tuple[str, str, str | None, float]]]: ...
+def paths() -> list[str]: ...
 def conv2d(
     run: _Run,
     x: _Floats,

@@ -18,19 +18,8 @@ __all__ = ["Candidate", "Explanation", "explain"]
 
 Array = np.ndarray[Any, Any]
 
-_WHAT = {
-    "OpenBLAS": "dense float32 matrices as they are",
-    "tiles": "own kernel on float32 tiles, decoded where an operand is packed",
-    "skip": "kept values alone meet the activations",
-    "skip integers": "kept codes alone meet the activations' codes, exact",
-    "few": "up to 8 vectors: weights are read as they are stored",
-    "few integers": "up to 8 vectors of codes: weights are read as they are stored, exact",
-    "folded": "integers, scales multiplied into the codes, exact",
-    "grouped": "integers, one scale a group",
-    "compressed": "stored values of a matrix with zeros left out",
-}
-_INTEGERS = ("skip integers", "few integers", "folded", "grouped")
-_ROWS = ("OpenBLAS", "tiles", "skip", "few", "integers")
+_BLAS = "OpenBLAS"
+_COMPRESSED = "stored values of a matrix with zeros left out"
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,8 @@ class Candidate:
     ----------
     path : str
     predicted_ms : float or None
-        Milliseconds in one thread, by a measurement on a part of the operands; None where nothing was compared.
+        Milliseconds in one thread, by the measures of this class of machines, or by a measurement on a part of the
+        operands; None of a path that is not taken for another reason than its time.
     reason : str
         What it does, of the chosen one; else why it is not taken.
     """
@@ -107,9 +97,10 @@ def explain(a: Any, b: Any, activations: Format | str | None = None) -> Explanat
 
     Notes
     -----
-    Nothing is multiplied: the product's own code runs up to its drivers. Where a pattern keeps more than a quarter,
-    skipping and decoded tiles are compared by a quick measurement on a part of the operands, which is remembered; the
-    bits are the same, or there is no choice.
+    Nothing is multiplied: this is the plan that the product itself makes. The order of summation follows from shapes
+    and formats alone; the paths are those that keep it, so the bits are the same. Where a pattern keeps more than a
+    quarter, two of them are compared by a quick measurement on a part of the operands, which is remembered. `use`
+    forces a path by its name. Products of many matrices: the plan of the first.
 
     Examples
     --------
@@ -117,9 +108,9 @@ def explain(a: Any, b: Any, activations: Format | str | None = None) -> Explanat
     >>> s = hc.prune(np.ones((64, 128), np.float32), "1:4")
     >>> found = hc.explain(np.ones((32, 128), np.float32), s.T)
     >>> found.chosen
-    'skip'
+    'gemm-nonzeros'
     >>> [candidate.path for candidate in found.candidates]
-    ['OpenBLAS', 'tiles', 'skip', 'few', 'integers']
+    ['OpenBLAS', 'gemm', 'gemm-nonzeros']
     """
     if is_compressed(a) or is_compressed(b):
         return _compressed(a, b, activations)
@@ -147,61 +138,28 @@ def _compressed(a: Any, b: Any, activations: Any) -> Explanation:
     answer = compressed_product(a, b, None, activations, None, "explain", check)
     inner = a.shape[-1] if is_compressed(a) else b.shape[0]
     chosen = "compressed" if answer.size and inner else "nothing"
-    reason = _WHAT["compressed"] if answer.size and inner else "there is nothing to multiply"
+    reason = _COMPRESSED if answer.size and inner else "there is nothing to multiply"
     return Explanation(chosen, (Candidate("compressed", None, reason),))
 
 
 def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> Explanation:
-    packed = [value for value in (a, b) if isinstance(value, QuantizedArray)]
-    skip_s, tiles_s, refused = 0.0, 0.0, None
-    if not packed and runtime.use_blas() and _suits_blas(a, b, out):
-        chosen = "OpenBLAS"
+    packed = any(isinstance(value, QuantizedArray) for value in (a, b))
+    suits = not packed and _suits_blas(a, b, out)
+    blas = suits and runtime.use_blas()
+    core_fmt = core_format(fmt) if fmt else None
+    number, found = _core.explain(runtime.run(), core_operand(a), core_operand(b), core_fmt, out)
+    if number < 0:
+        return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),))
+    if blas:
+        why = "dense float32 matrices as they are"
+    elif packed:
+        why = "an operand is packed: the bits must be the same everywhere"
     else:
-        core_fmt = core_format(fmt) if fmt else None
-        path, skip_s, tiles_s, refused = _core.explain(runtime.run(), core_operand(a), core_operand(b), core_fmt, out)
-        chosen = path if path and out.size and a.shape[-1] else "nothing"
-    why = _reasons(chosen, a, b, fmt, refused)
-    times = {"skip": skip_s, "tiles": tiles_s}
-    rows = []
-    for row in _ROWS:
-        name = chosen if row == "integers" and chosen in _INTEGERS else row
-        seconds = times.get(name, 0.0)
-        reason = _WHAT[name] if name == chosen else why[row]
-        rows.append(Candidate(name, seconds * 1e3 if seconds else None, reason))
+        why = "hc.use(blas='own') or a forced path, or there is no BLAS" if suits else "takes float32 alone"
+    chosen = _BLAS if blas else found[number][0]
+    rows = [Candidate(_BLAS, None, why)]
+    for path, what, reason, seconds in found:
+        if reason is None and path != chosen:
+            reason = "dense float32 products go to OpenBLAS" if blas else "slower by estimate"
+        rows.append(Candidate(path, seconds * 1e3 if seconds else None, reason or what))
     return Explanation(chosen, tuple(rows))
-
-
-def _reasons(chosen: str, a: Any, b: Any, fmt: Format | None, refused: str | None) -> dict[str, str]:
-    """Say of each row why it is not taken, given what is."""
-    if chosen == "nothing":
-        return dict.fromkeys(_ROWS, "there is nothing to multiply")
-    packed = [value for value in (a, b) if isinstance(value, QuantizedArray)]
-    sparse = any(hasattr(value.format, "m") for value in packed) or hasattr(fmt, "m")
-    integers, few = chosen in _INTEGERS, chosen in ("few", "few integers")
-    exact = "integers on both sides stay integers"
-    if packed:
-        blas = "an operand is packed: the bits must be the same everywhere"
-    elif not runtime.use_blas():
-        blas = "hc.use(blas='own'), or there is no BLAS"
-    else:
-        blas = "takes float32 alone"
-    if integers:
-        tiles = exact
-    elif chosen == "OpenBLAS":
-        tiles = "dense float32 products go to OpenBLAS"
-    elif few:
-        tiles = "up to 8 vectors have an order of their own"
-    else:
-        tiles = refused or "slower"
-    if not sparse:
-        skip = "no operand has a pattern"
-    elif chosen == "tiles":
-        skip = "slower"
-    else:
-        skip = (
-            "no line for these integers, or for few vectors" if integers else "up to 8 vectors have a way of their own"
-        )
-    vectors = exact if integers else "both operands are dense" if not packed else "for up to 8 float vectors"
-    both = len(packed) == 2 or fmt is not None
-    whole = "a format has no integers" if both else "needs integers on both sides: activations=, or a quantized x"
-    return {"OpenBLAS": blas, "tiles": tiles, "skip": skip, "few": vectors, "integers": whole}

@@ -37,6 +37,7 @@ class _Settings:
     isa: int | None = None
     threads: int | None = None
     blas: str | None = None
+    path: int = 0  # 1 + its number; 0: the plan chooses
 
 
 _DEFAULT = _Settings()
@@ -124,8 +125,10 @@ def get_num_threads() -> int:
 
 
 @contextmanager
-def use(*, isa: str | None = None, threads: int | None = None, blas: str | None = None) -> Iterator[None]:
-    """Use other instruction sets, threads or BLAS inside a ``with`` block, in this context only.
+def use(
+    *, isa: str | None = None, threads: int | None = None, blas: str | None = None, path: str | None = None
+) -> Iterator[None]:
+    """Use other instruction sets, threads, BLAS or paths inside a ``with`` block, in this context only.
 
     Parameters
     ----------
@@ -137,6 +140,10 @@ def use(*, isa: str | None = None, threads: int | None = None, blas: str | None 
     blas : {"openblas", "own"}, optional
         Where dense float32 products go. ``"own"`` are the tiled kernels of this package, whose bits are the same
         on every machine and thread count.
+    path : str, optional
+        The way that every product of this package's own kernels must take, a name that `explain` shows; ``"auto"``: the
+        fastest by estimate, as without it. For experiments: the bits are the same. A product that cannot go that way
+        raises ValueError with the reason.
 
     Raises
     ------
@@ -163,6 +170,11 @@ def use(*, isa: str | None = None, threads: int | None = None, blas: str | None 
         if blas == "openblas" and _open_blas() is None:
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
+    if path is not None:
+        names = ["auto", *_core.paths()]
+        if path not in names:
+            raise ValueError(f"use: there is no path {path!r}, wanted one of {', '.join(names)}")
+        settings = replace(settings, path=names.index(path))
     token = _settings.set(settings)
     try:
         yield
@@ -170,12 +182,13 @@ def use(*, isa: str | None = None, threads: int | None = None, blas: str | None 
         _settings.reset(token)
 
 
-def run() -> tuple[int, int]:
-    """Return (mask of instruction sets, threads) of this context, as the C core takes them."""
-    isa = _settings.get().isa
+def run() -> tuple[int, int, int]:
+    """Return (mask of instruction sets, threads, forced path) of this context, as the C core takes them."""
+    settings = _settings.get()
+    isa = settings.isa
     if isa is None:
         isa = _environment().isa
-    return _core.cpu_isa() if isa is None else isa, get_num_threads()
+    return _core.cpu_isa() if isa is None else isa, get_num_threads(), settings.path
 
 
 @cache
@@ -196,12 +209,13 @@ def _open_blas() -> str | None:
 
 def use_blas() -> bool:
     """Tell whether a dense float32 product made here goes to a BLAS."""
-    return _settings.get().blas != "own" and _open_blas() is not None
+    settings = _settings.get()
+    return settings.blas != "own" and settings.path == 0 and _open_blas() is not None
 
 
 def config() -> dict[str, Any]:
     """Return what `show_config` prints: instruction sets, threads, BLAS, compiler."""
-    used, threads = run()
+    used, threads, _ = run()
     return {
         "isa_found": _core.isa_names(_core.cpu_isa()),
         "isa_used": _core.isa_names(used),

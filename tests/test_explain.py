@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,29 +10,19 @@ import pytest
 from common import isas, reals, same_bits
 
 import heterocompute as hc
-from heterocompute import _heterocompute as core
 
 Array = np.ndarray[Any, Any]
-FLOATS = ("tiles", "skip")
+FLOATS = ("gemm", "gemm-nonzeros")
 
 
 SMALL = "values so small that a zero might change its sign"
 REFUSED = {
-    "plain": "own kernel on float32 tiles, decoded where an operand is packed",
+    "plain": "panels of float32, decoded where a side is packed",
     "small": SMALL,
     "tiny weights": SMALL,
     "infinite": "x has a value that is not finite",
     "nan": "x has a value that is not finite",
 }
-
-
-@contextmanager
-def preferred(path: str) -> Iterator[None]:
-    core.prefer(path)
-    try:
-        yield
-    finally:
-        core.prefer(None)
 
 
 def chosen(a: Any, b: Any, activations: str | None = None) -> str:
@@ -46,10 +34,10 @@ def chosen(a: Any, b: Any, activations: str | None = None) -> str:
 def test_dense_products_go_to_the_blas_or_stay() -> None:
     x, w = reals((20, 64), 1), reals((64, 24), 2)
     with hc.use(blas="own"):
-        assert chosen(x, w) == "tiles"
+        assert chosen(x, w) == "gemm"
     if hc.show_config(mode="dicts")["blas"] != "none, own kernels":  # type: ignore[index]
         assert chosen(x, w) == "OpenBLAS"
-    assert chosen(x.astype(np.float64), w) == "tiles"
+    assert chosen(x.astype(np.float64), w) == "gemm"
     assert chosen(x[:0], w) == chosen(x, w[:, :0]) == "nothing"
 
 
@@ -59,23 +47,35 @@ def test_paths_by_operands_and_rows(isa: str) -> None:
     vsq, int8, codebook = (hc.quantize(w, text) for text in ("vsq4-g16-s4", "int8-g32-f16", "nf4-g64"))
     quarter = hc.prune(w, "1:4")
     with hc.use(isa=isa):
-        assert chosen(x, vsq.T) == chosen(x, codebook.T) == "tiles"
-        assert chosen(x[:8], vsq.T) == chosen(x[0], quarter.T) == chosen(vsq, x[:3].T) == "few"
-        assert chosen(x[:9], vsq.T) == "tiles"
-        assert chosen(x[:9], quarter.T) == chosen(quarter, x.T) == "skip"
-        assert chosen(x, vsq.T, "int8") == "folded"
-        assert chosen(x, int8.T, "int8") == "grouped"
-        assert chosen(x[:8], int8.T, "int8") == "few integers"
-        assert chosen(x, codebook.T, "int8") == "tiles"
-        assert chosen(hc.quantize(x, "int8"), vsq.T) == "folded"
-        assert chosen(x, vsq.T, "int8+2:4") in ("folded", "skip integers")
-        assert chosen(x, hc.quantize(w, "int8+2:4").T, "int8") in ("folded", "skip integers")
+        assert chosen(x, vsq.T) == chosen(x, codebook.T) == "gemm"
+        assert chosen(x[:8], vsq.T) == chosen(vsq, x[:3].T) == "gemv"
+        assert chosen(x[0], quarter.T) in ("gemv-nonzeros", "gemv-batch")
+        assert chosen(x[:9], vsq.T) == "gemm"
+        assert chosen(x[:9], quarter.T) == chosen(quarter, x.T) == "gemm-nonzeros"
+        assert chosen(x, vsq.T, "int8") == chosen(x, int8.T, "int8") == "gemm"
+        assert chosen(x[:8], int8.T, "int8") == "gemv"
+        assert chosen(x, codebook.T, "int8") == "gemm"
+        assert chosen(hc.quantize(x, "int8"), vsq.T) == "gemm"
+        assert chosen(x, vsq.T, "int8+2:4") in ("gemm", "gemm-nonzeros")
+        assert chosen(x, hc.quantize(w, "int8+2:4").T, "int8") in ("gemm", "gemm-nonzeros")
+
+
+def test_every_path_has_a_time_or_a_reason() -> None:
+    x, q = reals((3, 128), 3), hc.quantize(reals((48, 128), 4), "int8+2:4")
+    found = hc.explain(x, q.T, "int8")
+    assert [c.path for c in found.candidates][1:] == [
+        "gemv", "gemv-2:4", "gemv-nonzeros", "gemv-densified", "gemv-tiles", "gemm", "gemm-nonzeros"
+    ]  # fmt: skip
+    reasons = {c.path: c.reason for c in found.candidates}
+    assert reasons["gemv"] == reasons["gemv-tiles"] == "the weights have a pattern"
+    for c in found.candidates[1:]:
+        assert (c.predicted_ms is None) == (c.reason not in ("slower by estimate",) and c.path != found.chosen)
 
 
 def test_three_dimensions_count_all_rows() -> None:
     x, s = reals((3, 4, 128), 5), hc.prune(reals((48, 128), 6), "1:4")
-    assert chosen(x, s.T) == "skip"
-    assert chosen(x[:2], s.T) == "few"
+    assert chosen(x, s.T) == "gemm-nonzeros"
+    assert chosen(x[:2], s.T).startswith("gemv-")
 
 
 def test_a_compared_product_shows_both_times() -> None:
@@ -84,7 +84,7 @@ def test_a_compared_product_shows_both_times() -> None:
     times = {candidate.path: candidate.predicted_ms for candidate in found.candidates}
     assert found.chosen in FLOATS
     assert all(times[path] is not None and times[path] > 0 for path in FLOATS)
-    assert times["OpenBLAS"] is times["few"] is times["integers"] is None
+    assert times["OpenBLAS"] is None
     assert hc.explain(x, s.T) == found  # measured once
     data = found.to_dict()
     assert json.loads(json.dumps(data)) == data
@@ -105,16 +105,22 @@ def test_a_choice_changes_no_bit(pattern: str, kind: str) -> None:
     if kind in ("infinite", "nan"):
         x[3, rng.integers(0, 512, 9)] = np.inf if kind == "infinite" else np.nan
     s = hc.prune(w, pattern)
-    with preferred("skip"):
-        assert chosen(x, s.T) == "skip"
+    with hc.use(path="gemm-nonzeros"):
+        assert chosen(x, s.T) == "gemm-nonzeros"
         y = hc.linear(x, s)
     for isa in isas("gemm_nm_f32", "gemm_f32"):
-        with hc.use(isa=isa), preferred("tiles"):
-            found = hc.explain(x, s.T)
-            assert found.chosen == ("tiles" if kind == "plain" else "skip")
-            assert {c.path: c.reason for c in found.candidates}["tiles"] == REFUSED[kind]
+        with hc.use(isa=isa):
+            found = {c.path: c.reason for c in hc.explain(x, s.T).candidates}["gemm"]
+            assert found in (REFUSED[kind], "slower by estimate") if kind == "plain" else found == REFUSED[kind]
             assert same_bits(hc.linear(x, s), y)
             assert same_bits(hc.matmul(s, x.T), np.ascontiguousarray(y.T))
+        with hc.use(isa=isa, path="gemm"):
+            if kind == "plain":
+                assert same_bits(hc.linear(x, s), y)
+                assert same_bits(hc.matmul(s, x.T), np.ascontiguousarray(y.T))
+            else:
+                with pytest.raises(ValueError, match=REFUSED[kind]):
+                    hc.linear(x, s)
     kept, masked = s.to_dense(), s.mask
     chain = np.zeros((24, 96))  # of the kept values alone
     with np.errstate(invalid="ignore"):

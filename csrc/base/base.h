@@ -46,6 +46,7 @@ hc_status hc_fail(hc_error *error, hc_status code, const char *format, ...);
 typedef struct {
     uint32_t isa;  /* bits of base/cpu.h: what kernels may need */
     int n_threads; /* >= 1 */
+    int path;      /* 1 + the number of the one that every product must take (hc_path_name); 0: the plan's */
 } hc_run;
 
 /* HC_ASSUME: the caller's duty. HC_ASSERT: our own claim. Both live in debug and sanitizer builds only. */

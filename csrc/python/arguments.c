@@ -164,8 +164,13 @@ int hc_parse_axes(PyObject *object, int *axes, int *count) {
 
 int hc_parse_run(PyObject *object, hc_run *run) {
     unsigned int isa;
-    if (!PyArg_ParseTuple(object, "Ii", &isa, &run->n_threads))
+    *run = (hc_run){0};
+    if (!PyArg_ParseTuple(object, "Ii|i", &isa, &run->n_threads, &run->path))
         return 0;
+    if (run->path < 0 || (run->path > 0 && !hc_path_name(run->path - 1))) {
+        PyErr_Format(PyExc_ValueError, "run: there is no path %d", run->path);
+        return 0;
+    }
     run->isa = isa & hc_cpu_isa();
     run->n_threads = run->n_threads < 1 ? 1 : run->n_threads;
     return 1;

@@ -227,16 +227,29 @@ static PyObject *explain(PyObject *self, PyObject *args) {
     hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
-    return Py_BuildValue("(zddz)", found.path, found.skip_seconds, found.tiles_seconds, found.tiles_refused);
+    PyObject *candidates = PyList_New(found.n);
+    for (int i = 0; candidates && i < found.n; i++) {
+        PyObject *one = Py_BuildValue("(sszd)", found.candidate[i].path, found.candidate[i].what,
+                                      found.candidate[i].reason, found.candidate[i].seconds);
+        if (!one)
+            Py_CLEAR(candidates);
+        else
+            PyList_SET_ITEM(candidates, i, one);
+    }
+    return candidates ? Py_BuildValue("(iN)", found.chosen, candidates) : NULL;
 }
 
-static PyObject *prefer(PyObject *self, PyObject *args) {
-    (void)self;
-    const char *path;
-    if (!PyArg_ParseTuple(args, "z", &path))
-        return NULL;
-    hc_prefer(!path ? HC_MEASURED : strcmp(path, "tiles") == 0 ? HC_PREFER_TILES : HC_PREFER_SKIP);
-    return Py_NewRef(Py_None);
+static PyObject *paths(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+    PyObject *names = PyList_New(0);
+    const char *text;
+    for (int i = 0; names && (text = hc_path_name(i)) != NULL; i++) {
+        PyObject *name = PyUnicode_FromString(text);
+        if (!name || PyList_Append(names, name) != 0)
+            Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
 }
 
 static PyObject *conv2d(PyObject *self, PyObject *args) {
@@ -405,8 +418,8 @@ static PyMethodDef METHODS[] = {
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"explain", explain, METH_VARARGS,
-     "explain(run, a, b, activations, out) -> (path, skip seconds, tiles seconds, why not tiles)"},
-    {"prefer", prefer, METH_VARARGS, "prefer('skip', 'tiles' or None), for tests and benchmarks"},
+     "explain(run, a, b, activations, out) -> (number of the chosen one or -1, [(path, what, reason, seconds)])"},
+    {"paths", paths, METH_NOARGS, "paths() -> names of the ways that a product may take"},
     {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
     {"prepack", prepack, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},

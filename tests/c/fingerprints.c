@@ -142,13 +142,10 @@ static bool of_format(const hc_run *run, const void *of, uint64_t *hash, hc_erro
                 return false;
         return true;
     }
-    for (size_t j = 0; j < 2 * sizeof PATTERN_COLUMNS / sizeof *PATTERN_COLUMNS; j++) {
-        hc_prefer(j % 2 ? HC_PREFER_TILES : HC_PREFER_SKIP);
-        const bool ok = fingerprint(run, format, PATTERN_COLUMNS[j / 2], hash, error);
-        hc_prefer(HC_MEASURED);
-        if (!ok)
+    for (size_t j = 0; j < 2 * sizeof PATTERN_COLUMNS / sizeof *PATTERN_COLUMNS;
+         j++) /* twice, as earlier prints were made */
+        if (!fingerprint(run, format, PATTERN_COLUMNS[j / 2], hash, error))
             return false;
-    }
     return true;
 }
 

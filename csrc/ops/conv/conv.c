@@ -5,7 +5,7 @@
  */
 #include "ops/check.h"
 #include "ops/product/operand.h"
-#include "ops/product/product.h"
+#include "ops/product/plan.h"
 
 #include <string.h>
 
@@ -236,8 +236,8 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         for (int64_t g = 0; status == HC_OK && g < window->groups; g++) {
             hc_filters filter_context;
             const hc_source b = filter_source(run, w, s, g * filters, filters, &filter_context);
-            const hc_product_kind kind = hc_product_choose(&whole, &b);
-            const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+            const hc_order kind = hc_order_of(&whole, &b);
+            const hc_int_mode mode = kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
             hc_window_context context = {
                 .shape = s,
                 .window = window,
@@ -265,8 +265,9 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
                 a.form[mode] = whole.form[mode];
                 a.group = whole.group;
             }
-            const hc_rows target = answer_rows(out, s, first, images, g * filters);
-            status = hc_gemm(run, kind, &a, &b, &target, error);
+            const hc_product product = {
+                .run = run, .order = kind, .x = &a, .w = &b, .out = answer_rows(out, s, first, images, g * filters)};
+            status = hc_multiply(&product, error);
         }
     }
     free_images(&buffers);
@@ -284,8 +285,9 @@ static hc_status float_conv(const hc_run *run, const hc_view *x, const hc_operan
         const hc_window_context context = {
             .shape = s, .window = window, .group = g, .x = group_view(x, g, s->group_channels)};
         const hc_source a = window_source(&context, s->n);
-        const hc_rows target = answer_rows(out, s, 0, s->n, g * filters);
-        status = hc_gemm(run, HC_PRODUCT_FLOATS, &a, &b, &target, error);
+        const hc_product product = {
+            .run = run, .order = HC_ORDER_CHAIN, .x = &a, .w = &b, .out = answer_rows(out, s, 0, s->n, g * filters)};
+        status = hc_multiply(&product, error);
     }
     return status;
 }

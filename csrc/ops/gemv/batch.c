@@ -1,5 +1,5 @@
 /* Weights in a pattern, any format, times some float vectors, which go in lanes: a kept code is read once and meets the
- * values that its column has in all of them. The order is that of sparse_gemv.c.
+ * values that its column has in all of them. The order is that of nonzeros.c.
  *
  *   panel[column][8]   x, zeros behind the last vector and behind the last column
  *
@@ -15,10 +15,8 @@
 enum { TASK_ROWS = 32, ROW_BYTES = 1 << 18, MAX_COLUMNS = 1 << 16, MOST = 64 };
 
 typedef struct {
-    const hc_run *run;
-    const hc_packed *weights;
-    const hc_geometry *geometry;
-    int64_t first_row, rows, n_vectors, values, groups; /* of a row in scratch */
+    const hc_packed_context *weights;
+    int64_t rows, n_vectors, values, groups; /* of a row in scratch */
     bool has_groups;
     hc_gemv_nm_batch_fn *kernel;
     hc_indices_nm_fn *place; /* or NULL */
@@ -30,9 +28,9 @@ typedef struct {
 } hc_lanes_job;
 
 static void place(const hc_lanes_job *job, int64_t row, uint16_t *at) {
-    const int m = job->weights->format.m;
-    const int64_t kept = job->geometry->columns, bytes = hc_ceil_div(kept * hc_position_bits(m), 8);
-    const uint8_t *metadata = hc_part(&job->weights->components, HC_METADATA, row);
+    const int m = job->weights->format->m;
+    const int64_t kept = job->weights->geometry->columns, bytes = hc_ceil_div(kept * hc_position_bits(m), 8);
+    const uint8_t *metadata = hc_part(job->weights->components, HC_METADATA, row);
     int64_t t = job->place ? job->place(m, metadata, bytes, job->base, kept, at) : 0;
     uint8_t position[256];
     for (int64_t some; t < kept; t += some) {
@@ -57,16 +55,16 @@ static void fold_rows(const hc_lanes_job *job, int64_t row, int64_t n_rows, floa
 
 static void lane_rows(void *context, int64_t task, int thread) {
     const hc_lanes_job *job = context;
-    const hc_geometry *g = job->geometry;
-    const hc_format *format = &job->weights->format;
-    const hc_components *parts = &job->weights->components;
+    const hc_geometry *g = job->weights->geometry;
+    const hc_format *format = job->weights->format;
+    const hc_components *parts = job->weights->components;
     float *codes = (float *)(job->scratch + thread * job->scratch_bytes), *scales = codes + HC_GEMV_ROWS * job->values;
     uint16_t *at = (uint16_t *)(scales + HC_GEMV_ROWS * job->groups);
     float sums[HC_GEMV_ROWS * MOST * HC_GEMV_BATCH];
     const int64_t last = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t row = task * TASK_ROWS; row < last; row += HC_GEMV_ROWS) {
         const int64_t n_rows = hc_min(HC_GEMV_ROWS, last - row);
-        const hc_tile tile = {job->first_row + row, n_rows, 0, g->padded};
+        const hc_tile tile = {job->weights->first_row + row, n_rows, 0, g->padded};
         float row_scale[HC_GEMV_ROWS] = {1, 1, 1, 1};
         const hc_code_tile decoded = {codes, job->values, scales, job->groups, row_scale};
         hc_gemv_nm_batch_args args = {.n_vectors = (int)job->n_vectors,
@@ -74,7 +72,7 @@ static void lane_rows(void *context, int64_t task, int thread) {
                                       .group = job->has_groups ? g->group : 0,
                                       .panel = job->panel,
                                       .sums = sums};
-        hc_decode_codes_tile(job->run, format, g, parts, &tile, &decoded);
+        hc_decode_codes_tile(job->weights->run, format, g, parts, &tile, &decoded);
         memset(sums, 0, sizeof sums);
         for (int64_t r = 0; r < HC_GEMV_ROWS; r++) {
             const int64_t own = hc_min(r, n_rows - 1); /* the last rows again: their sums are not read */
@@ -83,7 +81,7 @@ static void lane_rows(void *context, int64_t task, int thread) {
             args.at[r] = at + own * job->values;
             if (own < r)
                 continue;
-            place(job, job->first_row + row + r, at + r * job->values);
+            place(job, job->weights->first_row + row + r, at + r * job->values);
             /* what stands for no column meets a 0 of the panel: -0 changes no sum */
             for (int64_t t = g->columns - format->n; t < g->columns; t++)
                 if (args.at[r][t] >= g->whole_length)
@@ -94,22 +92,41 @@ static void lane_rows(void *context, int64_t task, int thread) {
     }
 }
 
-hc_status hc_sparse_gemv_nm_batch(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
-                                  int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
-                                  const hc_rows *out, bool *served, hc_error *error) {
-    const int n = weights->format.n, m = weights->format.m;
+const char *hc_gemv_batch_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_refuses(p);
+    if (reason)
+        return reason;
+    const hc_geometry *g = p->w_packed->geometry;
+    if (!p->w->sparse)
+        return "the weights have no pattern";
+    const int64_t columns = g->columns / p->w_packed->format->n * p->w_packed->format->m;
+    return columns > MAX_COLUMNS || g->padded * (int64_t)sizeof(float) > ROW_BYTES
+               ? "rows too long to keep one in the cache"
+               : NULL;
+}
+
+double hc_gemv_batch_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const hc_format *format = p->w_packed->format;
+    const double nonzero =
+        hc_format_find(format->family)->has_groups(format) ? m->batch_group_nonzero : m->batch_nonzero;
+    return hc_seconds(m, (double)p->w->rows * (m->batch_row + (double)p->w_packed->geometry->columns * nonzero));
+}
+
+hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {
+    const hc_packed_context *weights = p->w_packed;
+    const hc_geometry *geometry = weights->geometry;
+    const hc_format *format = weights->format;
+    const hc_run *run = p->run;
+    const int n = format->n, m = format->m;
     const int64_t blocks = geometry->columns / n, columns = blocks * m, kept = geometry->columns;
-    hc_lanes_job job = {.run = run,
-                        .weights = weights,
-                        .geometry = geometry,
-                        .first_row = first_row,
+    const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
+    const float *x = p->vectors;
+    hc_lanes_job job = {.weights = weights,
                         .rows = rows,
                         .n_vectors = n_vectors,
-                        .has_groups = hc_format_find(weights->format.family)->has_groups(&weights->format),
-                        .out = out};
-    *served = kept > 0 && columns <= MAX_COLUMNS && geometry->padded * (int64_t)sizeof(float) <= ROW_BYTES;
-    if (!*served)
-        return HC_OK;
+                        .has_groups = hc_format_find(format->family)->has_groups(format),
+                        .out = &p->out};
     job.place = HC_PICK(indices_nm, run);
     job.kernel = HC_PICK(gemv_nm_batch, run);
     job.values = hc_round_up(geometry->padded, 16) + 32;

@@ -1,6 +1,6 @@
-/* Weights in a pattern as dense rows for gemv_floats.c: codes go back to their places, codes of 0 between them.
+/* Weights in a pattern as dense rows for float.c: codes go back to their places, codes of 0 between them.
  *
- * This gives the bits of sparse_gemv.c where no sum can be -0, the one number that a product of 0 changes: every x is
+ * This gives the bits of nonzeros.c where no sum can be -0, the one number that a product of 0 changes: every x is
  * finite, and the last bits of x and of c together are not below float32's, so that nothing but 0 rounds to 0.
  */
 #include "base/convert.h"
@@ -21,9 +21,10 @@ static int last_bit(const float *values, int n) {
 }
 
 /* All c are multiples of 2 to the answer. */
-static int last_bit_of_codes(const hc_format_ops *ops, const hc_packed *packed, const hc_geometry *geometry) {
+static int last_bit_of_codes(const hc_packed_context *packed) {
+    const hc_format_ops *ops = hc_format_find(packed->format->family);
     hc_stored_form form;
-    if (!ops->stored_form || !ops->stored_form(&packed->format, &form))
+    if (!ops->stored_form || !ops->stored_form(packed->format, &form))
         return ops->decode_int ? 0 : UNKNOWN;
     if (form.exponent_bits) /* of a subnormal float: 2 - bias - the bits of the fraction */
         return 2 - (1 << form.exponent_bits) / 2 - (7 - form.exponent_bits);
@@ -32,11 +33,11 @@ static int last_bit_of_codes(const hc_format_ops *ops, const hc_packed *packed, 
     if (!form.has_row_tables)
         return -form.fraction_bits;
     int last = 0;
-    for (int64_t row = 0; row < geometry->rows; row++) {
+    for (int64_t row = 0; row < packed->geometry->rows; row++) {
         float table[16];
-        memcpy(table, hc_part(&packed->components, HC_CODEBOOK, row), sizeof table);
+        memcpy(table, hc_part(packed->components, HC_CODEBOOK, row), sizeof table);
         last = (int)hc_min(last, last_bit(table, 16));
-        if (packed->components.part[HC_CODEBOOK].row_stride == 0)
+        if (packed->components->part[HC_CODEBOOK].row_stride == 0)
             break;
     }
     return last;
@@ -64,34 +65,25 @@ int hc_gemv_zero_code(const hc_stored_form *form) {
     return form->has_table ? -1 : 0;
 }
 
-bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *weights, const float *x, int64_t ldx,
-                            int64_t n_vectors) {
-    const hc_packed *packed = weights->packed;
-    const hc_geometry *kept = weights->geometry;
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
-    const bool has_groups = ops->has_groups(&packed->format);
+bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *weights) {
+    const hc_packed_context *packed = weights->packed;
+    const hc_format *format = packed->format;
+    const hc_geometry *kept = packed->geometry;
+    const hc_run *run = packed->run;
+    const bool has_groups = hc_format_find(format->family)->has_groups(format);
     whole->geometry = *kept;
     whole->geometry.columns = kept->whole_length;
-    whole->geometry.group = has_groups ? kept->group / packed->format.n * packed->format.m : kept->whole_length;
+    whole->geometry.group = has_groups ? kept->group / format->n * format->m : kept->whole_length;
     whole->words = hc_ceil_div(kept->whole_length, 64);
     /* Kernels read the last group whole, and the words of the pattern may go on behind it. */
     const int64_t codes = hc_max(whole->words * 64, kept->groups * whole->geometry.group);
     whole->row_bytes = hc_round_up(codes * weights->bits / 8, HC_CACHE_LINE);
-    if (whole->words * 256 > ROW_BYTES || (weights->decodes && !has_groups))
-        return false;
-    const int last = last_bit_of_codes(ops, packed, kept);
-    if (last == UNKNOWN || last < -100)
-        return false;
-    for (int64_t v = 0; v < n_vectors; v++)
-        if (!are_within(x + v * ldx, kept->whole_length, -126 - (int)hc_min(last, 0)))
-            return false;
-    const hc_run *run = weights->run;
     whole->spread = weights->bits == 4   ? HC_PICK(expand_x4, run)
                     : weights->bits == 8 ? HC_PICK(expand_x8, run)
                                          : HC_PICK(expand_x32, run);
     whole->fill = weights->bits == 4 ? (uint8_t)(hc_gemv_zero_code(&weights->form) * 0x11) : 0;
-    hc_sparse_masks_init(&whole->masks, weights->run, packed->format.n, packed->format.m);
-    return true;
+    hc_sparse_masks_init(&whole->masks, run, format->n, format->m);
+    return whole->words * 256 <= ROW_BYTES;
 }
 
 int64_t hc_gemv_densified_bytes(const hc_gemv_densified *whole, const hc_gemv_weights *weights) {
@@ -108,8 +100,9 @@ void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights
                            uint8_t *scratch, hc_gemv_row *io) {
     uint64_t *masks = (uint64_t *)(void *)scratch;
     uint8_t *codes = scratch + hc_round_up(whole->words * 8, HC_CACHE_LINE), *turned = codes + whole->row_bytes;
-    const uint8_t *metadata = hc_part(&weights->packed->components, HC_METADATA, weights->first_row + row);
-    hc_sparse_masks_of(&whole->masks, metadata, weights->geometry->columns, 0, whole->geometry.columns, masks);
+    const hc_packed_context *packed = weights->packed;
+    const uint8_t *metadata = hc_part(packed->components, HC_METADATA, packed->first_row + row);
+    hc_sparse_masks_of(&whole->masks, metadata, packed->geometry->columns, 0, whole->geometry.columns, masks);
     const uint8_t *kept = io->codes;
     if (whole->fill) { /* of 4 bits: 0 where the code of 0 is */
         flip(kept, weights->row_bytes, whole->fill, turned);
@@ -119,4 +112,54 @@ void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights
     if (whole->fill)
         flip(codes, whole->row_bytes, whole->fill, codes);
     io->codes = codes;
+}
+
+const char *hc_gemv_densified_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_refuses(p);
+    hc_gemv_weights weights;
+    hc_gemv_densified densified;
+    if (reason)
+        return reason;
+    if (!p->w->sparse)
+        return "the weights have no pattern";
+    const hc_format *format = p->w_packed->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    if (!hc_gemv_weights_init(&weights, p, true) || !hc_gemv_densified_init(&densified, &weights) ||
+        !hc_gemv_fits(p, &densified.geometry))
+        return "rows too long to keep one in the cache";
+    if (ops->is_plain && ops->is_plain(format))
+        return "codes are float32 as they are: nothing is gained";
+    if (weights.decodes && !ops->has_groups(format))
+        return "codes that are decoded a row at a time, without groups";
+    const int last = last_bit_of_codes(p->w_packed);
+    return last == UNKNOWN || last < -100 ? "codes whose last bit may lie below float32's" : NULL;
+}
+
+const char *hc_gemv_densified_differs(const hc_product *p) {
+    const int last = last_bit_of_codes(p->w_packed);
+    for (int64_t v = 0; v < p->x->rows; v++)
+        if (!are_within(p->vectors + v * p->ld_vectors, p->w->columns, -126 - (int)hc_min(last, 0)))
+            return "x has values that are not finite, or so small that a zero might change its sign";
+    return NULL;
+}
+
+double hc_gemv_densified_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const hc_geometry *g = p->w_packed->geometry;
+    hc_stored_form form;
+    const bool has_groups = hc_format_find(p->w_packed->format->family)->has_groups(p->w_packed->format);
+    /* groups go in 16 lanes, which the last ones need not fill */
+    const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
+    const double decoded = hc_gemv_decodes(p->w_packed, true, &form) ? m->densified_nonzero : 0;
+    const double product = (double)p->x->rows * m->densified_product / filled;
+    return hc_seconds(m, (double)p->w->rows *
+                             ((double)g->whole_length * (m->densified_code + product) + (double)g->columns * decoded));
+}
+
+hc_status hc_gemv_densified_run(const hc_product *p, hc_error *error) {
+    hc_gemv_weights weights;
+    hc_gemv_densified densified;
+    hc_gemv_weights_init(&weights, p, true);
+    hc_gemv_densified_init(&densified, &weights);
+    return hc_gemv_multiply(p, &weights, &densified, error);
 }

@@ -11,22 +11,23 @@
 
 enum { MAX_CHUNKS = 2, TASK_BYTES = 64 << 10, X_BYTES = 16 << 20, ROW_BYTES = 1 << 20 };
 
-bool hc_gemv_decodes(const hc_packed *packed, const hc_geometry *geometry, bool may_decode, hc_stored_form *form) {
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
-    const bool is_spread = may_decode && packed->format.m > 0; /* kept codes back to their places */
-    const int64_t group = is_spread ? geometry->group / packed->format.n * packed->format.m : geometry->group;
-    return !ops->stored_form || !ops->stored_form(&packed->format, form) ||
-           (may_decode && ops->has_groups(&packed->format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
+bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
+    const hc_format *format = packed->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const bool is_spread = may_decode && format->m > 0; /* kept codes back to their places */
+    const int64_t group = is_spread ? packed->geometry->group / format->n * format->m : packed->geometry->group;
+    return !ops->stored_form || !ops->stored_form(format, form) ||
+           (may_decode && ops->has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_spread && hc_gemv_zero_code(form) < 0);
 }
 
-bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_run *run, const hc_packed *packed,
-                          const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode) {
+bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, bool may_decode) {
+    const hc_packed_context *packed = product->w_packed;
+    const hc_geometry *geometry = packed->geometry;
     const int64_t numbers = hc_round_up(geometry->groups, 16) * (int64_t)sizeof(float);
-    *weights =
-        (hc_gemv_weights){.run = run, .packed = packed, .geometry = geometry, .first_row = first_row, .rows = rows};
+    *weights = (hc_gemv_weights){.packed = packed, .rows = product->w->rows};
     hc_stored_form *form = &weights->form;
-    if (hc_gemv_decodes(packed, geometry, may_decode, form)) {
+    if (hc_gemv_decodes(packed, may_decode, form)) {
         const int64_t codes = geometry->padded * (int64_t)sizeof(float);
         *form = (hc_stored_form){.bits = 32};
         weights->decodes = true;
@@ -42,13 +43,13 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_run *run, const hc_
     weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
     const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
-    weights->scales = HC_PICK(gemv_scales, run);
-    weights->unpack = HC_PICK(gemv_unpack, run);
+    weights->scales = HC_PICK(gemv_scales, packed->run);
+    weights->unpack = HC_PICK(gemv_unpack, packed->run);
     return true;
 }
 
 const uint8_t *hc_gemv_row_codes(const hc_gemv_weights *weights, int64_t row) {
-    return hc_part(&weights->packed->components, HC_CODES, weights->first_row + hc_min(row, weights->rows - 1));
+    return hc_part(weights->packed->components, HC_CODES, weights->packed->first_row + hc_min(row, weights->rows - 1));
 }
 
 /* n unsigned integers of 2 to 10 bits as float32. */
@@ -70,12 +71,13 @@ static void load_numbers(const hc_gemv_weights *weights, const uint8_t *stored, 
 
 /* A row as the format decodes it. */
 static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scratch, hc_gemv_row *out) {
-    const hc_packed *packed = weights->packed;
-    const hc_tile tile = {row, 1, 0, weights->geometry->padded};
+    const hc_packed_context *packed = weights->packed;
+    const hc_geometry *geometry = packed->geometry;
+    const hc_tile tile = {row, 1, 0, geometry->padded};
     float *codes = (float *)scratch, *scales = (float *)(scratch + hc_round_up(weights->row_bytes, HC_CACHE_LINE));
-    const hc_code_tile decoded = {codes, weights->geometry->padded, scales, weights->geometry->groups, &out->row_scale};
-    hc_decode_codes_tile(weights->run, &packed->format, weights->geometry, &packed->components, &tile, &decoded);
-    const bool has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
+    const hc_code_tile decoded = {codes, geometry->padded, scales, geometry->groups, &out->row_scale};
+    hc_decode_codes_tile(packed->run, packed->format, geometry, packed->components, &tile, &decoded);
+    const bool has_groups = hc_format_find(packed->format->family)->has_groups(packed->format);
     out->codes = scratch;
     out->scales = has_groups ? scales : NULL;
 }
@@ -90,13 +92,14 @@ static void lift_codes(uint8_t *codes, int64_t n, int lift) {
 void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
                       hc_gemv_row *out) {
     const hc_stored_form *form = &weights->form;
-    const hc_components *components = &weights->packed->components;
-    const int64_t groups = weights->geometry->groups, numbers = hc_round_up(groups, 16);
+    const hc_components *components = weights->packed->components;
+    const hc_geometry *geometry = weights->packed->geometry;
+    const int64_t groups = geometry->groups, numbers = hc_round_up(groups, 16);
     const bool anywhere = !scales;
     float *zeros = (float *)scratch + numbers;
     scales = anywhere ? (float *)scratch : scales;
     uint8_t *bytes = (uint8_t *)(zeros + numbers);
-    row = weights->first_row + hc_min(row, weights->rows - 1);
+    row = weights->packed->first_row + hc_min(row, weights->rows - 1);
     out->zeros = out->table = NULL;
     if (weights->decodes) {
         decode_row(weights, row, scratch, out);
@@ -117,7 +120,7 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     else if (form->scale == HC_SCALE_E4M3)
         weights->scales(stored, HC_SCALES_E4M3, form->is_coarse_fine ? coarse : 1, groups, scales);
     else if (form->scale == HC_SCALE_OWN)
-        form->row_scales(&weights->packed->format, weights->geometry, components, row, scales);
+        form->row_scales(weights->packed->format, geometry, components, row, scales);
     else if (anywhere && (uintptr_t)stored % sizeof(float) == 0)
         out->scales = (const float *)(const void *)stored;
     else
@@ -132,9 +135,9 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     out->codes = hc_part(components, HC_CODES, row);
     if (form->bits != weights->bits) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
-        weights->unpack(out->codes, weights->row_bytes, form->bits, weights->geometry->padded, codes);
+        weights->unpack(out->codes, weights->row_bytes, form->bits, geometry->padded, codes);
         if (form->lift)
-            lift_codes(codes, weights->geometry->padded, form->lift);
+            lift_codes(codes, geometry->padded, form->lift);
         out->codes = codes;
     }
 }
@@ -144,7 +147,7 @@ void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value)
 }
 
 typedef struct {
-    hc_gemv_weights weights;
+    const hc_gemv_weights *weights;
     const hc_geometry *geometry;    /* of the kernel's rows */
     const hc_gemv_densified *whole; /* of a pattern, or NULL */
     bool has_groups, reads_scales;  /* the kernel takes scales as they are stored */
@@ -166,7 +169,7 @@ static int stored_bits(const hc_stored_form *form) {
 
 static void float_rows(void *context, int64_t task, int thread) {
     const hc_floats_job *job = context;
-    const hc_gemv_weights *weights = &job->weights;
+    const hc_gemv_weights *weights = job->weights;
     const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
     uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
     const int64_t row_scratch = job->scratch_bytes / HC_GEMV_ROWS;
@@ -201,8 +204,8 @@ static void float_rows(void *context, int64_t task, int thread) {
                                         .out = sums};
             for (int r = 0; r < HC_GEMV_ROWS; r++) {
                 args.codes[r] = rows[r].codes;
-                args.scales[r] = job->reads_scales ? hc_part(&weights->packed->components, HC_SCALES,
-                                                             weights->first_row + hc_min(row + r, last - 1))
+                args.scales[r] = job->reads_scales ? hc_part(weights->packed->components, HC_SCALES,
+                                                             weights->packed->first_row + hc_min(row + r, last - 1))
                                                    : (const uint8_t *)rows[r].scales;
                 args.zeros[r] = rows[r].zeros;
                 args.table[r] = rows[r].table;
@@ -224,7 +227,7 @@ static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n
     const int64_t columns = job->geometry->columns, group = job->geometry->group;
     int place[64];
     for (int k = 0; k < 64; k++)
-        place[k] = job->weights.bits == 32 ? k : job->weights.bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
+        place[k] = job->weights->bits == 32 ? k : job->weights->bits == 8 ? k % 4 * 16 + k / 4 : k % 8 * 8 + k / 8;
     for (int v = 0; v < n; v++) {
         const float *from = x + v * ldx;
         if (!job->has_groups) {
@@ -241,32 +244,35 @@ static void order_x(const hc_floats_job *job, const float *x, int64_t ldx, int n
     }
 }
 
-hc_status hc_gemv_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
-                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
-                                const hc_rows *out, bool *served, hc_error *error) {
-    hc_floats_job job = {.n_vectors = n_vectors, .out = out, .geometry = geometry};
-    hc_gemv_densified whole;
-    *served = hc_gemv_weights_init(&job.weights, run, packed, geometry, first_row, rows, true);
-    int64_t row_scratch = hc_round_up(job.weights.scratch_bytes, HC_CACHE_LINE);
-    if (*served && packed->format.m > 0) {
-        *served = hc_gemv_densified_init(&whole, &job.weights, x, ldx, n_vectors);
-        if (!*served)
-            return HC_OK;
-        job.whole = &whole;
-        job.geometry = geometry = &whole.geometry;
-        row_scratch += hc_gemv_densified_bytes(&whole, &job.weights);
-    }
-    job.has_groups = hc_format_find(packed->format.family)->has_groups(&packed->format);
-    job.reads_scales = job.has_groups && !job.weights.decodes && stored_bits(&job.weights.form) != 0;
+bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry) {
+    const bool has_groups = hc_format_find(product->w_packed->format->family)->has_groups(product->w_packed->format);
+    const int64_t places =
+        has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
+    return places * product->x->rows <= X_BYTES / (int64_t)sizeof(float);
+}
+
+hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, hc_gemv_densified *densified,
+                           hc_error *error) {
+    const hc_packed_context *packed = product->w_packed;
+    const hc_geometry *geometry = densified ? &densified->geometry : packed->geometry;
+    const hc_run *run = product->run;
+    const int64_t n_vectors = product->x->rows, ldx = product->ld_vectors;
+    hc_floats_job job = {.weights = weights,
+                         .n_vectors = n_vectors,
+                         .out = &product->out,
+                         .geometry = geometry,
+                         .whole = densified,
+                         .has_groups = hc_format_find(packed->format->family)->has_groups(packed->format)};
+    int64_t row_scratch = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE);
+    if (densified)
+        row_scratch += hc_gemv_densified_bytes(densified, weights);
+    job.reads_scales = job.has_groups && !weights->decodes && stored_bits(&weights->form) != 0;
     const int64_t places =
         job.has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
-    *served = *served && geometry->columns > 0 && places * n_vectors <= X_BYTES / (int64_t)sizeof(float);
-    if (!*served)
-        return HC_OK;
     job.kernel = job.has_groups ? HC_PICK(gemv_groups, run) : HC_PICK(gemv_rows, run);
-    job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.weights.row_bytes, 1), 1), HC_GEMV_ROWS);
+    job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(weights->row_bytes, 1), 1), HC_GEMV_ROWS);
     job.scratch_bytes = HC_GEMV_ROWS * row_scratch;
-    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
+    const int64_t n_tasks = hc_ceil_div(weights->rows, job.task_rows);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
 
     int64_t x_values = 0;
@@ -286,8 +292,8 @@ hc_status hc_gemv_floats_stored(const hc_run *run, const hc_packed *packed, cons
         for (int chunk = 0; chunk < job.n_chunks; next += places * job.chunk_vectors[chunk++]) {
             const int64_t v = chunk * HC_GEMV_VECTORS;
             job.x[chunk] = next;
-            order_x(&job, x + v * ldx, ldx, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS), job.chunk_vectors[chunk],
-                    next);
+            order_x(&job, product->vectors + v * ldx, ldx, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS),
+                    job.chunk_vectors[chunk], next);
         }
         hc_parallel(n_threads, n_tasks, float_rows, &job);
     } else {
@@ -296,4 +302,43 @@ hc_status hc_gemv_floats_stored(const hc_run *run, const hc_packed *packed, cons
     hc_free_aligned(job.scratch);
     hc_free_aligned(ordered);
     return status;
+}
+
+const char *hc_gemv_refuses(const hc_product *p) {
+    HC_ASSUME(p->order == HC_ORDER_GEMV && p->x->rows <= HC_GEMV_MOST);
+    return !p->w_packed || p->w_packed->geometry->runs != 1 ? "the weights are no packed rows of one run" : NULL;
+}
+
+const char *hc_gemv_int_sides_refuse(const hc_product *p) {
+    if (p->x->rows > HC_GEMV_MOST)
+        return "x has more than 8 rows";
+    if (!p->w_packed || !p->x_packed || p->w_packed->geometry->runs != 1 || p->x_packed->geometry->runs != 1)
+        return "a side is no packed rows of one run";
+    return p->x->sparse ? "x has a pattern" : NULL;
+}
+
+const char *hc_gemv_float_refuses(const hc_product *p) {
+    hc_gemv_weights weights;
+    const char *reason = hc_gemv_refuses(p);
+    if (reason)
+        return reason;
+    if (p->w->sparse)
+        return "the weights have a pattern";
+    if (!hc_gemv_weights_init(&weights, p, true) || !hc_gemv_fits(p, p->w_packed->geometry))
+        return "rows too long to keep one in the cache";
+    return NULL;
+}
+
+double hc_gemv_float_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    hc_stored_form form;
+    const double codes = (double)p->w->rows * (double)p->w->columns;
+    const double code = hc_gemv_decodes(p->w_packed, true, &form) ? m->decoded_code : m->gemv_code;
+    return hc_seconds(m, codes * (code + (double)p->x->rows * m->gemv_product));
+}
+
+hc_status hc_gemv_float_run(const hc_product *p, hc_error *error) {
+    hc_gemv_weights weights;
+    hc_gemv_weights_init(&weights, p, true);
+    return hc_gemv_multiply(p, &weights, NULL, error);
 }

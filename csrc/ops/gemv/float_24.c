@@ -1,5 +1,5 @@
 /* Weights of 2:4 whose codes of 4 bits have scales in groups, times 1 to 8 float vectors, read as they are stored. The order
- * is that of sparse_gemv.c. The kernel takes whole groups of four rows; the last group, where the row ends inside it, goes
+ * is that of nonzeros.c. The kernel takes whole groups of four rows; the last group, where the row ends inside it, goes
  * by the definition.
  */
 #include "base/threads.h"
@@ -17,7 +17,7 @@ enum { MAX_CHUNKS = 2, LANES = 16, LONGEST = 64, TASK_ROWS = 32, X_BYTES = 16 <<
 typedef struct {
     hc_gemv_weights weights;
     hc_gemv_24_groups_fn *kernel;
-    int64_t whole; /* groups */
+    int64_t whole, places, values; /* groups; floats of a vector, of all in the kernel's order */
     int n_chunks, chunk_vectors[MAX_CHUNKS];
     float *ordered[MAX_CHUNKS];
     const float *x;
@@ -30,15 +30,16 @@ typedef struct {
 /* Adds what follows the whole groups: one group at most. */
 static void add_last(const hc_quads_job *job, int64_t row, const float *x, float *sums) {
     const hc_gemv_weights *weights = &job->weights;
-    const hc_geometry *g = weights->geometry;
-    const hc_components *parts = &weights->packed->components;
+    const hc_packed_context *packed = weights->packed;
+    const hc_geometry *g = packed->geometry;
+    const hc_components *parts = packed->components;
     const int64_t first = job->whole * g->group, count = g->columns - first;
     float codes[LONGEST], scale = 0, row_scale = 1, p = 0;
     uint8_t position[LONGEST];
-    const hc_tile tile = {weights->first_row + row, 1, first, g->padded - first};
+    const hc_tile tile = {packed->first_row + row, 1, first, g->padded - first};
     const hc_code_tile decoded = {codes, LONGEST, &scale, 1, &row_scale};
-    hc_decode_codes_tile(weights->run, &weights->packed->format, g, parts, &tile, &decoded);
-    hc_nm_positions(hc_part(parts, HC_METADATA, weights->first_row + row), g->columns, 4, first, count, position);
+    hc_decode_codes_tile(packed->run, packed->format, g, parts, &tile, &decoded);
+    hc_nm_positions(hc_part(parts, HC_METADATA, packed->first_row + row), g->columns, 4, first, count, position);
     for (int64_t t = 0; t < count; t++) {
         const int64_t column = (first + t) / 2 * 4 + position[t];
         if (column < g->whole_length)
@@ -57,8 +58,9 @@ static float fold(float *lanes) {
 static void quad_rows(void *context, int64_t task, int thread) {
     const hc_quads_job *job = context;
     const hc_gemv_weights *weights = &job->weights;
-    const hc_geometry *g = weights->geometry;
-    const hc_components *parts = &weights->packed->components;
+    const hc_packed_context *packed = weights->packed;
+    const hc_geometry *g = packed->geometry;
+    const hc_components *parts = packed->components;
     const int64_t last = hc_min((task + 1) * TASK_ROWS, weights->rows);
     /* of scales that the kernel takes as they are stored, else 0 */
     const int scale_bits = weights->form.scale == HC_SCALE_INTEGER && weights->form.scale_bits == 4 ? 4 : 0;
@@ -78,10 +80,10 @@ static void quad_rows(void *context, int64_t task, int thread) {
             hc_gemv_row_load(weights, at, !scale_bits, scratch + r * weights->scratch_bytes, NULL, &rows[r]);
             args.floats.codes[r] = rows[r].codes;
             args.floats.scales[r] =
-                scale_bits ? hc_part(parts, HC_SCALES, weights->first_row + at) : (const uint8_t *)rows[r].scales;
+                scale_bits ? hc_part(parts, HC_SCALES, packed->first_row + at) : (const uint8_t *)rows[r].scales;
             args.floats.table[r] = rows[r].table;
             args.floats.next[r] = hc_gemv_row_codes(weights, row + r + HC_GEMV_ROWS);
-            args.metadata[r] = hc_part(parts, HC_METADATA, weights->first_row + at);
+            args.metadata[r] = hc_part(parts, HC_METADATA, packed->first_row + at);
         }
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
             const int n_vectors = job->chunk_vectors[chunk];
@@ -104,7 +106,7 @@ static void quad_rows(void *context, int64_t task, int thread) {
 
 /* n vectors in the kernel's order, between the others of n_vectors. */
 static void order_x(const hc_quads_job *job, const float *x, int n, int n_vectors, float *out) {
-    const int64_t span = 2 * job->weights.geometry->group;
+    const int64_t span = 2 * job->weights.packed->geometry->group;
     for (int v = 0; v < n; v++)
         for (int64_t g = 0; g < job->whole; g++) {
             const float *from = x + v * job->ldx + g * span;
@@ -114,29 +116,53 @@ static void order_x(const hc_quads_job *job, const float *x, int n, int n_vector
         }
 }
 
-hc_status hc_sparse_gemv_24(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                            int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                            bool *served, hc_error *error) {
-    hc_quads_job job = {.x = x, .ldx = ldx, .n_vectors = n_vectors, .out = out};
-    const int64_t group = geometry->group, span = 2 * group;
-    job.kernel = HC_PICK(gemv_24_groups, run);
-    *served = job.kernel && weights->format.n == 2 && weights->format.m == 4 &&
-              (group == 16 || group == 32 || group == 64) && geometry->columns >= group &&
-              hc_gemv_weights_init(&job.weights, run, weights, geometry, first_row, rows, false) &&
-              job.weights.bits == 4 && !job.weights.form.has_zero_points;
-    if (!*served)
-        return HC_OK;
-    job.whole = hc_min(geometry->columns / group, geometry->whole_length / span);
-    const int64_t places = hc_round_up(job.whole, LANES) * span;
-    int64_t values = 0;
-    for (int64_t v = 0; v < n_vectors; v += HC_GEMV_VECTORS) {
-        const int64_t n = hc_min(n_vectors - v, HC_GEMV_VECTORS);
-        job.chunk_vectors[job.n_chunks] = n == 3 ? 4 : (int)n;
-        values += places * job.chunk_vectors[job.n_chunks++];
+/* Groups that the kernel takes whole, and places of x. */
+static void size(hc_quads_job *job, const hc_product *p) {
+    const hc_geometry *g = p->w_packed->geometry;
+    const int64_t span = 2 * g->group;
+    job->whole = hc_min(g->columns / g->group, g->whole_length / span);
+    job->places = hc_round_up(job->whole, LANES) * span;
+    for (int64_t v = 0; v < p->x->rows; v += HC_GEMV_VECTORS) {
+        const int64_t n = hc_min(p->x->rows - v, HC_GEMV_VECTORS);
+        job->chunk_vectors[job->n_chunks] = n == 3 ? 4 : (int)n;
+        job->values += job->places * job->chunk_vectors[job->n_chunks++];
     }
-    *served = values <= X_BYTES / (int64_t)sizeof(float);
-    if (!*served)
-        return HC_OK;
+}
+
+const char *hc_gemv_float_24_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_refuses(p);
+    if (reason)
+        return reason;
+    const hc_format *format = p->w_packed->format;
+    const hc_geometry *g = p->w_packed->geometry;
+    hc_quads_job job = {.places = 0};
+    if (format->n != 2 || format->m != 4)
+        return "the weights' pattern is not 2:4";
+    if (!HC_PICK(gemv_24_groups, p->run))
+        return "no kernel of these instruction sets";
+    if (!hc_format_find(format->family)->has_groups(format) || (g->group != 16 && g->group != 32 && g->group != 64) ||
+        g->columns < g->group || !hc_gemv_weights_init(&job.weights, p, false) || job.weights.bits != 4 ||
+        job.weights.form.has_zero_points)
+        return "no codes of 4 bits in groups of 16, 32 or 64, without zero points";
+    size(&job, p);
+    return job.values > X_BYTES / (int64_t)sizeof(float) ? "rows too long to keep one in the cache" : NULL;
+}
+
+double hc_gemv_float_24_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const double codes = (double)p->w->rows * (double)p->w->columns;
+    return hc_seconds(m, codes * (m->gemv_24_code + (double)p->x->rows * m->gemv_24_product));
+}
+
+hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
+    const int64_t n_vectors = p->x->rows, ldx = p->ld_vectors, rows = p->w->rows;
+    const float *x = p->vectors;
+    const hc_run *run = p->run;
+    hc_quads_job job = {
+        .kernel = HC_PICK(gemv_24_groups, run), .x = x, .ldx = ldx, .n_vectors = n_vectors, .out = &p->out};
+    hc_gemv_weights_init(&job.weights, p, false);
+    size(&job, p);
+    const int64_t places = job.places, values = job.values;
     const int64_t n_tasks = hc_ceil_div(rows, TASK_ROWS);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     job.scratch_bytes = hc_round_up(HC_GEMV_ROWS * job.weights.scratch_bytes, HC_CACHE_LINE);

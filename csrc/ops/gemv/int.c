@@ -18,7 +18,7 @@ enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES 
 
 typedef struct {
     hc_gemv_weights weights;
-    hc_product_kind kind;
+    hc_order kind;
     bool folds; /* every segment has an integer scale, which is multiplied into its dot */
     int64_t n_vectors, segment, segments, padded_segments, x_bytes;
     int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
@@ -28,7 +28,9 @@ typedef struct {
     int32_t *corrections; /* the same times the weights' one zero point */
     int32_t *start;       /* (n_vectors, n_digits, words), minus zero times the sums over words */
     float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
-    int64_t task_rows, scratch_bytes;
+    int64_t task_rows, n_tasks, scratch_bytes;
+    int64_t lines_bytes, load_bytes; /* of what x becomes, and on the way */
+    int n_threads;
     uint8_t *scratch;
     hc_gemv_scaled_fn *scaled; /* or NULL: dots and chain do its work */
     hc_gemv_folded_fn *folded; /* or NULL: dots and sum do its work */
@@ -50,7 +52,7 @@ typedef struct {
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_digits * line;
-    const int64_t grouped = job->kind == HC_PRODUCT_GROUPED ? ROWS * line : 0;
+    const int64_t grouped = job->kind == HC_ORDER_GROUPED ? ROWS * line : 0;
     *scratch = (hc_integers_scratch){memory, NULL, NULL, NULL, NULL, NULL};
     uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
@@ -64,7 +66,7 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
 /* The zero point's share of the dots of vector v. */
 static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_row *row, int64_t v,
                                       const hc_integers_scratch *scratch) {
-    const int64_t n = job->padded_segments, group = job->weights.geometry->group;
+    const int64_t n = job->padded_segments, group = job->weights.packed->geometry->group;
     if (!row->zeros)
         return job->corrections + v * job->n_digits * n;
     for (int d = 0; d < job->n_digits; d++)
@@ -76,9 +78,9 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
 
 /* The stored scales of a row, made those of its segments; they lie in scales[0 .. groups). */
 static void spread_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
-    const int64_t parts = hc_ceil_div(job->weights.geometry->group, job->segment);
+    const int64_t parts = hc_ceil_div(job->weights.packed->geometry->group, job->segment);
     if (job->weights.form.has_coarse)
-        for (int64_t g = 0; g < job->weights.geometry->groups; g++) {
+        for (int64_t g = 0; g < job->weights.packed->geometry->groups; g++) {
             const float scale = row->row_scale * scales[g];
             scales[g] = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
         }
@@ -127,8 +129,8 @@ static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t 
 
 static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows) {
     const hc_gemv_weights *weights = &job->weights;
-    const hc_components *components = &weights->packed->components;
-    const int64_t row = weights->first_row + block;
+    const hc_components *components = weights->packed->components;
+    const int64_t row = weights->packed->first_row + block;
     hc_gemv_scaled_args args = {.bits = weights->bits,
                                 .flip = weights->flip,
                                 .words = (int)(job->segment * weights->bits / 32),
@@ -189,7 +191,7 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
 /* FOLDED straight from storage: S of every row and line, a few lines after the other as above. */
 static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows, int64_t sums[ROWS][MAX_LINES]) {
     const hc_gemv_weights *weights = &job->weights;
-    const hc_components *components = &weights->packed->components;
+    const hc_components *components = weights->packed->components;
     hc_gemv_folded_args args = {.flip = weights->flip,
                                 .words = (int)(job->segment / 8),
                                 .row_bytes = weights->row_bytes,
@@ -201,8 +203,8 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
         args.x = job->x + line * job->x_bytes;
         args.start = job->start + line * job->words;
         for (int64_t i = 0; i < n_rows; i++) {
-            args.codes = hc_part(components, HC_CODES, weights->first_row + block + i);
-            args.scales = hc_part(components, HC_SCALES, weights->first_row + block + i);
+            args.codes = hc_part(components, HC_CODES, weights->packed->first_row + block + i);
+            args.scales = hc_part(components, HC_SCALES, weights->packed->first_row + block + i);
             args.sums = sums[i] + line;
             job->folded(&args);
         }
@@ -220,8 +222,8 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
     for (int64_t i = 0; i < n_rows; i++) {
         hc_gemv_row row = {0};
         if (job->folded) {
-            const int64_t stored = weights->first_row + block + i;
-            row.row_scale = hc_load_f32(hc_part(&weights->packed->components, HC_COARSE, stored));
+            const int64_t stored = weights->packed->first_row + block + i;
+            row.row_scale = hc_load_f32(hc_part(weights->packed->components, HC_COARSE, stored));
         } else {
             hc_gemv_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
@@ -251,13 +253,13 @@ static void integer_rows(void *context, int64_t task, int thread) {
                               .flip = weights->flip,
                               .segment = job->segment,
                               .segments = job->segments,
-                              .row_bytes = hc_ceil_div(weights->geometry->padded * weights->bits, 8),
+                              .row_bytes = hc_ceil_div(weights->packed->geometry->padded * weights->bits, 8),
                               .x_bytes = job->x_bytes};
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
         if (job->scaled)
             scaled_block(job, block, n_rows);
-        else if (job->kind == HC_PRODUCT_GROUPED)
+        else if (job->kind == HC_ORDER_GROUPED)
             grouped_block(job, &args, block, n_rows, &scratch);
         else
             folded_block(job, &args, block, n_rows, &scratch);
@@ -290,16 +292,17 @@ static void order_digits(int8_t *x, int64_t n) {
 }
 
 /* Decodes vector v and stores its digits, their sums, and its scales; `limbs` holds 3 x padded bytes. */
-static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_packed *x, const hc_geometry *geometry,
-                        int64_t row, int64_t v, int8_t *limbs, float *group_scales) {
-    const hc_int_mode mode = job->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+static void load_vector(const hc_integers_job *job, const hc_packed_context *x, int64_t v, int8_t *limbs,
+                        float *group_scales) {
+    const hc_int_mode mode = job->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded, n = job->padded_segments;
     hc_int_form form;
-    hc_format_find(x->format.family)->int_form(&x->format, mode, &form);
-    const hc_tile tile = {row, 1, 0, padded};
+    hc_format_find(x->format->family)->int_form(x->format, mode, &form);
+    const hc_tile tile = {x->first_row + v, 1, 0, padded};
     const hc_int_tile out = {
         {limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups, job->x_scales + v};
-    hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, mode, &out);
+    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, mode, &out);
     if (mode == HC_INT_GROUPED)
         for (int64_t s = 0; s < job->segments; s++)
             job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
@@ -321,10 +324,10 @@ static void load_vector(const hc_integers_job *job, const hc_run *run, const hc_
 
 /* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
 static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_geometry) {
-    const hc_geometry *geometry = job->weights.geometry;
+    const hc_geometry *geometry = job->weights.packed->geometry;
     const int64_t columns = geometry->columns;
-    int64_t segment = job->kind == HC_PRODUCT_FOLDED && !job->folds ? columns : geometry->group;
-    if (job->kind == HC_PRODUCT_GROUPED) {
+    int64_t segment = job->kind == HC_ORDER_FOLDED && !job->folds ? columns : geometry->group;
+    if (job->kind == HC_ORDER_GROUPED) {
         const int64_t other = x_geometry->group;
         if (segment < columns && other < columns && segment % other != 0 && other % segment != 0)
             return 0;
@@ -341,58 +344,84 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
 static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;
-    return job->kind == HC_PRODUCT_GROUPED && job->n_digits == 1 && job->segment == job->weights.geometry->group &&
+    return job->kind == HC_ORDER_GROUPED && job->n_digits == 1 &&
+           job->segment == job->weights.packed->geometry->group &&
            (words == 4 || words == 8 || words == 16 || words == 32) && form->bits == job->weights.bits &&
            !form->has_zero_points && !form->has_coarse && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
 }
 
-hc_status hc_gemv_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
-                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
-                                  const hc_rows *out, bool *served, hc_error *error) {
-    hc_integers_job job = {.kind = kind, .n_vectors = n_vectors, .out = out};
+/* What segments there are, which kernels take them and how much memory they want; false where it cannot be done so. */
+static bool plan(hc_integers_job *job, const hc_product *p) {
+    const hc_packed_context *x = p->x_packed;
+    const hc_geometry *geometry = p->w_packed->geometry, *x_geometry = x->geometry;
+    const hc_run *run = p->run;
     hc_int_form form;
-    hc_format_find(x->format.family)
-        ->int_form(&x->format, kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
-    job.n_digits = hc_gemv_digits(&form);
-    *served = hc_gemv_weights_init(&job.weights, run, packed, geometry, first_row, rows, false);
-    job.folds = kind == HC_PRODUCT_FOLDED && job.weights.form.has_coarse;
-    job.segment = *served && geometry->columns > 0 ? choose_segment(&job, x_geometry) : 0;
-    *served = job.segment > 0;
-    if (!*served)
-        return HC_OK;
-    job.folds = job.folds && job.segment >= geometry->group; /* else all segments share one */
-    job.segments = hc_ceil_div(geometry->columns, job.segment);
-    job.padded_segments = hc_round_up(job.segments, 16);
-    job.x_bytes = hc_round_up(job.padded_segments * job.segment, 128);
-    job.words = job.x_bytes * job.weights.bits / 32;
-    job.dots = HC_PICK(gemv_dots, run);
-    job.sum = HC_PICK(gemv_sum, run);
-    job.chain = HC_PICK(gemv_chain, run);
-    const int64_t words = job.segment / 8;
-    if (job.folds && packed->format.bits == 4 && job.weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 &&
-        (words == 2 || words == 4 || words == 8) && job.segment == geometry->group)
-        job.folded = HC_PICK(gemv_folded, run);
-    if (reads_scaled(&job))
-        job.scaled = HC_PICK(gemv_scaled, run);
-    const int64_t tasks_rows = (64 << 10) / hc_max(job.weights.row_bytes, 1);
-    job.task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
+    *job = (hc_integers_job){.kind = p->order, .n_vectors = p->x->rows, .out = &p->out};
+    hc_format_find(x->format->family)
+        ->int_form(x->format, p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
+    job->n_digits = hc_gemv_digits(&form);
+    if (!hc_gemv_weights_init(&job->weights, p, false))
+        return false;
+    job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.has_coarse;
+    job->segment = choose_segment(job, x_geometry);
+    if (job->segment == 0)
+        return false;
+    job->folds = job->folds && job->segment >= geometry->group; /* else all segments share one */
+    job->segments = hc_ceil_div(geometry->columns, job->segment);
+    job->padded_segments = hc_round_up(job->segments, 16);
+    job->x_bytes = hc_round_up(job->padded_segments * job->segment, 128);
+    job->words = job->x_bytes * job->weights.bits / 32;
+    job->dots = HC_PICK(gemv_dots, run);
+    job->sum = HC_PICK(gemv_sum, run);
+    job->chain = HC_PICK(gemv_chain, run);
+    const int64_t words = job->segment / 8;
+    if (job->folds && p->w_packed->format->bits == 4 && job->weights.form.scale_bits == 4 &&
+        geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) && job->segment == geometry->group)
+        job->folded = HC_PICK(gemv_folded, run);
+    if (reads_scaled(job))
+        job->scaled = HC_PICK(gemv_scaled, run);
+    const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);
+    job->task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
     hc_integers_scratch unused;
-    job.scratch_bytes = hc_round_up(scratch_init(&job, NULL, &unused), HC_CACHE_LINE);
-    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
-    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
-    const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments;
-    const int64_t x_bytes = lines * (job.x_bytes + 4 * job.words + 2 * n * 4) + n_vectors * n * 4;
-    const int64_t load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
-    *served = x_bytes + load_bytes + n_threads * job.scratch_bytes <= MEMORY;
-    if (!*served)
-        return HC_OK;
-    uint8_t *memory = hc_alloc_aligned(x_bytes + load_bytes);
-    job.scratch = hc_alloc_aligned(job.scratch_bytes * n_threads);
+    job->scratch_bytes = hc_round_up(scratch_init(job, NULL, &unused), HC_CACHE_LINE);
+    job->n_tasks = hc_ceil_div(p->w->rows, job->task_rows);
+    job->n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), job->n_tasks);
+    const int64_t lines = job->n_vectors * job->n_digits, n = job->padded_segments;
+    job->lines_bytes = lines * (job->x_bytes + 4 * job->words + 2 * n * 4) + job->n_vectors * n * 4;
+    job->load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
+    return job->lines_bytes + job->load_bytes + job->n_threads * job->scratch_bytes <= MEMORY;
+}
+
+const char *hc_gemv_int_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_int_sides_refuse(p);
+    hc_integers_job job;
+    if (reason)
+        return reason;
+    if (p->w->sparse)
+        return "the weights have a pattern";
+    return plan(&job, p) ? NULL : "codes or groups that no kernel reads as they are stored, or rows too long";
+}
+
+double hc_gemv_int_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const double codes = (double)p->w->rows * (double)p->w->columns;
+    const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
+    const double lines = (double)p->x->rows * hc_gemv_digits(form);
+    return hc_seconds(m, codes * (m->int_code + lines * m->int_product));
+}
+
+hc_status hc_gemv_int_run(const hc_product *p, hc_error *error) {
+    const hc_geometry *x_geometry = p->x_packed->geometry;
+    const int64_t n_vectors = p->x->rows;
+    hc_integers_job job;
+    plan(&job, p);
+    const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments, x_bytes = job.lines_bytes;
+    uint8_t *memory = hc_alloc_aligned(x_bytes + job.load_bytes);
+    job.scratch = hc_alloc_aligned(job.scratch_bytes * job.n_threads);
     hc_status status = HC_OK;
     if (memory && job.scratch) {
         memset(memory, 0, (size_t)x_bytes);
-        memset(job.scratch, 0, (size_t)(job.scratch_bytes * n_threads));
+        memset(job.scratch, 0, (size_t)(job.scratch_bytes * job.n_threads));
         job.x = (int8_t *)memory;
         job.sums = (int32_t *)(memory + lines * job.x_bytes);
         job.corrections = job.sums + lines * n;
@@ -400,11 +429,10 @@ hc_status hc_gemv_integers_stored(const hc_run *run, hc_product_kind kind, const
         job.x_scales = (float *)(job.start + lines * job.words);
         float *group_scales = job.x_scales + n_vectors * n;
         for (int64_t v = 0; v < n_vectors; v++)
-            load_vector(&job, run, x, x_geometry, first_vector + v, v, (int8_t *)(group_scales + x_geometry->groups),
-                        group_scales);
+            load_vector(&job, p->x_packed, v, (int8_t *)(group_scales + x_geometry->groups), group_scales);
         for (int64_t i = 0; i < lines * n; i++)
             job.corrections[i] = job.sums[i] * (int32_t)job.weights.zero;
-        hc_parallel(n_threads, n_tasks, integer_rows, &job);
+        hc_parallel(job.n_threads, job.n_tasks, integer_rows, &job);
     } else {
         status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
     }

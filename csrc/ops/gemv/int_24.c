@@ -1,7 +1,7 @@
 /* Integer weights of 4 bits that keep 2 of every 4, times 1 to 8 integer vectors, straight from storage
- * (sparse_gemv_nm.c has the others): S is exact, so every order gives it, and
+ * (int_nm.c has the others): S is exact, so every order gives it, and
  *
- *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in gemv.c
+ *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in tiles.c
  *
  * A value of x of more than 8 bits is cut into signed digits to the base 256, each a vector of its own for the kernel.
  */
@@ -9,7 +9,6 @@
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
 #include "ops/gemv/stored.h"
-#include "ops/product/choose.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>
@@ -19,11 +18,11 @@ enum { MAX_VECTORS = 8, MAX_DIGITS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18
 enum { MEMORY = 16 << 20 };
 
 typedef struct {
-    const hc_packed *weights;
+    const hc_packed_context *weights;
     hc_gemv_24_integers_fn *kernel;
     hc_gemv_24_panels_fn *panels; /* or NULL; takes the place of kernel */
     hc_gemv_24_args args;         /* of every row, but for where it lies */
-    int64_t first_row, rows, task_rows, n_vectors, ldx;
+    int64_t rows, task_rows, n_vectors, ldx;
     int n_digits;
     const int8_t *x; /* (n_vectors, n_digits, ldx), in the kernel's order */
     float x_scales[MAX_VECTORS];
@@ -31,7 +30,7 @@ typedef struct {
 } hc_quads_job;
 
 static float row_scale(const hc_quads_job *job, int64_t stored) {
-    return hc_load_f32(hc_part(&job->weights->components, HC_COARSE, stored));
+    return hc_load_f32(hc_part(job->weights->components, HC_COARSE, stored));
 }
 
 static void store_row(const hc_quads_job *job, char *const y[], int64_t row, float scale, const int64_t *sums) {
@@ -47,7 +46,7 @@ static void store_row(const hc_quads_job *job, char *const y[], int64_t row, flo
 static void panels_rows(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_quads_job *job = context;
-    const hc_components *parts = &job->weights->components;
+    const hc_components *parts = job->weights->components;
     const int64_t n_lines = job->n_vectors * job->n_digits;
     const int64_t last = hc_min((task + 1) * job->task_rows, job->rows);
     hc_gemv_24_panels_args args = {.flip = job->args.flip,
@@ -62,7 +61,7 @@ static void panels_rows(void *context, int64_t task, int thread) {
     for (int64_t row = task * job->task_rows; row < last; row += HC_GEMV_ROWS) {
         int32_t sums[MAX_VECTORS * MAX_DIGITS][HC_GEMV_ROWS];
         for (int r = 0; r < HC_GEMV_ROWS; r++) {
-            const int64_t stored = job->first_row + hc_min(row + r, last - 1);
+            const int64_t stored = job->weights->first_row + hc_min(row + r, last - 1);
             args.codes[r] = hc_part(parts, HC_CODES, stored);
             args.metadata[r] = hc_part(parts, HC_METADATA, stored);
             args.scales[r] = hc_part(parts, HC_SCALES, stored);
@@ -77,7 +76,7 @@ static void panels_rows(void *context, int64_t task, int thread) {
             int64_t of_row[MAX_VECTORS * MAX_DIGITS];
             for (int64_t line = 0; line < n_lines; line++)
                 of_row[line] = sums[line][r];
-            store_row(job, y, row + r, row_scale(job, job->first_row + row + r), of_row);
+            store_row(job, y, row + r, row_scale(job, job->weights->first_row + row + r), of_row);
         }
     }
 }
@@ -85,7 +84,7 @@ static void panels_rows(void *context, int64_t task, int thread) {
 static void quads_rows(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_quads_job *job = context;
-    const hc_components *parts = &job->weights->components;
+    const hc_components *parts = job->weights->components;
     const int64_t n_lines = job->n_vectors * job->n_digits, first = task * job->task_rows;
     char *y[MAX_VECTORS];
     for (int64_t v = 0; v < job->n_vectors; v++)
@@ -93,7 +92,7 @@ static void quads_rows(void *context, int64_t task, int thread) {
     for (int64_t row = first; row < hc_min(first + job->task_rows, job->rows); row++) {
         int64_t sums[MAX_VECTORS * MAX_DIGITS];
         hc_gemv_24_args args = job->args;
-        const int64_t stored = job->first_row + row;
+        const int64_t stored = job->weights->first_row + row;
         args.codes = hc_part(parts, HC_CODES, stored);
         args.metadata = hc_part(parts, HC_METADATA, stored);
         args.scales = hc_part(parts, HC_SCALES, stored);
@@ -121,14 +120,15 @@ static int64_t place_quad(const hc_quads_job *job, int64_t k, int64_t *step) {
 }
 
 /* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_quads_job *job, const hc_run *run, const hc_packed *x, const hc_geometry *geometry,
-                        int64_t row, int64_t v, int n_limbs, int8_t *limbs, int8_t *digits) {
+static void load_vector(hc_quads_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs,
+                        int8_t *digits) {
+    const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded;
-    const hc_tile tile = {row, 1, 0, padded};
+    const hc_tile tile = {x->first_row + v, 1, 0, padded};
     const hc_int_tile out = {
         .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
     job->x_scales[v] = 0; /* without columns */
-    hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, HC_INT_FOLDED, &out);
+    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
     for (int64_t k = 0, to = 0, step = 0; k < geometry->columns; k++, to += step) {
         int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
         if (k % 4 == 0)
@@ -139,67 +139,76 @@ static void load_vector(hc_quads_job *job, const hc_run *run, const hc_packed *x
 }
 
 /* false where no kernel takes these weights as they are stored. */
-static bool choose(hc_quads_job *job, const hc_run *run, const hc_geometry *geometry) {
-    const hc_format *format = &job->weights->format;
+static bool choose(hc_quads_job *job, const hc_product *p) {
+    const hc_format *format = p->w_packed->format;
+    const hc_geometry *geometry = p->w_packed->geometry;
     const hc_format_ops *ops = hc_format_find(format->family);
     hc_stored_form form;
     const bool stored = ops->stored_form && ops->stored_form(format, &form);
     if (!stored || form.has_zero_points || form.has_table || form.has_row_tables || form.exponent_bits ||
-        format->n != 2 || format->m != 4 || geometry->runs != 1 || geometry->columns == 0 ||
         geometry->columns > LONGEST)
         return false;
     const int64_t words = geometry->group / 8;
     const bool folds = form.bits == 4 && form.has_coarse && form.scale == HC_SCALE_INTEGER && form.scale_bits == 4 &&
                        geometry->group % 8 == 0 && (words == 2 || words == 4 || words == 8);
-    job->kernel = HC_PICK(gemv_24_folded, run);
-    if (!folds || !job->kernel)
+    if (!folds)
         return false;
     const int flip = form.is_signed ? 1 << (form.bits - 1) : 0;
-    if (geometry->columns <= LONGEST_PANELS)
-        job->panels = HC_PICK(gemv_24_panels, run);
+    *job = (hc_quads_job){.weights = p->w_packed,
+                          .rows = p->w->rows,
+                          .n_vectors = p->x->rows,
+                          .out = &p->out,
+                          .kernel = HC_PICK(gemv_24_folded, p->run),
+                          .panels = geometry->columns <= LONGEST_PANELS ? HC_PICK(gemv_24_panels, p->run) : NULL,
+                          .n_digits = hc_gemv_digits(&p->x->form[HC_INT_FOLDED])};
+    job->ldx = hc_round_up(hc_max(geometry->padded * 2, p->x_packed->geometry->padded), 1024);
     job->args = (hc_gemv_24_args){.flip = flip,
                                   .zero = flip,
                                   .words = (int)words,
                                   .code_bytes = geometry->padded * form.bits / 8,
-                                  .metadata_bytes = hc_ceil_div(geometry->columns, 4)};
+                                  .metadata_bytes = hc_ceil_div(geometry->columns, 4),
+                                  .ldx = job->ldx};
     return true;
 }
 
-hc_status hc_sparse_gemv_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
-                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
-                                  const hc_rows *out, bool *served, hc_error *error) {
-    hc_quads_job job = {.weights = weights, .first_row = first_row, .rows = rows, .n_vectors = n_vectors, .out = out};
-    *served = false;
-    if (kind != HC_PRODUCT_FOLDED || x->format.m > 0 || x_geometry->runs != 1)
-        return HC_OK;
-    if (!choose(&job, run, geometry))
-        return hc_sparse_gemv_nm(run, weights, geometry, first_row, rows, x, x_geometry, first_vector, n_vectors, out,
-                                 served, error);
-    hc_int_form form;
-    hc_format_find(x->format.family)->int_form(&x->format, HC_INT_FOLDED, &form);
-    job.n_digits = hc_gemv_digits(&form);
-    job.ldx = hc_round_up(hc_max(geometry->padded * 2, x_geometry->padded), 1024);
-    const int64_t bytes = n_vectors * job.n_digits * job.ldx;
-    if (bytes > MEMORY)
-        return HC_OK;
-    *served = true;
-    if (hc_only_explains(HC_PATH_GEMV_INTEGERS))
-        return HC_OK;
+const char *hc_gemv_int_24_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_int_sides_refuse(p);
+    hc_quads_job job;
+    if (reason)
+        return reason;
+    if (p->w_packed->format->n != 2 || p->w_packed->format->m != 4)
+        return "the weights' pattern is not 2:4";
+    if (!HC_PICK(gemv_24_folded, p->run))
+        return "no kernel of these instruction sets";
+    if (!choose(&job, p))
+        return "no codes of 4 bits with integer scales of 4 bits for 16, 32 or 64 of them, or rows too long";
+    return job.n_vectors * job.n_digits * job.ldx > MEMORY ? "rows too long to keep x in the cache" : NULL;
+}
+
+double hc_gemv_int_24_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
+    const double lines = (double)p->x->rows * hc_gemv_digits(&p->x->form[HC_INT_FOLDED]);
+    return hc_seconds(m, codes * (m->int_24_code + lines * m->int_24_product));
+}
+
+hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {
+    const hc_geometry *x_geometry = p->x_packed->geometry;
+    const int n_limbs = p->x->form[HC_INT_FOLDED].n_limbs;
+    hc_quads_job job;
+    choose(&job, p);
+    const int64_t bytes = job.n_vectors * job.n_digits * job.ldx;
     int8_t *memory = hc_alloc_aligned(bytes + 3 * x_geometry->padded);
     if (!memory)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)job.n_vectors);
     memset(memory, 128, (size_t)bytes);
     job.x = memory;
-    job.args.ldx = job.ldx;
-    for (int64_t v = 0; v < n_vectors; v++)
-        load_vector(&job, run, x, x_geometry, first_vector + v, v, form.n_limbs, memory + bytes,
-                    memory + v * job.n_digits * job.ldx);
+    for (int64_t v = 0; v < job.n_vectors; v++)
+        load_vector(&job, p->x_packed, v, n_limbs, memory + bytes, memory + v * job.n_digits * job.ldx);
     job.task_rows = hc_max(TASK_BYTES / hc_max(job.args.code_bytes, 1), 1);
     job.task_rows = hc_round_up(job.task_rows, HC_GEMV_ROWS);
-    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
-    if (rows > 0)
-        hc_parallel((int)hc_min(run->n_threads, n_tasks), n_tasks, job.panels ? panels_rows : quads_rows, &job);
+    const int64_t n_tasks = hc_ceil_div(job.rows, job.task_rows);
+    hc_parallel((int)hc_min(p->run->n_threads, n_tasks), n_tasks, job.panels ? panels_rows : quads_rows, &job);
     hc_free_aligned(memory);
     return HC_OK;
 }

@@ -1,12 +1,11 @@
-/* Integer weights in a pattern times 1 to 8 integer vectors, as sparse_gemv_integers.c does for 2:4. Where just 4 of every 8,
+/* Integer weights in a pattern times 1 to 8 integer vectors, as int_24.c does for 2:4. Where just 4 of every 8,
  * 16, 32 or 64 columns are kept, codes of 8 bits, and of 4 with integer scales or none, are read as they are stored. Where
- * fewer are, some rows at a time are decoded as panels take them (sparse_integers.c); all others become dense rows.
+ * fewer are, some rows at a time are decoded as panels take them (pack_nm.c); all others become dense rows.
  */
 #include "base/convert.h"
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
 #include "ops/gemv/stored.h"
-#include "ops/product/choose.h"
 #include "ops/product/sparse.h"
 
 #include <string.h>
@@ -17,9 +16,8 @@ enum { ROWS = 8, MAX_VECTORS = 8, MAX_DIGITS = 4, TASK_BYTES = 64 << 10, LONGEST
 static const uint8_t ONE[8] = {1}; /* a scale */
 
 typedef struct {
-    const hc_packed *weights;
-    const hc_geometry *geometry;
-    hc_source source; /* of the weights */
+    const hc_packed_context *weights;
+    const hc_source *source; /* of the weights */
     hc_kept_form form;
     hc_gemv_nm_integers_fn *kernel;
     hc_gemv_nm_integers_args args; /* of every row, but for where it lies */
@@ -27,13 +25,15 @@ typedef struct {
     bool is_stored;                /* codes are read from storage */
     hc_component_id scale;         /* then the component that holds the row's own */
     bool is_half;                  /* it is float16 */
-    int64_t first_row, rows, task_rows, n_vectors, ldx;
+    int64_t rows, task_rows, n_tasks, n_vectors, ldx;
+    int n_threads;
     int n_digits;
     uint8_t *x;   /* (n_vectors, n_digits, ldx), signed digits, XOR flip */
     uint8_t flip; /* 128, or for dense rows 0 */
     float x_scales[MAX_VECTORS];
     int64_t x_sums[MAX_VECTORS * MAX_DIGITS]; /* for dense rows */
     int64_t row_bytes, scratch_bytes;         /* of a line of codes or positions; of a thread */
+    int64_t x_total, bytes;                   /* of all vectors; of all memory */
     int8_t *scratch;
     const hc_rows *out;
 } hc_kept_job;
@@ -41,11 +41,11 @@ typedef struct {
 /* Where the codes and positions of some rows lie, and their scales. */
 static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t *scratch,
                       hc_gemv_nm_integers_args *args, float *row_scales) {
-    const hc_components *parts = &job->weights->components;
-    const int64_t stored = job->first_row + row;
+    const hc_components *parts = job->weights->components;
+    const int64_t stored = job->weights->first_row + row;
     if (job->dense) {
         const hc_int_tile tile = {.limb = {scratch}, .ld = job->row_bytes, .row_scale = row_scales};
-        job->source.integers(&job->source, HC_INT_FOLDED, row, rows, 0, job->source.columns, &tile);
+        job->source->integers(job->source, HC_INT_FOLDED, row, rows, 0, job->source->columns, &tile);
         args->codes = (const uint8_t *)scratch;
         return;
     }
@@ -53,7 +53,7 @@ static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t 
         const int64_t bytes = ROWS * job->row_bytes;
         const hc_int_tile tile = {
             .limb = {scratch, scratch + bytes, scratch + 2 * bytes}, .ld = job->row_bytes, .row_scale = row_scales};
-        hc_kept_integers(&job->source, &job->form, row, rows, 0, job->source.columns, &tile);
+        hc_kept_integers(job->source, &job->form, row, rows, 0, job->source->columns, &tile);
         args->codes = (const uint8_t *)tile.limb[0];
         args->metadata = (const uint8_t *)tile.limb[1];
         return;
@@ -69,7 +69,7 @@ static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t 
 
 /* What the kernel does, of dense rows. Their int8 become uint8, as gemv_dots wants them, and so 128 too large. */
 static void dense_dots(const hc_kept_job *job, const hc_gemv_nm_integers_args *args, int32_t *dots) {
-    const int64_t columns = job->source.columns, segments = hc_ceil_div(columns, SEGMENT);
+    const int64_t columns = job->source->columns, segments = hc_ceil_div(columns, SEGMENT);
     hc_gemv_dots_args of_row = {.bits = 8,
                                 .flip = 128,
                                 .segment = SEGMENT,
@@ -125,14 +125,14 @@ static void kept_rows(void *context, int64_t task, int thread) {
 }
 
 /* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_kept_job *job, const hc_run *run, const hc_packed *x, const hc_geometry *geometry,
-                        int64_t row, int64_t v, int n_limbs, int8_t *limbs) {
+static void load_vector(hc_kept_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs) {
+    const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded;
-    const hc_tile tile = {row, 1, 0, padded};
+    const hc_tile tile = {x->first_row + v, 1, 0, padded};
     const hc_int_tile out = {
         .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
     uint8_t *digits = job->x + v * job->n_digits * job->ldx;
-    hc_decode_int_tile(run, &x->format, geometry, &x->components, &tile, HC_INT_FOLDED, &out);
+    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
     if (job->n_digits == 1 && n_limbs == 1) {
         for (int64_t k = 0; k < geometry->columns; k++)
             digits[k] = (uint8_t)limbs[k] ^ job->flip;
@@ -147,9 +147,9 @@ static void load_vector(hc_kept_job *job, const hc_run *run, const hc_packed *x,
 
 /* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
 static int stored_bits(hc_kept_job *job) {
-    const hc_format *format = &job->weights->format;
+    const hc_format *format = job->weights->format;
     const hc_format_ops *ops = hc_format_find(format->family);
-    const hc_geometry *geometry = job->geometry;
+    const hc_geometry *geometry = job->weights->geometry;
     hc_stored_form form;
     if (job->form.per_step != 4 || !ops->stored_form || !ops->stored_form(format, &form) || form.has_zero_points ||
         form.has_table || form.has_row_tables || form.exponent_bits)
@@ -168,38 +168,42 @@ static int stored_bits(hc_kept_job *job) {
 }
 
 static void choose_dense(hc_kept_job *job, const hc_run *run) {
-    const int64_t segments = hc_ceil_div(job->source.columns, SEGMENT);
+    const int64_t segments = hc_ceil_div(job->source->columns, SEGMENT);
     job->dense = HC_PICK(gemv_dots, run);
-    job->row_bytes = hc_round_up(job->source.columns, HC_CACHE_LINE);
+    job->row_bytes = hc_round_up(job->source->columns, HC_CACHE_LINE);
     job->scratch_bytes = ROWS * job->row_bytes + HC_GEMV_LINES * hc_round_up(segments, 16) * (int64_t)sizeof(int32_t);
-    job->args.code_bytes = job->source.columns;
+    job->args.code_bytes = job->source->columns;
     job->ldx = segments * SEGMENT;
 }
 
-static void choose(hc_kept_job *job, const hc_run *run) {
-    const hc_format *format = &job->weights->format;
-    hc_gemv_nm_integers_fn *const dots = HC_PICK(gemv_nm_dots, run), *const folded = HC_PICK(gemv_nm_folded, run);
-    int kr = dots ? 64 : 0;
+/* The longest step of which no more than 4 are kept; 0: there is none, or no kernel. */
+static int longest_step(const hc_product *p) {
+    const hc_format *format = p->w_packed->format;
+    int kr = HC_PICK(gemv_nm_dots, p->run) ? 64 : 0;
     while (kr >= 8 && (kr % format->m || kr / format->m * format->n > 4))
         kr /= 2;
-    if (kr < 8) {
-        choose_dense(job, run);
-        return;
-    }
+    return kr < 8 ? 0 : kr;
+}
+
+static void choose_nonzeros(hc_kept_job *job, const hc_product *p) {
+    const hc_format *format = job->weights->format;
+    const hc_run *run = p->run;
+    hc_gemv_nm_integers_fn *const dots = HC_PICK(gemv_nm_dots, run), *const folded = HC_PICK(gemv_nm_folded, run);
+    const int kr = longest_step(p);
     job->flip = 128;
     hc_kept_form_init(&job->form, format, kr, run);
     job->args.kr = kr;
     job->args.base = job->form.base;
     const int bits = stored_bits(job);
-    const int64_t slots = hc_ceil_div(job->source.columns, kr) * 4, padded = job->geometry->padded;
+    const int64_t slots = hc_ceil_div(job->source->columns, kr) * 4, padded = job->weights->geometry->padded;
     job->is_stored = bits == 8 || (bits == 4 && folded);
     job->kernel = job->is_stored && bits == 4 ? folded : dots;
-    const hc_component *parts = job->weights->components.part;
+    const hc_component *parts = job->weights->components->part;
     job->row_bytes = hc_round_up(hc_max(slots, padded) + 64, HC_CACHE_LINE);
     if (job->is_stored) {
         job->args.position_bits = hc_position_bits(format->m);
         job->args.code_bytes = hc_ceil_div(padded * bits, 8);
-        job->args.metadata_bytes = hc_ceil_div(job->geometry->columns * job->args.position_bits, 8);
+        job->args.metadata_bytes = hc_ceil_div(job->weights->geometry->columns * job->args.position_bits, 8);
         job->args.codes_stride = parts[HC_CODES].row_stride;
         job->args.metadata_stride = parts[HC_METADATA].row_stride;
         job->args.scales_stride = job->args.words ? parts[HC_SCALES].row_stride : 0;
@@ -212,49 +216,75 @@ static void choose(hc_kept_job *job, const hc_run *run) {
     job->ldx = job->args.ldx = hc_round_up(job->row_bytes / 4, 16) * kr; /* as the longest line of codes */
 }
 
-hc_status hc_sparse_gemv_nm(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                            int64_t rows, const hc_packed *x, const hc_geometry *x_geometry, int64_t first_vector,
-                            int64_t n_vectors, const hc_rows *out, bool *served, hc_error *error) {
-    const hc_packed_context context = {run, &weights->format, geometry, &weights->components, first_row};
-    hc_kept_job job = {.weights = weights,
-                       .geometry = geometry,
-                       .first_row = first_row,
-                       .rows = rows,
-                       .n_vectors = n_vectors,
-                       .out = out};
-    *served = false;
-    hc_packed_source(&job.source, &context, rows);
-    if (geometry->runs != 1 || geometry->columns == 0 || geometry->columns > LONGEST ||
-        job.source.form[HC_INT_FOLDED].n_limbs != 1)
-        return HC_OK;
-    choose(&job, run);
-    hc_int_form form;
-    hc_format_find(x->format.family)->int_form(&x->format, HC_INT_FOLDED, &form);
-    job.n_digits = hc_gemv_digits(&form);
-    const int64_t x_bytes = n_vectors * job.n_digits * job.ldx;
-    job.task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job.args.code_bytes, 1), 1), ROWS);
-    const int64_t n_tasks = hc_ceil_div(rows, job.task_rows);
-    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
-    const int64_t scratch_bytes = job.scratch_bytes * n_threads,
-                  bytes = x_bytes + scratch_bytes + 3 * x_geometry->padded;
-    if (bytes > MEMORY)
-        return HC_OK;
-    *served = true;
-    if (hc_only_explains(HC_PATH_GEMV_INTEGERS) || rows == 0)
-        return HC_OK;
-    uint8_t *memory = hc_alloc_aligned(bytes);
+/* false where it takes too much memory. */
+static bool plan(hc_kept_job *job, const hc_product *p, bool densifies) {
+    *job = (hc_kept_job){.weights = p->w_packed,
+                         .source = p->w,
+                         .rows = p->w->rows,
+                         .n_vectors = p->x->rows,
+                         .n_digits = hc_gemv_digits(&p->x->form[HC_INT_FOLDED]),
+                         .out = &p->out};
+    densifies ? choose_dense(job, p->run) : choose_nonzeros(job, p);
+    job->task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job->args.code_bytes, 1), 1), ROWS);
+    job->n_tasks = hc_ceil_div(job->rows, job->task_rows);
+    job->n_threads = (int)hc_min(hc_min(p->run->n_threads, HC_MAX_THREADS), job->n_tasks);
+    job->x_total = job->n_vectors * job->n_digits * job->ldx;
+    job->bytes = job->x_total + job->scratch_bytes * job->n_threads + 3 * p->x_packed->geometry->padded;
+    return job->bytes <= MEMORY;
+}
+
+static const char *refusal(const hc_product *p, bool densifies) {
+    const char *reason = hc_gemv_int_sides_refuse(p);
+    hc_kept_job job;
+    if (reason)
+        return reason;
+    if (!p->w->sparse)
+        return "the weights have no pattern";
+    if (p->w->form[HC_INT_FOLDED].n_limbs != 1)
+        return "the weights' integers take more than 8 bits";
+    if (!densifies && longest_step(p) == 0)
+        return "no kernel for this pattern: more than 4 of every 8 to 64 columns, or none here";
+    return p->w_packed->geometry->columns > LONGEST || !plan(&job, p, densifies)
+               ? "rows too long to keep x in the cache"
+               : NULL;
+}
+
+static hc_status run_integers(const hc_product *p, bool densifies, hc_error *error) {
+    const int n_limbs = p->x->form[HC_INT_FOLDED].n_limbs;
+    hc_kept_job job;
+    plan(&job, p, densifies);
+    uint8_t *memory = hc_alloc_aligned(job.bytes);
     if (!memory)
-        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)job.n_vectors);
     job.x = memory;
-    job.scratch = (int8_t *)memory + x_bytes;
-    int8_t *limbs = job.scratch + scratch_bytes;
-    memset(memory, job.flip, (size_t)x_bytes);
-    for (int64_t v = 0; v < n_vectors; v++)
-        load_vector(&job, run, x, x_geometry, first_vector + v, v, form.n_limbs, limbs);
-    for (int64_t line = 0; job.dense && line < n_vectors * job.n_digits; line++)
+    job.scratch = (int8_t *)memory + job.x_total;
+    int8_t *limbs = job.scratch + job.scratch_bytes * job.n_threads;
+    memset(memory, job.flip, (size_t)job.x_total);
+    for (int64_t v = 0; v < job.n_vectors; v++)
+        load_vector(&job, p->x_packed, v, n_limbs, limbs);
+    for (int64_t line = 0; job.dense && line < job.n_vectors * job.n_digits; line++)
         for (int64_t k = 0; k < job.ldx; k++)
             job.x_sums[line] += (int8_t)job.x[line * job.ldx + k];
-    hc_parallel(n_threads, n_tasks, kept_rows, &job);
+    hc_parallel(job.n_threads, job.n_tasks, kept_rows, &job);
     hc_free_aligned(memory);
     return HC_OK;
 }
+
+static double integer_seconds(const hc_product *p, double codes, double code, double product) {
+    const double lines = (double)p->x->rows * hc_gemv_digits(&p->x->form[HC_INT_FOLDED]);
+    return hc_seconds(hc_measures_of(p->run), (double)p->w->rows * codes * (code + lines * product));
+}
+
+const char *hc_gemv_int_nm_refuses(const hc_product *p) { return refusal(p, false); }
+double hc_gemv_int_nm_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    return integer_seconds(p, (double)p->w_packed->geometry->columns, m->int_nm_code, m->int_nm_product);
+}
+hc_status hc_gemv_int_nm_run(const hc_product *p, hc_error *error) { return run_integers(p, false, error); }
+
+const char *hc_gemv_int_densified_refuses(const hc_product *p) { return refusal(p, true); }
+double hc_gemv_int_densified_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    return integer_seconds(p, (double)p->w->columns, m->densified_code, m->int_product);
+}
+hc_status hc_gemv_int_densified_run(const hc_product *p, hc_error *error) { return run_integers(p, true, error); }

@@ -16,10 +16,8 @@
 enum { ROWS = 4, TASK_ROWS = 16, TILE = 2048, MAX_VECTORS = 8, LANES = 64, STRIPE = 8 }; /* STRIPE: words of x in L1 */
 
 typedef struct {
-    const hc_run *run;
-    const hc_packed *weights;
-    const hc_geometry *geometry;
-    int64_t first_row, rows, n_vectors;
+    const hc_packed_context *weights;
+    int64_t rows, n_vectors;
     const float *x;
     int64_t ldx;
     float *stripes; /* more than one vector: x, STRIPE words of each vector in turn; rows of x may share cache sets */
@@ -55,8 +53,8 @@ static float fold(float *lanes, int n) {
 /* Kept columns [first, first + count) with groups; first is a block's. */
 static void add_groups(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, const uint8_t *metadata,
                        int64_t first, int64_t count) {
-    const hc_geometry *g = job->geometry;
-    const int n = job->weights->format.n, m = job->weights->format.m;
+    const hc_geometry *g = job->weights->geometry;
+    const int n = job->weights->format->n, m = job->weights->format->m;
     uint8_t position[TILE];
     hc_nm_positions(metadata, g->columns, m, first, count, position);
     for (int64_t v = 0; v < job->n_vectors; v++) {
@@ -112,8 +110,8 @@ static void add_columns(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *sta
 /* Decodes kept columns [first, first + count) of a row, and, without groups, what they stand for. */
 static void load(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, int64_t row, int64_t first,
                  int64_t count) {
-    const hc_geometry *g = job->geometry;
-    const hc_components *parts = &job->weights->components;
+    const hc_geometry *g = job->weights->geometry;
+    const hc_components *parts = job->weights->components;
     const hc_tile tile = {row, 1, first, hc_min(count, g->padded - first)};
     const hc_code_tile out = {state->tile, TILE, state->scales, TILE, &state->row_scale};
     state->codes = state->tile;
@@ -122,13 +120,13 @@ static void load(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, int
         state->codes = (const float *)hc_part(parts, HC_CODES, row) + first;
         state->end = (const float *)hc_part(parts, HC_CODES, g->rows - 1) + g->columns;
     } else {
-        hc_decode_codes_tile(job->run, &job->weights->format, g, parts, &tile, &out);
+        hc_decode_codes_tile(job->weights->run, job->weights->format, g, parts, &tile, &out);
     }
 }
 
 static void gemv_rows(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *states, int64_t first_row, int64_t rows) {
-    const hc_geometry *g = job->geometry;
-    const int n = job->weights->format.n, m = job->weights->format.m;
+    const hc_geometry *g = job->weights->geometry;
+    const int n = job->weights->format->n, m = job->weights->format->m;
     const int64_t at_once = TILE / (n * LANES) * n * LANES; /* so many whole blocks begin at lane 0 */
     for (int64_t r = 0; r < rows; r++) {
         memset(states[r].sums, 0, (size_t)job->n_vectors * sizeof *states->sums);
@@ -141,7 +139,7 @@ static void gemv_rows(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state
         int64_t done = 0;
         for (int64_t r = 0; r < rows; r++) {
             hc_sparse_gemv_state *state = states + r;
-            const uint8_t *metadata = hc_part(&job->weights->components, HC_METADATA, first_row + r);
+            const uint8_t *metadata = hc_part(job->weights->components, HC_METADATA, first_row + r);
             load(job, state, first_row + r, first, at_once);
             if (job->has_groups) {
                 add_groups(job, state, metadata, first, count);
@@ -162,7 +160,7 @@ static void gemv_task(void *context, int64_t task, int thread) {
     const int64_t end = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t row = task * TASK_ROWS; row < end; row += ROWS) {
         const int64_t rows = hc_min(ROWS, end - row);
-        gemv_rows(job, states, job->first_row + row, rows);
+        gemv_rows(job, states, job->weights->first_row + row, rows);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t v = 0; v < job->n_vectors; v++) {
                 const float sum = fold(states[r].sums[v], job->has_groups ? 16 : LANES);
@@ -171,72 +169,45 @@ static void gemv_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* The three paths give the same bits: kept codes to their columns, vectors in lanes, rows made dense. */
-typedef enum { BY_KEPT, BY_LANES, BY_WHOLE } hc_sparse_path;
-
-/* Cycles of a row by what was measured on Zen 4, 2026-11, patterns from 1:32 to 7:8, one to eight vectors. */
-static hc_sparse_path fastest(const hc_run *run, const hc_geometry *g, int64_t n_vectors, bool has_groups,
-                              bool is_plain, bool decodes, bool may_be_whole) {
-    const uint32_t needs = HC_BEST(gemv_rows, run)->needs;
-    const double columns = (double)g->whole_length, kept = (double)g->columns, vectors = (double)n_vectors;
-    if (needs == HC_ISA_SCALAR)
-        return BY_KEPT;
-    const bool wide = needs & HC_ISA_AVX512;
-    /* groups go in 16 lanes, which the last ones need not fill */
-    const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
-    const double by_whole =
-        columns * (wide ? 0.4 + 0.1 * vectors / filled : 0.6 + 0.27 * vectors / filled) + kept * (decodes ? 2.5 : 0);
-    const double by_lanes = 300 + kept * (has_groups ? 3 : 5);
-    const double by_kept = has_groups ? columns * (0.3 + 0.45 * vectors) + kept * 0.5 * vectors
-                                      : columns * (0.3 + (wide ? 0.2 : 0.3) * vectors) + kept * (is_plain ? 0 : 0.4);
-    if (may_be_whole && by_whole < by_lanes && by_whole < by_kept)
-        return BY_WHOLE;
-    return by_lanes < by_kept ? BY_LANES : BY_KEPT;
+const char *hc_gemv_nonzeros_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_refuses(p);
+    return reason ? reason : p->w->sparse ? NULL : "the weights have no pattern";
 }
 
-hc_status hc_sparse_gemv(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                         hc_error *error) {
-    hc_sparse_gemv_job job = {.run = run,
-                              .weights = weights,
-                              .geometry = geometry,
-                              .first_row = first_row,
+double hc_gemv_nonzeros_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const hc_format *format = p->w_packed->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const double columns = (double)p->w->columns, kept = (double)p->w_packed->geometry->columns;
+    const double vectors = (double)p->x->rows;
+    if (ops->has_groups(format))
+        return hc_seconds(m, (double)p->w->rows * kept * (m->decoded_code + m->nonzeros_group_product * vectors));
+    const double code = ops->is_plain && ops->is_plain(format) ? 0 : m->nonzeros_code;
+    return hc_seconds(m, (double)p->w->rows *
+                             (columns * (m->nonzeros_column + m->nonzeros_product * vectors) + kept * code));
+}
+
+hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
+    const hc_packed_context *weights = p->w_packed;
+    const hc_geometry *geometry = weights->geometry;
+    const hc_format *format = weights->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const hc_run *run = p->run;
+    const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
+    const float *x = p->vectors;
+    hc_sparse_gemv_job job = {.weights = weights,
                               .rows = rows,
                               .n_vectors = n_vectors,
                               .x = x,
                               .ldx = ldx,
-                              .out = out};
-    const hc_format_ops *ops = hc_format_find(weights->format.family);
-    job.has_groups = ops->has_groups(&weights->format);
-    job.is_plain = ops->is_plain && ops->is_plain(&weights->format);
-    bool served = rows == 0 || n_vectors == 0;
-    hc_status status = HC_OK;
-    if (job.has_groups && !served)
-        status = hc_sparse_gemv_24(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
-    if (served || status != HC_OK)
-        return status;
-    hc_stored_form form;
-    const bool decodes = hc_gemv_decodes(weights, geometry, true, &form), may_be_whole = job.has_groups || !decodes;
-    hc_sparse_path path =
-        fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, decodes, may_be_whole && !job.is_plain);
-    if (path == BY_WHOLE) {
-        status = hc_gemv_floats_stored(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
-        path = fastest(run, geometry, n_vectors, job.has_groups, job.is_plain, decodes, false);
-    }
-    if (path == BY_LANES && !served && status == HC_OK)
-        status =
-            hc_sparse_gemv_nm_batch(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
-    if (job.has_groups && !served && status == HC_OK)
-        status = hc_sparse_gemv_groups(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
-    if (status != HC_OK)
-        return status;
-    if (served)
-        return HC_OK;
-    job.kernel = HC_PICK(gemv_nm, run);
-    if (weights->format.n == 2 && weights->format.m == 4 && n_vectors == 1)
+                              .has_groups = ops->has_groups(format),
+                              .is_plain = ops->is_plain && ops->is_plain(format),
+                              .kernel = HC_PICK(gemv_nm, run),
+                              .out = &p->out};
+    if (format->n == 2 && format->m == 4 && n_vectors == 1)
         job.quads = HC_PICK(gemv_24, run);
     hc_sparse_masks masks;
-    hc_sparse_masks_init(&masks, run, weights->format.n, weights->format.m);
+    hc_sparse_masks_init(&masks, run, format->n, format->m);
     job.masks = &masks;
     if (n_vectors > 1 && !job.has_groups) {
         const int64_t columns = hc_round_up(geometry->whole_length, STRIPE * 64);

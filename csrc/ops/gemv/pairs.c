@@ -1,5 +1,5 @@
 /* Weights in a pattern and a format with groups, times 1 to 8 float vectors, whole rows at a time: codes are decoded, the
- * x that they meet is put beside them, and groups go side by side. The order is that of sparse_gemv.c:
+ * x that they meet is put beside them, and groups go side by side. The order is that of nonzeros.c:
  *
  *   p = fmaf chain over the group's kept codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *
@@ -17,10 +17,8 @@
 enum { ROWS = 8, TASK_ROWS = 32, MAX_VECTORS = 8, GROUPS = 8, ROW_BYTES = 1 << 18 };
 
 typedef struct {
-    const hc_run *run;
-    const hc_packed *weights;
-    const hc_geometry *geometry;
-    int64_t first_row, rows, n_vectors, values, groups; /* of a row in scratch: both rounded up */
+    const hc_packed_context *weights;
+    int64_t rows, n_vectors, values, groups; /* of a row in scratch: both rounded up */
     const float *x;
     int64_t ldx;
     hc_sparse_masks *masks;
@@ -34,10 +32,10 @@ typedef struct {
 /* One row times one vector: codes and x of `count` kept columns, the last group's chain by definition if it is short. */
 static float multiply(const hc_groups_job *job, const float *codes, const float *x, const float *scales,
                       int64_t count) {
-    const int64_t group = job->geometry->group, whole = count / group;
+    const int64_t group = job->weights->geometry->group, whole = count / group;
     float sums[16] = {0};
     job->pairs(group, whole, codes, x, scales, sums);
-    for (int64_t g = whole; g < job->geometry->groups; g++) {
+    for (int64_t g = whole; g < job->weights->geometry->groups; g++) {
         float p = 0;
         for (int64_t t = g * group; t < hc_min((g + 1) * group, count); t++)
             p = fmaf(x[t], codes[t], p);
@@ -51,23 +49,23 @@ static float multiply(const hc_groups_job *job, const float *codes, const float 
 
 static void group_rows(void *context, int64_t task, int thread) {
     const hc_groups_job *job = context;
-    const hc_geometry *g = job->geometry;
-    const hc_format *format = &job->weights->format;
-    const hc_components *parts = &job->weights->components;
+    const hc_geometry *g = job->weights->geometry;
+    const hc_format *format = job->weights->format;
+    const hc_components *parts = job->weights->components;
     float *codes = (float *)(job->scratch + thread * job->scratch_bytes), *scales = codes + ROWS * job->values;
     float *x = scales + ROWS * job->groups, row_scale[ROWS];
     uint64_t *masks = (uint64_t *)(x + job->values);
     const int64_t last = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t block = task * TASK_ROWS; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
-        const hc_tile tile = {job->first_row + block, n_rows, 0, g->padded};
+        const hc_tile tile = {job->weights->first_row + block, n_rows, 0, g->padded};
         const hc_code_tile decoded = {codes, job->values, scales, job->groups, row_scale};
         for (int i = 0; i < ROWS; i++)
             row_scale[i] = 1;
-        hc_decode_codes_tile(job->run, format, g, parts, &tile, &decoded);
+        hc_decode_codes_tile(job->weights->run, format, g, parts, &tile, &decoded);
         for (int64_t i = 0; i < n_rows; i++) {
-            hc_sparse_masks_of(job->masks, hc_part(parts, HC_METADATA, job->first_row + block + i), g->columns, 0,
-                               g->whole_length, masks);
+            hc_sparse_masks_of(job->masks, hc_part(parts, HC_METADATA, job->weights->first_row + block + i), g->columns,
+                               0, g->whole_length, masks);
             for (int64_t v = 0; v < job->n_vectors; v++) {
                 const int64_t count = job->gather(g->whole_length, masks, job->x + v * job->ldx, x);
                 const float y = multiply(job, codes + i * job->values, x, scales + i * job->groups, count);
@@ -77,24 +75,41 @@ static void group_rows(void *context, int64_t task, int thread) {
     }
 }
 
-hc_status hc_sparse_gemv_groups(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
-                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
-                                const hc_rows *out, bool *served, hc_error *error) {
-    hc_groups_job job = {.run = run,
-                         .weights = weights,
-                         .geometry = geometry,
-                         .first_row = first_row,
+const char *hc_gemv_pairs_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_refuses(p);
+    if (reason)
+        return reason;
+    const hc_geometry *g = p->w_packed->geometry;
+    if (!p->w->sparse)
+        return "the weights have no pattern";
+    if (!hc_format_find(p->w_packed->format->family)->has_groups(p->w_packed->format))
+        return "the weights have no groups";
+    const bool fits = g->padded * (int64_t)sizeof(float) <= ROW_BYTES && g->group <= ROW_BYTES / 64;
+    return fits ? NULL : "rows too long to keep one in the cache";
+}
+
+double hc_gemv_pairs_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const hc_geometry *g = p->w_packed->geometry;
+    const double vectors = (double)p->x->rows;
+    return hc_seconds(m,
+                      (double)p->w->rows * ((double)g->whole_length * (m->pairs_column + m->pairs_product * vectors) +
+                                            (double)g->columns * m->pairs_nonzero * vectors));
+}
+
+hc_status hc_gemv_pairs_run(const hc_product *p, hc_error *error) {
+    const hc_packed_context *weights = p->w_packed;
+    const hc_geometry *geometry = weights->geometry;
+    const hc_run *run = p->run;
+    const int64_t rows = p->w->rows;
+    hc_groups_job job = {.weights = weights,
                          .rows = rows,
-                         .n_vectors = n_vectors,
-                         .x = x,
-                         .ldx = ldx,
-                         .out = out};
-    const int64_t row_bytes = geometry->padded * (int64_t)sizeof(float);
-    *served = geometry->columns > 0 && row_bytes <= ROW_BYTES && geometry->group <= ROW_BYTES / 64;
-    if (!*served)
-        return HC_OK;
+                         .n_vectors = p->x->rows,
+                         .x = p->vectors,
+                         .ldx = p->ld_vectors,
+                         .out = &p->out};
     hc_sparse_masks masks;
-    hc_sparse_masks_init(&masks, run, weights->format.n, weights->format.m);
+    hc_sparse_masks_init(&masks, run, weights->format->n, weights->format->m);
     job.masks = &masks;
     job.gather = HC_PICK(compress_x32, run);
     job.pairs = HC_PICK(gemv_nm_pairs, run);

@@ -1,22 +1,18 @@
-/* Products with few vectors whose weights are read as they are stored, without a decoded tile: the parts that floats
- * (gemv_floats.c) and integers (gemv_integers.c) share, and their entries.
- */
+/* What the paths of few vectors share: weights read as they are stored, without a decoded tile. */
 #ifndef HC_GEMV_STORED_H
 #define HC_GEMV_STORED_H
 
 #include "formats/format.h"
 #include "kernels/kernel.h"
-#include "ops/product/source.h"
+#include "ops/product/plan.h"
 #include "ops/product/sparse.h"
 
 /* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. What is not stored
  * like that is decoded a row at a time, to codes of 32 bits. */
 typedef struct {
-    const hc_run *run;
-    const hc_packed *packed;
-    const hc_geometry *geometry;
+    const hc_packed_context *packed;
     hc_stored_form form;
-    int64_t first_row, rows;
+    int64_t rows;
     bool decodes;
     int bits, flip;
     float zero;                       /* of a code after the flip, where there are no zero points */
@@ -26,11 +22,10 @@ typedef struct {
 } hc_gemv_weights;
 
 /* Whether rows are decoded to float32 before they meet x; else *form says how they are stored. */
-bool hc_gemv_decodes(const hc_packed *packed, const hc_geometry *geometry, bool may_decode, hc_stored_form *form);
+bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form);
 
 /* false where the format is not stored like that; with may_decode, where a row is too long to decode it whole. */
-bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_run *run, const hc_packed *packed,
-                          const hc_geometry *geometry, int64_t first_row, int64_t rows, bool may_decode);
+bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, bool may_decode);
 
 /* One row; the pointers lead into the array or into scratch. row_scale multiplies the folded sum. */
 typedef struct {
@@ -53,9 +48,8 @@ typedef struct {
     int64_t words, row_bytes; /* of 64 columns; of a row of codes */
 } hc_gemv_densified;
 
-/* false where the bits would not be those of kept codes alone. */
-bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *weights, const float *x, int64_t ldx,
-                            int64_t n_vectors);
+/* false where a row is too long. */
+bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *weights);
 int64_t hc_gemv_densified_bytes(const hc_gemv_densified *whole,
                                 const hc_gemv_weights *weights); /* of scratch for a row */
 void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights *weights, int64_t row,
@@ -87,13 +81,14 @@ static inline int8_t hc_gemv_digit(int32_t *value) {
     return digit;
 }
 
-/* As hc_gemv_floats and hc_gemv_integers; *served is false, and nothing done, for what only tiles can do. */
-hc_status hc_gemv_floats_stored(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
-                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
-                                const hc_rows *out, bool *served, hc_error *error);
-hc_status hc_gemv_integers_stored(const hc_run *run, hc_product_kind kind, const hc_packed *packed,
-                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
-                                  const hc_rows *out, bool *served, hc_error *error);
+/* Why no path with float vectors, or integer ones, takes these sides at all; or NULL. */
+const char *hc_gemv_refuses(const hc_product *product);
+const char *hc_gemv_int_sides_refuse(const hc_product *product);
+
+/* Weights times float vectors as float.c does it; of a pattern its rows made dense, or NULL. */
+hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, hc_gemv_densified *densified,
+                           hc_error *error);
+/* Places that x takes there, and whether there is memory for them. */
+bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry);
 
 #endif

@@ -1,6 +1,5 @@
 /* Packed weights times 1 to 8 vectors, any format: y[v, i] = sum_k x_v[k] * w_i[k], rows of `out` are vectors and its
- * columns weight rows. Here every tile is decoded first; what can be read as it is stored goes to gemv_floats.c and
- * gemv_integers.c, which give the same bits.
+ * columns weight rows. Every tile is decoded first. This is the plain form of the order that all paths of few vectors keep.
  *
  *   floats    groups: p = fmaf chain over the group's codes from +0; acc[g % 16] = fmaf(s_g, p, acc[g % 16])
  *             no groups: acc[k % 64] = fmaf(x_k, c_k, acc[k % 64]); then folded in halves, times the row's scale
@@ -13,7 +12,6 @@
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
 #include "ops/gemv/stored.h"
-#include "ops/product/choose.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>
@@ -22,22 +20,10 @@
 enum { ROWS = 16, TILE = 2048, MAX_VECTORS = 8, LANES = 64 };
 
 typedef struct {
-    const hc_run *run;
-    const hc_packed *weights;
-    const hc_geometry *geometry;
-    int64_t first_row, rows, n_vectors;
-    const hc_rows *out;
+    const hc_product *product;
+    bool has_groups; /* of floats */
     char *scratch;
     int64_t scratch_bytes; /* of one thread */
-    /* floats */
-    const float *x;
-    int64_t ldx;
-    bool has_groups;
-    /* integers */
-    hc_product_kind kind;
-    const hc_packed *vectors;
-    const hc_geometry *x_geometry;
-    int64_t first_vector;
 } hc_gemv_job;
 
 /* lanes[i] with lanes[i + n / 2], and so on down to one; n is a power of two. */
@@ -69,8 +55,11 @@ static void add_groups(hc_gemv_state *state, const float *x, const float *codes,
 
 static void float_rows(void *context, int64_t task, int thread) {
     const hc_gemv_job *job = context;
-    const hc_geometry *geometry = job->geometry;
-    const int64_t first = task * ROWS, rows = hc_min(ROWS, job->rows - first), columns = geometry->columns;
+    const hc_product *product = job->product;
+    const hc_packed_context *weights = product->w_packed;
+    const hc_geometry *geometry = weights->geometry;
+    const int64_t first = task * ROWS, rows = hc_min(ROWS, product->w->rows - first), columns = geometry->columns;
+    const int64_t n_vectors = product->x->rows;
     char *scratch = job->scratch + thread * job->scratch_bytes;
     hc_gemv_state *states = (hc_gemv_state *)scratch;
     float *codes = (float *)(states + ROWS * MAX_VECTORS), *scales = codes + ROWS * TILE;
@@ -80,13 +69,13 @@ static void float_rows(void *context, int64_t task, int thread) {
     memset(states, 0, ROWS * MAX_VECTORS * sizeof *states);
     for (int64_t c = 0; c < columns; c += TILE) {
         const int64_t count = hc_min(TILE, columns - c);
-        const hc_tile tile = {job->first_row + first, rows, c, hc_min(TILE, geometry->padded - c)};
+        const hc_tile tile = {weights->first_row + first, rows, c, hc_min(TILE, geometry->padded - c)};
         const hc_code_tile out = {codes, TILE, scales, TILE, row_scale};
-        hc_decode_codes_tile(job->run, &job->weights->format, geometry, &job->weights->components, &tile, &out);
+        hc_decode_codes_tile(weights->run, weights->format, geometry, weights->components, &tile, &out);
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t v = 0; v < job->n_vectors; v++) {
+            for (int64_t v = 0; v < n_vectors; v++) {
                 hc_gemv_state *state = states + i * MAX_VECTORS + v;
-                const float *x = job->x + v * job->ldx;
+                const float *x = product->vectors + v * product->ld_vectors;
                 if (job->has_groups)
                     add_groups(state, x, codes + i * TILE, scales + i * TILE, c, count, geometry->group);
                 else
@@ -100,16 +89,15 @@ static void float_rows(void *context, int64_t task, int thread) {
             }
     }
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t v = 0; v < job->n_vectors; v++) {
+        for (int64_t v = 0; v < n_vectors; v++) {
             hc_gemv_state *state = states + i * MAX_VECTORS + v;
-            hc_gemv_store(job->out, first + i, v, fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
+            hc_gemv_store(&product->out, first + i, v, fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
         }
 }
 
 /* One integer operand, decoded tile by tile. */
 typedef struct {
-    const hc_packed *packed;
-    const hc_geometry *geometry;
+    const hc_packed_context *packed;
     hc_int_form form;
     int64_t first_row, rows;
     int8_t *limbs;                  /* 3 x rows x TILE */
@@ -117,9 +105,9 @@ typedef struct {
     float *group_scale, *row_scale; /* rows x TILE; rows */
 } hc_gemv_side;
 
-static char *side_init(hc_gemv_side *side, hc_product_kind kind, char *scratch) {
-    const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    hc_format_find(side->packed->format.family)->int_form(&side->packed->format, mode, &side->form);
+static char *side_init(hc_gemv_side *side, hc_order kind, char *scratch) {
+    const hc_int_mode mode = kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    hc_format_find(side->packed->format->family)->int_form(side->packed->format, mode, &side->form);
     side->values = (int32_t *)scratch;
     side->group_scale = (float *)(side->values + ROWS * TILE);
     side->row_scale = side->group_scale + ROWS * TILE;
@@ -127,16 +115,15 @@ static char *side_init(hc_gemv_side *side, hc_product_kind kind, char *scratch) 
     return (char *)(side->limbs + 3 * ROWS * TILE);
 }
 
-static void side_load(const hc_gemv_side *side, const hc_run *run, hc_product_kind kind, int64_t first,
-                      int64_t columns) {
-    const hc_tile tile = {side->first_row, side->rows, first, hc_min(TILE, side->geometry->padded - first)};
+static void side_load(const hc_gemv_side *side, hc_order kind, int64_t first, int64_t columns) {
+    const hc_tile tile = {side->first_row, side->rows, first, hc_min(TILE, side->packed->geometry->padded - first)};
     const hc_int_tile out = {{side->limbs, side->limbs + ROWS * TILE, side->limbs + 2 * ROWS * TILE},
                              TILE,
                              side->group_scale,
                              TILE,
                              side->row_scale};
-    hc_decode_int_tile(run, &side->packed->format, side->geometry, &side->packed->components, &tile,
-                       kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &out);
+    hc_decode_int_tile(side->packed->run, side->packed->format, side->packed->geometry, side->packed->components, &tile,
+                       kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &out);
     const int top = side->form.n_limbs - 1;
     for (int64_t i = 0; i < side->rows; i++)
         for (int64_t j = 0; j < columns; j++) {
@@ -149,38 +136,39 @@ static void side_load(const hc_gemv_side *side, const hc_run *run, hc_product_ki
 
 static void integer_rows(void *context, int64_t task, int thread) {
     const hc_gemv_job *job = context;
-    const int64_t first = task * ROWS, rows = hc_min(ROWS, job->rows - first), columns = job->geometry->columns;
+    const hc_product *product = job->product;
+    const hc_order kind = product->order;
+    const int64_t first = task * ROWS, rows = hc_min(ROWS, product->w->rows - first), columns = product->w->columns;
+    const int64_t n_vectors = product->x->rows;
+    const int64_t w_group = product->w_packed->geometry->group, x_group = product->x_packed->geometry->group;
     char *scratch = job->scratch + thread * job->scratch_bytes;
     hc_gemv_state *states = (hc_gemv_state *)scratch;
-    hc_gemv_side w = {
-        .packed = job->weights, .geometry = job->geometry, .first_row = job->first_row + first, .rows = rows};
-    hc_gemv_side x = {
-        .packed = job->vectors, .geometry = job->x_geometry, .first_row = job->first_vector, .rows = job->n_vectors};
-    scratch = side_init(&w, job->kind, (char *)(states + ROWS * MAX_VECTORS));
-    side_init(&x, job->kind, scratch);
+    hc_gemv_side w = {.packed = product->w_packed, .first_row = product->w_packed->first_row + first, .rows = rows};
+    hc_gemv_side x = {.packed = product->x_packed, .first_row = product->x_packed->first_row, .rows = n_vectors};
+    scratch = side_init(&w, kind, (char *)(states + ROWS * MAX_VECTORS));
+    side_init(&x, kind, scratch);
     memset(states, 0, ROWS * MAX_VECTORS * sizeof *states);
     memset(w.row_scale, 0, ROWS * sizeof *w.row_scale);
     memset(x.row_scale, 0, ROWS * sizeof *x.row_scale);
     for (int64_t c = 0; c < columns; c += TILE) {
         const int64_t count = hc_min(TILE, columns - c);
-        side_load(&w, job->run, job->kind, c, count);
-        side_load(&x, job->run, job->kind, c, count);
+        side_load(&w, kind, c, count);
+        side_load(&x, kind, c, count);
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t v = 0; v < job->n_vectors; v++) {
+            for (int64_t v = 0; v < n_vectors; v++) {
                 hc_gemv_state *state = states + i * MAX_VECTORS + v;
                 const int32_t *a = w.values + i * TILE, *b = x.values + v * TILE;
                 for (int64_t j = 0, end; j < count; j = end) {
                     end = count;
-                    const int64_t gw = (c + j) / w.geometry->group, gx = (c + j) / x.geometry->group;
-                    if (job->kind == HC_PRODUCT_GROUPED)
-                        end = hc_min(end, hc_min((gw + 1) * w.geometry->group, (gx + 1) * x.geometry->group) - c);
+                    const int64_t gw = (c + j) / w_group, gx = (c + j) / x_group;
+                    if (kind == HC_ORDER_GROUPED)
+                        end = hc_min(end, hc_min((gw + 1) * w_group, (gx + 1) * x_group) - c);
                     for (int64_t k = j; k < end; k++)
                         state->integer += (int64_t)a[k] * b[k];
-                    const bool closes =
-                        (c + end) % w.geometry->group == 0 || (c + end) % x.geometry->group == 0 || c + end == columns;
-                    if (job->kind == HC_PRODUCT_GROUPED && closes) {
-                        const float scale = x.group_scale[v * TILE + gx - c / x.geometry->group] *
-                                            w.group_scale[i * TILE + gw - c / w.geometry->group];
+                    const bool closes = (c + end) % w_group == 0 || (c + end) % x_group == 0 || c + end == columns;
+                    if (kind == HC_ORDER_GROUPED && closes) {
+                        const float scale =
+                            x.group_scale[v * TILE + gx - c / x_group] * w.group_scale[i * TILE + gw - c / w_group];
                         state->p = fmaf(scale, (float)state->integer, state->p);
                         state->integer = 0;
                     }
@@ -188,18 +176,19 @@ static void integer_rows(void *context, int64_t task, int thread) {
             }
     }
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t v = 0; v < job->n_vectors; v++) {
+        for (int64_t v = 0; v < n_vectors; v++) {
             const hc_gemv_state *state = states + i * MAX_VECTORS + v;
-            hc_gemv_store(job->out, first + i, v,
-                          job->kind == HC_PRODUCT_GROUPED
+            hc_gemv_store(&product->out, first + i, v,
+                          kind == HC_ORDER_GROUPED
                               ? state->p
                               : (float)((double)x.row_scale[v] * (double)w.row_scale[i] * (double)state->integer));
         }
 }
 
 static hc_status run_job(hc_gemv_job *job, hc_task *task, int64_t scratch_bytes, hc_error *error) {
-    const int64_t n_tasks = hc_ceil_div(job->rows, ROWS);
-    const int n_threads = (int)hc_min(hc_min(job->run->n_threads, HC_MAX_THREADS), hc_max(n_tasks, 1));
+    const hc_run *run = job->product->run;
+    const int64_t n_tasks = hc_ceil_div(job->product->w->rows, ROWS);
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     job->scratch_bytes = hc_round_up(scratch_bytes, HC_CACHE_LINE);
     job->scratch = hc_alloc_aligned(job->scratch_bytes * n_threads);
     if (!job->scratch)
@@ -209,59 +198,36 @@ static hc_status run_job(hc_gemv_job *job, hc_task *task, int64_t scratch_bytes,
     return HC_OK;
 }
 
-hc_status hc_gemv_floats(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                         hc_error *error) {
-    HC_ASSUME(geometry->runs == 1 && n_vectors <= MAX_VECTORS);
-    if (hc_only_explains(HC_PATH_GEMV))
-        return HC_OK;
-    if (weights->format.m > 0)
-        return hc_sparse_gemv(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, error);
-    hc_gemv_job job = {.run = run,
-                       .weights = weights,
-                       .geometry = geometry,
-                       .first_row = first_row,
-                       .rows = rows,
-                       .n_vectors = n_vectors,
-                       .out = out,
-                       .x = x,
-                       .ldx = ldx};
-    job.has_groups = hc_format_find(weights->format.family)->has_groups(&weights->format);
-    bool served = rows == 0 || n_vectors == 0;
-    hc_status status = HC_OK;
-    if (!served)
-        status = hc_gemv_floats_stored(run, weights, geometry, first_row, rows, x, ldx, n_vectors, out, &served, error);
-    if (served || status != HC_OK)
-        return status;
+/* The slowest way, and one that any format without a pattern takes. */
+static double tiles_seconds(const hc_product *p) {
+    const hc_measures *m = hc_measures_of(p->run);
+    const double codes = (double)p->w->rows * (double)p->w->columns;
+    return hc_seconds(m, codes * (m->decoded_code + (double)p->x->rows * m->tile_product));
+}
+
+const char *hc_gemv_float_tiles_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_refuses(p);
+    return reason ? reason : p->w->sparse ? "the weights have a pattern" : NULL;
+}
+
+double hc_gemv_float_tiles_seconds(const hc_product *p) { return tiles_seconds(p); }
+
+hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {
+    const hc_format *format = p->w_packed->format;
+    hc_gemv_job job = {.product = p, .has_groups = hc_format_find(format->family)->has_groups(format)};
     const int64_t bytes = ROWS * (MAX_VECTORS * (int64_t)sizeof(hc_gemv_state) + 2 * TILE * (int64_t)sizeof(float));
     return run_job(&job, float_rows, bytes, error);
 }
 
-hc_status hc_gemv_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
-                           const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                           const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
-                           hc_error *error) {
-    HC_ASSUME(geometry->runs == 1 && x_geometry->runs == 1 && n_vectors <= MAX_VECTORS);
-    if (hc_only_explains(HC_PATH_GEMV_INTEGERS))
-        return HC_OK;
-    hc_gemv_job job = {.run = run,
-                       .weights = weights,
-                       .geometry = geometry,
-                       .first_row = first_row,
-                       .rows = rows,
-                       .n_vectors = n_vectors,
-                       .out = out,
-                       .kind = kind,
-                       .vectors = x,
-                       .x_geometry = x_geometry,
-                       .first_vector = first_vector};
-    bool served = rows == 0 || n_vectors == 0;
-    hc_status status = HC_OK;
-    if (!served)
-        status = hc_gemv_integers_stored(run, kind, weights, geometry, first_row, rows, x, x_geometry, first_vector,
-                                         n_vectors, out, &served, error);
-    if (served || status != HC_OK)
-        return status;
+const char *hc_gemv_int_tiles_refuses(const hc_product *p) {
+    const char *reason = hc_gemv_int_sides_refuse(p);
+    return reason ? reason : p->w->sparse ? "the weights have a pattern" : NULL;
+}
+
+double hc_gemv_int_tiles_seconds(const hc_product *p) { return tiles_seconds(p); }
+
+hc_status hc_gemv_int_tiles_run(const hc_product *p, hc_error *error) {
+    hc_gemv_job job = {.product = p};
     const int64_t side = ROWS * (TILE * (int64_t)(sizeof(int32_t) + sizeof(float) + 3) + (int64_t)sizeof(float));
     const int64_t bytes = ROWS * MAX_VECTORS * (int64_t)sizeof(hc_gemv_state) + 2 * side;
     return run_job(&job, integer_rows, bytes, error);

@@ -9,9 +9,8 @@
  * threads, the most there are, less than 55 MiB.
  */
 #include "base/threads.h"
-#include "ops/product/choose.h"
 #include "ops/product/gemm_tile.h"
-#include "ops/product/product.h"
+#include "ops/product/plan.h"
 #include "ops/product/sparse.h"
 
 #include <string.h>
@@ -26,18 +25,17 @@ enum {
     FLOAT_SLAB = 1024,
     FOLDED_SLAB = 16384,
     GROUPED_SLAB = 8192,
-    LEAST_SLAB = 64,           /* the longest step */
-    THREAD_PRODUCTS = 1 << 20, /* a thread is worth waking for this many: 5 to 20 us */
+    LEAST_SLAB = 64, /* the longest step */
 };
 
 /* Tasks. */
 
 /* Lays the arrays of `panels` panels out from `memory` on (NULL: only asks for the bytes). */
-static int64_t lay_out(hc_panels *side, int64_t panels, const hc_product *p, uint8_t *memory) {
+static int64_t lay_out(hc_panels *side, int64_t panels, const hc_gemm_job *p, uint8_t *memory) {
     const int64_t words = panels * p->max_segments * side->tile * 4;
     const int64_t init_at = panels * side->digits * hc_digit_bytes(side, p->max_steps);
     const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
-    const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED ? words : 0);
     if (memory) {
         side->panels = memory;
         side->init = side->compensation_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
@@ -48,12 +46,12 @@ static int64_t lay_out(hc_panels *side, int64_t panels, const hc_product *p, uin
 }
 
 static void pack_task(void *context, int64_t panel, int thread) {
-    const hc_product *p = context;
+    const hc_gemm_job *p = context;
     hc_pack_panel(p->shared, &p->slab, p->shared_first + panel * p->shared->tile, panel,
                   p->scratch + thread * hc_pack_scratch());
 }
 
-static void multiply_tile(const hc_product *p, const hc_panels *mine, int64_t shared_panel, int64_t first_streamed,
+static void multiply_tile(const hc_gemm_job *p, const hc_panels *mine, int64_t shared_panel, int64_t first_streamed,
                           int64_t panel) {
     const bool shares_a = p->shared == &p->a;
     const int64_t shared_row = p->shared_first + shared_panel * p->shared->tile;
@@ -72,7 +70,7 @@ static void multiply_tile(const hc_product *p, const hc_panels *mine, int64_t sh
 }
 
 static void multiply_task(void *context, int64_t task, int thread) {
-    const hc_product *p = context;
+    const hc_gemm_job *p = context;
     const int64_t part = task % p->parts, group = task / p->parts;
     const int64_t from = p->shared_panels * part / p->parts, to = p->shared_panels * (part + 1) / p->parts;
     const int64_t first_panel = group * p->group, panels = hc_min(p->group, p->streamed_panels - first_panel);
@@ -92,51 +90,27 @@ static void multiply_task(void *context, int64_t task, int thread) {
 
 /* Plans. */
 
-/* Dimensions of rows that lie evenly one after another become one; so most outputs have one. */
-static hc_rows merge_dims(const hc_rows *rows) {
-    hc_rows merged = *rows;
-    merged.n_dims = 0;
-    for (int i = 0; i < rows->n_dims; i++) {
-        const int last = merged.n_dims - 1;
-        if (rows->shape[i] == 1)
-            continue;
-        if (last >= 0 && merged.stride[last] == rows->shape[i] * rows->stride[i]) {
-            merged.shape[last] *= rows->shape[i];
-            merged.stride[last] = rows->stride[i];
-        } else {
-            merged.shape[merged.n_dims] = rows->shape[i];
-            merged.stride[merged.n_dims++] = rows->stride[i];
-        }
-    }
-    return merged;
-}
-
 static bool lies_transposed(const hc_rows *out) {
     return out->n_dims == 1 && out->stride[0] == sizeof(float) && out->column_stride != sizeof(float);
 }
 
-static bool has_one_limb(hc_product_kind kind, const hc_source *source) {
-    return source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
+static bool has_one_limb(hc_order kind, const hc_source *source) {
+    return source->form[kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED].n_limbs == 1;
 }
 
-/* What is kept goes to the right side; else tiles need no turning where b's rows become those of `out`. */
-static bool is_swapped(hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
-                       const hc_run *run) {
-    const bool left = hc_kept_line(kind, a, run) != NULL, right = hc_kept_line(kind, b, run) != NULL;
-    if (left != right)
-        return left && out->n_dims <= 1;
-    return lies_transposed(out) && (kind == HC_PRODUCT_FLOATS || has_one_limb(kind, a));
-}
-
-static void fill_zeros(const hc_rows *out, int64_t columns) {
-    const float zero = 0.0f;
-    for (int64_t i = 0; i < out->rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            memcpy(hc_row(out, i) + j * out->column_stride, &zero, sizeof zero);
+/* What is kept goes to the right side, where it is skipped; else tiles need no transposition where b's rows become those of
+ * `out`. */
+static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
+    if (skips) {
+        const bool left = hc_kept_line(p->x, p->run), right = hc_kept_line(p->w, p->run);
+        if (left != right)
+            return left;
+    }
+    return lies_transposed(out) && (p->order == HC_ORDER_CHAIN || has_one_limb(p->order, p->x));
 }
 
 /* Walks all slabs: how large they get, and whether segments had to be cut. */
-static bool measure_slabs(hc_product *p) {
+static bool measure_slabs(hc_gemm_job *p) {
     bool cuts = false;
     p->slabs = p->max_steps = p->max_segments = 0;
     for (int64_t first = 0; first < p->k; first += p->slab.columns, p->slabs++) {
@@ -147,17 +121,17 @@ static bool measure_slabs(hc_product *p) {
     return cuts;
 }
 
-static void use_kernel(hc_product *p, const hc_run *run) {
-    p->kernel = hc_product_line(p->kind, p->exact_groups, p->b.source, run);
+static void use_kernel(hc_gemm_job *p, const hc_run *run) {
+    p->kernel = hc_product_line(p->kind, p->exact_groups, p->skips ? p->b.source : NULL, run);
     hc_panels_use_kernel(&p->a, p->kernel, run);
     hc_panels_use_kernel(&p->b, p->kernel, run);
 }
 
 /* Chooses the kernel and the slabs: as long as a panel of either side fits a thread's share of memory. */
-static void plan_slabs(hc_product *p, const hc_run *run) {
+static void plan_slabs(hc_gemm_job *p, const hc_run *run) {
     const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
     const bool one_digit = p->a.digits == 1 && p->b.digits == 1;
-    p->exact_groups = p->kind == HC_PRODUCT_GROUPED && !one_digit;
+    p->exact_groups = p->kind == HC_ORDER_GROUPED && !one_digit;
     use_kernel(p, run);
     for (;; p->slab_limit /= 2) {
         if (measure_slabs(p) && !p->exact_groups) {
@@ -168,10 +142,10 @@ static void plan_slabs(hc_product *p, const hc_run *run) {
                                             hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
             break;
     }
-    p->waits_in_out = p->kind == HC_PRODUCT_FLOATS || (p->kind == HC_PRODUCT_GROUPED && !p->exact_groups);
+    p->waits_in_out = p->kind == HC_ORDER_CHAIN || (p->kind == HC_ORDER_GROUPED && !p->exact_groups);
 }
 
-static bool allocate(hc_product *p, const hc_run *run) {
+static bool allocate(hc_gemm_job *p, const hc_run *run) {
     const bool shares_a = p->m <= p->n;
     p->shared = shares_a ? &p->a : &p->b;
     p->streamed = shares_a ? &p->b : &p->a;
@@ -181,7 +155,7 @@ static bool allocate(hc_product *p, const hc_run *run) {
     p->streamed_block = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
     p->shared_block =
         hc_min(hc_ceil_div(p->shared->source->rows, p->shared->tile), hc_max(SHARED_BYTES / shared_bytes, 1));
-    const int64_t waiting_bytes = p->kind == HC_PRODUCT_GROUPED ? 12 : 8;
+    const int64_t waiting_bytes = p->kind == HC_ORDER_GROUPED ? 12 : 8;
     int64_t waiting = 0;
     if (!p->waits_in_out && p->slabs > 1) {
         const int64_t tiles = WAITING_BYTES / (waiting_bytes * tile_size);
@@ -210,7 +184,7 @@ static bool allocate(hc_product *p, const hc_run *run) {
 }
 
 /* All blocks of `out` and all slabs, in the order that keeps what is packed as long as it is needed. */
-static void walk(hc_product *p, const hc_run *run) {
+static void walk(hc_gemm_job *p, const hc_run *run) {
     const int64_t shared_total = hc_ceil_div(p->shared->source->rows, p->shared->tile);
     const int64_t streamed_total = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
     const int64_t shared_blocks = hc_ceil_div(shared_total, p->shared_block);
@@ -245,40 +219,13 @@ static void walk(hc_product *p, const hc_run *run) {
     }
 }
 
-static hc_run run_for(const hc_run *run, int64_t m, int64_t n, int64_t k) {
-    const double threads = (double)m * (double)n * (double)k / THREAD_PRODUCTS;
-    return (hc_run){run->isa, threads < run->n_threads ? (int)threads + 1 : run->n_threads};
-}
-
-static hc_path path_of(hc_product_kind kind, const hc_source *b, const hc_run *run) {
-    if (kind == HC_PRODUCT_FLOATS)
-        return HC_PATH_TILES;
-    if (hc_kept_line(kind, b, run))
-        return HC_PATH_SKIP_INTEGERS;
-    return kind == HC_PRODUCT_FOLDED ? HC_PATH_FOLDED : HC_PATH_GROUPED;
-}
-
-hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
-                  hc_error *error) {
-    HC_ASSUME(a->columns == b->columns && out->rows == a->rows);
-    const hc_status legal = hc_product_check_sums(kind, a, b, error);
-    if (legal != HC_OK || a->rows == 0 || b->rows == 0)
-        return legal;
-    if (a->columns == 0) {
-        fill_zeros(out, b->rows);
-        return HC_OK;
-    }
-    hc_rows target = merge_dims(out);
-    if (kind == HC_PRODUCT_FLOATS && b->sparse) {
-        const hc_run fewer = run_for(all, a->rows, b->rows, a->columns);
-        if (hc_choose_skip(&fewer, a, b, &target))
-            return hc_only_explains(HC_PATH_SKIP) ? HC_OK : hc_sparse_gemm(&fewer, a, b, &target, error);
-    }
-    if (is_swapped(kind, a, b, &target, all)) {
+static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error) {
+    const hc_source *a = product->x, *b = product->w;
+    hc_rows target = hc_merged_rows(&product->out);
+    if (is_swapped(product, skips, &target)) {
         /* Every product of two values commutes: b's rows become those of `out`. */
-        const hc_source *rows = a;
-        a = b;
-        b = rows;
+        a = product->w;
+        b = product->x;
         target = (hc_rows){.data = hc_row(&target, 0),
                            .n_dims = 1,
                            .shape = {a->rows},
@@ -286,24 +233,23 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
                            .rows = a->rows,
                            .column_stride = target.n_dims ? target.stride[0] : (int64_t)sizeof(float)};
     }
-    if (hc_only_explains(path_of(kind, b, all)))
-        return HC_OK;
-    const hc_run fewer = run_for(all, a->rows, b->rows, a->columns), *run = &fewer;
-    hc_product p = {.kind = kind, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
-    p.slab_limit = kind == HC_PRODUCT_FLOATS ? FLOAT_SLAB : kind == HC_PRODUCT_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
+    const hc_order order = product->order;
+    const hc_run fewer = hc_run_for(product), *run = &fewer;
+    hc_gemm_job p = {.kind = order, .skips = skips, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
+    p.slab_limit = order == HC_ORDER_CHAIN ? FLOAT_SLAB : order == HC_ORDER_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
     p.dequantize_s32 = HC_PICK(dequantize_s32, run);
     p.dequantize_s64 = HC_PICK(dequantize_s64, run);
     p.join = HC_PICK(combine_limbs, run);
     p.scale_s64 = HC_PICK(scale_s64, run);
-    hc_panels_init(&p.a, kind, run, a, false);
-    hc_panels_init(&p.b, kind, run, b, true);
-    const int64_t segments = kind == HC_PRODUCT_GROUPED ? p.slab_limit : 1;
+    hc_panels_init(&p.a, order, run, a, false);
+    hc_panels_init(&p.b, order, run, b, true);
+    const int64_t segments = order == HC_ORDER_GROUPED ? p.slab_limit : 1;
     p.slab.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.slab.end + sizeof *p.slab.segment_steps));
     bool has_memory = p.slab.end != NULL;
     if (has_memory) {
         p.slab.segment_steps = (int32_t *)(p.slab.end + segments);
         plan_slabs(&p, run);
-        if (hc_prepacked_fits(b->prepacked, kind, a, p.kernel, p.slabs))
+        if (hc_prepacked_fits(b->prepacked, order, a, p.kernel, p.slabs))
             p.prepacked = b->prepacked;
         has_memory = allocate(&p, run);
     }
@@ -314,3 +260,63 @@ hc_status hc_gemm(const hc_run *all, hc_product_kind kind, const hc_source *a, c
     return has_memory ? HC_OK
                       : hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)p.k);
 }
+
+/* The paths. */
+
+/* Multiply-adds, and what decoding and packing the smaller side once costs. */
+static double gemm_seconds(const hc_product *p, double product, double value) {
+    const double m = (double)p->x->rows, n = (double)p->w->rows, k = (double)p->w->columns;
+    return hc_seconds(hc_measures_of(p->run), m * n * k * product + (m + n) * k * value);
+}
+
+static const char *takes_any(const hc_product *p) {
+    (void)p;
+    return NULL;
+}
+
+const char *hc_gemm_chain_refuses(const hc_product *p) { return takes_any(p); }
+
+double hc_gemm_chain_seconds(const hc_product *p) {
+    double gemm, nonzeros;
+    if (p->w->sparse && hc_measure_nm(p, &gemm, &nonzeros))
+        return gemm;
+    const hc_measures *measures = hc_measures_of(p->run);
+    return gemm_seconds(p, measures->gemm_f32, measures->packed_value);
+}
+
+hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
+
+static double integer_seconds(const hc_product *p) {
+    const hc_measures *measures = hc_measures_of(p->run);
+    const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const int passes = p->x->form[mode].n_limbs * hc_balanced_digits(&p->w->form[mode]);
+    return gemm_seconds(p, measures->gemm_s8 * passes, measures->packed_byte);
+}
+
+const char *hc_gemm_folded_refuses(const hc_product *p) { return takes_any(p); }
+double hc_gemm_folded_seconds(const hc_product *p) { return integer_seconds(p); }
+hc_status hc_gemm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
+
+const char *hc_gemm_grouped_refuses(const hc_product *p) { return takes_any(p); }
+double hc_gemm_grouped_seconds(const hc_product *p) { return integer_seconds(p); }
+hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
+
+const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
+    const hc_kernel *left = hc_kept_line(p->x, p->run), *right = hc_kept_line(p->w, p->run);
+    const hc_rows out = hc_merged_rows(&p->out);
+    if (!p->x->sparse && !p->w->sparse)
+        return "no side has a pattern";
+    if (!left && !right)
+        return hc_kept_refusal(p->w->sparse ? p->w : p->x, p->run);
+    return !right && out.n_dims > 1
+               ? "the side with a pattern gives the rows of the answer, which lie in several dimensions"
+               : NULL;
+}
+
+double hc_gemm_nm_folded_seconds(const hc_product *p) {
+    const hc_source *side = hc_kept_line(p->w, p->run) ? p->w : p->x;
+    const double share = 4.0 / hc_kept_line(side, p->run)->kr; /* a step of kr values costs one of 4 */
+    return integer_seconds(p) * share * 1.1;
+}
+
+hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }

@@ -1,6 +1,7 @@
 /* Tiles of the three kinds of product: kernels on panels, sums of digits, and the way into `out`. */
 #include "ops/product/gemm_tile.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_TILE = 1024 }; /* mr * nr of any line */
@@ -13,10 +14,10 @@ static const void *digit_of(const hc_panels *side, int64_t panel, int digit) {
 
 /* Tiles from and to `out`. */
 
-static bool is_plain(const hc_product *p) { return p->out.n_dims <= 1 && p->out.column_stride == sizeof(float); }
+static bool is_plain(const hc_gemm_job *p) { return p->out.n_dims <= 1 && p->out.column_stride == sizeof(float); }
 
 /* Where a tile of `out` lies itself when its values lie densely, else `own`. */
-static float *tile_at(const hc_product *p, const hc_place *at, float *own, int64_t *ld) {
+static float *tile_at(const hc_gemm_job *p, const hc_place *at, float *own, int64_t *ld) {
     *ld = p->kernel->nr;
     if (!is_plain(p))
         return own;
@@ -25,7 +26,7 @@ static float *tile_at(const hc_product *p, const hc_place *at, float *own, int64
 }
 
 /* Between a tile and `out`, along whichever of the two directions lies closer in memory. */
-static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool to_out) {
+static void copy_tile(const hc_gemm_job *p, const hc_place *at, float *tile, bool to_out) {
     const int64_t ld = p->kernel->nr, column_step = p->out.column_stride;
     const int last = p->out.n_dims - 1;
     if (to_out && last == 0 && p->out.stride[0] == sizeof(float) && column_step > 0 && column_step % 4 == 0 &&
@@ -60,7 +61,7 @@ static void copy_tile(const hc_product *p, const hc_place *at, float *tile, bool
 
 /* One tile of each kind. */
 
-static void multiply_floats(const hc_product *p, const hc_place *at) {
+static void multiply_floats(const hc_gemm_job *p, const hc_place *at) {
     const bool accumulate = p->slab.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
     float own[MAX_TILE] = {0};
     int64_t ld = p->kernel->nr;
@@ -74,7 +75,7 @@ static void multiply_floats(const hc_product *p, const hc_place *at) {
 }
 
 /* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
-static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, int64_t step, int64_t *dots) {
+static void add_dots(const hc_gemm_job *p, const hc_place *at, int64_t segment, int64_t step, int64_t *dots) {
     hc_gemm_s8_fn *const gemm = p->kernel->fn.gemm_s8; /* or of gemm_nm_s8, the same type */
     const int64_t tile_size = p->kernel->mr * p->kernel->nr;
     const int64_t a_skip = step * p->kernel->kr * p->kernel->mr * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);
@@ -94,7 +95,7 @@ static void add_dots(const hc_product *p, const hc_place *at, int64_t segment, i
     p->join(pairs, tile_size, tiles, shifts, dots);
 }
 
-static void multiply_folded(const hc_product *p, const hc_place *at) {
+static void multiply_folded(const hc_gemm_job *p, const hc_place *at) {
     const int mr = p->kernel->mr, nr = p->kernel->nr;
     const float *scale_a = at->a->row_scales + at->a_panel * mr, *scale_b = at->b->row_scales + at->b_panel * nr;
     const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
@@ -122,7 +123,13 @@ static void multiply_folded(const hc_product *p, const hc_place *at) {
         copy_tile(p, at, own, true);
 }
 
-static void multiply_grouped(const hc_product *p, const hc_place *at) {
+/* Every NaN is the same one, as in products of few vectors, since processors differ in what they make. */
+static void unify_nans(int64_t n, float *values) {
+    for (int64_t i = 0; i < n; i++)
+        values[i] = values[i] == values[i] ? values[i] : NAN;
+}
+
+static void multiply_grouped(const hc_gemm_job *p, const hc_place *at) {
     const int mr = p->kernel->mr, nr = p->kernel->nr;
     const int64_t n_segments = p->slab.n_segments;
     const float *scale_a = at->a->scales + at->a_panel * n_segments * mr;
@@ -135,6 +142,8 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
         const int32_t *init = at->b->init ? at->b->init + at->b_panel * n_segments * nr : NULL;
         p->kernel->fn.gemm_s8_scaled(n_segments, p->slab.segment_steps, digit_of(at->a, at->a_panel, 0),
                                      digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values, !is_first);
+        if (is_last)
+            unify_nans(mr * nr, values);
         copy_tile(p, at, values, true);
         return;
     }
@@ -154,6 +163,7 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
         memset(dots, 0, (size_t)(mr * nr) * sizeof *dots);
     }
     if (is_last) {
+        unify_nans(mr * nr, values);
         copy_tile(p, at, values, true);
     } else {
         memcpy(p->partial + at->waiting, values, (size_t)(mr * nr) * sizeof *values);
@@ -161,10 +171,10 @@ static void multiply_grouped(const hc_product *p, const hc_place *at) {
     }
 }
 
-void hc_multiply_tile(const hc_product *p, const hc_place *at) {
-    if (p->kind == HC_PRODUCT_FLOATS)
+void hc_multiply_tile(const hc_gemm_job *p, const hc_place *at) {
+    if (p->kind == HC_ORDER_CHAIN)
         multiply_floats(p, at);
-    else if (p->kind == HC_PRODUCT_FOLDED)
+    else if (p->kind == HC_ORDER_FOLDED)
         multiply_folded(p, at);
     else
         multiply_grouped(p, at);

@@ -6,7 +6,8 @@
 #include "ops/product/prepack.h"
 
 typedef struct {
-    hc_product_kind kind;
+    hc_order kind;
+    bool skips; /* b is packed as what its pattern keeps */
     hc_rows out;
     int64_t m, n, k;
     bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several digits, or segments longer than a slab */
@@ -29,7 +30,7 @@ typedef struct {
     /* The step at hand: first rows and panels of either side, tasks. */
     int64_t shared_first, streamed_first, shared_panels, streamed_panels;
     int64_t parts, groups;
-} hc_product;
+} hc_gemm_job;
 
 /* What lies where of one tile. */
 typedef struct {
@@ -41,6 +42,6 @@ typedef struct {
 } hc_place;
 
 /* The slab at hand of one tile: into `out`, or into the sums that wait for the next slab. */
-void hc_multiply_tile(const hc_product *product, const hc_place *at);
+void hc_multiply_tile(const hc_gemm_job *product, const hc_place *at);
 
 #endif

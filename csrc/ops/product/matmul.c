@@ -6,12 +6,12 @@
  */
 #include "ops/check.h"
 #include "ops/product/operand.h"
-#include "ops/product/product.h"
+#include "ops/product/plan.h"
 #include "ops/product/sparse.h"
 
 #include <string.h>
 
-enum { FEW = 8, ACTIVATION_BYTES = 8 << 20 };
+enum { ACTIVATION_BYTES = 8 << 20 };
 
 /* One side of one matrix product. */
 typedef struct {
@@ -22,30 +22,6 @@ typedef struct {
     hc_rows view_rows;       /* dense: where those rows lie */
     int64_t columns, column_stride;
 } hc_matrix;
-
-hc_product_kind hc_product_choose(const hc_source *a, const hc_source *b) {
-    if (a->form[HC_INT_FOLDED].available && b->form[HC_INT_FOLDED].available)
-        return HC_PRODUCT_FOLDED;
-    if (a->form[HC_INT_GROUPED].available && b->form[HC_INT_GROUPED].available)
-        return HC_PRODUCT_GROUPED;
-    return HC_PRODUCT_FLOATS;
-}
-
-static int64_t longest_group(const hc_source *source) {
-    return source->group ? hc_min(source->group, source->run_length) : source->columns;
-}
-
-hc_status hc_product_check_sums(hc_product_kind kind, const hc_source *a, const hc_source *b, hc_error *error) {
-    const hc_int_mode mode = kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    int64_t length = a->columns, bound;
-    if (kind == HC_PRODUCT_GROUPED)
-        length = hc_min(longest_group(a), longest_group(b));
-    if (kind == HC_PRODUCT_FLOATS ||
-        hc_mul_size((int64_t)a->form[mode].max_abs * b->form[mode].max_abs, length, &bound))
-        return HC_OK;
-    return hc_fail(error, HC_VALUE, "product: sums of %lld terms of %d x %d pass 64-bit integers", (long long)length,
-                   (int)a->form[mode].max_abs, (int)b->form[mode].max_abs);
-}
 
 static hc_rows rows_from(const hc_rows *rows, int64_t first, int64_t count) {
     hc_rows part = *rows;
@@ -70,33 +46,41 @@ static hc_dense_context dense_context(const hc_matrix *side) {
                               .column_stride = {side->column_stride}};
 }
 
-static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const hc_matrix *w, const hc_rows *out,
-                                    hc_error *error) {
-    const hc_dense_context dense = dense_context(x);
-    hc_source x_source, w_source;
-    hc_dense_source(&x_source, &dense);
-    if (x->rows <= FEW) {
-        const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16);
-        float *values = hc_alloc_aligned(x->rows * ld * (int64_t)sizeof *values);
-        if (!values)
-            return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)x->rows);
-        x_source.floats(&x_source, 0, x->rows, 0, x->columns, values, ld);
-        const hc_status status =
-            hc_gemv_floats(run, w->packed, w->geometry, w->first_row, w->rows, values, ld, x->rows, out, error);
-        hc_free_aligned(values);
-        return status;
-    }
-    hc_packed_context packed;
-    packed_context(run, w, &packed);
-    hc_packed_source(&w_source, &packed, w->rows);
-    w_source.integers = NULL;
-    memset(w_source.form, 0, sizeof w_source.form);
-    return hc_gemm(run, HC_PRODUCT_FLOATS, &x_source, &w_source, out, error);
+/* Multiplies, or, where a plan is asked for, gives that of the first product that has anything to multiply. */
+static hc_status multiply(const hc_product *product, hc_plan *asked, hc_error *error) {
+    if (!asked)
+        return hc_multiply(product, error);
+    const bool is_empty = product->x->rows == 0 || product->w->rows == 0 || product->x->columns == 0;
+    return is_empty || asked->path ? HC_OK : hc_plan_product(product, true, asked, error);
 }
 
-/* Integer products of few vectors go straight from storage; everything else through panels. x gives the rows. */
+static hc_status dense_times_packed(const hc_run *run, const hc_matrix *x, const hc_matrix *w, const hc_rows *out,
+                                    hc_plan *asked, hc_error *error) {
+    const hc_dense_context dense = dense_context(x);
+    hc_packed_context packed;
+    hc_source x_source, w_source;
+    hc_dense_source(&x_source, &dense);
+    packed_context(run, w, &packed);
+    hc_packed_source(&w_source, &packed, w->rows);
+    hc_product product = {.run = run, .order = HC_ORDER_CHAIN, .x = &x_source, .w = &w_source, .w_packed = &packed};
+    product.out = *out;
+    if (x->rows > HC_GEMV_MOST)
+        return multiply(&product, asked, error);
+    const int64_t ld = hc_round_up(hc_max(x->columns, 1), 16);
+    float *values = hc_alloc_aligned(x->rows * ld * (int64_t)sizeof *values);
+    if (!values)
+        return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)x->rows);
+    x_source.floats(&x_source, 0, x->rows, 0, x->columns, values, ld);
+    product.order = HC_ORDER_GEMV;
+    product.vectors = values;
+    product.ld_vectors = ld;
+    const hc_status status = multiply(&product, asked, error);
+    hc_free_aligned(values);
+    return status;
+}
+
 static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, const hc_matrix *w, const hc_rows *out,
-                                     hc_error *error) {
+                                     hc_plan *asked, hc_error *error) {
     hc_packed_context x_context, w_context;
     hc_source x_source, w_source;
     packed_context(run, x, &x_context);
@@ -105,31 +89,21 @@ static hc_status packed_times_packed(const hc_run *run, const hc_matrix *x, cons
     hc_packed_source(&w_source, &w_context, w->rows);
     if (w->first_row == 0 && w->rows == w->geometry->rows)
         w_source.prepacked = w->packed->prepacked;
-    const hc_product_kind kind = hc_product_choose(&x_source, &w_source);
-    const hc_status legal = hc_product_check_sums(kind, &x_source, &w_source, error);
-    if (legal != HC_OK)
-        return legal;
-    /* Integers give the same bits by either way, and what is not kept only the panels fill with zeros. */
-    const bool whole = !x_source.sparse && !w_source.sparse;
-    if (x->rows <= FEW && kind != HC_PRODUCT_FLOATS && whole)
-        return hc_gemv_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
-                                x->first_row, x->rows, out, error);
-    bool served = false;
-    if (x->rows <= FEW && w_source.sparse) {
-        const hc_status status =
-            hc_sparse_gemv_integers(run, kind, w->packed, w->geometry, w->first_row, w->rows, x->packed, x->geometry,
-                                    x->first_row, x->rows, out, &served, error);
-        if (served || status != HC_OK)
-            return status;
-    }
-    return hc_gemm(run, kind, &x_source, &w_source, out, error);
+    const hc_product product = {.run = run,
+                                .order = hc_order_of(&x_source, &w_source),
+                                .x = &x_source,
+                                .w = &w_source,
+                                .x_packed = &x_context,
+                                .w_packed = &w_context,
+                                .out = *out};
+    return multiply(&product, asked, error);
 }
 
 /* x quantized on the way, a block of rows at a time; block `first` of x is row first of the encoder. */
 static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x,
-                                        const hc_matrix *w, const hc_rows *out, hc_error *error) {
+                                        const hc_matrix *w, const hc_rows *out, hc_plan *asked, hc_error *error) {
     const int64_t row_bytes = hc_max(encoder->geometry.padded * hc_ceil_div(encoder->format.bits, 8), 1);
-    const int64_t block = hc_min(hc_max(ACTIVATION_BYTES / row_bytes, FEW + 1), hc_max(x->rows, 1));
+    const int64_t block = hc_min(hc_max(ACTIVATION_BYTES / row_bytes, HC_GEMV_MOST + 1), hc_max(x->rows, 1));
     hc_packed packed = {.format = encoder->format};
     hc_geometry geometry = encoder->geometry;
     hc_status status = hc_components_alloc(&packed.format, &geometry, block, &packed.components, error);
@@ -140,7 +114,7 @@ static hc_status quantized_times_packed(const hc_run *run, const hc_encoder *enc
         const hc_matrix part = {.packed = &packed, .geometry = &geometry, .rows = rows, .columns = x->columns};
         const hc_rows target = rows_from(out, row, rows);
         if (status == HC_OK)
-            status = packed_times_packed(run, &part, w, &target, error);
+            status = packed_times_packed(run, &part, w, &target, asked, error);
     }
     hc_components_free(&packed.components);
     return status;
@@ -229,21 +203,23 @@ static void fill_empty_product(const hc_view *bias, const hc_view *out) {
 }
 
 static hc_status one_product(const hc_run *run, const hc_encoder *encoder, const hc_matrix *x, const hc_matrix *w,
-                             const hc_rows *out, hc_error *error) {
+                             const hc_rows *out, hc_plan *asked, hc_error *error) {
     if (x->dense && w->dense) {
         const hc_dense_context a = dense_context(x), b = dense_context(w);
         hc_source a_source, b_source;
         hc_dense_source(&a_source, &a);
         hc_dense_source(&b_source, &b);
-        return hc_gemm(run, HC_PRODUCT_FLOATS, &a_source, &b_source, out, error);
+        const hc_product product = {.run = run, .order = HC_ORDER_CHAIN, .x = &a_source, .w = &b_source, .out = *out};
+        return multiply(&product, asked, error);
     }
     if (!x->dense)
-        return packed_times_packed(run, x, w, out, error);
-    return encoder ? quantized_times_packed(run, encoder, x, w, out, error) : dense_times_packed(run, x, w, out, error);
+        return packed_times_packed(run, x, w, out, asked, error);
+    return encoder ? quantized_times_packed(run, encoder, x, w, out, asked, error)
+                   : dense_times_packed(run, x, w, out, asked, error);
 }
 
-hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
-                    const hc_view *bias, const hc_view *out, hc_error *error) {
+static hc_status matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                        const hc_view *bias, const hc_view *out, hc_plan *asked, hc_error *error) {
     hc_side sides[2];
     hc_status status = hc_check_matmul(a, b, activations, bias, out, sides, error);
     if (status != HC_OK)
@@ -299,10 +275,33 @@ hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b,
         }
         add_dim(&target, out->shape[x_axis], out->strides[x_axis]);
         const hc_matrix x_matrix = matrix_of(x, all_leads, x_batch), w_matrix = matrix_of(w, false, w_batch);
-        status = one_product(run, activations ? &encoder : NULL, &x_matrix, &w_matrix, &target, error);
+        status = one_product(run, activations ? &encoder : NULL, &x_matrix, &w_matrix, &target, asked, error);
         if (status == HC_OK && bias)
             add_bias(bias, &target, w_matrix.rows);
     }
     hc_encoder_free(&encoder);
+    return status;
+}
+
+hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                    const hc_view *bias, const hc_view *out, hc_error *error) {
+    return matmul(run, a, b, activations, bias, out, NULL, error);
+}
+
+hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                     const hc_view *out, hc_explanation *explanation, hc_error *error) {
+    hc_plan plan = {0};
+    *explanation = (hc_explanation){.chosen = -1};
+    const hc_status status = matmul(run, a, b, activations, NULL, out, &plan, error);
+    for (int i = 0; status == HC_OK && i < plan.n; i++) {
+        const hc_path *path = plan.candidate[i].path;
+        explanation->candidate[i].path = path->name;
+        explanation->candidate[i].what = path->what;
+        explanation->candidate[i].reason = plan.candidate[i].reason;
+        explanation->candidate[i].seconds = plan.candidate[i].seconds;
+        if (path == plan.path)
+            explanation->chosen = i;
+        explanation->n++;
+    }
     return status;
 }

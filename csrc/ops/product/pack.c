@@ -60,19 +60,19 @@ static int64_t portion_end(const hc_source *source, int64_t start, int64_t limit
     return start + limit >= source->columns ? source->columns : group_start(source, start + limit);
 }
 
-bool hc_slab_fill(hc_slab *slab, hc_product_kind kind, const hc_source *a, const hc_source *b, int64_t first,
-                  int64_t limit, int kr) {
+bool hc_slab_fill(hc_slab *slab, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit,
+                  int kr) {
     const int64_t stop = hc_min(first + limit, a->columns);
     bool cut = false;
     slab->first = first;
     slab->n_segments = slab->steps = 0;
     slab->even = slab->opens = slab->closes = true;
     int64_t k = first;
-    if (kind == HC_PRODUCT_GROUPED)
+    if (kind == HC_ORDER_GROUPED)
         slab->opens = group_start(a, first) == first || group_start(b, first) == first;
     while (k < stop) {
         int64_t end = stop;
-        if (kind == HC_PRODUCT_GROUPED)
+        if (kind == HC_ORDER_GROUPED)
             end = hc_min(group_end(a, k), group_end(b, k));
         if (end > stop) {
             if (k > first)
@@ -100,10 +100,10 @@ int hc_balanced_digits(const hc_int_form *form) {
     return (int)hc_max(digits, form->n_limbs);
 }
 
-void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, const hc_source *source, bool is_b) {
+void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b) {
     *side = (hc_panels){.source = source, .kind = kind, .is_b = is_b, .digits = 1};
-    if (kind != HC_PRODUCT_FLOATS) {
-        const hc_int_form *form = &source->form[kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
+    if (kind != HC_ORDER_CHAIN) {
+        const hc_int_form *form = &source->form[kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
         side->digits = is_b ? hc_balanced_digits(form) : form->n_limbs;
     }
     side->pack_x32 = HC_PICK(pack_x32, run);
@@ -121,18 +121,18 @@ void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run
         side->compensation_s8 = HC_PICK(compensation_s8, run);
 }
 
-const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_source *b, const hc_run *run) {
-    if (kind == HC_PRODUCT_FLOATS)
+const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_source *kept, const hc_run *run) {
+    if (order == HC_ORDER_CHAIN)
         return HC_BEST(gemm_f32, run);
-    if (kind == HC_PRODUCT_GROUPED && !exact_groups)
+    if (order == HC_ORDER_GROUPED && !exact_groups)
         return HC_BEST(gemm_s8_scaled, run);
-    const hc_kernel *line = hc_kept_line(kind, b, run);
-    if (!line)
-        line = HC_BEST(gemm_s8, run);
+    if (kept)
+        return hc_kept_line(kept, run);
+    const hc_kernel *kernel = HC_BEST(gemm_s8, run);
     /* Groups end inside long steps, which would be mostly padding. */
-    while (kind == HC_PRODUCT_GROUPED && line->kr > 4)
-        line = hc_kernel_below(line, run->isa);
-    return line;
+    while (order == HC_ORDER_GROUPED && kernel->kr > 4)
+        kernel = hc_kernel_below(kernel, run->isa);
+    return kernel;
 }
 
 int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
@@ -141,7 +141,7 @@ int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
 }
 
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments) {
-    const int64_t words = (side->kind == HC_PRODUCT_GROUPED) + (side->compensation_s8 ? side->digits : 0);
+    const int64_t words = (side->kind == HC_ORDER_GROUPED) + (side->compensation_s8 ? side->digits : 0);
     return side->digits * hc_digit_bytes(side, steps) + words * n_segments * side->tile * 4;
 }
 
@@ -265,7 +265,7 @@ static void pack_floats(const hc_panels *side, const hc_slab *slab, int64_t firs
 static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t rows, int64_t panel,
                           int64_t row_in_panel, hc_portion *portion) {
     const hc_source *source = side->source;
-    const hc_int_mode mode = side->kind == HC_PRODUCT_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const hc_int_mode mode = side->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int n_limbs = source->form[mode].n_limbs;
     /* That lie together: */
     const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
@@ -319,11 +319,11 @@ void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row
     uint8_t *memory = side->panels + panel * panel_bytes;
     if (rows < side->tile || !slab->even || (side->kr > 4 && slab->columns % side->kr))
         memset(memory, 0, (size_t)panel_bytes);
-    if (rows < side->tile && side->kind == HC_PRODUCT_GROUPED)
+    if (rows < side->tile && side->kind == HC_ORDER_GROUPED)
         memset(side->scales + panel * slab->n_segments * side->tile, 0, (size_t)(slab->n_segments * side->tile * 4));
     for (int64_t row = 0; row < rows; row += PORTION_ROWS) {
         const int64_t count = hc_min(PORTION_ROWS, rows - row);
-        if (side->kind == HC_PRODUCT_FLOATS)
+        if (side->kind == HC_ORDER_CHAIN)
             pack_floats(side, slab, first_row + row, count, (float *)(void *)memory + row, scratch);
         else
             pack_integers(side, slab, first_row + row, count, panel, row, scratch);

@@ -28,7 +28,7 @@ typedef struct {
 
 typedef struct {
     const hc_source *source;
-    hc_product_kind kind;
+    hc_order kind;
     bool is_b;
     int tile, kr, form;
     bool kept; /* panels of sparse_s8_... */
@@ -45,15 +45,15 @@ typedef struct {
 } hc_panels;
 
 /* Segments of the slab that begins at column `first`, at most `limit` columns; true when a segment had to be cut. */
-bool hc_slab_fill(hc_slab *slab, hc_product_kind kind, const hc_source *a, const hc_source *b, int64_t first,
-                  int64_t limit, int kr);
+bool hc_slab_fill(hc_slab *slab, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit,
+                  int kr);
 
 /* What a side is, then what the chosen line wants of its panels. */
-void hc_panels_init(hc_panels *side, hc_product_kind kind, const hc_run *run, const hc_source *source, bool is_b);
+void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b);
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run);
 
-/* The line of gemm_f32, gemm_s8, gemm_s8_scaled or sparse_s8 that a product with b takes. */
-const hc_kernel *hc_product_line(hc_product_kind kind, bool exact_groups, const hc_source *b, const hc_run *run);
+/* The kernel of gemm_f32, gemm_s8 or gemm_s8_scaled; of gemm_nm_s8 for b = kept, which hc_kept_line takes, or NULL. */
+const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_source *kept, const hc_run *run);
 
 /* Digits that b needs: all between -128 and 127. */
 int hc_balanced_digits(const hc_int_form *form);

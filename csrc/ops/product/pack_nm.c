@@ -14,19 +14,26 @@ static bool fits(const hc_source *w, const hc_format *format, int kr) {
            !(w->group < w->run_length && w->group % kr);
 }
 
-const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run) {
-    if (kind != HC_PRODUCT_FOLDED || !w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1)
-        return NULL;
-    /* Where the dense product has a stronger instruction set, it is the faster one. */
+const char *hc_kept_refusal(const hc_source *w, const hc_run *run) {
+    if (!w->sparse)
+        return "no side has a pattern";
+    if (w->form[HC_INT_FOLDED].n_limbs != 1)
+        return "its integers take more than 8 bits";
     if (HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
+        return "the dense product has a stronger instruction set";
+    return hc_kept_line(w, run) ? NULL
+                                : "no kernel for this pattern: more than 4 of every 8 to 64 columns, or none here";
+}
+
+const hc_kernel *hc_kept_line(const hc_source *w, const hc_run *run) {
+    if (!w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1 || HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
         return NULL;
-    const hc_kernel *const lines[] = {HC_BEST(gemm_nm_s8_of64, run), HC_BEST(gemm_nm_s8_of32, run),
-                                      HC_BEST(gemm_nm_s8_of16, run), HC_BEST(gemm_nm_s8_of8, run)};
+    const hc_kernel *const kernels[] = {HC_BEST(gemm_nm_s8_of64, run), HC_BEST(gemm_nm_s8_of32, run),
+                                        HC_BEST(gemm_nm_s8_of16, run), HC_BEST(gemm_nm_s8_of8, run)};
     const hc_format *format = ((const hc_packed_context *)w->sparse)->format;
-    for (int i = 0; i < 4; i++) {
-        if (lines[i]->kr && fits(w, format, lines[i]->kr))
-            return lines[i];
-    }
+    for (int i = 0; i < 4; i++)
+        if (kernels[i]->kr && fits(w, format, kernels[i]->kr))
+            return kernels[i];
     return NULL;
 }
 

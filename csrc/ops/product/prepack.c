@@ -16,7 +16,7 @@ enum { MAX_COLUMNS = 8192 }; /* the shortest slab of gemm.c's plans: more column
 struct hc_prepacked {
     hc_format format;
     hc_geometry geometry;
-    hc_product_kind kind;
+    hc_order kind;
     const hc_kernel *kernel; /* whose panels these are */
     hc_slab slab;
     hc_panels panels;
@@ -29,10 +29,10 @@ bool hc_prepacked_is_of(const hc_prepacked *prepacked, const hc_format *format, 
            memcmp(&prepacked->geometry, geometry, sizeof *geometry) == 0;
 }
 
-bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_product_kind kind, const hc_source *a, const hc_kernel *kernel,
+bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_order kind, const hc_source *a, const hc_kernel *kernel,
                        int64_t slabs) {
     return prepacked && slabs == 1 && prepacked->kind == kind && prepacked->kernel == kernel &&
-           (kind == HC_PRODUCT_FOLDED || a->group == 0);
+           (kind == HC_ORDER_FOLDED || a->group == 0);
 }
 
 void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side) {
@@ -57,7 +57,7 @@ static bool allocate(hc_prepacked *p, int64_t rows, int n_threads) {
     const int64_t words = p->count * p->slab.n_segments * side->tile * 4;
     const int64_t init_at = p->count * side->digits * side->digit_bytes;
     const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
-    const int64_t row_scales_at = scales_at + (p->kind == HC_PRODUCT_GROUPED ? words : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED ? words : 0);
     p->bytes = row_scales_at + p->count * side->tile * 4;
     p->memory = hc_alloc_aligned(p->bytes);
     p->scratch = hc_alloc_aligned(hc_pack_scratch() * n_threads);
@@ -87,9 +87,10 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
     if (!p)
         return hc_fail(error, HC_MEMORY, "prepack: no memory");
     *p = (hc_prepacked){
-        .format = packed->format, .geometry = geometry, .kind = folds ? HC_PRODUCT_FOLDED : HC_PRODUCT_GROUPED};
+        .format = packed->format, .geometry = geometry, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
-    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, &source, run);
+    const bool skips = folds && hc_kept_line(&source, run);
+    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, skips ? &source : NULL, run);
     p->kernel = kernel;
     hc_panels_use_kernel(&p->panels, kernel, run);
     p->slab.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->slab.end + sizeof *p->slab.segment_steps));

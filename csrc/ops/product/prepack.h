@@ -5,7 +5,7 @@
 #include "ops/product/pack.h"
 
 /* true if these panels are what a product of this kind with `a` and this line would pack, in `slabs` slabs. */
-bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_product_kind kind, const hc_source *a, const hc_kernel *kernel,
+bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_order kind, const hc_source *a, const hc_kernel *kernel,
                        int64_t slabs);
 
 /* true if they were made of an array of this format and geometry, so that every panel that a product asks for is there. */

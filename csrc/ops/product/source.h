@@ -2,7 +2,7 @@
  * rows, whatever they come from (a view with any strides, a packed array, the windows of an image): as float32
  * values, or as the integers of base/packed.h. Columns are logical: paddings of groups are already gone.
  *
- * What the product drivers (gemm.c, gemv.c) write to is a target: any strides, rows split over several dimensions.
+ * What products write to is a target: any strides, rows split over several dimensions.
  */
 #ifndef HC_SOURCE_H
 #define HC_SOURCE_H
@@ -52,23 +52,14 @@ struct hc_source {
     int64_t along_stride;
 };
 
-/* The driver for more than a few vectors. FLOATS: one fmaf chain over k a value. FOLDED: exact in integers, then
- * y = float32((float64(row_scale_a) * float64(row_scale_b)) * float64(S)). GROUPED: acc = fmaf(float32(s_a * s_b),
- * float32(dot), acc) over the segments that all boundaries of both sides cut, ascending. */
-typedef enum { HC_PRODUCT_FLOATS = 0, HC_PRODUCT_FOLDED, HC_PRODUCT_GROUPED } hc_product_kind;
-hc_status hc_gemm(const hc_run *run, hc_product_kind kind, const hc_source *a, const hc_source *b, const hc_rows *out,
-                  hc_error *error);
-
-/* Weights (packed rows: one run, reduction = the whole row) times 1 to 8 vectors, by the stated orders of the
- * public API. x: float32 (n_vectors, columns), leading dimension ldx, values of the dense operand. */
-hc_status hc_gemv_floats(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                         hc_error *error);
-/* The same with the vectors packed (one run each, any integer format; vectors are packed rows first_vector ...):
- * FOLDED or GROUPED as above. */
-hc_status hc_gemv_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
-                           const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                           const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors, const hc_rows *out,
-                           hc_error *error);
+/* The orders of summation: a product has the bits of its order, whichever path computes it.
+ *
+ *   CHAIN    one fmaf chain over k a value
+ *   FOLDED   integers, scales multiplied into the codes: exact, y = float32((float64(s_x) * float64(s_w)) * float64(S))
+ *   GROUPED  acc = fmaf(float32(s_x * s_w), float32(dot), acc) over the segments that all group boundaries of both sides cut,
+ *            ascending; the dot of a segment is exact
+ *   GEMV     up to HC_GEMV_MOST rows of floats: 16 accumulators over groups or 64 over columns, as the public API says */
+typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
+enum { HC_GEMV_MOST = 8 };
 
 #endif

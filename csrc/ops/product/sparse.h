@@ -28,43 +28,9 @@ void hc_sparse_masks_init(hc_sparse_masks *job, const hc_run *run, int n, int m)
 void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int64_t kept, int64_t first_block,
                         int64_t columns, uint64_t *masks);
 
-/* As hc_gemv_floats: what is not kept meets no x. */
-hc_status hc_sparse_gemv(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                         int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                         hc_error *error);
-
-/* The same for formats with groups; *served is false, and nothing done, where a row is too long. */
-hc_status hc_sparse_gemv_groups(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
-                                int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
-                                const hc_rows *out, bool *served, hc_error *error);
-
-/* The same for any format, best from three vectors on; *served is false where a row is too long. */
-hc_status hc_sparse_gemv_nm_batch(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry,
-                                  int64_t first_row, int64_t rows, const float *x, int64_t ldx, int64_t n_vectors,
-                                  const hc_rows *out, bool *served, hc_error *error);
-
-/* The same for 2:4 and codes of 4 bits, from storage; *served is false for other groups and instruction sets too. */
-hc_status hc_sparse_gemv_24(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                            int64_t rows, const float *x, int64_t ldx, int64_t n_vectors, const hc_rows *out,
-                            bool *served, hc_error *error);
-
-/* As hc_gemv_integers, weights in a pattern, vectors not; *served is false, and nothing done, for what only panels do. */
-hc_status hc_sparse_gemv_integers(const hc_run *run, hc_product_kind kind, const hc_packed *weights,
-                                  const hc_geometry *geometry, int64_t first_row, int64_t rows, const hc_packed *x,
-                                  const hc_geometry *x_geometry, int64_t first_vector, int64_t n_vectors,
-                                  const hc_rows *out, bool *served, hc_error *error);
-
-/* The integers of other patterns, FOLDED on both sides, x one run without a pattern; *served as above. */
-hc_status hc_sparse_gemv_nm(const hc_run *run, const hc_packed *weights, const hc_geometry *geometry, int64_t first_row,
-                            int64_t rows, const hc_packed *x, const hc_geometry *x_geometry, int64_t first_vector,
-                            int64_t n_vectors, const hc_rows *out, bool *served, hc_error *error);
-
-/* out[i, j] = fmaf chain over k ascending of x[i, k] * w[j, k] for the kept k alone; w is of hc_sparse_source. */
-hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
-                         hc_error *error);
-
-/* The line of sparse_s8_... for these weights, or NULL where the dense product serves them (better). */
-const hc_kernel *hc_kept_line(hc_product_kind kind, const hc_source *w, const hc_run *run);
+/* The kernel of gemm_nm_s8 for these folded integers, or NULL; and why there is none. */
+const hc_kernel *hc_kept_line(const hc_source *w, const hc_run *run);
+const char *hc_kept_refusal(const hc_source *w, const hc_run *run);
 
 /* How integers that a pattern keeps lie: 4 of every kr whole columns, the places of which are their positions among m XOR
  * a byte of `base`, the first in its lowest. */

@@ -9,6 +9,7 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/product/plan.h"
 #include "ops/product/sparse.h"
 #include "sparsity/nm.h"
 
@@ -350,15 +351,31 @@ static void walk(hc_sparse_product *p, int64_t panels_at_once) {
     }
 }
 
-hc_status hc_sparse_gemm(const hc_run *run, const hc_source *x, const hc_source *w, const hc_rows *out,
-                         hc_error *error) {
-    HC_ASSUME(x->columns == w->columns && x->columns > 0 && x->rows > 0 && w->rows > 0);
+const char *hc_gemm_nm_chain_refuses(const hc_product *product) {
+    return product->w->sparse ? NULL : product->x->sparse ? "the pattern is on the left" : "no side has a pattern";
+}
+
+double hc_gemm_nm_chain_seconds(const hc_product *product) {
+    double gemm, nonzeros;
+    if (hc_measure_nm(product, &gemm, &nonzeros))
+        return nonzeros;
+    const hc_measures *measures = hc_measures_of(product->run);
+    const hc_packed_context *packed = product->w->sparse;
+    const double x = (double)product->x->rows * (double)product->x->columns;
+    const double kept = (double)product->w->rows * (double)packed->geometry->columns;
+    const double products = (double)product->x->rows * kept * measures->gemm_nm_f32;
+    return hc_seconds(measures, products + (x + kept) * measures->packed_value);
+}
+
+hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
+    const hc_source *x = product->x, *w = product->w;
+    const hc_run fewer = hc_run_for(product), *run = &fewer;
     const hc_kernel *line = HC_BEST(gemm_nm_f32, run);
     hc_sparse_product p = {.run = run,
                            .x = x,
                            .w = w,
                            .packed = w->sparse,
-                           .out = *out,
+                           .out = hc_merged_rows(&product->out),
                            .kernel = line->fn.gemm_nm_f32,
                            .turn = HC_PICK(pack_x32, run)};
     p.place = HC_PICK(indices_nm, run);

@@ -1,0 +1,77 @@
+/* Whether decoded tiles of weights in a pattern give the bits of their kept values alone.
+ *
+ * Both are fmaf chains over ascending k from +0; decoded tiles add products with +0. Such a product is a zero if x is
+ * finite, and adding it changes nothing unless the sum so far is -0. A sum becomes -0 only where a value other than 0
+ * rounds to it; if all x and w are 0 or at least 2^ex and 2^ew, every exact sum is a multiple of 2^(ex + ew - 46), and
+ * with ex + ew >= -103 none is too small for a float.
+ */
+
+#include "base/threads.h"
+#include "ops/product/plan.h"
+
+#include <string.h>
+
+enum { TASK_ROWS = 64, PIECE_ROWS = 16, PIECE_COLUMNS = 256 };
+enum { LEAST_EXPONENTS = -103 };
+
+typedef struct {
+    const hc_source *source;
+    bool kept; /* only what is kept is read */
+    int64_t columns;
+    uint32_t least[HC_MAX_THREADS],
+        most[HC_MAX_THREADS]; /* magnitudes as integers; `least` of those that are not 0, - 1 */
+} hc_range_job;
+
+static void range_task(void *context, int64_t task, int thread) {
+    hc_range_job *job = context;
+    const int64_t end = hc_min((task + 1) * TASK_ROWS, job->source->rows);
+    uint32_t least = job->least[thread], most = job->most[thread];
+    float piece[PIECE_ROWS * PIECE_COLUMNS];
+    uint32_t bits[PIECE_COLUMNS];
+    for (int64_t row = task * TASK_ROWS; row < end; row += PIECE_ROWS)
+        for (int64_t column = 0; column < job->columns; column += PIECE_COLUMNS) {
+            const int64_t rows = hc_min(PIECE_ROWS, end - row);
+            const int64_t columns = hc_min(PIECE_COLUMNS, job->columns - column);
+            if (job->kept)
+                hc_packed_floats(job->source, row, rows, column, columns, piece, PIECE_COLUMNS);
+            else
+                job->source->floats(job->source, row, rows, column, columns, piece, PIECE_COLUMNS);
+            for (int64_t r = 0; r < rows; r++) {
+                memcpy(bits, piece + r * PIECE_COLUMNS, (size_t)columns * sizeof *bits);
+                for (int64_t c = 0; c < columns; c++) {
+                    const uint32_t magnitude = bits[c] & 0x7fffffff;
+                    most = magnitude > most ? magnitude : most;
+                    least = magnitude - 1 < least ? magnitude - 1 : least;
+                }
+            }
+        }
+    job->least[thread] = least;
+    job->most[thread] = most;
+}
+
+/* The exponent of the least value that is not 0; false where one is not finite. */
+static bool range(const hc_run *run, const hc_source *source, bool kept, int *exponent) {
+    const hc_packed_context *packed = source->context;
+    hc_range_job job = {.source = source, .kept = kept, .columns = kept ? packed->geometry->columns : source->columns};
+    memset(job.least, 0xff, sizeof job.least);
+    hc_parallel(run->n_threads, hc_ceil_div(source->rows, TASK_ROWS), range_task, &job);
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int i = 0; i < HC_MAX_THREADS; i++) {
+        least = job.least[i] < least ? job.least[i] : least;
+        most = job.most[i] > most ? job.most[i] : most;
+    }
+    const int field = least == UINT32_MAX ? 254 : (int)((least + 1) >> 23); /* none: all are 0 */
+    *exponent = field > 0 ? field - 127 : -149;
+    return most < 0x7f800000;
+}
+
+const char *hc_gemm_chain_differs(const hc_product *p) {
+    int ex, ew;
+    if (!p->w->sparse)
+        return NULL;
+    if (!range(p->run, p->x, false, &ex))
+        return "x has a value that is not finite";
+    if (!range(p->run, p->w, true, &ew))
+        return "w has a value that is not finite";
+    return ex + ew < LEAST_EXPONENTS ? "values so small that a zero might change its sign" : NULL;
+}

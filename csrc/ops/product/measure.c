@@ -1,0 +1,133 @@
+/* Decoded tiles against kept values alone, where which is faster depends on the pattern, the shapes and the machine: both are
+ * measured once on a part of the operands, in one thread, and remembered by kind and size.
+ */
+#include "ops/product/plan.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SAMPLE_X = 384, /* rows of either side that are measured */
+    SAMPLE_W = 192,
+    ALIKE_ROWS = 16,
+    REPEATS = 3,
+    MOST_REPEATS = 24,
+    SURE = 4,                 /* one of so many kept: skipping is faster wherever it was measured */
+    LEAST_PRODUCTS = 1 << 20, /* below, a product takes some 20 us: less than to choose */
+    N_KNOWN = 64,
+};
+
+hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error);
+hc_status hc_gemm_chain_run(const hc_product *product, hc_error *error);
+const char *hc_gemm_chain_differs(const hc_product *product);
+
+static const double ENOUGH = 8e-3; /* seconds to spend on short samples: the first calls of a process are slow */
+static const double MUCH = 1.05;   /* what is not slower than this is not worth looking at every value for */
+
+typedef struct {
+    hc_format format;
+    uint32_t isa;
+    int32_t x_rows, w_rows, column_bits; /* rows in steps of ALIKE_ROWS, columns by their highest bit */
+    bool along, transposed;              /* how x and `out` lie */
+    void (*floats)(const hc_source *, int64_t, int64_t, int64_t, int64_t, float *, int64_t);
+    double skip, tiles; /* seconds a product of one value of x and one of w */
+} hc_known;
+
+static struct {
+    pthread_mutex_t mutex;
+    hc_known known[N_KNOWN];
+    int count;
+} table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is_of(const hc_known *a, const hc_known *b) {
+    return memcmp(&a->format, &b->format, sizeof a->format) == 0 && a->isa == b->isa && a->x_rows == b->x_rows &&
+           a->w_rows == b->w_rows && a->column_bits == b->column_bits && a->along == b->along &&
+           a->transposed == b->transposed && a->floats == b->floats;
+}
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Time goes by steps of rows of x. */
+static double products_of(const hc_source *x, const hc_source *w) {
+    return (double)hc_round_up(x->rows, ALIKE_ROWS) * (double)w->rows;
+}
+
+/* Both ways on the first rows of either side, in turn; false without memory. */
+static bool measure(const hc_product *p, hc_known *known) {
+    const hc_run one = {.isa = p->run->isa, .n_threads = 1};
+    hc_source some_x = *p->x, some_w = *p->w;
+    some_x.rows = hc_min(some_x.rows, SAMPLE_X);
+    some_w.rows = hc_min(some_w.rows, SAMPLE_W);
+    hc_rows out = {.n_dims = 1, .shape = {some_x.rows}, .rows = some_x.rows};
+    out.stride[0] = (known->transposed ? 1 : some_w.rows) * (int64_t)sizeof(float);
+    out.column_stride = (known->transposed ? some_x.rows : 1) * (int64_t)sizeof(float);
+    out.data = hc_alloc_aligned(some_x.rows * some_w.rows * (int64_t)sizeof(float));
+    if (!out.data)
+        return false;
+    const hc_product sample = {.run = &one, .order = p->order, .x = &some_x, .w = &some_w, .out = out};
+    known->skip = known->tiles = 1e300;
+    bool done = true;
+    double spent = 0;
+    for (int i = 0; (i < REPEATS || (i < MOST_REPEATS && spent < ENOUGH)) && done; i++) {
+        hc_error error;
+        const double start = seconds_now();
+        done = hc_gemm_nm_chain_run(&sample, &error) == HC_OK;
+        const double middle = seconds_now();
+        hc_gemm_chain_differs(&sample); /* a part of its cost */
+        done = done && hc_gemm_chain_run(&sample, &error) == HC_OK;
+        const double end = seconds_now();
+        known->skip = middle - start < known->skip ? middle - start : known->skip;
+        known->tiles = end - middle < known->tiles ? end - middle : known->tiles;
+        spent += end - start;
+    }
+    hc_free_aligned(out.data);
+    const double products = products_of(&some_x, &some_w);
+    known->skip /= products;
+    known->tiles /= products;
+    return done;
+}
+
+static bool recall(const hc_product *p, hc_known *known) {
+    const hc_source *x = p->x, *w = p->w;
+    const hc_packed_context *packed = w->sparse;
+    *known = (hc_known){.isa = p->run->isa,
+                        .x_rows = (int32_t)hc_ceil_div(hc_min(x->rows, SAMPLE_X), ALIKE_ROWS),
+                        .w_rows = (int32_t)hc_ceil_div(hc_min(w->rows, SAMPLE_W), ALIKE_ROWS),
+                        .along = x->side != NULL,
+                        .transposed = p->out.n_dims == 1 && p->out.stride[0] == sizeof(float),
+                        .floats = x->floats};
+    memcpy(&known->format, packed->format, sizeof known->format);
+    for (int64_t columns = x->columns; columns > 0; columns /= 2)
+        known->column_bits++;
+    bool found = false;
+    pthread_mutex_lock(&table.mutex);
+    for (int i = 0; i < N_KNOWN && i < table.count && !found; i++)
+        if ((found = is_of(&table.known[i], known)))
+            *known = table.known[i];
+    pthread_mutex_unlock(&table.mutex);
+    if (found)
+        return true;
+    if (!measure(p, known))
+        return false;
+    pthread_mutex_lock(&table.mutex);
+    table.known[table.count++ % N_KNOWN] = *known;
+    pthread_mutex_unlock(&table.mutex);
+    return true;
+}
+
+bool hc_measure_nm(const hc_product *p, double *gemm, double *nonzeros) {
+    const hc_packed_context *packed = p->w->sparse;
+    const double products = products_of(p->x, p->w);
+    hc_known known;
+    if ((int64_t)packed->format->n * SURE <= packed->format->m || products * (double)p->x->columns < LEAST_PRODUCTS ||
+        !recall(p, &known))
+        return false;
+    *gemm = known.tiles * products * MUCH;
+    *nonzeros = known.skip * products;
+    return true;
+}

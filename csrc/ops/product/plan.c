@@ -1,0 +1,163 @@
+/* The table of paths.def, the order of a product, and the choice. */
+#include "ops/product/plan.h"
+
+#include <string.h>
+
+enum { THREAD_PRODUCTS = 1 << 20 }; /* a thread is worth waking for this many: 5 to 20 us */
+
+#define HC_PATH(order, symbol, ...)                                                                                    \
+    const char *hc_##symbol##_refuses(const hc_product *product);                                                      \
+    double hc_##symbol##_seconds(const hc_product *product);                                                           \
+    hc_status hc_##symbol##_run(const hc_product *product, hc_error *error);
+#include "ops/product/paths.def"
+#undef HC_PATH
+const char *hc_gemv_densified_differs(const hc_product *product);
+const char *hc_gemm_chain_differs(const hc_product *product);
+
+static const hc_path PATHS[] = {
+#define HC_PATH(section, symbol, text, does, ...)                                                                      \
+    {.order = section,                                                                                                 \
+     .name = text,                                                                                                     \
+     .what = does,                                                                                                     \
+     .refuses = hc_##symbol##_refuses,                                                                                 \
+     .seconds = hc_##symbol##_seconds,                                                                                 \
+     .run = hc_##symbol##_run,                                                                                         \
+     __VA_ARGS__},
+#include "ops/product/paths.def"
+#undef HC_PATH
+};
+enum { N_PATHS = sizeof PATHS / sizeof *PATHS };
+
+const char *hc_path_name(int number) {
+    int n = 0;
+    for (int i = 0; i < N_PATHS; i++) {
+        bool is_new = true;
+        for (int j = 0; j < i; j++)
+            is_new = is_new && strcmp(PATHS[j].name, PATHS[i].name) != 0;
+        if (is_new && n++ == number)
+            return PATHS[i].name;
+    }
+    return NULL;
+}
+
+hc_order hc_order_of(const hc_source *x, const hc_source *w) {
+    if (x->form[HC_INT_FOLDED].available && w->form[HC_INT_FOLDED].available)
+        return HC_ORDER_FOLDED;
+    if (x->form[HC_INT_GROUPED].available && w->form[HC_INT_GROUPED].available)
+        return HC_ORDER_GROUPED;
+    return HC_ORDER_CHAIN;
+}
+
+static int64_t longest_group(const hc_source *source) {
+    return source->group ? hc_min(source->group, source->run_length) : source->columns;
+}
+
+/* Exact integer sums must fit int64. */
+static hc_status check_sums(const hc_product *product, hc_error *error) {
+    const hc_source *x = product->x, *w = product->w;
+    if (product->order != HC_ORDER_FOLDED && product->order != HC_ORDER_GROUPED)
+        return HC_OK;
+    const hc_int_mode mode = product->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    int64_t length = x->columns, bound;
+    if (product->order == HC_ORDER_GROUPED)
+        length = hc_min(longest_group(x), longest_group(w));
+    if (hc_mul_size((int64_t)x->form[mode].max_abs * w->form[mode].max_abs, length, &bound))
+        return HC_OK;
+    return hc_fail(error, HC_VALUE, "product: sums of %lld terms of %d x %d pass 64-bit integers", (long long)length,
+                   (int)x->form[mode].max_abs, (int)w->form[mode].max_abs);
+}
+
+static hc_status forced(const hc_product *product, const char *name, hc_plan *plan, hc_error *error) {
+    char known[160] = "";
+    for (int i = 0; i < plan->n; i++) {
+        const hc_path *path = plan->candidate[i].path;
+        strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
+        strncat(known, path->name, sizeof known - strlen(known) - 1);
+        if (strcmp(path->name, name) != 0)
+            continue;
+        const char *reason = plan->candidate[i].reason;
+        if (!reason && path->differs)
+            reason = path->differs(product);
+        plan->path = path;
+        return reason ? hc_fail(error, HC_VALUE, "path '%s' refuses this product: %s", name, reason) : HC_OK;
+    }
+    return hc_fail(error, HC_VALUE, "path '%s' is none of this product's, which are %s", name, known);
+}
+
+hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc_error *error) {
+    const hc_status status = check_sums(product, error);
+    *plan = (hc_plan){0};
+    if (status != HC_OK)
+        return status;
+    for (int i = 0; i < N_PATHS; i++)
+        if (PATHS[i].order == product->order) {
+            const char *reason = PATHS[i].refuses(product);
+            plan->candidate[plan->n].path = PATHS + i;
+            plan->candidate[plan->n].reason = reason;
+            plan->candidate[plan->n++].seconds = reason ? 0 : PATHS[i].seconds(product);
+        }
+    HC_ASSERT(plan->n <= HC_MAX_PATHS);
+    if (product->run->path)
+        return forced(product, hc_path_name(product->run->path - 1), plan, error);
+    while (!plan->path) { /* one at least never refuses */
+        int best = -1;
+        for (int i = 0; i < plan->n; i++)
+            if (!plan->candidate[i].reason && (best < 0 || plan->candidate[i].seconds < plan->candidate[best].seconds))
+                best = i;
+        HC_ASSERT(best >= 0);
+        const hc_path *path = plan->candidate[best].path;
+        if (!path->differs || !(plan->candidate[best].reason = path->differs(product)))
+            plan->path = path;
+    }
+    for (int i = 0; all && i < plan->n; i++) {
+        const hc_path *path = plan->candidate[i].path;
+        if (path != plan->path && path->differs && !plan->candidate[i].reason)
+            plan->candidate[i].reason = path->differs(product);
+    }
+    return HC_OK;
+}
+
+hc_rows hc_merged_rows(const hc_rows *rows) {
+    hc_rows merged = *rows;
+    merged.n_dims = 0;
+    for (int i = 0; i < rows->n_dims; i++) {
+        const int last = merged.n_dims - 1;
+        if (rows->shape[i] == 1)
+            continue;
+        if (last >= 0 && merged.stride[last] == rows->shape[i] * rows->stride[i]) {
+            merged.shape[last] *= rows->shape[i];
+            merged.stride[last] = rows->stride[i];
+        } else {
+            merged.shape[merged.n_dims] = rows->shape[i];
+            merged.stride[merged.n_dims++] = rows->stride[i];
+        }
+    }
+    return merged;
+}
+
+hc_run hc_run_for(const hc_product *product) {
+    const double products =
+        (double)product->x->rows * (double)product->w->rows * (double)product->x->columns / THREAD_PRODUCTS;
+    const int n_threads = product->run->n_threads;
+    return (hc_run){product->run->isa, products < n_threads ? (int)products + 1 : n_threads, 0};
+}
+
+static void fill_zeros(const hc_rows *out, int64_t columns) {
+    const float zero = 0.0f;
+    for (int64_t i = 0; i < out->rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            memcpy(hc_row(out, i) + j * out->column_stride, &zero, sizeof zero);
+}
+
+hc_status hc_multiply(const hc_product *product, hc_error *error) {
+    HC_ASSUME(product->x->columns == product->w->columns && product->out.rows == product->x->rows);
+    if (product->x->rows == 0 || product->w->rows == 0)
+        return HC_OK;
+    if (product->x->columns == 0) {
+        fill_zeros(&product->out, product->w->rows);
+        return HC_OK;
+    }
+    hc_plan plan;
+    const hc_status status = hc_plan_product(product, false, &plan, error);
+    return status == HC_OK ? plan.path->run(product, error) : status;
+}

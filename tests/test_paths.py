@@ -1,0 +1,70 @@
+"""Every path of every product, forced by its name: the same bits, or a reason."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from common import isas, reals, same_bits
+
+import heterocompute as hc
+from heterocompute import _heterocompute as core
+
+WEIGHTS = [
+    "int8", "int4", "int3-g6-asym", "int4-g32-f16", "vsq4-g16-s4", "vsq4-g16", "vsq8-g64-s10", "nf4-g64", "mxfp4",
+    "nvfp4", "fp8_e4m3fn-row", "cb4-g32", "log4-1-g16", "2:4", "3:4", "1:16", "int8+2:4", "int8+3:4", "int8+1:8",
+    "vsq4-g16-s4+2:4", "vsq4-g16-s4+1:4", "nf4-g64+2:4", "mxfp4+1:2", "int4-g32-f16+2:4", "fp8_e5m2+5:8",
+]  # fmt: skip
+ACTIVATIONS = [None, "int8", "int16", "vsq4-g16-s4", "int4-g32", "mxfp8_e4m3", "int8+2:4"]
+SHAPES = [(1, 5, 64), (3, 17, 200), (8, 33, 328), (9, 16, 96), (40, 24, 513)]
+
+
+def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> dict[str, str | None]:
+    """Return path -> why it refuses, or None."""
+    with hc.use(path="auto"):
+        number, found = core.explain(
+            hc.runtime.run(), *(hc.ops.core_operand(v) for v in (x, q.T)),
+            None if activations is None else hc.arrays.core_format(hc.format(activations)),
+            np.empty((len(x), q.shape[0]), np.float32),
+        )  # fmt: skip
+    assert number < 0 or found[number][2] is None
+    return {path: reason for path, _, reason, _ in found}
+
+
+@pytest.mark.parametrize("isa", [*isas("gem", "expand_", "compress_", "masks_", "indices_"), None])
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_every_path_gives_the_same_bits_or_a_reason(weights: str, isa: str | None) -> None:
+    with hc.use(isa=isa, threads=2):
+        for seed, ((m, n, k), activations) in enumerate(itertools.product(SHAPES, ACTIVATIONS)):
+            x, q = reals((m, k), seed), hc.quantize(reals((n, k), seed + 1), weights)
+            y = hc.linear(x, q, activations=activations)
+            for path, reason in candidates(x, q, activations).items():
+                with hc.use(path=path):
+                    if reason is None:
+                        assert same_bits(hc.linear(x, q, activations=activations), y), (path, activations, (m, n, k))
+                        continue
+                    with pytest.raises(ValueError, match="refuses this product") as caught:
+                        hc.linear(x, q, activations=activations)
+                    assert reason in str(caught.value)
+
+
+def test_every_path_is_taken_by_some_product_of_this_file() -> None:
+    taken = set()
+    for weights, activations, (m, n, k) in itertools.product(WEIGHTS, ACTIVATIONS, SHAPES[:4]):
+        found = candidates(reals((m, k), 1), hc.quantize(reals((n, k), 2), weights), activations)
+        taken |= {path for path, reason in found.items() if reason is None}
+    assert taken == set(core.paths())
+
+
+def test_a_path_of_another_order_is_refused() -> None:
+    x, q = reals((20, 64), 1), hc.quantize(reals((8, 64), 2), "int8")
+    with hc.use(path="gemv"), pytest.raises(ValueError, match="path 'gemv' is none of this product's, which are gemm"):
+        hc.linear(x, q)
+    with pytest.raises(ValueError, match="use: there is no path 'fast', wanted one of auto, gemv"), hc.use(path="fast"):
+        pass
+    with hc.use(path="gemm"), hc.use(path="auto"):
+        assert same_bits(hc.linear(x[:4], q), hc.linear(x[:4], q))
+    with hc.use(path="gemm"):  # the own kernel, though a BLAS is there
+        assert same_bits(hc.matmul(x, x.T), hc.matmul(x, x.T))
+        assert hc.explain(x, x.T).chosen == "gemm"
