@@ -135,6 +135,7 @@ typedef struct {
     struct {
         const char *path, *what, *reason;
         double seconds;
+        double codes, decoded, products, values; /* the work that the estimate counts */
     } candidate[HC_MAX_CANDIDATES];
 } hc_explanation;
 hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,

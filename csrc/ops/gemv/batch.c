@@ -105,12 +105,12 @@ const char *hc_gemv_batch_refuses(const hc_product *p) {
                : NULL;
 }
 
-double hc_gemv_batch_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
+/* All lanes are multiplied, however many vectors there are. */
+hc_work hc_gemv_batch_work(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
-    const double nonzero =
-        hc_format_find(format->family)->has_groups(format) ? m->batch_group_nonzero : m->batch_nonzero;
-    return hc_seconds(m, (double)p->w->rows * (m->batch_row + (double)p->w_packed->geometry->columns * nonzero));
+    const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
+    const bool has_groups = hc_format_find(format->family)->has_groups(format);
+    return (hc_work){has_groups ? codes : 0, has_groups ? 0 : codes, 0, HC_GEMV_BATCH * (double)p->w->columns};
 }
 
 hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {

@@ -143,17 +143,15 @@ const char *hc_gemv_densified_differs(const hc_product *p) {
     return NULL;
 }
 
-double hc_gemv_densified_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
+hc_work hc_gemv_densified_work(const hc_product *p) {
     const hc_geometry *g = p->w_packed->geometry;
     hc_stored_form form;
     const bool has_groups = hc_format_find(p->w_packed->format->family)->has_groups(p->w_packed->format);
     /* groups go in 16 lanes, which the last ones need not fill */
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
-    const double decoded = hc_gemv_decodes(p->w_packed, true, &form) ? m->densified_nonzero : 0;
-    const double product = (double)p->x->rows * m->densified_product / filled;
-    return hc_seconds(m, (double)p->w->rows *
-                             ((double)g->whole_length * (m->densified_code + product) + (double)g->columns * decoded));
+    const double codes = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;
+    const double decoded = hc_gemv_decodes(p->w_packed, true, &form) ? (double)p->w->rows * (double)g->columns : 0;
+    return (hc_work){codes, decoded, codes * vectors / filled, vectors * (double)g->whole_length};
 }
 
 hc_status hc_gemv_densified_run(const hc_product *p, hc_error *error) {

@@ -329,12 +329,11 @@ const char *hc_gemv_float_refuses(const hc_product *p) {
     return NULL;
 }
 
-double hc_gemv_float_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
+hc_work hc_gemv_float_work(const hc_product *p) {
+    const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
     hc_stored_form form;
-    const double codes = (double)p->w->rows * (double)p->w->columns;
-    const double code = hc_gemv_decodes(p->w_packed, true, &form) ? m->decoded_code : m->gemv_code;
-    return hc_seconds(m, codes * (code + (double)p->x->rows * m->gemv_product));
+    const bool decodes = hc_gemv_decodes(p->w_packed, true, &form);
+    return (hc_work){decodes ? 0 : codes, decodes ? codes : 0, codes * vectors, vectors * (double)p->w->columns};
 }
 
 hc_status hc_gemv_float_run(const hc_product *p, hc_error *error) {

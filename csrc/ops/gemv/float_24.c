@@ -148,10 +148,9 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
     return job.values > X_BYTES / (int64_t)sizeof(float) ? "rows too long to keep one in the cache" : NULL;
 }
 
-double hc_gemv_float_24_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
-    const double codes = (double)p->w->rows * (double)p->w->columns;
-    return hc_seconds(m, codes * (m->gemv_24_code + (double)p->x->rows * m->gemv_24_product));
+hc_work hc_gemv_float_24_work(const hc_product *p) {
+    const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
+    return (hc_work){codes, 0, codes * vectors, vectors * (double)p->w->columns};
 }
 
 hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {

@@ -402,12 +402,11 @@ const char *hc_gemv_int_refuses(const hc_product *p) {
     return plan(&job, p) ? NULL : "codes or groups that no kernel reads as they are stored, or rows too long";
 }
 
-double hc_gemv_int_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
+hc_work hc_gemv_int_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_digits(form);
-    return hc_seconds(m, codes * (m->int_code + lines * m->int_product));
+    return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
 }
 
 hc_status hc_gemv_int_run(const hc_product *p, hc_error *error) {

@@ -185,11 +185,10 @@ const char *hc_gemv_int_24_refuses(const hc_product *p) {
     return job.n_vectors * job.n_digits * job.ldx > MEMORY ? "rows too long to keep x in the cache" : NULL;
 }
 
-double hc_gemv_int_24_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
+hc_work hc_gemv_int_24_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
     const double lines = (double)p->x->rows * hc_gemv_digits(&p->x->form[HC_INT_FOLDED]);
-    return hc_seconds(m, codes * (m->int_24_code + lines * m->int_24_product));
+    return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
 }
 
 hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {

@@ -270,21 +270,22 @@ static hc_status run_integers(const hc_product *p, bool densifies, hc_error *err
     return HC_OK;
 }
 
-static double integer_seconds(const hc_product *p, double codes, double code, double product) {
+static hc_work work(const hc_product *p, bool densifies) {
     const double lines = (double)p->x->rows * hc_gemv_digits(&p->x->form[HC_INT_FOLDED]);
-    return hc_seconds(hc_measures_of(p->run), (double)p->w->rows * codes * (code + lines * product));
+    const double whole = (double)p->w->rows * (double)p->w->columns, x = lines * (double)p->w->columns;
+    if (densifies)
+        return (hc_work){0, whole, whole * lines, x};
+    hc_kept_job job;
+    plan(&job, p, false);
+    const double kept = (double)p->w->rows * (double)job.args.code_bytes,
+                 products = whole * 4 / longest_step(p) * lines;
+    return (hc_work){job.is_stored ? kept : 0, job.is_stored ? 0 : kept, products, x};
 }
 
 const char *hc_gemv_int_nm_refuses(const hc_product *p) { return refusal(p, false); }
-double hc_gemv_int_nm_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
-    return integer_seconds(p, (double)p->w_packed->geometry->columns, m->int_nm_code, m->int_nm_product);
-}
+hc_work hc_gemv_int_nm_work(const hc_product *p) { return work(p, false); }
 hc_status hc_gemv_int_nm_run(const hc_product *p, hc_error *error) { return run_integers(p, false, error); }
 
 const char *hc_gemv_int_densified_refuses(const hc_product *p) { return refusal(p, true); }
-double hc_gemv_int_densified_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
-    return integer_seconds(p, (double)p->w->columns, m->densified_code, m->int_product);
-}
+hc_work hc_gemv_int_densified_work(const hc_product *p) { return work(p, true); }
 hc_status hc_gemv_int_densified_run(const hc_product *p, hc_error *error) { return run_integers(p, true, error); }

@@ -88,13 +88,10 @@ const char *hc_gemv_pairs_refuses(const hc_product *p) {
     return fits ? NULL : "rows too long to keep one in the cache";
 }
 
-double hc_gemv_pairs_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
-    const hc_geometry *g = p->w_packed->geometry;
-    const double vectors = (double)p->x->rows;
-    return hc_seconds(m,
-                      (double)p->w->rows * ((double)g->whole_length * (m->pairs_column + m->pairs_product * vectors) +
-                                            (double)g->columns * m->pairs_nonzero * vectors));
+hc_work hc_gemv_pairs_work(const hc_product *p) {
+    const double rows = (double)p->w->rows, vectors = (double)p->x->rows;
+    const double kept = (double)p->w_packed->geometry->columns;
+    return (hc_work){rows * (double)p->w->columns * vectors, rows * kept, rows * kept * vectors, 0};
 }
 
 hc_status hc_gemv_pairs_run(const hc_product *p, hc_error *error) {

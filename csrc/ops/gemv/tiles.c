@@ -199,10 +199,9 @@ static hc_status run_job(hc_gemv_job *job, hc_task *task, int64_t scratch_bytes,
 }
 
 /* The slowest way, and one that any format without a pattern takes. */
-static double tiles_seconds(const hc_product *p) {
-    const hc_measures *m = hc_measures_of(p->run);
+static hc_work work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    return hc_seconds(m, codes * (m->decoded_code + (double)p->x->rows * m->tile_product));
+    return (hc_work){0, codes, codes * (double)p->x->rows, 0};
 }
 
 const char *hc_gemv_float_tiles_refuses(const hc_product *p) {
@@ -210,7 +209,7 @@ const char *hc_gemv_float_tiles_refuses(const hc_product *p) {
     return reason ? reason : p->w->sparse ? "the weights have a pattern" : NULL;
 }
 
-double hc_gemv_float_tiles_seconds(const hc_product *p) { return tiles_seconds(p); }
+hc_work hc_gemv_float_tiles_work(const hc_product *p) { return work(p); }
 
 hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {
     const hc_format *format = p->w_packed->format;
@@ -224,7 +223,7 @@ const char *hc_gemv_int_tiles_refuses(const hc_product *p) {
     return reason ? reason : p->w->sparse ? "the weights have a pattern" : NULL;
 }
 
-double hc_gemv_int_tiles_seconds(const hc_product *p) { return tiles_seconds(p); }
+hc_work hc_gemv_int_tiles_work(const hc_product *p) { return work(p); }
 
 hc_status hc_gemv_int_tiles_run(const hc_product *p, hc_error *error) {
     hc_gemv_job job = {.product = p};

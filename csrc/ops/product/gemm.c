@@ -263,42 +263,37 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
 
 /* The paths. */
 
-/* Multiply-adds, and what decoding and packing the smaller side once costs. */
-static double gemm_seconds(const hc_product *p, double product, double value) {
-    const double m = (double)p->x->rows, n = (double)p->w->rows, k = (double)p->w->columns;
-    return hc_seconds(hc_measures_of(p->run), m * n * k * product + (m + n) * k * value);
+/* Of this kernel, in so many passes over limbs. */
+static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, double share) {
+    const double m = (double)hc_round_up(p->x->rows, kernel->mr), n = (double)hc_round_up(p->w->rows, kernel->nr);
+    const double k = (double)p->w->columns;
+    return (hc_work){0, (double)p->w->rows * k, m * n * k * passes * share, (double)p->x->rows * k};
 }
 
-static const char *takes_any(const hc_product *p) {
+static hc_work integer_work(const hc_product *p, const hc_kernel *kernel, double share) {
+    const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    return work(p, kernel, p->x->form[mode].n_limbs * hc_balanced_digits(&p->w->form[mode]), share);
+}
+
+const char *hc_gemm_chain_refuses(const hc_product *p) {
     (void)p;
     return NULL;
 }
-
-const char *hc_gemm_chain_refuses(const hc_product *p) { return takes_any(p); }
-
-double hc_gemm_chain_seconds(const hc_product *p) {
-    double gemm, nonzeros;
-    if (p->w->sparse && hc_measure_nm(p, &gemm, &nonzeros))
-        return gemm;
-    const hc_measures *measures = hc_measures_of(p->run);
-    return gemm_seconds(p, measures->gemm_f32, measures->packed_value);
-}
-
+hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
 hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
-static double integer_seconds(const hc_product *p) {
-    const hc_measures *measures = hc_measures_of(p->run);
-    const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    const int passes = p->x->form[mode].n_limbs * hc_balanced_digits(&p->w->form[mode]);
-    return gemm_seconds(p, measures->gemm_s8 * passes, measures->packed_byte);
+const char *hc_gemm_folded_refuses(const hc_product *p) {
+    (void)p;
+    return NULL;
 }
-
-const char *hc_gemm_folded_refuses(const hc_product *p) { return takes_any(p); }
-double hc_gemm_folded_seconds(const hc_product *p) { return integer_seconds(p); }
+hc_work hc_gemm_folded_work(const hc_product *p) { return integer_work(p, HC_BEST(gemm_s8, p->run), 1); }
 hc_status hc_gemm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
-const char *hc_gemm_grouped_refuses(const hc_product *p) { return takes_any(p); }
-double hc_gemm_grouped_seconds(const hc_product *p) { return integer_seconds(p); }
+const char *hc_gemm_grouped_refuses(const hc_product *p) {
+    (void)p;
+    return NULL;
+}
+hc_work hc_gemm_grouped_work(const hc_product *p) { return integer_work(p, HC_BEST(gemm_s8_scaled, p->run), 1); }
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
 const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
@@ -308,15 +303,11 @@ const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
         return "no side has a pattern";
     if (!left && !right)
         return hc_kept_refusal(p->w->sparse ? p->w : p->x, p->run);
-    return !right && out.n_dims > 1
-               ? "the side with a pattern gives the rows of the answer, which lie in several dimensions"
-               : NULL;
+    return !right && out.n_dims > 1 ? "the pattern is on the left, and the answer's rows lie in several dimensions"
+                                    : NULL;
 }
-
-double hc_gemm_nm_folded_seconds(const hc_product *p) {
-    const hc_source *side = hc_kept_line(p->w, p->run) ? p->w : p->x;
-    const double share = 4.0 / hc_kept_line(side, p->run)->kr; /* a step of kr values costs one of 4 */
-    return integer_seconds(p) * share * 1.1;
+hc_work hc_gemm_nm_folded_work(const hc_product *p) {
+    const hc_kernel *right = hc_kept_line(p->w, p->run), *kernel = right ? right : hc_kept_line(p->x, p->run);
+    return integer_work(p, kernel, 4.0 / kernel->kr); /* a step of kr values costs one of 4 */
 }
-
 hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }

@@ -299,6 +299,10 @@ hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b
         explanation->candidate[i].what = path->what;
         explanation->candidate[i].reason = plan.candidate[i].reason;
         explanation->candidate[i].seconds = plan.candidate[i].seconds;
+        explanation->candidate[i].codes = plan.candidate[i].work.codes;
+        explanation->candidate[i].decoded = plan.candidate[i].work.decoded;
+        explanation->candidate[i].products = plan.candidate[i].work.products;
+        explanation->candidate[i].values = plan.candidate[i].work.values;
         if (path == plan.path)
             explanation->chosen = i;
         explanation->n++;

@@ -1,121 +1,28 @@
-/* What the estimates of the plan are made of: cycles that were measured, one table a class of machines. They need not be
- * right, only tell the paths apart; the bits are the same. `heterocompute bench plan` holds them against the clock.
+/* What the estimates of the plan are made of: nanoseconds that were measured, for each path and class of machines. They need
+ * not be right, only tell paths apart that give the same bits. `heterocompute bench plan` measures them, holds the plan
+ * against the clock and prints the lines of a class.
  */
 #include "ops/product/plan.h"
 
+typedef struct {
+    double call, code, decoded, product, value; /* ns: of a call, and of each count of hc_work */
+} hc_cost;
+
+typedef struct {
+    uint32_t needs;
+    hc_cost of[HC_N_PATHS];
+} hc_measures;
+
 /* Best first. */
 static const hc_measures MEASURES[] = {
-    {.name = "AVX-512",
-     .measured = "Zen 4, patterns 1:32 to 7:8, 1 to 8 vectors, 2026-11; Zen 5, bench plan, 2026-11",
-     .needs = HC_ISA_AVX512,
-     .hz = 3.5e9,
-     .call = 2e-6,
-     .gemv_code = 0.12,
-     .gemv_product = 0.1,
-     .decoded_code = 2.5,
-     .tile_product = 2,
-     .densified_code = 0.4,
-     .densified_product = 0.1,
-     .densified_nonzero = 2.5,
-     .batch_row = 300,
-     .batch_nonzero = 5,
-     .batch_group_nonzero = 3,
-     .nonzeros_column = 0.3,
-     .nonzeros_product = 0.2,
-     .nonzeros_code = 0.4,
-     .nonzeros_group_product = 4,
-     .pairs_column = 0.3,
-     .pairs_product = 0.45,
-     .pairs_nonzero = 0.5,
-     .gemv_24_code = 0.2,
-     .gemv_24_product = 0.1,
-     .int_code = 0.05,
-     .int_product = 0.03,
-     .int_24_code = 0.05,
-     .int_24_product = 0.03,
-     .int_nm_code = 0.1,
-     .int_nm_product = 0.05,
-     .packed_value = 1,
-     .packed_byte = 0.5,
-     .gemm_f32 = 0.06,
-     .gemm_s8 = 0.016,
-     .gemm_nm_f32 = 0.1},
-    {.name = "AVX2",
-     .measured = "Zen 4 with AVX2 alone, patterns 1:32 to 7:8, 1 to 8 vectors, 2026-11",
-     .needs = HC_ISA_AVX2,
-     .hz = 3.5e9,
-     .call = 2e-6,
-     .gemv_code = 0.2,
-     .gemv_product = 0.27,
-     .decoded_code = 2.5,
-     .tile_product = 2,
-     .densified_code = 0.6,
-     .densified_product = 0.27,
-     .densified_nonzero = 2.5,
-     .batch_row = 300,
-     .batch_nonzero = 5,
-     .batch_group_nonzero = 3,
-     .nonzeros_column = 0.3,
-     .nonzeros_product = 0.3,
-     .nonzeros_code = 0.4,
-     .nonzeros_group_product = 4,
-     .pairs_column = 0.3,
-     .pairs_product = 0.45,
-     .pairs_nonzero = 0.5,
-     .gemv_24_code = 0.2,
-     .gemv_24_product = 0.1,
-     .int_code = 0.1,
-     .int_product = 0.1,
-     .int_24_code = 0.1,
-     .int_24_product = 0.1,
-     .int_nm_code = 0.2,
-     .int_nm_product = 0.1,
-     .packed_value = 1.2,
-     .packed_byte = 0.7,
-     .gemm_f32 = 0.08,
-     .gemm_s8 = 0.04,
-     .gemm_nm_f32 = 0.14},
-    {.name = "scalar",
-     .measured = "Zen 4 with scalar kernels alone, 2026-11",
-     .hz = 3.5e9,
-     .call = 2e-6,
-     .gemv_code = 3,
-     .gemv_product = 1,
-     .decoded_code = 4,
-     .tile_product = 2,
-     .densified_code = 10, /* scalar expansion: slower than to meet what is kept alone */
-     .densified_product = 1,
-     .densified_nonzero = 4,
-     .batch_row = 300,
-     .batch_nonzero = 40,
-     .batch_group_nonzero = 40,
-     .nonzeros_column = 1,
-     .nonzeros_product = 2,
-     .nonzeros_code = 2,
-     .nonzeros_group_product = 8,
-     .pairs_column = 1,
-     .pairs_product = 2,
-     .pairs_nonzero = 2,
-     .gemv_24_code = 2,
-     .gemv_24_product = 2,
-     .int_code = 2,
-     .int_product = 1,
-     .int_24_code = 2,
-     .int_24_product = 1,
-     .int_nm_code = 2,
-     .int_nm_product = 1,
-     .packed_value = 5,
-     .packed_byte = 5,
-     .gemm_f32 = 1,
-     .gemm_s8 = 1,
-     .gemm_nm_f32 = 1.5},
+#include "ops/product/measures.def"
 };
 
-const hc_measures *hc_measures_of(const hc_run *run) {
+double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) {
     const hc_measures *found = MEASURES;
     while (found->needs & ~run->isa)
         found++;
-    return found;
+    const hc_cost *ns = &found->of[path];
+    return 1e-9 * (ns->call + ns->code * work->codes + ns->decoded * work->decoded + ns->product * work->products +
+                   ns->value * work->values);
 }
-
-double hc_seconds(const hc_measures *measures, double cycles) { return measures->call + cycles / measures->hz; }

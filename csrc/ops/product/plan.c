@@ -7,30 +7,29 @@ enum { THREAD_PRODUCTS = 1 << 20 }; /* a thread is worth waking for this many: 5
 
 #define HC_PATH(order, symbol, ...)                                                                                    \
     const char *hc_##symbol##_refuses(const hc_product *product);                                                      \
-    double hc_##symbol##_seconds(const hc_product *product);                                                           \
+    hc_work hc_##symbol##_work(const hc_product *product);                                                             \
     hc_status hc_##symbol##_run(const hc_product *product, hc_error *error);
 #include "ops/product/paths.def"
 #undef HC_PATH
 const char *hc_gemv_densified_differs(const hc_product *product);
 const char *hc_gemm_chain_differs(const hc_product *product);
 
-static const hc_path PATHS[] = {
+static const hc_path PATHS[HC_N_PATHS] = {
 #define HC_PATH(section, symbol, text, does, ...)                                                                      \
-    {.order = section,                                                                                                 \
+    {.order = HC_ORDER_##section,                                                                                      \
      .name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_##symbol##_refuses,                                                                                 \
-     .seconds = hc_##symbol##_seconds,                                                                                 \
+     .work = hc_##symbol##_work,                                                                                       \
      .run = hc_##symbol##_run,                                                                                         \
      __VA_ARGS__},
 #include "ops/product/paths.def"
 #undef HC_PATH
 };
-enum { N_PATHS = sizeof PATHS / sizeof *PATHS };
 
 const char *hc_path_name(int number) {
     int n = 0;
-    for (int i = 0; i < N_PATHS; i++) {
+    for (int i = 0; i < HC_N_PATHS; i++) {
         bool is_new = true;
         for (int j = 0; j < i; j++)
             is_new = is_new && strcmp(PATHS[j].name, PATHS[i].name) != 0;
@@ -89,14 +88,25 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
     *plan = (hc_plan){0};
     if (status != HC_OK)
         return status;
-    for (int i = 0; i < N_PATHS; i++)
-        if (PATHS[i].order == product->order) {
-            const char *reason = PATHS[i].refuses(product);
-            plan->candidate[plan->n].path = PATHS + i;
-            plan->candidate[plan->n].reason = reason;
-            plan->candidate[plan->n++].seconds = reason ? 0 : PATHS[i].seconds(product);
+    for (int i = 0; i < HC_N_PATHS; i++) {
+        if (PATHS[i].order != product->order)
+            continue;
+        HC_ASSERT(plan->n < HC_MAX_PATHS);
+        plan->candidate[plan->n].path = PATHS + i;
+        plan->candidate[plan->n].reason = PATHS[i].refuses(product);
+        if (!plan->candidate[plan->n].reason) {
+            plan->candidate[plan->n].work = PATHS[i].work(product);
+            plan->candidate[plan->n].seconds =
+                hc_estimate(product->run, (hc_path_number)i, &plan->candidate[plan->n].work);
         }
-    HC_ASSERT(plan->n <= HC_MAX_PATHS);
+        plan->n++;
+    }
+    double gemm, nonzeros;
+    if (!product->run->path && product->order == HC_ORDER_CHAIN && product->w->sparse &&
+        hc_measure_nm(product, &gemm, &nonzeros)) {
+        plan->candidate[HC_PATH_CHAIN_gemm_chain - HC_PATH_CHAIN_gemm_chain].seconds = gemm;
+        plan->candidate[HC_PATH_CHAIN_gemm_nm_chain - HC_PATH_CHAIN_gemm_chain].seconds = nonzeros;
+    }
     if (product->run->path)
         return forced(product, hc_path_name(product->run->path - 1), plan, error);
     while (!plan->path) { /* one at least never refuses */

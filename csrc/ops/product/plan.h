@@ -20,14 +20,22 @@ typedef struct {
     hc_rows out;
 } hc_product;
 
+/* How much there is to do; a path's measures (measures.c) make an estimate of it. */
+typedef struct {
+    double codes;    /* read as they are stored */
+    double decoded;  /* codes that are decoded, and packed where the path packs */
+    double products; /* multiply-adds, those of padded tiles included */
+    double values;   /* of x that are brought into the path's order */
+} hc_work;
+
 typedef struct {
     hc_order order;
     const char *name; /* what hc_explain shows and a run may force */
     const char *what; /* it does, a phrase */
     /* NULL, or why the path does not do this product: by shapes, formats and instruction sets. */
     const char *(*refuses)(const hc_product *product);
-    /* Estimate of its time in one thread, of a product that it does not refuse. */
-    double (*seconds)(const hc_product *product);
+    /* What it would do with a product that it does not refuse. */
+    hc_work (*work)(const hc_product *product);
     hc_status (*run)(const hc_product *product, hc_error *error);
     /* NULL, or why its bits would differ with these values, or NULL; looks at all of them, so it is asked last. */
     const char *(*differs)(const hc_product *product);
@@ -41,7 +49,8 @@ typedef struct {
     struct {
         const hc_path *path;
         const char *reason; /* why not, or NULL */
-        double seconds;     /* 0 where it refuses */
+        double seconds;     /* of one thread, an estimate; 0 where it refuses */
+        hc_work work;
     } candidate[HC_MAX_PATHS];
 } hc_plan;
 
@@ -60,29 +69,19 @@ hc_status hc_multiply(const hc_product *product, hc_error *error);
 hc_rows hc_merged_rows(const hc_rows *rows);
 hc_run hc_run_for(const hc_product *product);
 
-/* Measures of a class of machines, for the estimates: cycles, unless said otherwise. */
-typedef struct {
-    const char *name, *measured; /* the class; machine, command and date */
-    uint32_t needs;
-    double hz, call;                   /* call: seconds */
-    double gemv_code, gemv_product;    /* a stored code; that times a vector */
-    double decoded_code, tile_product; /* a code decoded to float32; that times a vector, in tiles */
-    double densified_code, densified_product, densified_nonzero;
-    double batch_row, batch_nonzero, batch_group_nonzero;
-    double nonzeros_column, nonzeros_product, nonzeros_code, nonzeros_group_product;
-    double pairs_column, pairs_product, pairs_nonzero;
-    double gemv_24_code, gemv_24_product;
-    double int_code, int_product, int_24_code, int_24_product, int_nm_code, int_nm_product;
-    double packed_value, packed_byte;      /* of w, decoded and packed: as float32, as int8 */
-    double gemm_f32, gemm_s8, gemm_nm_f32; /* a multiply-add */
-} hc_measures;
-const hc_measures *hc_measures_of(const hc_run *run);
+/* The paths by number, in the order of paths.def. */
+typedef enum {
+#define HC_PATH(order, symbol, ...) HC_PATH_##order##_##symbol,
+#include "ops/product/paths.def"
+#undef HC_PATH
+    HC_N_PATHS
+} hc_path_number;
 
-/* Seconds of so many cycles, and a call. */
-double hc_seconds(const hc_measures *measures, double cycles);
+/* Estimate in one thread, by the measures of the best class of machines that the run's instruction sets allow. */
+double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
-/* Seconds of the two ways that only differ in how they walk over weights in a pattern, measured on a part of the operands and
- * remembered; false where that is not worth it or there is no memory. */
+/* Instead of estimates: seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, measured on a part of the
+ * operands and remembered; false where that is not worth it or there is no memory. */
 bool hc_measure_nm(const hc_product *product, double *gemm, double *nonzeros);
 
 #endif

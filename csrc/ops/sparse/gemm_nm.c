@@ -355,16 +355,11 @@ const char *hc_gemm_nm_chain_refuses(const hc_product *product) {
     return product->w->sparse ? NULL : product->x->sparse ? "the pattern is on the left" : "no side has a pattern";
 }
 
-double hc_gemm_nm_chain_seconds(const hc_product *product) {
-    double gemm, nonzeros;
-    if (hc_measure_nm(product, &gemm, &nonzeros))
-        return nonzeros;
-    const hc_measures *measures = hc_measures_of(product->run);
+hc_work hc_gemm_nm_chain_work(const hc_product *product) {
     const hc_packed_context *packed = product->w->sparse;
-    const double x = (double)product->x->rows * (double)product->x->columns;
+    const double x_rows = (double)hc_round_up(product->x->rows, 16);
     const double kept = (double)product->w->rows * (double)packed->geometry->columns;
-    const double products = (double)product->x->rows * kept * measures->gemm_nm_f32;
-    return hc_seconds(measures, products + (x + kept) * measures->packed_value);
+    return (hc_work){0, kept, x_rows * kept, x_rows * (double)product->x->columns};
 }
 
 hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
