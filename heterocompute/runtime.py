@@ -1,8 +1,8 @@
 """What a call may use: instruction sets, threads, a BLAS. Settings are context-local; nothing here computes.
 
 Without a setting, every instruction set of the machine and every processor of the process is used, and dense
-float32 products go to OpenBLAS. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS`` and ``HETEROCOMPUTE_BLAS`` say
-the same from outside; they are read at the first call, so importing never fails.
+float32 products go to OpenBLAS. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``, ``HETEROCOMPUTE_BLAS`` and
+``HETEROCOMPUTE_BACKEND`` say the same from outside; they are read at the first call, so importing never fails.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import Any
 
 from . import _heterocompute as _core
 from .float_env import counts_subnormals
+from .inputs import shown
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
 MAX_THREADS = 256  # of the pool in csrc/base/threads.h
 ALL_ISA = 0xFFFF_FFFF
+BACKENDS = ("cpu", "cuda")
 BLAS_FUNCTIONS = (
     "cblas_sgemm",
     "cblas_sgemv",
@@ -72,15 +74,24 @@ def _thread_count(value: object, source: str) -> int:
     return count
 
 
+def _check_backend(name: str, source: str) -> None:
+    if name not in BACKENDS:
+        raise ValueError(f"{source}: there is no backend {shown(name)}, wanted one of {', '.join(BACKENDS)}")
+    if name != "cpu":
+        raise RuntimeError(f"{source}: this build has no backend {name!r}, only cpu")
+
+
 @cache
 def _environment() -> _Settings:
     """Read the environment variables, once."""
     settings = _Settings()
+    if backend := os.environ.get("HETEROCOMPUTE_BACKEND"):
+        _check_backend(backend, "HETEROCOMPUTE_BACKEND")
     if isa := os.environ.get("HETEROCOMPUTE_ISA"):
         settings = replace(settings, isa=_isa_mask(isa, "HETEROCOMPUTE_ISA"))
     if threads := os.environ.get("HETEROCOMPUTE_THREADS"):
-        if not threads.isdecimal():
-            raise ValueError(f"HETEROCOMPUTE_THREADS: wanted a number of threads, got {threads!r}")
+        if not threads.isdecimal() or len(threads) > 9:
+            raise ValueError(f"HETEROCOMPUTE_THREADS: wanted a number of threads, got {shown(threads)}")
         settings = replace(settings, threads=_thread_count(int(threads), "HETEROCOMPUTE_THREADS"))
     return settings
 
@@ -184,10 +195,9 @@ def use(
 
 def run() -> tuple[int, int, int]:
     """Return (mask of instruction sets, threads, forced path) of this context, as the C core takes them."""
+    outside = _environment()  # first: a bad value is an error whatever `use` says
     settings = _settings.get()
-    isa = settings.isa
-    if isa is None:
-        isa = _environment().isa
+    isa = outside.isa if settings.isa is None else settings.isa
     return _core.cpu_isa() if isa is None else isa, get_num_threads(), settings.path
 
 
