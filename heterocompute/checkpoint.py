@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import QuantizedArray
+from .eie import EIEArray
 from .float_env import counts_subnormals
 from .formats import Format, Sparse
 from .formats import format as parse_format
 from .ops import quantize
 from .prune import prune, prune_mask
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer, printable
+from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer
 from .safetensors_io import KEY, Entry, Packed, contents, entries, file_layout, read_array, write_array
 from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
+from .texts import printable, quoted, sentence
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
 Progress = Callable[[int, int, str], None]
@@ -61,7 +65,7 @@ def quantize_checkpoint(
         Globs that choose among the float tensors with two or more dimensions, see `selection.select`.
     recipe : path, or mapping of str to (Format, str or None), optional
         Pattern -> format, ``"skip"`` or None; the first match wins. A tensor that neither the recipe nor
-        `format` concerns is copied.
+        `format` concerns is copied, and so is one without any value.
     axis : int, tuple of int or mapping of str to these, optional
         The reduction axes; by default (2, 3, 1) of 4-D tensors and -1 of others.
     progress : callable, optional
@@ -241,7 +245,7 @@ def _choose(
     for name, entry in found.items():
         plain = isinstance(entry.format, Sparse) and entry.format.is_plain
         done = "pruned" if plain else "quantized"
-        raise ValueError(f"{printable(reader.path)}: tensor {name!r} is already {done} ({entry.format})")
+        raise ValueError(f"{printable(reader.path)}: tensor {quoted(name)} is already {done} ({entry.format})")
     infos = {name: reader.info(name) for name in reader.names}
     try:
         names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
@@ -250,7 +254,7 @@ def _choose(
             fmt = first_match(name, recipe, default)
             if isinstance(fmt, Zeros):
                 chosen[name] = _Zeroed(fmt, axis_of(name, len(infos[name].shape), axis))
-            elif fmt is not None:
+            elif fmt is not None and 0 not in infos[name].shape:  # scales of empty rows would be all that is stored
                 shape, dtype = infos[name].shape, infos[name].dtype
                 dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
                 chosen[name] = Entry(fmt, shape, axis_of(name, len(shape), axis), dtype)
@@ -268,13 +272,25 @@ def _file_layout(reader: Reader, tensors: Mapping[str, Any]) -> tuple[dict[str, 
         raise ValueError(f"{printable(reader.path)}: {error}") from None
 
 
-def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> int:
+@contextmanager
+def _about(reader: Reader, name: str) -> Iterator[None]:
+    """Put file and tensor before the message of an error that does not name them."""
+    place = f"{printable(reader.path)}: "
     try:
-        tensor, fmt = reader.tensor(name), entry.format
-        plain = isinstance(fmt, Sparse) and fmt.is_plain
+        yield
+    except (ValueError, MemoryError) as error:
+        text = sentence(error)
+        if text.startswith(place):
+            raise
+        kind = ValueError if isinstance(error, ValueError) else MemoryError
+        raise kind(f"{place}tensor {quoted(name)}: {text}") from None
+
+
+def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> int:
+    tensor, fmt = reader.tensor(name), entry.format
+    plain = isinstance(fmt, Sparse) and fmt.is_plain
+    with _about(reader, name):
         array = prune(tensor, str(fmt), entry.axis) if plain else quantize(tensor, fmt, axis=entry.axis)
-    except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {error}") from None
     write_array(writer, name, array)
     return array.nbytes
 
@@ -285,18 +301,18 @@ def _zero_one(reader: Reader, writer: Writer, name: str, change: _Zeroed) -> Non
     # Rows that know nothing of each other are pruned some at a time.
     alone = ":" not in pattern and 0 not in axis and array.size
     block = max(1, BLOCK * len(array) // array.size) if alone else max(1, len(array))
-    try:
-        for first in range(0, len(array), block):
-            part = array[first : first + block]
-            try:
-                part[~prune_mask(part, pattern, axis)] = 0
-            except ValueError:
-                prune_mask(reader.tensor(name), pattern, axis)  # says where in all of the tensor
-                raise
-        writer.write(name, array)
-    except ValueError as error:
-        sentence = str(error).replace("prune_mask: ", "prune: ", 1)
-        raise ValueError(f"{printable(reader.path)}: tensor {name!r}: {sentence}") from None
+    with _about(reader, name):
+        try:
+            for first in range(0, len(array), block):
+                part = array[first : first + block]
+                try:
+                    part[~prune_mask(part, pattern, axis)] = 0
+                except ValueError:
+                    prune_mask(reader.tensor(name), pattern, axis)  # says where in all of the tensor
+                    raise
+        except ValueError as error:
+            raise ValueError(str(error).replace("prune_mask: ", "prune: ", 1)) from None
+    writer.write(name, array)
 
 
 def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> list[dict[str, Any]]:
@@ -350,14 +366,33 @@ def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> l
 def _plain_row(reader: Reader, name: str) -> dict[str, Any]:
     info = reader.info(name)
     packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # no array, and neither NaN nor infinity
-    low, high, n_nan = (None, None, 0) if packed else _range(reader.tensor(name))
+    low, high, n_nan = (None, None, 0) if packed else _range(reader.parts(name))
     return _row(name, info.dtype, info.shape, None, info.nbytes, low, high, n_nan)
 
 
 def _packed_row(reader: Reader, name: str, entry: Packed) -> dict[str, Any]:
-    array = read_array(reader, name, entry)
-    low, high, n_nan = _range(np.asarray(array))
+    with _about(reader, name):
+        array = read_array(reader, name, entry)
+        low, high, n_nan = _range(_used(array) if isinstance(array, EIEArray) else _decoded(array))
     return _row(name, entry.dtype, entry.shape, str(entry.format), array.nbytes, low, high, n_nan)
+
+
+def _decoded(array: QuantizedArray) -> Iterator[NDArray[Any]]:
+    """Yield the values of a packed array, some rows at a time where rows can be decoded alone."""
+    alone = 0 not in array.axis and "mean" not in array.components
+    block = max(1, BLOCK * len(array) // array.size) if alone and array.size else max(1, len(array))
+    for first in range(0, len(array) if array.size else 0, block):
+        yield (array[first : first + block] if alone else array).dequantize()
+
+
+def _used(array: EIEArray) -> Iterator[NDArray[Any]]:
+    """Yield the values that an array takes: however large it is, there are 16 of them."""
+    codes, entries = array.components["codebook"], array.components["entries"]
+    used = np.zeros(codes.shape, bool)
+    for first in range(0, entries.size, BLOCK):
+        used[entries[first : first + BLOCK] & 15] = True
+    used[0] = array.nnz < array.size
+    yield codes[used]
 
 
 def _row(
@@ -383,23 +418,22 @@ def _row(
 
 
 @counts_subnormals
-def _range(array: NDArray[Any]) -> tuple[float | None, float | None, int]:
-    if array.dtype.kind == "c":
-        return None, None, int(np.count_nonzero(np.isnan(array)))
+def _range(parts: Iterable[NDArray[Any]]) -> tuple[float | None, float | None, int]:
+    """Return the least value, the greatest and the number of NaN; None where there is no value or no order."""
     low, high, n_nan = math.inf, -math.inf, 0
-    flat = array.reshape(-1)
-    for first in range(0, flat.size, BLOCK):
-        block = flat[first : first + BLOCK]
-        if block.dtype.kind == "b":
-            block = block.view(np.uint8)
-        elif block.dtype.name.startswith(("bfloat", "float8")):
-            block = block.astype(np.float32)
-        if block.dtype.kind == "f":
-            wrong = np.isnan(block)
-            n_nan += int(np.count_nonzero(wrong))
-            block = block[~wrong]
-        if block.size:
-            low, high = min(low, block.min().item()), max(high, block.max().item())
-    if n_nan == flat.size:
-        return None, None, n_nan
-    return low, high, n_nan
+    ordered = False
+    for part in parts:
+        flat = part.reshape(-1)
+        for first in range(0, flat.size, BLOCK):
+            block = flat[first : first + BLOCK]
+            if block.dtype.kind == "b":
+                block = block.view(np.uint8)
+            elif block.dtype.name.startswith(("bfloat", "float8")):
+                block = block.astype(np.float32)
+            if block.dtype.kind in "fc":
+                wrong = np.isnan(block)
+                n_nan += int(np.count_nonzero(wrong))
+                block = block[~wrong]
+            if block.size and block.dtype.kind != "c":
+                low, high, ordered = min(low, block.min().item()), max(high, block.max().item()), True
+    return (low, high, n_nan) if ordered else (None, None, n_nan)

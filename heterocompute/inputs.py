@@ -31,7 +31,15 @@ SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is e
 MAX_DIMS = 32  # of the core; NumPy has 64
 _FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
 
-_short = reprlib.Repr()
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > 10_000:  # int's own repr refuses thousands of digits
+            return f"an int of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+
+_short = _Short()
 _short.maxstring = _short.maxother = _short.maxlong = 60
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,14 @@ import numpy as np
 
 from .formats import Format, Sparse
 from .formats import format as parse_format
+from .inputs import shown
 from .prune import prune
+from .texts import printable, quoted, read_toml
 
 __all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
 
 SKIP = "skip"
+MAX_RECIPE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises
     ------
     ValueError
-        If the file is no TOML or holds anything else.
+        If the file is no TOML, holds anything else, is no regular file or larger than 1 MiB.
     OSError
         If the file cannot be read.
 
@@ -57,17 +59,13 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     >>> read_recipe(path)
     {'*.embeddings.*': 'skip', '*': 'vsq4-g16-s4'}
     """
-    with open(path, "rb") as file:
-        try:
-            parsed = tomllib.load(file)
-        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
-            raise ValueError(f"{os.fspath(path)}: no TOML: {error}") from None
+    parsed, place = read_toml(path, MAX_RECIPE), printable(os.fsdecode(path))
     table = parsed.get("formats")
     if set(parsed) != {"formats"} or not isinstance(table, dict):
-        raise ValueError(f"{os.fspath(path)}: a recipe is one table [formats], got {sorted(parsed)}")
+        raise ValueError(f"{place}: a recipe is one table [formats], got {shown(sorted(parsed))}")
     for pattern, text in table.items():
         if not isinstance(text, str):
-            raise ValueError(f"{os.fspath(path)}: {pattern!r} is {text!r}, wanted a format's text or 'skip'")
+            raise ValueError(f"{place}: {quoted(pattern)} is {shown(text)}, wanted a format's text or 'skip'")
     return table
 
 

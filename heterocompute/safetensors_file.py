@@ -17,12 +17,16 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .inputs import shown
+from .json_text import is_count, strict_json
+from .texts import printable, quoted, sentence
 
 # Name in the file -> (name in NumPy, bits a value). Largest first: a writer that keeps this order aligns all.
 DTYPES = {
@@ -54,11 +58,6 @@ FILE_NAMES = {name: key for key, (name, _) in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors package
 MAX_DIMENSIONS = 64  # NumPy's
 CHUNK = 16 << 20
-
-
-def printable(text: str) -> str:
-    """Return a tensor's or file's name as one line that cannot steer a terminal."""
-    return text if text.isprintable() else repr(text)[1:-1]
 
 
 @dataclass(frozen=True)
@@ -93,33 +92,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         custom: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return custom
     return np.dtype(name)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} stands there twice")
-        found[key] = value
-    return found
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
-
-
-def strict_json(text: str | bytes) -> Any:
-    """Parse JSON without duplicate keys, NaN and Infinity, in UTF-8; anything else is a ValueError."""
-    try:
-        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def is_count(value: object) -> bool:
-    """Tell whether a JSON value is an integer from 0 to 2^63 - 1."""
-    return type(value) is int and 0 <= value < 2**63
 
 
 class Reader:
@@ -180,6 +152,9 @@ class Reader:
         """Close the file."""
         self._file.close()
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._infos
+
     def info(self, name: str) -> Info:
         """Return the dtype, shape and bytes of one tensor.
 
@@ -191,7 +166,7 @@ class Reader:
         try:
             return self._infos[name]
         except KeyError:
-            self._fail(f"no tensor {name!r}")
+            self._fail(f"no tensor {quoted(name)}")
 
     def tensor(self, name: str) -> NDArray[Any]:
         """Read one tensor into an array of its own.
@@ -207,14 +182,30 @@ class Reader:
             If the file ends too early, holds a bool that is neither 0 nor 1, or 4- or 6-bit values, for which
             NumPy has no packed dtype.
         """
-        info = self.info(name)
-        if DTYPES[FILE_NAMES[info.dtype]][1] < 8:
-            self._fail(f"tensor {name!r} is {info.dtype}, which has no NumPy array")
-        data = np.empty(info.nbytes, np.uint8)
+        info, dtype = self.info(name), self._numpy_dtype(name)
+        try:
+            data = np.empty(info.nbytes, np.uint8)
+        except MemoryError as error:
+            raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
         self._read_into(data.data, self._data_begin + info.begin, name)
-        if info.dtype == "bool" and data.size and data.max() > 1:
-            self._fail(f"tensor {name!r} holds a bool that is neither 0 nor 1")
-        return data.view(numpy_dtype(info.dtype)).reshape(info.shape)
+        return self._values(data, dtype, name).reshape(info.shape)
+
+    def parts(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield a tensor's values, some at a time and flat, each part in the place of the one before it."""
+        dtype = self._numpy_dtype(name)
+        for piece in self.chunks(name):
+            yield self._values(np.frombuffer(piece, np.uint8), dtype, name)
+
+    def _numpy_dtype(self, name: str) -> np.dtype[Any]:
+        dtype = self.info(name).dtype
+        if DTYPES[FILE_NAMES[dtype]][1] < 8:
+            self._fail(f"tensor {quoted(name)} is {dtype}, which has no NumPy array")
+        return numpy_dtype(dtype)
+
+    def _values(self, data: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+        if dtype.kind == "b" and data.size and data.max() > 1:
+            self._fail(f"tensor {quoted(name)} holds a bool that is neither 0 nor 1")
+        return data.view(dtype)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
         """Yield a tensor's bytes, a piece at a time; each piece is overwritten by the next."""
@@ -233,7 +224,7 @@ class Reader:
         while len(view):
             n_read = self._file.readinto(view[:CHUNK])
             if not n_read:
-                self._fail(f"cut off in tensor {name!r}")
+                self._fail(f"cut off in tensor {quoted(name)}")
             view = view[n_read:]
 
     def _read_header(self) -> None:
@@ -257,7 +248,7 @@ class Reader:
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:
-                self._fail(f"the header holds {ascii(name)}, which is no text")
+                self._fail(f"the header holds {quoted(name)}, which is no text")
         self._data_begin = 8 + length
         self._infos = {name: self._parse(name, entry) for name, entry in header.items()}
         self.names = list(self._infos)
@@ -265,21 +256,21 @@ class Reader:
 
     def _parse(self, name: str, entry: object) -> Info:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-            self._fail(f"tensor {name!r} does not have exactly dtype, shape and data_offsets")
+            self._fail(f"tensor {quoted(name)} does not have exactly dtype, shape and data_offsets")
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            self._fail(f"tensor {name!r} has the unknown dtype {ascii(dtype)[:40]}")
+            self._fail(f"tensor {quoted(name)} has the unknown dtype {shown(dtype)}")
         numpy_name, bits = DTYPES[dtype]
-        if not isinstance(shape, list) or not all(is_count(n) for n in shape) or len(shape) > MAX_DIMENSIONS:
-            self._fail(f"tensor {name!r} has the illegal shape {ascii(shape)[:80]}")
+        if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(is_count(n) for n in shape):
+            self._fail(f"tensor {quoted(name)} has the illegal shape {shown(shape)}")
         # NumPy refuses overflow also where another dimension is 0.
         if math.prod(n for n in shape if n) * bits >= 2**63:
-            self._fail(f"tensor {name!r} has the shape {ascii(shape)[:80]}, whose size overflows")
+            self._fail(f"tensor {quoted(name)} has the shape {shown(shape)}, whose size overflows")
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(is_count(n) for n in offsets):
-            self._fail(f"tensor {name!r} has the illegal data_offsets {ascii(offsets)[:80]}")
+            self._fail(f"tensor {quoted(name)} has the illegal data_offsets {shown(offsets)}")
         begin, end = offsets
-        if end - begin != math.prod(shape) * bits / 8:
-            self._fail(f"tensor {name!r}: {dtype} {shape} needs {math.prod(shape) * bits / 8:.0f} bytes, "
+        if (end - begin) * 8 != math.prod(shape) * bits:
+            self._fail(f"tensor {quoted(name)}: {dtype} {shape} needs {math.prod(shape) * bits / 8:.0f} bytes, "
                        f"its data_offsets span {end - begin}")  # fmt: skip
         return Info(numpy_name, tuple(shape), end - begin, begin)
 
@@ -287,10 +278,10 @@ class Reader:
         end = 0
         for name, info in sorted(self._infos.items(), key=lambda item: (item[1].begin, item[1].nbytes)):
             if info.begin != end:
-                self._fail(f"tensor {name!r} begins at {info.begin}, but the one before it ends at {end}")
+                self._fail(f"tensor {quoted(name)} begins at {info.begin}, but the one before it ends at {end}")
             end += info.nbytes
             if end > size:
-                self._fail(f"cut off: tensor {name!r} ends at {end}, but there are {size} bytes of data")
+                self._fail(f"cut off: tensor {quoted(name)} ends at {end}, but there are {size} bytes of data")
         if end != size:
             self._fail(f"{size - end} bytes of data belong to no tensor")
 
@@ -358,7 +349,7 @@ class Writer:
             if name == "__metadata__":
                 raise ValueError("save: no tensor can be called '__metadata__'")
             if dtype not in FILE_NAMES:
-                raise TypeError(f"save: tensor {name!r} is {dtype}, which a safetensors file cannot hold")
+                raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
         # The data go by width, which aligns them; the header keeps the caller's order.
         order = {dtype: place for place, dtype in enumerate(FILE_NAMES)}
         end = 0
@@ -382,7 +373,8 @@ class Writer:
         try:
             self._file = self._create()
             self._write_at(0, memoryview(len(text).to_bytes(8, "little") + text))
-            self._file.truncate(self._data_begin + end)
+            with self._named():
+                self._file.truncate(self._data_begin + end)
         except BaseException:
             self._remove()
             raise
@@ -392,12 +384,9 @@ class Writer:
         if mode is not None and not stat.S_ISREG(mode):
             raise ValueError(f"{printable(self.path)}: exists and is not a regular file")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        with _temporaries_lock:
+        with _temporaries_lock, self._named():
             _temporaries.add(self._temporary)
-            try:
-                file = open(os.open(self._temporary, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
-            except OSError as error:  # the user knows the file's name, not the temporary one
-                raise type(error)(error.errno, error.strerror, self.path) from None
+            file = open(os.open(self._temporary, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
         if mode is not None:
             os.chmod(self._temporary, stat.S_IMODE(mode) & 0o777)
         return file
@@ -419,7 +408,7 @@ class Writer:
         info = self._infos[name]
         if array.dtype.name != info.dtype or array.shape != info.shape:
             raise ValueError(
-                f"save: tensor {name!r} is {array.dtype.name} {list(array.shape)}, "
+                f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
                 f"announced as {info.dtype} {list(info.shape)}"
             )
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
@@ -441,9 +430,9 @@ class Writer:
         try:
             if kind is None:
                 if self._missing:
-                    raise ValueError(f"save: tensor {min(self._missing)!r} was announced but not written")
-                self._file.close()  # first: a full disk may show only here
-                with _temporaries_lock:
+                    raise ValueError(f"save: tensor {quoted(min(self._missing))} was announced but not written")
+                with _temporaries_lock, self._named():
+                    self._file.close()  # first: a full disk may show only here
                     os.replace(self._temporary, self.path)
                     _temporaries.discard(self._temporary)
         finally:
@@ -459,9 +448,15 @@ class Writer:
                 _temporaries.discard(self._temporary)
 
     def _write_at(self, begin: int, view: memoryview) -> None:
-        self._file.seek(begin)
-        while len(view):
-            try:
+        with self._named():
+            self._file.seek(begin)
+            while len(view):
                 view = view[self._file.write(view[:CHUNK]) :]
-            except OSError as error:  # a full disk names no file
-                raise type(error)(error.errno, error.strerror, self.path) from None
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Let errors name the file: a full disk names none, and the user does not know the temporary one."""
+        try:
+            yield
+        except OSError as error:
+            raise type(error)(error.errno, error.strerror, self.path) from None

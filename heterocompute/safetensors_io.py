@@ -29,10 +29,12 @@ from .eie import CODES, EIEArray
 from .float_env import counts_subnormals
 from .formats import Format, Sparse, format
 from .inputs import shown
+from .json_text import is_count, strict_json
 from .metadata import check_metadata
-from .safetensors_file import Reader, Writer, is_count, printable, strict_json
+from .safetensors_file import MAX_DIMENSIONS, Reader, Writer
 from .selection import FLOATS
 from .sparse import SparseArray
+from .texts import printable, quoted
 
 KEY = "heterocompute"
 VERSION = 1
@@ -158,12 +160,12 @@ def file_layout(
             parts = {name: tensor}
         for part, layout in parts.items():
             if part in stored:
-                raise ValueError(f"save: two tensors would be called {part!r}")
+                raise ValueError(f"save: two tensors would be called {quoted(part)}")
             stored[part] = layout
     reserved = {f"{name}.{key}" for name in described for key in COMPONENTS}
     clashing = reserved & tensors.keys()
     if clashing:
-        raise ValueError(f"save: the name {min(clashing)!r} is taken by a component of a quantized array")
+        raise ValueError(f"save: the name {quoted(min(clashing))} is taken by a component of a quantized array")
     key = {"version": VERSION, "single": single, "tensors": described}
     return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
 
@@ -196,7 +198,7 @@ def entries(reader: Reader) -> tuple[dict[str, Packed], bool]:
         _fail(reader, f"metadata {KEY!r} is no JSON object")
     version = described.get("version")
     if type(version) is not int or version != VERSION:
-        _fail(reader, f"metadata {KEY!r} has version {ascii(version)[:40]}, wanted {VERSION}")
+        _fail(reader, f"metadata {KEY!r} has version {shown(version)}, wanted {VERSION}")
     if set(described) != {"version", "single", "tensors"}:
         _fail(reader, f"metadata {KEY!r} does not have exactly version, single and tensors")
     single, tensors = described["single"], described["tensors"]
@@ -211,30 +213,30 @@ def entries(reader: Reader) -> tuple[dict[str, Packed], bool]:
 
 def _entry(reader: Reader, name: str, fields: object) -> Packed:
     if not isinstance(fields, dict) or set(fields) != FIELDS:
-        _fail(reader, f"tensor {name!r} does not have exactly format, shape, axis and dtype")
+        _fail(reader, f"tensor {quoted(name)} does not have exactly format, shape, axis and dtype")
     text, shape, axis, dtype = (fields[field] for field in ("format", "shape", "axis", "dtype"))
     if not isinstance(text, str):
-        _fail(reader, f"tensor {name!r}: its format is no text")
+        _fail(reader, f"tensor {quoted(name)}: its format is no text")
     for field, numbers in (("shape", shape), ("axis", axis)):
-        if not isinstance(numbers, list) or not all(is_count(n) for n in numbers):
-            _fail(reader, f"tensor {name!r} has the illegal {field} {ascii(numbers)[:80]}")
+        if not isinstance(numbers, list) or len(numbers) > MAX_DIMENSIONS or not all(map(is_count, numbers)):
+            _fail(reader, f"tensor {quoted(name)} has the illegal {field} {shown(numbers)}")
     if dtype not in FLOATS:
-        _fail(reader, f"tensor {name!r} has the unknown source dtype {ascii(dtype)[:40]}")
+        _fail(reader, f"tensor {quoted(name)} has the unknown source dtype {shown(dtype)}")
     if not axis or len(set(axis)) != len(axis) or max(axis) >= len(shape):
-        _fail(reader, f"tensor {name!r}: axis {axis} does not fit shape {ascii(shape)[:80]}")
+        _fail(reader, f"tensor {quoted(name)}: axis {shown(axis)} does not fit shape {shown(shape)}")
     if math.prod(n for n in shape if n) >= 2**60:
-        _fail(reader, f"tensor {name!r} has the shape {ascii(shape)[:80]}, whose size overflows")
+        _fail(reader, f"tensor {quoted(name)} has the shape {shown(shape)}, whose size overflows")
     eie = EIE.fullmatch(text)
     if eie and (len(shape) != 2 or len(axis) != 1):
-        _fail(reader, f"tensor {name!r}: {text} has two dimensions and one axis, not {shape} and {axis}"[:200])
+        _fail(reader, f"tensor {quoted(name)}: {text} has two dimensions and one axis, not {shown(shape)} and {axis}")
     if eie:
         part = f"{name}.entries"
-        stored = math.prod(reader.info(part).shape) if part in reader.names else 0
+        stored = math.prod(reader.info(part).shape) if part in reader else 0
         return EIEEntry(int(eie[1]), stored, tuple(shape), tuple(axis), dtype)
     try:
         return Entry(format(text), tuple(shape), tuple(axis), dtype)
     except ValueError as error:
-        _fail(reader, f"tensor {name!r}: {printable(str(error))}")
+        _fail(reader, f"tensor {quoted(name)}: {printable(str(error))}")
 
 
 def _check_components(reader: Reader, found: Mapping[str, Packed]) -> set[str]:
@@ -244,26 +246,26 @@ def _check_components(reader: Reader, found: Mapping[str, Packed]) -> set[str]:
         try:
             wanted = entry.components()
         except (ValueError, MemoryError, OverflowError, NotImplementedError) as error:
-            _fail(reader, f"tensor {name!r}: {printable(str(error))}")
+            _fail(reader, f"tensor {quoted(name)}: {printable(str(error))}")
         if name in stored:
-            _fail(reader, f"tensor {name!r} stands there plain and quantized")
+            _fail(reader, f"tensor {quoted(name)} stands there plain and quantized")
         for key, (dtype, shape) in wanted.items():
             part = f"{name}.{key}"
             if part not in stored:
-                _fail(reader, f"tensor {name!r} lacks its component {part!r}")
+                _fail(reader, f"tensor {quoted(name)} lacks its component {quoted(part)}")
             if part in parts:
-                _fail(reader, f"tensor {part!r} belongs to two quantized arrays")
+                _fail(reader, f"tensor {quoted(part)} belongs to two quantized arrays")
             parts.add(part)
             info = reader.info(part)
             if (info.dtype, info.shape) != (dtype, shape):
                 _fail(
                     reader,
-                    f"tensor {part!r} is {info.dtype} {list(info.shape)}, but {entry.format} of shape "
+                    f"tensor {quoted(part)} is {info.dtype} {list(info.shape)}, but {entry.format} of shape "
                     f"{list(entry.shape)} and axis {list(entry.axis)} has {dtype} {list(shape)}",
                 )
         surplus = {f"{name}.{key}" for key in COMPONENTS - set(wanted)} & stored
         if surplus - parts:
-            _fail(reader, f"tensor {min(surplus)!r} is no component of {entry.format}")
+            _fail(reader, f"tensor {quoted(min(surplus))} is no component of {entry.format}")
     return parts
 
 
@@ -292,20 +294,20 @@ def read_array(reader: Reader, name: str, entry: Packed) -> Any:
         try:
             return EIEArray(parts, entry.shape, entry.axis)
         except ValueError as error:
-            _fail(reader, f"tensor {name!r}: {printable(str(error))}")
+            _fail(reader, f"tensor {quoted(name)}: {printable(str(error))}")
     for key, part in parts.items():
         if key == "values":  # float32 as they are, infinities and all
             continue
         if key == "codebook":
             if not np.isfinite(part).all():
-                _fail(reader, f"tensor {f'{name}.{key}'!r} holds a value that is not finite")
+                _fail(reader, f"tensor {quoted(f'{name}.{key}')} holds a value that is not finite")
         # minimum and maximum see NaN too; `not <=` is true for it
         elif part.dtype.kind == "f" and part.size and not 0 <= part.min() <= part.max() < math.inf:
-            _fail(reader, f"tensor {f'{name}.{key}'!r} holds a value that is negative or not finite")
+            _fail(reader, f"tensor {quoted(f'{name}.{key}')} holds a value that is negative or not finite")
     if isinstance(entry.format, Sparse):
         problem = check_metadata(parts["metadata"], entry.format, entry.shape, entry.axis)
         if problem:
-            _fail(reader, f"tensor {f'{name}.metadata'!r} holds {problem}")
+            _fail(reader, f"tensor {quoted(f'{name}.metadata')} holds {problem}")
         if entry.format.is_plain:
             return SparseArray._trusted(parts, entry.format, entry.shape, entry.axis, entry.dtype)
     _check_codes(reader, name, entry, parts)
@@ -318,7 +320,7 @@ def _check_codes(reader: Reader, name: str, entry: Entry, parts: Mapping[str, ND
     rules = fmt.stored_rules()
     scales = parts.get("scales")
     if scales is not None and scales.dtype == np.uint8 and np.any(scales > rules.largest_scale):
-        _fail(reader, f"tensor {f'{name}.scales'!r} holds the byte {int(scales.max())}, which {fmt} never uses")
+        _fail(reader, f"tensor {quoted(f'{name}.scales')} holds the byte {int(scales.max())}, which {fmt} never uses")
     if rules.unused_code is None and rules.padding is None:
         return
     length = fmt.stored_length(entry.shape[entry.axis[-1]])
@@ -333,7 +335,7 @@ def _check_codes(reader: Reader, name: str, entry: Entry, parts: Mapping[str, ND
         codes = unpack(parts["codes"][first : first + block], fmt.bits, count)
         if rules.unused_code is not None and np.any(codes == rules.unused_code):
             code = f"{rules.unused_code:#x} ({rules.unused_code - (1 << fmt.bits)} if signed)"
-            _fail(reader, f"tensor {f'{name}.codes'!r} holds the code {code}, which {fmt} never uses")
+            _fail(reader, f"tensor {quoted(f'{name}.codes')} holds the code {code}, which {fmt} never uses")
         if padded == length or rules.padding is None:
             continue
         tails = codes.reshape(-1, runs, padded)[:, :, length:]
@@ -342,7 +344,7 @@ def _check_codes(reader: Reader, name: str, entry: Entry, parts: Mapping[str, ND
             points = unpack(parts["zero_points"][first : first + block], fmt.bits, runs * (padded // group))
             zero = points.reshape(-1, runs, padded // group)[:, :, -1:]
         if np.any(tails != zero):
-            _fail(reader, f"tensor {f'{name}.codes'!r} has padding that is not 0")
+            _fail(reader, f"tensor {quoted(f'{name}.codes')} has padding that is not 0")
 
 
 def _fail(reader: Reader, what: str) -> NoReturn:
@@ -383,7 +385,7 @@ def save(path: str | os.PathLike[str], arrays: QuantizedArray | EIEArray | Mappi
     tensors: dict[str, Packed | tuple[str, tuple[int, ...]]] = {}
     for name, array in named.items():
         if not isinstance(name, str):
-            raise TypeError(f"save: a tensor's name must be a str, got {name!r}")
+            raise TypeError(f"save: a tensor's name must be a str, got {shown(name)}")
         if isinstance(array, QuantizedArray):
             tensors[name] = Entry(array.format, array.shape, array.axis, array.source_dtype)
         elif isinstance(array, EIEArray):
@@ -391,7 +393,7 @@ def save(path: str | os.PathLike[str], arrays: QuantizedArray | EIEArray | Mappi
         elif isinstance(array, (np.ndarray, np.generic)):
             tensors[name] = (array.dtype.name, array.shape)
         else:
-            raise TypeError(f"save: tensor {name!r} is {type(array).__name__}, wanted an array")
+            raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, wanted an array")
     stored, metadata = file_layout(tensors, single)
     with Writer(path, stored, metadata if any(isinstance(t, Packed) for t in tensors.values()) else None) as writer:
         for name, array in named.items():

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from .inputs import shown
+from .texts import quoted, shortened
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
@@ -102,7 +103,7 @@ def select(
     >>> select(tensors, include="fc.bias")
     ['fc.bias']
     """
-    wanted, unwanted, extra = patterns(include), patterns(exclude), patterns(named)
+    wanted, unwanted, extra = patterns(include), patterns(exclude), frozenset(patterns(named))
     check_patterns(tensors, (*wanted, *unwanted, *extra))
     chosen = []
     for name, (dtype, shape) in tensors.items():
@@ -115,10 +116,10 @@ def select(
             chosen.append(name)
         elif name in wanted:
             raise ValueError(
-                f"tensor {name!r} is {dtype} {tuple(shape)}; only float tensors with an axis are quantized"
+                f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
             )
     if wanted and not chosen:
-        raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(wanted)}")
+        raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
     return chosen
 
 
@@ -159,11 +160,11 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
             raise TypeError
         numbers = tuple(operator.index(one) for one in axes)
     except TypeError:
-        raise TypeError(f"tensor {name!r}: axis is {shown(found)}, wanted an int or a tuple of ints") from None
+        raise TypeError(f"tensor {quoted(name)}: axis is {shown(found)}, wanted an int or a tuple of ints") from None
     for one in numbers:
         if not -ndim <= one < ndim:
-            raise ValueError(f"tensor {name!r} has {ndim} dimensions, but axis {shown(one)} was asked for")
+            raise ValueError(f"tensor {quoted(name)} has {ndim} dimensions, but axis {shown(one)} was asked for")
     normal = tuple(one % ndim for one in numbers)
     if len(set(normal)) != len(normal) or not normal:
-        raise ValueError(f"tensor {name!r}: axis must name one or more different axes, got {shown(found)}")
+        raise ValueError(f"tensor {quoted(name)}: axis must name one or more different axes, got {shown(found)}")
     return normal

@@ -16,6 +16,7 @@ from .arrays import QuantizedArray
 from .inputs import as_array, shown
 from .safetensors_file import Reader
 from .safetensors_io import contents, entries, read_array
+from .texts import quoted, sentence
 
 RESERVED = ("format", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
@@ -219,10 +220,9 @@ class named:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (ValueError, TypeError)):
-            raise (TypeError if isinstance(error, TypeError) else ValueError)(
-                f"tensor {self.name!r}: {error}"
-            ) from error
+        for kind in (TypeError, ValueError, MemoryError):
+            if isinstance(error, kind):
+                raise kind(f"tensor {quoted(self.name)}: {sentence(error)}") from error
 
 
 def finite(value: float) -> float | None:

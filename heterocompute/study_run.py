@@ -206,9 +206,10 @@ class _Subject:
         self.matrix: NDArray[np.float32] = np.ascontiguousarray(
             single.transpose(*kept, *axis).reshape(self.rows, self.columns)
         )
-        self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
         self.shown = 0
-        if w.size:  # the row of middling size stands for all in pictures
+        if w.size:
+            self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
+            # the row of middling size stands for all in pictures
             largest = np.maximum(self.matrix.max(axis=1), -self.matrix.min(axis=1))
             self.shown = int(np.argsort(largest, kind="stable")[self.rows // 2])
         self.by_row = kept == [0]
@@ -219,16 +220,18 @@ class _Subject:
         w = self.w
         operand: Any = self.matrix
         stored, sqnr_db, noise = w.nbytes, None, 0.0
-        if fmt is not None:
+        if fmt is not None and not w.size:  # however many empty rows there are
+            layout = component_layout(fmt, w.shape, self.axis).values()
+            stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
+        elif fmt is not None:
             q = ops.quantize(w, fmt, axis=self.axis)
             error = ops.error(w, q)
             stored, sqnr_db, noise = q.nbytes, finite(error.sqnr_db), error.mse * w.size
             operand = self._as_matrix(q)
-            if w.size:
-                source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
-                shared = "mean" in source.components  # rows that have no meaning alone
-                row = source.dequantize()[shown] if shared else source[shown].dequantize()
-                self.levels[str(fmt)] = np.unique(row).tolist()
+            source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
+            shared = "mean" in source.components  # rows that have no meaning alone
+            row = source.dequantize()[shown] if shared else source[shown].dequantize()
+            self.levels[str(fmt)] = np.unique(row).tolist()
         seconds = [self._seconds(operand, kind) for kind in kinds]
         row = {
             "name": self.name,

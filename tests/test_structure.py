@@ -34,7 +34,7 @@ C_ROOMS: dict[str, set[str]] = {
 # Modules of heterocompute/ from the bottom; a module may import its own layer and those below.
 PY_LAYERS: list[set[str]] = [
     {"_core", "_heterocompute"},
-    {"float_env", "formats", "runtime", "bits", "inputs", "interrupt", "metadata"},
+    {"float_env", "formats", "runtime", "bits", "inputs", "interrupt", "json_text", "metadata", "texts"},
     {
         "ops",
         "arrays",
@@ -81,7 +81,7 @@ PY_APART: dict[str, set[str]] = {
     "reference": set(),
     "report": set(),
     "plot": set(),
-    "hardware": {"formats", "float_env", "_core", "_heterocompute", "report", "plot"},
+    "hardware": {"formats", "float_env", "_core", "_heterocompute", "report", "plot", "inputs", "texts"},
 }
 
 TOP_LEVEL = {"csrc", "heterocompute", "tests", "notebooks", "docs"}

@@ -1,0 +1,65 @@
+"""JSON of strangers: no duplicate keys, no NaN, and no more values than a file of tensors can need.
+
+A value takes up to 30 times the memory of its text, so they are counted in the text, before any of them is made.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from .texts import quoted
+
+__all__ = ["is_count", "strict_json"]
+
+MAX_TENSORS = 1 << 19  # a network of a thousand experts has a third of these
+# What one tensor's entry has: 1 object, 2 lists, 5 texts, and commas, of 8 dimensions.
+MAX_MARKS = {
+    b"{": ("objects", 2 * MAX_TENSORS),
+    b"[": ("lists", 2 * MAX_TENSORS),
+    b",": ("items", 12 * MAX_TENSORS),
+}
+MAX_STRINGS = 6 * MAX_TENSORS
+
+
+def strict_json(text: str | bytes) -> Any:
+    """Parse JSON without duplicate keys, NaN and Infinity, in UTF-8; anything else is a ValueError."""
+    _check_amount(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    try:
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def is_count(value: object) -> bool:
+    """Tell whether a JSON value is an integer from 0 to 2^63 - 1."""
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _check_amount(text: bytes) -> None:
+    if all(text.count(mark) <= most for mark, (_, most) in MAX_MARKS.items()) and text.count(b'"') <= 2 * MAX_STRINGS:
+        return  # also with those inside strings
+    bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    quotes = bare.count(b'"')
+    if quotes > 2 * MAX_STRINGS:
+        raise ValueError(f"more than {MAX_STRINGS} texts")
+    outside = b"".join(bare.split(b'"')[::2])
+    for mark, (what, most) in MAX_MARKS.items():
+        if outside.count(mark) > most:
+            raise ValueError(f"more than {most} {what}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {quoted(key)} stands there twice")
+            seen.add(key)
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")

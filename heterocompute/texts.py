@@ -1,0 +1,123 @@
+"""Texts of strangers: names as a sentence or a terminal can hold them, and small files that are no larger than that."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["one_line", "printable", "quoted", "read_small", "read_toml", "sentence", "shortened"]
+
+MAX_NAME = 200  # characters: more than any layer of a real network is called
+MAX_MESSAGE = 2000
+
+
+def printable(text: str) -> str:
+    """Return a tensor's or file's name as one line that cannot steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def shortened(text: str, limit: int = MAX_NAME) -> str:
+    """Return a text with its middle left out where it is longer than `limit`; beginnings and ends tell names apart.
+
+    Examples
+    --------
+    >>> shortened("model.layers.0.weight", 16)
+    'model.l...weight'
+    """
+    if len(text) <= limit:
+        return text
+    end = (limit - 3) // 2
+    return f"{text[: limit - 3 - end]}...{text[-end:]}"
+
+
+def quoted(name: str) -> str:
+    """Return a name from a file as a sentence can hold it: in quotes, printable, not too long.
+
+    Examples
+    --------
+    >>> print(quoted("fc\\x1b[31m"))
+    'fc\\x1b[31m'
+    """
+    return repr(shortened(name))
+
+
+def one_line(message: str) -> str:
+    """Return a message without its line ends and control characters, its middle left out where it is very long."""
+    lines = shortened(message, MAX_MESSAGE).splitlines()
+    return shortened(" ".join(printable(line.strip()) for line in lines if line.strip()), MAX_MESSAGE)
+
+
+def sentence(error: BaseException) -> str:
+    """Return what an error says; one of memory often says nothing."""
+    return str(error) or ("not enough memory" if isinstance(error, MemoryError) else type(error).__name__)
+
+
+def read_small(path: str | os.PathLike[str], limit: int) -> str:
+    """Read a whole text file.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    limit : int
+        Bytes that it may have.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        No regular file (a device may have no end, a pipe no beginning), larger than the limit, or no UTF-8.
+    OSError
+        The file cannot be read.
+    """
+    place = printable(os.fsdecode(path))
+    if "\0" in os.fsdecode(path):
+        raise ValueError(f"{place}: no name of a file")
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{place}: is not a regular file")
+    with open(path, "rb") as file:
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise ValueError(f"{place}: more than {limit} bytes")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{place}: no UTF-8: {error}") from None
+
+
+def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Parameters
+    ----------
+    path, limit
+        As of `read_small`.
+    parse_float : callable
+        What makes a number of the text of one.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ValueError
+        As of `read_small`, or the file is no TOML.
+    OSError
+        The file cannot be read.
+    """
+    text = read_small(path, limit)
+    try:
+        return tomllib.loads(text, parse_float=parse_float)
+    except RecursionError:
+        problem = "nested too deeply"
+    except ValueError as error:  # of TOML, or an integer of too many digits
+        problem = str(error)
+    raise ValueError(f"{printable(os.fsdecode(path))}: no TOML: {problem}")
