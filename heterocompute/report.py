@@ -26,6 +26,7 @@ FIXED = ("format", "activations", "emulate", "retrained", "bits", "bytes", "sqnr
 TEXTS = FIXED[:4]
 TITLES = {"bits": "bits", "bytes": "size", "sqnr_db": "SQNR dB", "seconds": "time", "speed": "vs fp32"}
 MAX_TEXT_LAYERS = 12
+MAX_NAME = 200  # characters of a name in a table of the terminal
 MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 
@@ -43,17 +44,43 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     OSError
         The folder cannot be written, or what is there is no regular file; no half-written file stays.
     """
+    _write(path, text.encode("utf-8"))
+
+
+def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
+    """Write a figure whole, as `write_text` does; the suffix of the name says in which format, none means PNG.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    figure : matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        A suffix that matplotlib does not know.
+    OSError
+        As of `write_text`.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix[1:] or "png")
+    _write(path, drawn.getvalue())
+
+
+def _write(path: str | os.PathLike[str], content: bytes) -> None:
     target = Path(os.path.realpath(path))  # the file behind a link, not the link
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "exists and is not a regular file", os.fspath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(temporary, "x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with open(temporary, "xb") as file:
+            file.write(content)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError):  # a full disk names no file, and the temporary one is not known
+            raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
         raise
 
 
@@ -188,6 +215,8 @@ def _cell(key: str, value: Any) -> str:
 
 
 def _printable(text: str) -> str:
+    if len(text) > MAX_NAME:
+        text = f"{text[: MAX_NAME // 2]}...{text[-MAX_NAME // 2 :]}"
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

@@ -223,6 +223,22 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "ours": ("arch: {levels: [{name: A, colour: 3}]}\n", "arch.levels[0].colour is not known"),
     "zero": ("problem: {dims: {P: 0}, tensors: {O: []}, output: O}\n", "dimension P is 0, wanted at least 1"),
     "negative": ("problem: {dims: {P: -2}, tensors: {O: []}, output: O}\n", "dimension P is -2, wanted at least 1"),
+    "number as a key": ("1: 2\n", "the key 1 is no text"),
+    "nothing as a key": ("problem: {}\nnull: 2\n", "the key None is no text"),
+    "energy": (f"arch: {{levels: [{{name: A, read: 1{'0' * 400}}}]}}\n", "Level A: read is 1000"),
+    "great energy": ("arch: {levels: [{name: A, read: 1.0e+101}]}\n", "Level A: read is 1e+101, wanted at most 1e+100"),
+    "energy of a product": (f"arch: {{mac: 1{'0' * 400}, levels: [{{name: A}}]}}\n", "Arch: mac is 1000"),
+    "many digits": (f"arch: {{levels: [{{name: A, read: 0x{'f' * 5000}}}]}}\n", "read is an int of 20000 bits"),
+    "negative digits": (
+        f"problem: {{dims: {{P: -0x{'f' * 5000}}}, tensors: {{O: []}}, output: O}}\n",
+        "dimension P is an int of 20000 bits, wanted at least 1",
+    ),
+    "energy of Timeloop": (
+        (ARCH + ERT).replace("energy: 2048.0", f"energy: 1{'0' * 400}"), "energy of update is 1000"
+    ),
+    "width": (ARCH.replace("width: 256", f"width: 1{'0' * 400}"), "MainMemory: width is 1000"),
+    "vector": (ARCH.replace("width: 256, datawidth: 8", "width: 1.0e+99, datawidth: 1.0e-99"), "block_size is 9.99"),
+    "depth": (ARCH.replace("depth: 64,", "depth: 1.0e+99,"), "Level RegisterFile: words is more than 2^53"),
     "huge": (f"arch: {{levels: [{{name: A, words: 1{'0' * 400}}}]}}\n", "Level A: words is more than 2^53"),
     "infinite": ("arch: {levels: [{name: A, read: 1.0e+999}]}\n", "Level A: read is inf, wanted a finite number"),
     "date": ("problem: {dims: {P: 2020-01-01}, tensors: {O: []}, output: O}\n", "wanted a whole number"),

@@ -127,11 +127,12 @@ class Roofline:
         ImportError
             matplotlib is not installed; the extra ``plot`` brings it.
         """
+        from ..report import write_figure
         from .figures import roofline_figure
 
         figure = roofline_figure(self.to_dict())
         if path is not None:
-            figure.savefig(path)
+            write_figure(path, figure)
         return figure
 
     def __repr__(self) -> str:

@@ -168,12 +168,13 @@ class BatchSweep:
         ImportError
             matplotlib is not installed; the extra ``plot`` brings it.
         """
+        from ..report import write_figure
         from .figures import line_figure
 
         lines = {"seconds": "time (s)", "throughput": "samples a second", "memory": "memory (bytes)"}
         figure = line_figure(self.rows, "batch", lines, f"{self.network} on {self.device}, {self.dtype}", self.knee)
         if path is not None:
-            figure.savefig(path)
+            write_figure(path, figure)
         return figure
 
     def __repr__(self) -> str:

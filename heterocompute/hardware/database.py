@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..inputs import shown
+from ..texts import printable, quoted, read_toml, shortened
 from .chip import KINDS, Device
 
 __all__ = ["device", "devices", "load_devices"]
@@ -144,15 +145,15 @@ def load_devices(path: str | os.PathLike[str]) -> dict[str, Device]:
     >>> hw.load_devices("mine.toml")["mine"].ridge("int8")
     80.0
     """
-    with open(path, "rb") as file:
-        raw = file.read(MAX_FILE_BYTES + 1)
-    if len(raw) > MAX_FILE_BYTES:
-        raise ValueError(f"{os.fspath(path)}: more than {MAX_FILE_BYTES} bytes, too large for a table of devices")
+    return _parse(read_toml(path, MAX_FILE_BYTES, _decimal), printable(os.fsdecode(path)))
+
+
+def _decimal(text: str) -> Decimal:
+    """Return a number of TOML; infinity where not even its exponent is a number."""
     try:
-        content = tomllib.loads(raw.decode("utf-8"), parse_float=Decimal)
-    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, or an integer of too many digits
-        raise ValueError(f"{os.fspath(path)}: no TOML: {error}") from None
-    return _parse(content, os.fspath(path))
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("inf")
 
 
 @cache
@@ -163,20 +164,20 @@ def _table() -> dict[str, Device]:
 def _parse(content: Mapping[str, Any], place: str) -> dict[str, Device]:
     extra = set(content) - {"device", "sources"}
     if extra:
-        raise ValueError(f"{place}: unknown table {sorted(extra)[0]!r}, wanted [sources] and [device.NAME]")
+        raise ValueError(f"{place}: unknown table {quoted(sorted(extra)[0])}, wanted [sources] and [device.NAME]")
     sources, blocks = content.get("sources", {}), content.get("device", {})
     if not isinstance(sources, dict) or not isinstance(blocks, dict):
         raise ValueError(f"{place}: 'device' and 'sources' are tables")
     found: dict[str, Device] = {}
     taken: dict[str, str] = {}
     for name, block in blocks.items():
-        where = f"{place}: device {name!r}"
+        where = f"{place}: device {quoted(name)}"
         if not isinstance(block, dict):
             raise ValueError(f"{where} is no table")
         found[name] = _device(name, block, sources, where)
         for alias in (name, *found[name].aliases):
             if alias in taken:
-                raise ValueError(f"{where}: the name {alias!r} is taken by {taken[alias]!r}")
+                raise ValueError(f"{where}: the name {quoted(alias)} is taken by {quoted(taken[alias])}")
             taken[alias] = name
     return found
 
@@ -185,8 +186,8 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
     known = (*_TEXTS, *_OTHERS, *_RATES, *_FIGURES)
     for key in block:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-            raise ValueError(f"{where}: unknown key {key!r}, the nearest is {near[0]!r}")
+            near = difflib.get_close_matches(key[:64], known, n=1, cutoff=0.0)
+            raise ValueError(f"{where}: unknown key {quoted(key)}, the nearest is {near[0]!r}")
     options: dict[str, Any] = {key: _text(where, key, block[key]) for key in _TEXTS if key in block}
     for key, (attribute, factor) in _FIGURES.items():
         if key in block:
@@ -199,12 +200,12 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
         options[attribute] = {one: _scaled(where, f"{key}.{one}", rate, factor) for one, rate in rates.items()}
     if "year" in block:
         if not isinstance(block["year"], int) or isinstance(block["year"], bool):
-            raise ValueError(f"{where}: year is {block['year']}, wanted an integer")
+            raise ValueError(f"{where}: year is {_short(block['year'])}, wanted an integer")
         options["year"] = block["year"]
     for key in ("aliases", "unverified"):
         listed = block.get(key, [])
         if not isinstance(listed, list):
-            raise ValueError(f"{where}: {key} is {listed!r}, wanted a list of texts")
+            raise ValueError(f"{where}: {key} is {shown(listed)}, wanted a list of texts")
         options[key] = [_text(where, key, one) for one in listed]
     clock = _mapping(where, "clock", block.get("clock", {}))
     options["clock"] = {dtype: _clock(where, dtype, one) for dtype, one in clock.items()}
@@ -218,14 +219,14 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
         raise ValueError(f"{where.split(': device')[0]}: {error}") from None
     for figure in made.unverified:
         if figure not in made.figures() and figure not in ("year", "process"):
-            raise ValueError(f"{where}: unverified names {figure!r}, which the block does not have")
+            raise ValueError(f"{where}: unverified names {quoted(figure)}, which the block does not have")
     return made
 
 
 def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
     keys = ("units", "per_clock", "ghz")
     if not isinstance(value, dict) or set(value) != set(keys):
-        raise ValueError(f"{where}: clock.{dtype} is {value!r}, wanted {{ units, per_clock, ghz }}")
+        raise ValueError(f"{where}: clock.{_short(dtype)} is {_short(value)}, wanted {{ units, per_clock, ghz }}")
     units, per_clock, hertz = (
         _scaled(where, f"clock.{dtype}.{key}", value[key], 10**9 if key == "ghz" else 1) for key in keys
     )
@@ -234,19 +235,23 @@ def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
 
 def _text(where: str, key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {key} is {value!r}, wanted a text")
+        raise ValueError(f"{where}: {key} is {shown(value)}, wanted a text")
     return value
 
 
 def _mapping(where: str, key: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: {key} is {value!r}, wanted a table")
+        raise ValueError(f"{where}: {key} is {shown(value)}, wanted a table")
     return value
 
 
 def _scaled(where: str, key: str, value: Any, factor: int) -> float:
     """Scale in decimals, so that 989.4 TOPS are exactly 989.4e12."""
     number = Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else Decimal(0)
-    if not number.is_finite() or not 0 < number <= 10**12:
-        raise ValueError(f"{where}: {key} is {value}, wanted a positive number")
+    if not number.is_finite() or not 0 < number <= 10**12 or not float(number):
+        raise ValueError(f"{where}: {key} is {_short(value)}, wanted a positive number")
     return float(number * factor)
+
+
+def _short(value: Any) -> str:
+    return shortened(str(value), 80) if isinstance(value, (str, Decimal)) else shown(value)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from ..inputs import shown
+from ..texts import printable, quoted, shortened
 from .layers import (
     Activation,
     AdaptiveAvgPool2d,
@@ -35,6 +38,7 @@ SKIPPED = {"Identity", "Dropout", "Constant", "Shape"}
 # What multiplies in a way that is not read: to pass it on as an operator without a product would count too little.
 PRODUCTS = {"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv", "Gemm", "MatMul", "MatMulInteger",
             "QLinearMatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN"}  # fmt: skip
+MAX_DIMENSIONS = 64
 GRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
 
@@ -79,7 +83,7 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
     ImportError
         onnx is not installed; the extra ``onnx`` brings it.
     ValueError
-        No ONNX file, an input or an operator whose shape cannot be known.
+        No ONNX file, no regular file, an input or an operator whose shape cannot be known.
     OSError
         The file cannot be read.
     """
@@ -89,35 +93,44 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
     except ImportError:
         raise ImportError("reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
     place = os.fspath(path)
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is an OSError, not onnx's own
+        raise ValueError(f"{place}: is not a regular file")
     with open(path, "rb"):
-        pass  # a missing file is an OSError, not onnx's own
+        pass
     try:
         model = onnx.load(place, load_external_data=False)
         model = shape_inference.infer_shapes(model)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{place}: no ONNX file: {first[0]}") from None
+        raise ValueError(f"{place}: no ONNX file: {shortened(first[0])}") from None
     return _Reader(onnx, model.graph, place).network()
+
+
+def called(one: Any) -> str:
+    """Return how a sentence calls a node of the graph."""
+    return printable(shortened(one.name or one.op_type))
 
 
 class _Reader:
     def __init__(self, onnx: Any, graph: Any, place: str) -> None:
         self.onnx, self.graph, self.place = onnx, graph, place
-        self.held = {one.name: tuple(one.dims) for one in graph.initializer}
+        self.held = {one.name: self.dims(one) for one in graph.initializer}
         self.floats = {one.name for one in graph.initializer if one.data_type in (1, 10, 11, 16)}
         self.counted: set[str] = set()
         self.shapes: dict[str, tuple[int | None, ...]] = {}
         for value in (*graph.input, *graph.value_info, *graph.output):
-            dims = value.type.tensor_type.shape.dim
+            dims = value.type.tensor_type.shape.dim[: MAX_DIMENSIONS + 1]  # those of more are not known
             self.shapes[value.name] = tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
         self.sources: dict[str, str] = {}
         self.elements: dict[str, int] = {}
         self.batch: int | None = None
+        self.suffixes: dict[str, int] = {}
 
     def network(self) -> Network:
         inputs = [one.name for one in self.graph.input if one.name not in self.held]
         if len(inputs) != 1:
-            raise ValueError(f"{self.place}: the graph has the inputs {', '.join(inputs) or 'none'}, wanted one")
+            names = shown(inputs) if inputs else "none"
+            self.fail(f"the graph has the inputs {names}, wanted one")
         self.sources[inputs[0]] = INPUT
         self.batch = (self.shapes.get(inputs[0]) or (None,))[0]
         nodes: list[Node] = []
@@ -125,10 +138,11 @@ class _Reader:
             found = [self.sources[name] for name in one.input if name in self.sources]
             if one.op_type in GRAPHS or one.domain not in ("", "ai.onnx"):
                 kind = f"{one.domain}.{one.op_type}".strip(".")
-                raise ValueError(f"{self.place}: {one.name or one.op_type} is a {kind}, which is not read")
+                self.fail(f"{called(one)} is a {printable(shortened(kind))}, which is not read")
             if not one.output:
-                raise ValueError(f"{self.place}: {one.name or one.op_type} has no output")
-            if one.op_type == "Identity" and one.input[0] in self.held:  # equal weights that an exporter has merged
+                self.fail(f"{called(one)} has no output")
+            # equal weights that an exporter has merged
+            if one.op_type == "Identity" and one.input and one.input[0] in self.held:
                 self.held[one.output[0]] = self.held[one.input[0]]
                 self.floats.add(one.output[0])
                 continue
@@ -137,14 +151,13 @@ class _Reader:
             if one.op_type in SKIPPED:
                 self.sources[one.output[0]] = found[0]
                 continue
-            name = one.name or f"{one.op_type.lower()}{place}"
-            while any(node.name == name for node in nodes):
-                name += "'"
+            name = self.unique(one.name or f"{one.op_type.lower()}{place}")
             try:
                 nodes.append(Node(name, self.layer(one), tuple(found)))
             except (TypeError, ValueError) as error:
                 text = str(error)
-                raise ValueError(text if text.startswith(self.place) else f"{self.place}: {name}: {text}") from None
+                start = "" if text.startswith(self.place) else f"{self.place}: {printable(shortened(name))}: "
+                raise ValueError(start + text) from None
             for output in one.output:
                 self.sources[output] = name
             shape = self.shapes.get(one.output[0])
@@ -154,10 +167,28 @@ class _Reader:
         for flow in network:
             known = self.elements.get(flow.name)
             if known is not None and known != flow.output_elements:
-                raise ValueError(
-                    f"{self.place}: {flow.name} has {known} values a sample, {flow.output_elements} as read"
+                self.fail(
+                    f"{printable(shortened(flow.name))} has {known} values a sample, {flow.output_elements} as read"
                 )
         return network
+
+    def fail(self, what: str) -> NoReturn:
+        raise ValueError(f"{self.place}: {what}")
+
+    def dims(self, one: Any) -> tuple[int, ...]:
+        """Return the shape of an initializer."""
+        if len(one.dims) > MAX_DIMENSIONS or any(size < 0 for size in one.dims):
+            self.fail(f"{quoted(one.name)} has the illegal shape {shown(list(one.dims))}")
+        return tuple(one.dims)
+
+    def unique(self, name: str) -> str:
+        """Return a name that no node before has."""
+        found = name
+        while found in self.suffixes:
+            self.suffixes[name] += 1
+            found = f"{name}'{self.suffixes[name]}"
+        self.suffixes[found] = 1
+        return found
 
     def layer(self, one: Any) -> Layer:
         """Return the layer of a node of the graph; its initializers are counted where they are used first."""
@@ -173,7 +204,7 @@ class _Reader:
                 kernel = (shape[2], shape[3])
                 return Conv2d(shape[1] * groups, shape[0], kernel, sizes[0], tuple(pads[:2]), sizes[1], groups,
                               len(weights) > 1)  # fmt: skip
-            raise ValueError(f"{self.place}: {one.name or kind} has uneven or automatic padding, which is not read")
+            self.fail(f"{called(one)} has uneven or automatic padding, which is not read")
         if kind == "Gemm" and len(shape) == 2 and self.first_use(one):
             n, k = shape if options.get("transB", 0) else shape[::-1]
             return Linear(k, n, len(weights) > 1)
@@ -201,7 +232,7 @@ class _Reader:
 
     def other(self, one: Any, held: int) -> Operator:
         if one.op_type in PRODUCTS:
-            raise ValueError(f"{self.place}: {one.name or one.op_type} is a {one.op_type} of a kind that is not read")
+            self.fail(f"{called(one)} is a {one.op_type} of a kind that is not read")
         return Operator(one.op_type, self.sample(one.output[0]), held)
 
     def first_use(self, one: Any) -> bool:
@@ -209,7 +240,7 @@ class _Reader:
         names = {name for name in one.input if name in self.held}
         fresh = not names & self.counted
         if not fresh:
-            raise ValueError(f"{self.place}: {one.name or one.op_type} shares its weights, which is not read")
+            self.fail(f"{called(one)} shares its weights, which is not read")
         self.counted |= names
         return fresh
 
@@ -219,11 +250,11 @@ class _Reader:
     def sample(self, name: str) -> Shape:
         """Return the shape of a value without its batch; of a batch of one, axis 0 may be something else."""
         shape = self.shapes.get(name)
-        if not shape or any(size is None or size < 1 for size in shape[1:]):
-            raise ValueError(f"{self.place}: the shape of {name!r} is not known: {shape}")
+        if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape[1:]):
+            self.fail(f"the shape of {quoted(name)} is not known: {shown(shape)}")
         kept = shape[1:]
         if shape[0] != self.batch:
             if self.batch != 1 or shape[0] is None:
-                raise ValueError(f"{self.place}: axis 0 of {name!r} is {shape[0]}, not the batch {self.batch or ''}")
+                self.fail(f"axis 0 of {quoted(name)} is {shape[0]}, not the batch {self.batch or ''}")
             kept = shape
         return tuple(int(size) for size in kept if size is not None)

@@ -13,6 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...texts import printable
 from .arch import Arch, Level
 from .mapping import Mapping
 from .nest import Nest, nest, share_down, share_up
@@ -151,7 +152,7 @@ class Stats:
         rows: list[tuple[str, ...]] = [head]
         for (level, tensor), a in self.accesses.items():
             counts = (a.tile, a.reads, a.fills, a.updates, a.instances)
-            rows.append((level, tensor, *map(str, counts), f"{a.energy:.2f}"))
+            rows.append((printable(level), printable(tensor), *map(str, counts), f"{a.energy:.2f}"))
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = [
             "  ".join(row[i].ljust(width) if i < 2 else row[i].rjust(width) for i, width in enumerate(widths))

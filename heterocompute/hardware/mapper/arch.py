@@ -11,15 +11,20 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...inputs import shown
 from .problem import named, whole
+
+MAX_AMOUNT = 1e100  # times any count, squared, it is still a float64
 
 
 def amount(value: Any, what: str) -> float:
     """Return a number that is finite and not negative."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} is {value!r}, wanted a number")
+        raise TypeError(f"{what} is {shown(value)}, wanted a number")
     if not 0 <= value < float("inf"):
-        raise ValueError(f"{what} is {value}, wanted a finite number that is not negative")
+        raise ValueError(f"{what} is {shown(value)}, wanted a finite number that is not negative")
+    if value > MAX_AMOUNT:
+        raise ValueError(f"{what} is {shown(value)}, wanted at most {MAX_AMOUNT:g}")
     return value
 
 

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ...inputs import shown
+from ...report import write_text
+from ...texts import printable, shortened
 from .arch import Arch, Level
 from .mapping import Loop, Mapping
 from .problem import Density, Problem
@@ -68,13 +71,15 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     merged: dict[str, Any] = {}
     place: dict[str, str] = {}
     for path in paths:
-        found = read_file(path)
+        found, name = read_file(path), printable(os.fsdecode(path))
         if not isinstance(found, dict):
-            raise ValueError(f"{os.fspath(path)}: wanted keys such as problem, arch or architecture, mapping")
+            raise ValueError(f"{name}: wanted keys such as problem, arch or architecture, mapping")
         for key, value in found.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{name}: the key {shown(key)} is no text")
             if key in merged:
-                raise ValueError(f"{os.fspath(path)}: {key!r} stands in {place[key]} too")
-            merged[key], place[key] = value, os.fspath(path)
+                raise ValueError(f"{name}: {shown(key)} stands in {place[key]} too")
+            merged[key], place[key] = value, name
     names = ", ".join(dict.fromkeys(place.values()))
     try:
         if "architecture" in merged or not set(merged) <= set(OURS) or _is_timeloop(merged):
@@ -100,7 +105,7 @@ def write_yaml(
     Parameters
     ----------
     path : path
-        An existing file is replaced.
+        An existing file is replaced when the new one is complete.
     problem, arch, mapping : optional
 
     Raises
@@ -130,8 +135,7 @@ def write_yaml(
             for name in dict.fromkeys([*mapping.temporal, *mapping.spatial, *mapping.keeps])
         }
     text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_text(path, text)
 
 
 def _lists(loops: Sequence[Loop]) -> list[list[Any]]:
@@ -199,9 +203,8 @@ def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[s
     if allowed is not None:
         for key in value:
             if key not in allowed | (needed or set()):
-                raise ValueError(
-                    f"{where}.{key} is not known, there are {', '.join(sorted(allowed | (needed or set())))}"
-                )
+                known = ", ".join(sorted(allowed | (needed or set())))
+                raise ValueError(f"{where}.{printable(shortened(key))} is not known, there are {known}")
     return value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...texts import printable
 from .problem import named, whole
 
 Loop = tuple[str, int]
@@ -54,7 +55,7 @@ class Mapping:
             loops = [f"{dim}{bound}" for dim, bound in self.temporal.get(level, ())]
             spread = [f"{dim}{bound}" for dim, bound in self.spatial.get(level, ())]
             text = " ".join(loops) or "-"
-            lines.append(f"{level}: {text}" + (f" | spatial {' '.join(spread)}" if spread else ""))
+            lines.append(printable(f"{level}: {text}" + (f" | spatial {' '.join(spread)}" if spread else "")))
         return "\n".join(lines)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...inputs import shown
+
 Axis = dict[str, int]
 
 # Counts are kept exactly in float64 by the C core and by the page.
@@ -22,10 +24,10 @@ MAX_COUNT = 2**53
 def whole(value: Any, what: str, least: int = 1) -> int:
     """Return a whole number from `least` to 2^53, or say which argument is none."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{what} is {value!r}, wanted a whole number")
+        raise TypeError(f"{what} is {shown(value)}, wanted a whole number")
     number = int(value.__index__())
     if number < least:
-        raise ValueError(f"{what} is {number}, wanted at least {least}")
+        raise ValueError(f"{what} is {shown(number)}, wanted at least {least}")
     if number > MAX_COUNT:
         raise ValueError(f"{what} is more than 2^53")
     return number

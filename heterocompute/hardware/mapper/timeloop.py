@@ -12,10 +12,11 @@ import math
 import re
 from typing import Any
 
-from .arch import Arch, Level
+from ...inputs import shown
+from .arch import MAX_AMOUNT, Arch, Level
 from .files import keyed, listed
 from .mapping import Mapping
-from .problem import Axis, Density, Problem, whole
+from .problem import MAX_COUNT, Axis, Density, Problem, whole
 from .yaml_text import KIND
 
 #: Settings of mapper and estimators, which change no count.
@@ -225,7 +226,7 @@ def _storage(
     if word <= 0 or width <= 0:
         raise ValueError(f"{where}: width is {width} and datawidth {word}, wanted more than 0")
     block = _number(attributes.get("block_size", width / word), f"{where}: block_size")
-    if block != int(block) or block < 1:
+    if not 1 <= block <= MAX_COUNT or block != int(block):
         raise ValueError(f"{where}: a vector of {width} bits holds {block} words of {word} bits, wanted a whole number")
     words = None
     if attributes.get("depth") is not None:
@@ -431,8 +432,8 @@ def _number(value: Any, where: str) -> float:
     """A number; YAML 1.1 takes 1e-9 for text."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{where} is {value!r:.40}, wanted a number")
+    if not abs(number) <= MAX_AMOUNT:
+        raise ValueError(f"{where} is {shown(value)}, wanted a number")
     return number

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ...texts import printable, read_small
+
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
 MAX_NODES = 20_000
@@ -41,18 +43,15 @@ def read_file(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ValueError
-        No UTF-8, no YAML, a tag that is not known, a limit that is passed; the file is named.
+        No regular file, no UTF-8, no YAML, a tag that is not known, a limit that is passed; the file is named.
     ImportError
         PyYAML is not installed.
     """
-    with open(path, "rb") as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise ValueError(f"{os.fspath(path)}: more than {MAX_BYTES} bytes")
+    text = read_small(path, MAX_BYTES)
     try:
-        return parse(raw.decode("utf-8"))
+        return parse(text)
     except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from None
+        raise ValueError(f"{printable(os.fsdecode(path))}: {error}") from None
 
 
 def parse(text: str) -> Any:
