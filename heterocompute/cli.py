@@ -10,27 +10,29 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from . import cli_hardware, cli_map, cli_study
 from .cli_parts import (
+    Columns,
     ProgressBar,
     UsageError,
     add_patterns,
-    console,
     interruptible,
+    note,
     one_format,
-    one_line,
+    open_streams,
     print_json,
+    print_table,
     recipe_of,
+    say,
+    standard_output,
 )
 from .interrupt import seen
-from .safetensors_file import printable
+from .texts import printable, sentence
 
 __all__ = ["UsageError", "main"]
-
-Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
 
 # What names a file to write, in any command.
 WRITTEN = (("csv", "--csv"), ("html", "--html"), ("plot", "--plot"), ("yaml", "--yaml"), ("output", "OUT"))
@@ -42,8 +44,14 @@ class _Parser(argparse.ArgumentParser):
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)
 
+    def print_help(self, file: Any = None) -> None:
+        say(self.format_help().rstrip())
+        with standard_output():
+            sys.stdout.flush()
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {one_line(message)} (see --help)\n")
+        note(f"{self.prog}: {message} (see --help)")
+        sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,35 +77,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         with seen():
             return _run(argv)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        note("interrupted")
         return 130
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    command = f"heterocompute {arguments.command}"
+    command, arguments = "heterocompute", argparse.Namespace()
     try:
+        open_streams()
+        for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
+            with contextlib.suppress(AttributeError):
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        _parser().parse_args(argv, arguments)
+        command = f"heterocompute {arguments.command}"
         _refuse_dash(arguments)
         code: int = arguments.run(arguments)
-        sys.stdout.flush()
+        with standard_output():
+            sys.stdout.flush()
         return code
     except UsageError as error:
-        print(f"{command}: {one_line(str(error))} (see --help)", file=sys.stderr)
+        note(f"{command}: {error} (see --help)")
         return 2
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        with contextlib.suppress(OSError, ValueError):  # or the exit would flush into it once more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        pass
     except OSError as error:
         place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
-        print(f"{command}: {place}{error.strerror or error}", file=sys.stderr)
-    except (ValueError, TypeError, RuntimeError, NotImplementedError, MemoryError, ImportError) as error:
-        print(f"{command}: {one_line(str(error)) or type(error).__name__}", file=sys.stderr)
+        note(f"{command}: {place}{error.strerror or error}")
+    except MemoryError as error:
+        note(f"{command}: {_with_file(arguments, sentence(error))}")
+    except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError) as error:
+        note(f"{command}: {sentence(error)}")
     return 1
+
+
+def _with_file(arguments: argparse.Namespace, text: str) -> str:
+    """Put the file that a command reads before a sentence that does not begin with it."""
+    given = (getattr(arguments, key, None) for key in ("input", "file", "model"))
+    path = next((one for one in given if isinstance(one, str)), None)
+    return text if path is None or text.startswith(printable(path)) else f"{path}: {text}"
 
 
 def _refuse_dash(arguments: argparse.Namespace) -> None:
@@ -132,7 +149,7 @@ def _rewrite(arguments: argparse.Namespace, verb: str, rewrite: Callable[..., An
     from .checkpoint import is_same_file
 
     if is_same_file(arguments.input, arguments.output):
-        raise UsageError(f"OUT is IN: {arguments.output}")
+        raise UsageError(f"OUT is IN: {printable(arguments.output)}")
     with ProgressBar(verb, arguments.input) as progress:
         summary = interruptible(
             lambda: rewrite(
@@ -149,8 +166,8 @@ def _rewrite(arguments: argparse.Namespace, verb: str, rewrite: Callable[..., An
         return print_json(summary)
     n_changed = sum(row["format"] is not None for row in summary["tensors"])
     before, after = summary["bytes_before"], summary["bytes"]
-    print(
-        f"{printable(arguments.output)}: {n_changed} tensors {verb}d, {len(summary['tensors']) - n_changed} "
+    say(
+        f"{arguments.output}: {n_changed} tensors {verb}d, {len(summary['tensors']) - n_changed} "
         f"copied, {_bytes(before)} -> {_bytes(after)}" + (f" ({after / before:.1%})" if before else "")
     )
     return 0
@@ -173,8 +190,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
         ("max", "max", _number),
         ("nan", "NaN", str),
     ]
-    _print_table(columns, rows)
-    print(f"{len(rows)} tensors, {_bytes(sum(row['bytes'] for row in rows))}")
+    print_table(columns, rows)
+    say(f"{len(rows)} tensors, {_bytes(sum(row['bytes'] for row in rows))}")
     return 0
 
 
@@ -193,7 +210,8 @@ def _info(arguments: argparse.Namespace) -> int:
 
     if arguments.json:
         return print_json(show_config(mode="dicts"))
-    show_config()
+    with standard_output():
+        show_config()
     return 0
 
 
@@ -285,19 +303,6 @@ def _positive(text: str) -> int:
 
 
 # Output.
-
-
-def _print_table(columns: Columns, rows: Iterable[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for place, (_, heading, _) in enumerate(columns):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold")
-    for row in rows:  # Text: a name is no markup
-        table.add_row(*(Text(printable(write(row[key]))) for key, _, write in columns))
-    console().print(table)
 
 
 def _bytes(count: int) -> str:

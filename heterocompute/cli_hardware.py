@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import html
-import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from .cli_parts import UsageError, print_json, print_table, say
+from .texts import printable, quoted
 
 __all__ = ["add_commands"]
 
@@ -64,7 +65,7 @@ def _devices(arguments: argparse.Namespace) -> int:
     try:
         known = hw.devices(arguments.kind)
     except ValueError as error:
-        raise _usage(str(error)) from None
+        raise UsageError(str(error)) from None
     rows = [
         _device_row(one)
         for name, one in found.items()
@@ -73,7 +74,7 @@ def _devices(arguments: argparse.Namespace) -> int:
         and arguments.year in (None, one.year)
     ]
     if arguments.json:
-        return _print_json({"devices": rows})
+        return print_json({"devices": rows})
     fastest = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
     for row in rows:  # chips with either have both at the same rate, or one of them
         row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
@@ -99,10 +100,10 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
     if arguments.json:
         about = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
         about |= {"note": one.note, "aliases": list(one.aliases), "unverified": list(one.unverified)}
-        return _print_json({**about, "figures": rows})
+        return print_json({**about, "figures": rows})
     parts = {"year": one.year, "process": one.process}
     known = [f"{part}{'?' if key in one.unverified else ''}" for key, part in parts.items() if part]
-    print(", ".join([f"{one.name}: {one.title}", *known]))
+    say(", ".join([f"{one.name}: {one.title}", *known]))
     for row in rows:
         row["shown"] = _figure_text(row["figure"], row["value"]) + ("?" if row["unverified"] else "")
         row["ridge"] = ""
@@ -125,7 +126,8 @@ def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
 
     named = {alias: one for one in load_devices(file).values() for alias in (one.name, *one.aliases)}
     if name not in named:
-        raise ValueError(f"{file}: {name[:64]!r} is no device of this file; it has {', '.join(named) or 'none'}")
+        names = ", ".join(map(printable, named)) or "none"
+        raise ValueError(f"{printable(file)}: {quoted(name)} is no device of this file; it has {names}")
     return named[name]
 
 
@@ -133,13 +135,13 @@ def _count(arguments: argparse.Namespace) -> int:
     from . import hardware as hw
 
     if arguments.like not in hw.CONVENTIONS:
-        raise _usage(f"--like is {arguments.like!r}, wanted one of {', '.join(hw.CONVENTIONS)}")
+        raise UsageError(f"--like is {arguments.like!r}, wanted one of {', '.join(hw.CONVENTIONS)}")
     _check_texts(arguments.dtype)
     found = hw.count(
         arguments.model, _shape(arguments.input), arguments.like, batch=_batch(arguments), dtype=arguments.dtype
     )
     if arguments.json:
-        return _print_json(found.to_dict())
+        return print_json(found.to_dict())
     columns: list[Column] = [
         ("name", "layer", str),
         ("kind", "kind", str),
@@ -161,7 +163,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     shape = _shape(arguments.input)
     _check_texts(arguments.dtype, arguments.format)
     if arguments.context is not None and arguments.context < 0:
-        raise _usage(f"--context is {arguments.context}, wanted a number from 0 up")
+        raise UsageError(f"--context is {arguments.context}, wanted a number from 0 up")
     network = hw.as_network(arguments.model, shape)
     if arguments.context is not None:
         network = network.decoding(arguments.context)
@@ -171,7 +173,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     if arguments.plot:
         found.plot(arguments.plot)
     if arguments.json:
-        return _print_json(found.to_dict())
+        return print_json(found.to_dict())
     columns: list[Column] = [
         ("name", "layer", str),
         ("operations", "10^6 operations", lambda value: f"{value / 1e6:,.4g}"),
@@ -199,7 +201,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
     if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
-        raise _usage(f"--input is {text!r}, wanted positive numbers such as 3,224,224")
+        raise UsageError(f"--input is {text!r}, wanted positive numbers such as 3,224,224")
     return tuple(map(int, parts))
 
 
@@ -212,20 +214,14 @@ def _check_texts(dtype: str | None, format: str | None = None) -> None:
             dtype_bits(dtype)
         stored(format, dtype or "fp16")
     except ValueError as error:
-        raise _usage(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _batch(arguments: argparse.Namespace) -> int:
     if arguments.batch < 1:
-        raise _usage(f"--batch is {arguments.batch}, wanted a positive number")
+        raise UsageError(f"--batch is {arguments.batch}, wanted a positive number")
     batch: int = arguments.batch
     return batch
-
-
-def _usage(message: str) -> Exception:
-    from .cli import UsageError
-
-    return UsageError(message)
 
 
 def _show(
@@ -239,9 +235,10 @@ def _show(
         from .report import write_text
 
         write_text(arguments.html, _page(title, summary, columns, rows))
-    _print_table(columns, rows)
+    cells = [{key: _cell(row, key, write) for key, _, write in columns} for row in rows]
+    print_table([(key, heading, str) for key, heading, _ in columns], cells)
     for line in summary:
-        print(line)
+        say(line)
     return 0
 
 
@@ -259,28 +256,8 @@ def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: l
     )
 
 
-def _print_table(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for place, (_, heading, _) in enumerate(columns):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold")
-    for row in rows:
-        cells = (_cell(row, key, write) for key, _, write in columns)
-        table.add_row(*(Text("".join(c if c.isprintable() else "?" for c in cell)) for cell in cells))
-    Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 10_000).print(table)
-
-
 def _cell(row: dict[str, Any], key: str, write: Callable[[Any], str]) -> str:
     return write(row[key]) + ("?" if key in row.get("marked", ()) else "")
-
-
-def _print_json(found: Any) -> int:
-    print(json.dumps(found, allow_nan=False))
-    return 0
 
 
 def _plain(value: float | None) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from .cli_parts import UsageError, note, print_json, say
+from .texts import printable
 
 if TYPE_CHECKING:
     from .hardware import Arch, Found, Mapping, Problem, Stats
@@ -86,12 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
     int
         0, or 130 where Ctrl-C ended a search: what is shown is the best so far.
     """
-    from .cli import UsageError
     from .hardware import evaluate, mapping_page, read_yaml, search, write_yaml
     from .report import write_text
 
     if arguments.example:
-        sys.stdout.write(EXAMPLE)
+        say(EXAMPLE.rstrip())
         return 0
     if not arguments.files:
         raise UsageError("no FILE that holds a machine; 'heterocompute map --example' prints one")
@@ -105,12 +106,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("the files hold no machine (arch, or architecture)")
     if problem is not found.problem:
         mapping = None
-    for note in found.notes:
-        print(f"heterocompute map: {note}", file=sys.stderr)
+    for left in found.notes:
+        note(f"heterocompute map: {left}")
     result = None
     if mapping is None or arguments.search or arguments.dataflow:
         if not sys.stderr.isatty():  # there search shows a bar
-            print("heterocompute map: searching", file=sys.stderr, flush=True)
+            note("heterocompute map: searching")
         result = search(
             problem,
             found.arch,
@@ -125,16 +126,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.yaml:
         write_yaml(arguments.yaml, problem, found.arch, mapping)
     if arguments.html:
-        title = f"Mapping of {os.path.basename(arguments.files[0])}"
+        title = f"Mapping of {printable(os.path.basename(arguments.files[0]))}"
         write_text(arguments.html, mapping_page(problem, found.arch, mapping, title))
     if arguments.json:
-        print(json.dumps(_plain(problem, found.arch, mapping, stats, result), allow_nan=False))
+        print_json(_plain(problem, found.arch, mapping, stats, result))
     else:
-        print(f"{mapping}\n\n{stats}")
+        say(f"{mapping}\n\n{stats}")
         if result:
-            print(_words(result))
+            say(_words(result))
     if result is not None and result.interrupted:
-        print("interrupted", file=sys.stderr)
+        note("interrupted")
         return 130
     return 0
 
@@ -173,14 +174,13 @@ def _problem(arguments: argparse.Namespace) -> Problem | None:
 
 def _check_output(path: str, others: list[str]) -> None:
     from .checkpoint import is_same_file
-    from .cli import UsageError
 
     for other in others:
         if is_same_file(path, other):
-            raise UsageError(f"{path} is {other}")
+            raise UsageError(f"{printable(path)} is {printable(other)}")
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"{path} cannot be written: it is a folder, or its folder is not there")
+        raise UsageError(f"{printable(path)} cannot be written: it is a folder, or its folder is not there")
 
 
 def _positive(text: str) -> int:

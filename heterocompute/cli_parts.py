@@ -1,9 +1,15 @@
-"""What the subcommands share: usage errors, texts of formats, output as JSON, the bar, work that Ctrl-C stops."""
+"""What the subcommands share: usage errors, texts of formats, output, the bar, work that Ctrl-C stops.
+
+What is printed may hold names of strangers, and the streams may be closed or full: `say`, `note` and `print_table` are
+the only ways to the terminal.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import contextvars
+import errno
 import json
 import math
 import os
@@ -11,23 +17,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .formats import Format
 from .formats import format as parse_format
-from .safetensors_file import printable, remove_temporaries
+from .safetensors_file import remove_temporaries
+from .texts import MAX_MESSAGE, one_line, printable, shortened
 
 Result = TypeVar("Result")
 
 
+STDOUT = "standard output"
+
+
 class UsageError(Exception):
     """Wrong arguments: exit code 2."""
-
-
-def one_line(message: str) -> str:
-    """Return a message without its line ends and control characters."""
-    return " ".join(printable(line.strip()) for line in message.splitlines() if line.strip())
 
 
 def interruptible(work: Callable[[], Result]) -> Result:
@@ -50,7 +55,7 @@ def interruptible(work: Callable[[], Result]) -> Result:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         ProgressBar.stop_all()
         remove_temporaries()
-        print("interrupted", file=sys.stderr, flush=True)
+        note("interrupted")
         os._exit(130)  # the worker may be in a call that takes long
     if failure:
         raise failure[0]
@@ -103,10 +108,77 @@ def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> d
 
 # Output.
 
+Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
+
+
+def open_streams() -> None:
+    """Give every standard stream that is closed a place, so that no file of ours takes its number.
+
+    Raises
+    ------
+    OSError
+        Standard output is closed: nothing could be shown.
+    """
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+            pass
+        os.close(place)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "closed; redirect it to /dev/null where nothing shall be shown", STDOUT)
+
+
+def silence(stream: Any) -> None:
+    """Let a stream that nobody can write to any more go nowhere, or the end of the process would try once more."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def standard_output() -> Iterator[None]:
+    """Let a failure to print name standard output, which the system does not."""
+    try:
+        yield
+    except OSError as error:
+        silence(sys.stdout)
+        raise OSError(error.errno, error.strerror, STDOUT) from None
+
+
+def say(text: str) -> None:
+    """Print lines on standard output."""
+    with standard_output():
+        print("\n".join(map(printable, text.split("\n"))))
+
+
+def note(text: str) -> None:
+    """Print one line on standard error; where nobody can read it, that is no failure."""
+    try:
+        print(one_line(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def print_table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table, the first column to the left."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, (_, heading, _) in enumerate(columns):
+        table.add_column(heading, justify="right" if place else "left", overflow="fold")
+    for row in rows:  # Text: a name is no markup
+        table.add_row(*(Text(printable(shortened(write(row[key]), MAX_MESSAGE))) for key, _, write in columns))
+    with standard_output():
+        console().print(table)
+
 
 def print_json(found: Any) -> int:
     """Print one object, and return the exit code."""
-    print(json.dumps(plain_json(found), allow_nan=False))
+    say(json.dumps(plain_json(found), allow_nan=False))
     return 0
 
 
@@ -157,12 +229,12 @@ class ProgressBar:
         return self
 
     def update(self, done: int, total: int, name: str) -> None:
-        name = printable(name)
+        name = printable(shortened(name))
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=max(total, 1), tensor=name)
         elif time.monotonic() - self._last > 1 or done >= total:
             self._last = time.monotonic()
-            print(f"{self._title}: {done / total if total else 1:4.0%} {name}".rstrip(), file=sys.stderr, flush=True)
+            note(f"{self._title}: {done / total if total else 1:4.0%} {name}")
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -17,8 +17,9 @@ from .cli_parts import (
     interruptible,
     print_json,
     recipe_of,
+    standard_output,
 )
-from .safetensors_file import printable
+from .texts import printable
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -89,10 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
         result.to_csv(arguments.csv)
     if arguments.html:
         what = "Densities" if arguments.density else "Number formats"
-        result.to_html(arguments.html, title=f"{what} of {os.path.basename(model) if model else 'digits'}")
+        result.to_html(arguments.html, title=f"{what} of {printable(os.path.basename(model)) if model else 'digits'}")
     if arguments.json:
         return print_json(result.to_dict())
-    result.show(console())
+    with standard_output():
+        result.show(console())
     return 0
 
 
@@ -170,7 +172,7 @@ def _check_output(path: str, model: str | None) -> None:
     from .checkpoint import is_same_file
 
     if model is not None and is_same_file(path, model):
-        raise UsageError(f"{path} is the model itself")
+        raise UsageError(f"{printable(path)} is the model itself")
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.exists(path) and not os.path.isfile(path):

@@ -114,7 +114,7 @@ class DensityStudy(report.Tabular):
         curves = density_figure.curves(self.table)
         figure = draw(self.table[0], curves, self.lowest, self.metrics[0], self.slack)
         if path is not None:
-            figure.savefig(path)
+            report.write_figure(path, figure)
         return figure
 
     def show(self, console: Any = None) -> None:

@@ -56,8 +56,10 @@ def _watched() -> bool:
 
 
 def _end(number: int, frame: object) -> None:
-    os.write(2, b"interrupted\n")
-    os._exit(130)
+    try:
+        os.write(2, b"interrupted\n")
+    finally:  # standard error may be closed
+        os._exit(130)
 
 
 if is_command():

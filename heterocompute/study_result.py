@@ -161,7 +161,7 @@ class Study(report.Tabular):
 
         figure = study_figure(self.table, self.layers, self.pareto(), self._metric, more_is_better(self._metric))
         if path is not None:
-            figure.savefig(path)
+            report.write_figure(path, figure)
         return figure
 
     def show(self, console: Any = None) -> None:

@@ -1,0 +1,197 @@
+"""Standard streams that are closed or full, disks that are full, devices and pipes where a file is wanted."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import checkpoint, cli
+from heterocompute.safetensors_io import save
+
+pytestmark = pytest.mark.skipif(os.name != "posix" or not os.path.exists("/dev/full"), reason="needs /dev/full")
+
+SECONDS = 60  # what runs here takes less than one
+FULL = "No space left on device"
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = str(tmp_path / "model.safetensors")
+    save(path, {"fc.weight": np.random.default_rng(3).standard_normal((64, 512)).astype(np.float32)})
+    return path
+
+
+def shell(line, *arguments, **environment):
+    """Run the command by a shell, which closes what `line` says: "$@" stands for it."""
+    command = ["sh", "-c", line, "sh", sys.executable, "-m", "heterocompute", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **environment})
+    for text in (done.stdout, done.stderr):
+        assert "Traceback" not in text and "Exception" not in text
+    return done
+
+
+COMMANDS = {
+    "inspect": lambda model: ["inspect", model],
+    "study": lambda model: ["study", model, "--formats", "int8"],
+    "devices": lambda model: ["devices"],
+    "count": lambda model: ["count", "resnet18"],
+    "map": lambda model: ["map", "--example"],
+    "info": lambda model: ["info"],
+    "help": lambda model: ["quantize", "--help"],
+}
+
+
+@pytest.mark.parametrize("name, unbuffered", [*((name, "") for name in COMMANDS), ("inspect", "1"), ("help", "1")])
+def test_a_full_standard_output_is_named(model, name, unbuffered):
+    done = shell('"$@" >/dev/full', *COMMANDS[name](model), PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f": standard output: {FULL}")
+
+
+@pytest.mark.parametrize("name", ["inspect", "help"])
+def test_a_closed_standard_output_is_refused_before_any_work(model, name):
+    done = shell('"$@" >&-', *COMMANDS[name](model))
+    assert done.returncode == 1
+    assert done.stderr == (
+        "heterocompute: standard output: closed; redirect it to /dev/null where nothing shall be shown\n"
+    )
+
+
+def test_nothing_is_written_without_standard_output(model, tmp_path):
+    out = tmp_path / "out.safetensors"
+    for line in ('"$@" >&-', '"$@" >&- 2>&-', '"$@" <&- >&- 2>&-'):
+        assert shell(line, "quantize", model, out, "--format", "int8").returncode == 1
+        assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("line", ['"$@" 2>&-', '"$@" <&- 2>/dev/full'])
+def test_nobody_needs_to_read_standard_error(model, tmp_path, line):
+    out = tmp_path / "out.safetensors"
+    done = shell(line, "quantize", model, out, "--format", "int8")
+    assert done.returncode == 0 and "1 tensors quantized" in done.stdout
+    assert hc.load(out)["fc.weight"] == hc.quantize(hc.load(model)["fc.weight"], "int8")
+    for code, arguments in (1, ["inspect", tmp_path / "absent"]), (2, ["inspect"]):
+        done = shell(line, *arguments)
+        assert done.returncode == code and done.stdout == ""
+
+
+# A file that may have no byte is a full disk.
+
+WRITERS = {
+    "quantize": lambda model, out: ["quantize", model, out, "--format", "int8"],
+    "prune": lambda model, out: ["prune", model, out, "--pattern", "50%"],
+    "study --csv": lambda model, out: ["study", model, "--formats", "int8", "--csv", out],
+    "study --html": lambda model, out: ["study", model, "--formats", "int8", "--html", out],
+    "devices --html": lambda model, out: ["devices", "--html", out],
+    "roofline --plot": lambda model, out: ["roofline", "resnet18", "t4", "--plot", out],
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_names_the_file_and_leaves_nothing(model, tmp_path, name):
+    if "plot" in name:
+        pytest.importorskip("matplotlib")
+    out = str(tmp_path / "out.png")
+    done = shell('ulimit -f 0; "$@"', *WRITERS[name](model, out))
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(f"{out}: File too large")
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_nothing_is_written_to_a_device(model, capsys):
+    for make in WRITERS.values():
+        assert cli.main(make(model, "/dev/full")) == 1
+        assert "/dev/full: exists and is not a regular file" in capsys.readouterr().err.splitlines()[-1]
+        assert not os.path.exists("/dev/full.png")
+
+
+def test_a_mapping_is_written_whole_or_not_at_all(tmp_path):
+    pytest.importorskip("yaml")
+    arguments = ["map", tmp_path / "in.yaml", "--yaml", tmp_path / "out.yaml"]
+    (tmp_path / "in.yaml").write_text(shell('"$@"', "map", "--example").stdout)
+    (tmp_path / "out.yaml").write_text("old")
+    done = shell('ulimit -f 0; "$@"', *arguments)
+    assert done.returncode == 1 and done.stderr.endswith(f"{tmp_path / 'out.yaml'}: File too large\n")
+    assert sorted(os.listdir(tmp_path)) == ["in.yaml", "out.yaml"] and (tmp_path / "out.yaml").read_text() == "old"
+
+
+# Where a file is read.
+
+READERS = {
+    "inspect": lambda model, path: ["inspect", path],
+    "study": lambda model, path: ["study", path],
+    "quantize": lambda model, path: ["quantize", path, f"{model}.out", "--format", "int8"],
+    "recipe": lambda model, path: ["quantize", model, f"{model}.out", "--recipe", path],
+    "study --recipe": lambda model, path: ["study", model, "--recipe", path],
+    "prune --recipe": lambda model, path: ["prune", model, f"{model}.out", "--recipe", path],
+    "devices --file": lambda model, path: ["devices", "--file", path],
+    "roofline --file": lambda model, path: ["roofline", "resnet18", "mine", "--file", path],
+    "study --device-file": lambda model, path: ["study", model, "--device", "mine", "--device-file", path],
+    "map": lambda model, path: ["map", path],
+    "count": lambda model, path: ["count", f"{path}.onnx"],
+}
+
+
+# Runs each line of arguments in one process, which ends by the limit of time if one of them does not.
+EACH = """
+import contextlib, io, json, sys
+from heterocompute import cli
+for arguments in json.load(sys.stdin):
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error):
+        code = cli.main(arguments)
+    print(code, error.getvalue().splitlines()[-1])
+"""
+
+
+@pytest.mark.parametrize("what", ["device", "pipe"])
+def test_what_has_no_end_is_not_read(model, tmp_path, what):
+    path = tmp_path / "given"
+    for place in (path, tmp_path / "given.onnx"):
+        os.symlink("/dev/zero", place) if what == "device" else os.mkfifo(place)
+    missing = {name for name, module in (("map", "yaml"), ("count", "onnx")) if not find_spec(module)}
+    lines = [make(model, str(path)) for name, make in READERS.items() if name not in missing]
+    done = subprocess.run(
+        [sys.executable, "-c", EACH], input=json.dumps(lines), capture_output=True, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.splitlines()
+    assert len(found) == len(lines)
+    for line in found:
+        assert line.startswith("1 heterocompute ") and f"{path}" in line and line.endswith("is not a regular file")
+
+
+@pytest.mark.parametrize("name", ["recipe", "devices --file", "map"])
+def test_texts_have_a_largest_size(model, tmp_path, capsys, name):
+    if name == "map":
+        pytest.importorskip("yaml")
+    path = tmp_path / "given"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    assert cli.main(READERS[name](model, str(path))) == 1
+    assert f"{path}: more than " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_too_little_memory_names_file_and_tensor(model, tmp_path, monkeypatch, capsys):
+    def starve(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoint, "quantize", starve)
+    assert cli.main(["quantize", model, str(tmp_path / "out"), "--format", "int8"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == f"heterocompute quantize: {model}: tensor 'fc.weight': not enough memory"
+    monkeypatch.setattr("heterocompute.ops.quantize", starve)
+    assert cli.main(["study", model, "--formats", "int8"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == f"heterocompute study: {model}: tensor 'fc.weight': not enough memory"
+    monkeypatch.setattr(np, "empty", starve)
+    assert cli.main(["quantize", model, str(tmp_path / "out"), "--format", "int8"]) == 1
+    assert f"{model}: tensor 'fc.weight': " in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(checkpoint, "entries", starve)
+    assert cli.main(["inspect", model]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"heterocompute inspect: {model}: not enough memory"
+    assert os.listdir(tmp_path) == ["model.safetensors"]
