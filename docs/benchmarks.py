@@ -165,6 +165,7 @@ RATIOS = {
     "to_sgemm": "to sgemm", "to_sgemv": "to sgemv", "of_limit": "of the limit", "to_int8_peer": "to best int8 peer",
     "to_4_bit_peer": "to best 4-bit peer", "to_definition": "to the definition", "to_numpy": "to NumPy",
     "to_ml_dtypes": "to ml_dtypes fp8, fp4", "of_numpy": "of numpy", "to_dense": "to the dense line",
+    "growth": "growth",
 }  # fmt: skip
 
 
@@ -247,7 +248,7 @@ def main(files: Sequence[str]) -> None:
         "quantize": measured(figures, QUANTIZE), "sizes": by_size(figures), "sparse": measured(figures, SPARSE),
         "sparse-vector": measured(figures, SPARSE_VECTOR), "few": measured(figures, FEW),
         "few-cached": measured(figures, FEW_CACHED, 1e6, "us"), "prune": measured(figures, PRUNE),
-        "import": measured(figures, "Import"),
+        "import": measured(figures, "Import"), "headers": measured(figures, "Headers"),
     }  # fmt: skip
     text = PAGE.read_text()
     for name, table in parts.items():

@@ -1,8 +1,8 @@
 """The benchmarks: kernels against the machine's limits, OpenBLAS, and the peers that are installed.
 
 Each runs in a process of its own, with settings that keep idle workers of the peers from spinning on the processors
-of the others. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans` and
-`imports` what is timed.
+of the others. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
+`headers` and `imports` what is timed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .. import runtime
 
 __all__ = ["NAMES", "main"]
 
-NAMES = ("limits", "gemm", "gemv", "quantize", "sparse", "density", "outer", "formats", "kmeans", "import")
+NAMES = ("limits", "gemm", "gemv", "quantize", "sparse", "density", "outer", "formats", "kmeans", "headers", "import")
 
 # Idle workers that spin make others look up to 1.7 x slower.
 SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE"}

@@ -34,6 +34,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "to_sklearn": ("to scikit-learn", lambda value: f"{value:.3g} x"),
     "excess": ("excess", lambda value: f"{value:.2g}"),
     "to_first": ("to fewest threads", lambda value: f"{value:.2f} x"),
+    "growth": ("growth", lambda value: f"{value:.2f}"),
     "of_numpy": ("of numpy's", lambda value: f"{value:.2f} x"),
 }
 
