@@ -27,7 +27,7 @@ from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer
 from .safetensors_io import KEY, Entry, Packed, contents, entries, file_layout, read_array, write_array
 from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
-from .texts import printable, quoted, sentence
+from .texts import is_same_file, printable, quoted, sentence
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
 Progress = Callable[[int, int, str], None]
@@ -223,14 +223,6 @@ def _rewrite(
         "bytes": sum(row["bytes"] for row in rows),
         "tensors": rows,
     }
-
-
-def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
-    """Tell whether two paths mean one file, through links too."""
-    try:
-        return os.path.samefile(first, second)
-    except OSError:
-        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def _choose(

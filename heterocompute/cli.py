@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,12 +31,14 @@ from .cli_parts import (
     standard_output,
 )
 from .interrupt import seen
-from .texts import printable, sentence
+from .texts import is_same_file, printable, sentence
 
 __all__ = ["UsageError", "main"]
 
-# What names a file to write, in any command.
-WRITTEN = (("csv", "--csv"), ("html", "--html"), ("plot", "--plot"), ("yaml", "--yaml"), ("output", "OUT"))
+# What names a file to write, and one to read, in any command.
+WRITTEN = {"csv": "--csv", "html": "--html", "plot": "--plot", "yaml": "--yaml", "output": "OUT"}
+READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
+READ |= {"device_file": "--device-file"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,7 +93,7 @@ def _run(argv: Sequence[str] | None) -> int:
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         _parser().parse_args(argv, arguments)
         command = f"heterocompute {arguments.command}"
-        _refuse_dash(arguments)
+        _check_files(arguments)
         code: int = arguments.run(arguments)
         with standard_output():
             sys.stdout.flush()
@@ -117,11 +120,32 @@ def _with_file(arguments: argparse.Namespace, text: str) -> str:
     return text if path is None or text.startswith(printable(path)) else f"{path}: {text}"
 
 
-def _refuse_dash(arguments: argparse.Namespace) -> None:
-    """Refuse ``-`` wherever a file is written: it would be one of that name."""
-    for option, name in WRITTEN:
-        if getattr(arguments, option, None) == "-":
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Find out before any work that a result could not be written, or would replace what is read."""
+    given = {key: path for key, path in vars(arguments).items() if key in {**READ, **WRITTEN} and path is not None}
+    files = [(key, path) for key, paths in given.items() for path in (paths if isinstance(paths, list) else [paths])]
+    for key, path in files:
+        if key not in WRITTEN:
+            continue
+        if path == "-":  # it would be a file of that name
+            name = WRITTEN[key]
             raise UsageError(f"{name} is '-', wanted the path of a file; --json prints on standard output")
+        for other_key, other in files:
+            if other_key != key and is_same_file(path, other):
+                raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")
+        _check_output(path)
+
+
+def _check_output(path: str) -> None:
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "exists and is not a regular file", path)
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 # What each subcommand does.
@@ -146,10 +170,6 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _rewrite(arguments: argparse.Namespace, verb: str, rewrite: Callable[..., Any], change: Any, recipe: Any) -> int:
-    from .checkpoint import is_same_file
-
-    if is_same_file(arguments.input, arguments.output):
-        raise UsageError(f"OUT is IN: {printable(arguments.output)}")
     with ProgressBar(verb, arguments.input) as progress:
         summary = interruptible(
             lambda: rewrite(

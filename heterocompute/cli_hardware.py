@@ -162,8 +162,8 @@ def _roofline(arguments: argparse.Namespace) -> int:
 
     shape = _shape(arguments.input)
     _check_texts(arguments.dtype, arguments.format)
-    if arguments.context is not None and arguments.context < 0:
-        raise UsageError(f"--context is {arguments.context}, wanted a number from 0 up")
+    if arguments.context is not None and not 0 <= arguments.context < 2**31:
+        raise UsageError(f"--context is {arguments.context}, wanted a number from 0 up, and below 2^31")
     network = hw.as_network(arguments.model, shape)
     if arguments.context is not None:
         network = network.decoding(arguments.context)
@@ -218,8 +218,8 @@ def _check_texts(dtype: str | None, format: str | None = None) -> None:
 
 
 def _batch(arguments: argparse.Namespace) -> int:
-    if arguments.batch < 1:
-        raise UsageError(f"--batch is {arguments.batch}, wanted a positive number")
+    if not 0 < arguments.batch < 2**31:
+        raise UsageError(f"--batch is {arguments.batch}, wanted a positive number below 2^31")
     batch: int = arguments.batch
     return batch
 

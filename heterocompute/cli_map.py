@@ -96,8 +96,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.files:
         raise UsageError("no FILE that holds a machine; 'heterocompute map --example' prints one")
-    for path in filter(None, (arguments.yaml, arguments.html)):
-        _check_output(path, [*arguments.files, *filter(None, {arguments.yaml, arguments.html} - {path})])
     found = read_yaml(*arguments.files)
     problem, mapping = _problem(arguments) or found.problem, found.mapping
     if problem is None:
@@ -170,17 +168,6 @@ def _problem(arguments: argparse.Namespace) -> Problem | None:
         c, k, p, q, r, s, *stride = arguments.conv
         return Problem.conv2d(c, k, p, q, r, s, stride=stride[0] if stride else 1)
     return None
-
-
-def _check_output(path: str, others: list[str]) -> None:
-    from .checkpoint import is_same_file
-
-    for other in others:
-        if is_same_file(path, other):
-            raise UsageError(f"{printable(path)} is {printable(other)}")
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"{printable(path)} cannot be written: it is a folder, or its folder is not there")
 
 
 def _positive(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 from collections.abc import Callable
 from typing import Any
@@ -71,14 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     int
         0.
     """
-    from .checkpoint import is_same_file
-
     model = arguments.model
     _check_usage(arguments)
-    for path in filter(None, (arguments.csv, arguments.html)):
-        _check_output(path, model)
-    if arguments.csv and arguments.html and is_same_file(arguments.csv, arguments.html):
-        raise UsageError("--csv and --html name one file")
     with ProgressBar("study", model or "digits") as progress:
         work = _densities(arguments, progress) if arguments.density else _formats(arguments, progress)
         try:
@@ -165,23 +158,6 @@ def _weights(model: str | None) -> Any:
     from .zoo import digits
 
     return digits()
-
-
-def _check_output(path: str, model: str | None) -> None:
-    """Find out before the work that its result could not be written."""
-    from .checkpoint import is_same_file
-
-    if model is not None and is_same_file(path, model):
-        raise UsageError(f"{printable(path)} is the model itself")
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "exists and is not a regular file", path)
-    folder = os.path.dirname(os.path.realpath(path))
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def _count(text: str) -> int:

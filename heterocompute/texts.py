@@ -1,4 +1,4 @@
-"""Texts of strangers: names as a sentence or a terminal can hold them, and small files that are no larger than that."""
+"""Names and texts of strangers: as a sentence or a terminal can hold them, which file they mean, small files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["one_line", "printable", "quoted", "read_small", "read_toml", "sentence", "shortened"]
+__all__ = ["is_same_file", "one_line", "printable", "quoted", "read_small", "read_toml", "sentence", "shortened"]
 
 MAX_NAME = 200  # characters: more than any layer of a real network is called
 MAX_MESSAGE = 2000
@@ -50,6 +50,14 @@ def one_line(message: str) -> str:
     """Return a message without its line ends and control characters, its middle left out where it is very long."""
     lines = shortened(message, MAX_MESSAGE).splitlines()
     return shortened(" ".join(printable(line.strip()) for line in lines if line.strip()), MAX_MESSAGE)
+
+
+def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Tell whether two paths mean one file, through links too."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def sentence(error: BaseException) -> str:

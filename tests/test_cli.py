@@ -91,8 +91,18 @@ def test_help_has_an_example_that_parses(capsys, command):
         (["study", "a", "--formats", "int8,nonsense"], ["nonsense"]),
         (["study", "a", "--formats", ""], ["--formats"]),
         (["study", "a", "--activations", "int8,vsq99"], ["vsq99"]),
-        (["study", "a", "--html", "a"], ["model itself"]),
-        (["study", "a", "--html", "b", "--csv", "./b"], ["one file"]),
+        (["study", "a", "--html", "a"], ["--html is MODEL"]),
+        (["study", "a", "--html", "b", "--csv", "./b"], ["--csv is --html"]),
+        (["study", "a", "--csv", "b", "--recipe", "b"], ["--csv is --recipe"]),
+        (["study", "--device", "d", "--device-file", "b", "--csv", "b"], ["--csv is --device-file"]),
+        (["quantize", "a", "b", "--recipe", "b"], ["OUT is --recipe"]),
+        (["prune", "a", "b", "--recipe", "./b"], ["OUT is --recipe"]),
+        (["devices", "--file", "a", "--html", "a"], ["--html is FILE"]),
+        (["count", "a.onnx", "--html", "a.onnx"], ["--html is MODEL"]),
+        (["roofline", "resnet18", "d", "--file", "a", "--plot", "a"], ["--plot is FILE"]),
+        (["roofline", "resnet18", "d", "--html", "a", "--plot", "a"], ["--html is --plot"]),
+        (["map", "a", "b", "--yaml", "b"], ["--yaml is FILE"]),
+        (["map", "a", "--html", "b", "--yaml", "b"], ["--yaml is --html"]),
         (["inspect", "a", "--unknown"], ["--unknown"]),
         (["bench", "nonsense"], ["nonsense"]),
         (["bench", "--threads", "0"], ["--threads"]),
@@ -402,4 +412,23 @@ def test_every_file_that_is_written_is_asked_for_by_a_known_name():
     names = set()
     for command in cli._parser()._subparsers._group_actions[0].choices.values():
         names |= {action.dest for action in command._actions if action.metavar in ("PATH", "OUT")}
-    assert names == {name for name, _ in cli.WRITTEN}
+    assert names == set(cli.WRITTEN)
+
+
+def test_every_file_that_is_read_is_asked_for_by_a_known_name():
+    """So that no new option is replaced by what a command writes."""
+    names = set()
+    for command in cli._parser()._subparsers._group_actions[0].choices.values():
+        names |= {action.dest for action in command._actions if action.metavar in ("FILE", "IN", "MODEL")}
+    assert names == set(cli.READ)
+
+
+@pytest.mark.parametrize("arguments", [["devices", "--html"], ["count", "resnet18", "--html"], ["study", "--csv"]])
+def test_places_that_cannot_be_written_are_found_before_the_work(capsys, tmp_path, arguments):
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("absent/out", ".", "file/out", "pipe"):
+        code, stdout, stderr = run(capsys, *arguments, tmp_path / place)
+        assert code == 1 and stdout == ""
+        assert_one_line(stderr, str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == ["file", "pipe"]

@@ -38,7 +38,7 @@ SKIPPED = {"Identity", "Dropout", "Constant", "Shape"}
 # What multiplies in a way that is not read: to pass it on as an operator without a product would count too little.
 PRODUCTS = {"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv", "Gemm", "MatMul", "MatMulInteger",
             "QLinearMatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN"}  # fmt: skip
-MAX_DIMENSIONS = 64
+MAX_DIMENSIONS, MAX_ELEMENTS = 64, 2**63
 GRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
 
@@ -177,9 +177,10 @@ class _Reader:
 
     def dims(self, one: Any) -> tuple[int, ...]:
         """Return the shape of an initializer."""
-        if len(one.dims) > MAX_DIMENSIONS or any(size < 0 for size in one.dims):
+        dims = one.dims
+        if len(dims) > MAX_DIMENSIONS or any(size < 0 for size in dims) or math.prod(dims) >= MAX_ELEMENTS:
             self.fail(f"{quoted(one.name)} has the illegal shape {shown(list(one.dims))}")
-        return tuple(one.dims)
+        return tuple(dims)
 
     def unique(self, name: str) -> str:
         """Return a name that no node before has."""
@@ -200,17 +201,19 @@ class _Reader:
             pads = options.get("pads", [0, 0, 0, 0])
             if options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and pads[:2] == pads[2:]:
                 groups = options.get("group", 1)
-                sizes = [tuple(options.get(key, [1, 1])) for key in ("strides", "dilations")]
+                if not isinstance(groups, int):
+                    self.fail(f"{called(one)} has the group {shown(groups)}, wanted a number")
+                strides, dilations = (self.pair(one, options, key) for key in ("strides", "dilations"))
                 kernel = (shape[2], shape[3])
-                return Conv2d(shape[1] * groups, shape[0], kernel, sizes[0], tuple(pads[:2]), sizes[1], groups,
+                return Conv2d(shape[1] * groups, shape[0], kernel, strides, tuple(pads[:2]), dilations, groups,
                               len(weights) > 1)  # fmt: skip
             self.fail(f"{called(one)} has uneven or automatic padding, which is not read")
         if kind == "Gemm" and len(shape) == 2 and self.first_use(one):
             n, k = shape if options.get("transB", 0) else shape[::-1]
             return Linear(k, n, len(weights) > 1)
-        if kind == "MatMul" and len(shape) == 2 and one.input[1] == weights[0] and self.first_use(one):
+        if kind == "MatMul" and len(shape) == 2 and list(one.input[1:]) == weights and self.first_use(one):
             return TimesMatrix(*shape)
-        if kind == "MatMul" and not weights:
+        if kind == "MatMul" and len([name for name in one.input if name in self.sources]) == 2:
             return MatMul()
         if kind == "BatchNormalization" and len(shape) == 1 and self.first_use(one):
             return BatchNorm2d(shape[0]) if len(self.sample(one.output[0])) == 3 else self.other(one, 2 * shape[0])
@@ -224,11 +227,18 @@ class _Reader:
             pads = options.get("pads", [0, 0, 0, 0])
             if pads[:2] == pads[2:] and options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
                 made = MaxPool2d if kind == "MaxPool" else AvgPool2d
-                strides = tuple(options.get("strides", [1, 1]))
-                return made(tuple(options["kernel_shape"]), strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
+                window, strides = (self.pair(one, options, key) for key in ("kernel_shape", "strides"))
+                return made(window, strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
         new = [name for name in weights if name in self.floats and name not in self.counted and self.held[name]]
         self.counted.update(new)
         return self.other(one, sum(math.prod(self.held[name]) for name in new))
+
+    def pair(self, one: Any, options: dict[str, Any], key: str) -> tuple[int, int]:
+        """Return the two numbers of an attribute, by default (1, 1)."""
+        found = options.get(key, [1, 1])
+        if not isinstance(found, list) or len(found) != 2 or not all(isinstance(size, int) for size in found):
+            self.fail(f"{called(one)} has the {key} {shown(found)}, wanted two numbers")
+        return found[0], found[1]
 
     def other(self, one: Any, held: int) -> Operator:
         if one.op_type in PRODUCTS:
@@ -257,4 +267,7 @@ class _Reader:
             if self.batch != 1 or shape[0] is None:
                 self.fail(f"axis 0 of {quoted(name)} is {shape[0]}, not the batch {self.batch or ''}")
             kept = shape
-        return tuple(int(size) for size in kept if size is not None)
+        sizes = tuple(int(size) for size in kept if size is not None)
+        if math.prod(sizes) >= MAX_ELEMENTS:
+            self.fail(f"{quoted(name)} has the shape {shown(sizes)}, whose size overflows")
+        return sizes

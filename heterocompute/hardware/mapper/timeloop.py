@@ -155,7 +155,8 @@ def _nodes(value: dict[str, Any]) -> list[dict[str, Any]]:
         if len(listed(tree, "architecture.subtree")) != 1:
             raise outside(f"architecture.subtree with {len(tree)} branches")
         branch = keyed(tree[0], "architecture.subtree[0]", {"name"}, {"attributes", "local", "subtree"})
-        found += [{KIND: "Component", **keyed(node, "architecture.local")} for node in branch.get("local") or []]
+        local = [keyed(node, "architecture.local", {"name"}) for node in branch.get("local") or []]
+        found += [{KIND: "Component", **node} for node in local]
         tree = branch.get("subtree")
     return found
 
