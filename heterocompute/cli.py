@@ -29,6 +29,7 @@ from .cli_parts import (
     recipe_of,
     say,
     standard_output,
+    tidy,
 )
 from .interrupt import seen
 from .texts import is_same_file, printable, sentence
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     try:
-        with seen():
+        with seen(), tidy():
             return _run(argv)
     except KeyboardInterrupt:
         note("interrupted")

@@ -62,6 +62,28 @@ def interruptible(work: Callable[[], Result]) -> Result:
     return answer[0]
 
 
+@contextlib.contextmanager
+def tidy() -> Iterator[None]:
+    """Inside the ``with`` block a process that is told to end removes its unfinished files first."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        remove_temporaries()
+        os.kill(os.getpid(), number)
+
+    ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    watched = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]  # nohup has a say
+    if threading.current_thread() is not threading.main_thread():
+        watched = []
+    for number in watched:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in watched:
+            signal.signal(number, signal.SIG_DFL)
+
+
 # Arguments.
 
 

@@ -339,6 +339,24 @@ def test_interrupt_leaves_nothing_behind(model, out, tmp_path, command):
             assert file.read() == "old"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_that_is_told_to_end_leaves_nothing_behind(model, out, tmp_path, number):
+    before = sorted(os.listdir(tmp_path))
+    process = start("quantize", model, out, "--format", "int8", code=BUSY)
+    try:
+        for line in process.stderr:
+            if line == "busy\n":
+                break
+        assert sorted(os.listdir(tmp_path)) != before
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == -number and stdout == stderr == ""
+    assert sorted(os.listdir(tmp_path)) == before
+
+
 @pytest.mark.parametrize(
     ("options", "ours"),
     [

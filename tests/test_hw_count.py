@@ -271,6 +271,34 @@ def test_files_that_are_no_onnx_are_refused(tmp_path: Path) -> None:
         hw.count(tmp_path / "missing.onnx")
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes", "sentence"),
+    [
+        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2]}, "has the strides [2], wanted two numbers"),
+        ("AveragePool", {"kernel_shape": [2.5, 2.5]}, "has the kernel_shape [2.5, 2.5], wanted two numbers"),
+        ("Conv", {"dilations": [1, 1, 1]}, "has the dilations [1, 1, 1], wanted two numbers"),
+        ("Conv", {"group": "many"}, "has the group b'many', wanted a number"),
+        ("MatMul", {}, "is a MatMul of a kind that is not read"),
+        ("Add", {"dims": [1] * 65}, "has the illegal shape"),
+        ("Add", {"dims": [-4]}, "has the illegal shape [-4]"),
+        ("Add", {"dims": [2**62, 2]}, "has the illegal shape"),
+    ],
+)
+def test_nodes_of_odd_attributes_have_a_sentence(op: str, attributes: Any, sentence: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, proto = onnx.helper, onnx.TensorProto
+    weights = helper.make_tensor("w", proto.FLOAT, [4, 3, 3, 3], [0.0] * 108)
+    weights.dims[:] = attributes.pop("dims", weights.dims)
+    inputs = ["x", "w"] if op in ("Conv", "Add") else ["x"]
+    node = helper.make_node(op, inputs, ["y"], name="node", **attributes)
+    ends = [[helper.make_tensor_value_info(name, proto.FLOAT, [1, 3, 8, 8])] for name in "xy"]
+    path = tmp_path / "odd.onnx"
+    onnx.save(helper.make_model(helper.make_graph([node], "g", *ends, [weights])), str(path))
+    with pytest.raises(ValueError) as caught:
+        hw.count(path)
+    assert sentence in str(caught.value) and str(caught.value).startswith(f"{path}: ")
+
+
 def test_without_onnx_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install heterocompute\[onnx\]"):

@@ -219,6 +219,10 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "template": ("problem: {{ include('x') }}\n", "templates ({{ ... }}) are outside the part"),
     "twice": ("problem: {a: 1, a: 2}\n", "line 1: 'a' stands twice"),
     "syntax": ("problem: [1, 2\n", "line 2: expected ',' or ']', but got '<stream end>'"),
+    "nameless": (
+        "architecture: {subtree: [{name: a, local: [{class: DRAM}]}]}\n",
+        "architecture.local lacks 'name'",
+    ),
     "list": ("- 1\n", "wanted keys such as problem, arch or architecture, mapping"),
     "ours": ("arch: {levels: [{name: A, colour: 3}]}\n", "arch.levels[0].colour is not known"),
     "zero": ("problem: {dims: {P: 0}, tensors: {O: []}, output: O}\n", "dimension P is 0, wanted at least 1"),
