@@ -26,7 +26,7 @@ from .prune import prune, prune_mask
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .safetensors_file import DTYPES, FILE_NAMES, Reader, Writer
 from .safetensors_io import KEY, Entry, Packed, contents, entries, file_layout, read_array, write_array
-from .selection import SMALL_FLOATS, Axis, axis_of, first_match, select
+from .selection import SMALL_FLOATS, Axis, FirstMatch, axis_of, select
 from .texts import is_same_file, printable, quoted, sentence
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
@@ -241,9 +241,10 @@ def _choose(
     infos = {name: reader.info(name) for name in reader.names}
     try:
         names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
+        first = FirstMatch(recipe)
         chosen: dict[str, Entry | _Zeroed] = {}
         for name in names:
-            fmt = first_match(name, recipe, default)
+            fmt = first(name, default)
             if isinstance(fmt, Zeros):
                 chosen[name] = _Zeroed(fmt, axis_of(name, len(infos[name].shape), axis))
             elif fmt is not None and 0 not in infos[name].shape:  # scales of empty rows would be all that is stored

@@ -13,12 +13,14 @@ from .formats import Format, Sparse
 from .formats import format as parse_format
 from .inputs import shown
 from .prune import prune
+from .selection import is_name
 from .texts import printable, quoted, read_toml
 
 __all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
 
 SKIP = "skip"
 MAX_RECIPE = 1 << 20  # bytes
+MAX_GLOBS = 10_000  # each is tried for each tensor
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     table = parsed.get("formats")
     if set(parsed) != {"formats"} or not isinstance(table, dict):
         raise ValueError(f"{place}: a recipe is one table [formats], got {shown(sorted(parsed))}")
+    if sum(not is_name(pattern) for pattern in table) > MAX_GLOBS:
+        raise ValueError(f"{place}: more than {MAX_GLOBS} patterns with wildcards")
     for pattern, text in table.items():
         if not isinstance(text, str):
             raise ValueError(f"{place}: {quoted(pattern)} is {shown(text)}, wanted a format's text or 'skip'")

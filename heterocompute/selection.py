@@ -8,9 +8,10 @@ and files on disk (checkpoint). Default: float tensors with at least two dimensi
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import TypeVar
+from fnmatch import translate
+from typing import Generic, TypeVar
 
 from .inputs import shown
 from .texts import quoted, shortened
@@ -43,14 +44,32 @@ def is_name(pattern: str) -> bool:
     return not any(character in pattern for character in "*?[")
 
 
-def matches(name: str, pattern: str) -> bool:
-    """Tell whether a pattern means this tensor: its exact name, or a glob that fits it."""
-    return name == pattern or fnmatchcase(name, pattern)
+class FirstMatch(Generic[Value]):
+    """The value of the first pattern that fits a name; of many patterns the exact names are looked up, not tried.
 
+    Parameters
+    ----------
+    table : mapping of str to value
+        Patterns in their order.
 
-def first_match(name: str, table: Mapping[str, Value], default: Value | None = None) -> Value | None:
-    """Return the value of the first pattern of `table` that fits `name`, else `default`."""
-    return next((value for pattern, value in table.items() if matches(name, pattern)), default)
+    Examples
+    --------
+    >>> first = FirstMatch({"fc.bias": 1, "fc.*": 2})
+    >>> first("fc.bias"), first("fc.weight"), first("conv.bias")
+    (1, 2, None)
+    """
+
+    def __init__(self, table: Mapping[str, Value]) -> None:
+        self._exact = {pattern: (place, value) for place, (pattern, value) in enumerate(table.items())}
+        self._globs = [
+            (place, re.compile(translate(pattern)).match, value)
+            for pattern, (place, value) in self._exact.items()
+            if not is_name(pattern)
+        ]
+
+    def __call__(self, name: str, default: Value | None = None) -> Value | None:
+        place, found = self._exact.get(name, (len(self._exact), default))
+        return next((value for at, match, value in self._globs if at < place and match(name)), found)
 
 
 def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:
@@ -105,12 +124,13 @@ def select(
     """
     wanted, unwanted, extra = patterns(include), patterns(exclude), frozenset(patterns(named))
     check_patterns(tensors, (*wanted, *unwanted, *extra))
+    included, excluded = (FirstMatch(dict.fromkeys(some, True)) for some in (wanted, unwanted))
     chosen = []
     for name, (dtype, shape) in tensors.items():
-        if any(matches(name, pattern) for pattern in unwanted):
+        if excluded(name):
             continue
         exact = name in wanted or name in extra
-        if wanted and not exact and not any(matches(name, pattern) for pattern in wanted):
+        if wanted and not exact and not included(name):
             continue
         if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) >= (1 if exact else 2):
             chosen.append(name)
@@ -151,7 +171,7 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
     >>> axis_of("conv.weight", 4), axis_of("fc.weight", 2), axis_of("fc.weight", 2, {"fc.*": 0})
     ((2, 3, 1), (1,), (0,))
     """
-    found = first_match(name, axis) if isinstance(axis, Mapping) else axis
+    found = FirstMatch(axis)(name) if isinstance(axis, Mapping) else axis
     if found is None:
         return (2, 3, 1) if ndim == 4 else (ndim - 1,)
     axes = tuple(found) if isinstance(found, (tuple, list)) else (found,)

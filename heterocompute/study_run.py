@@ -25,7 +25,7 @@ from .float_env import counts_subnormals
 from .formats import Format
 from .formats import format as parse_format
 from .inputs import as_int, refuse_infinite, shown
-from .selection import axis_of, check_patterns, first_match, select
+from .selection import FirstMatch, axis_of, check_patterns, select
 from .study_parts import (
     MODELLED,
     RESERVED,
@@ -291,8 +291,12 @@ class _Entry:
     text: str
     formats: dict[str, Format | None]
 
+    @functools.cached_property
+    def _first(self) -> FirstMatch[Format | None]:
+        return FirstMatch(self.formats)
+
     def of(self, name: str) -> Format | None:
-        return first_match(name, self.formats, None)
+        return self._first(name)
 
 
 def _entries(formats: Entry | Sequence[Entry]) -> list[_Entry]:

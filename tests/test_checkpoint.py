@@ -1,5 +1,6 @@
 """Whole checkpoints: what is selected is quantized, the rest is copied, one tensor is in memory at a time."""
 
+import fnmatch
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from heterocompute.checkpoint import inspect, quantize_checkpoint
 from heterocompute.recipes import parse_recipe, read_recipe
 from heterocompute.safetensors_file import Reader, Writer
 from heterocompute.safetensors_io import save
-from heterocompute.selection import axis_of, select
+from heterocompute.selection import FirstMatch, axis_of, select
 
 
 def tensors():
@@ -163,6 +164,27 @@ def test_selection_refuses_what_it_cannot_mean():
     assert select({"a[0].w": ("float32", (2, 2))}, "a[0].w") == ["a[0].w"]
 
 
+def test_the_first_pattern_that_fits_wins_as_fnmatch_says():
+    random = np.random.default_rng(4)
+    letters = ["a", "b", "*", "?", "[ab]", "[", "]", "!", ".", "[!a]"]
+    for _ in range(300):
+        table = {"".join(random.choice(letters, random.integers(1, 4))): i for i in range(random.integers(1, 8))}
+        first = FirstMatch(table)
+        for _ in range(20):
+            name = "".join(random.choice(["a", "b", ".", "[", "*", "[ab]"], random.integers(0, 4)))
+            fitting = (i for pattern, i in table.items() if name == pattern or fnmatch.fnmatchcase(name, pattern))
+            assert first(name, -1) == next(fitting, -1)
+
+
+def test_a_recipe_may_name_every_tensor_of_many():
+    names = [f"model.layers.{i}.weight" for i in range(50_000)]  # every pattern tried for every name takes minutes
+    recipe = {**dict.fromkeys(names, "skip"), "*": "int8"}
+    first = FirstMatch(parse_recipe(recipe))
+    assert first(names[-1]) is None and str(first("other")) == "int8"
+    assert [name for name in names if first(name, "int8")] == []
+    assert len(select(dict.fromkeys(names, ("float32", (2, 2))), named=recipe)) == len(names)
+
+
 def test_recipe_file_is_read_in_order(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text('[formats]\n"a.*" = "int4-g32"\n"b" = "skip"\n"*" = "int8"\n')
@@ -170,7 +192,13 @@ def test_recipe_file_is_read_in_order(tmp_path):
     assert list(found.items()) == [("a.*", hc.Int(4, 32)), ("b", None), ("*", hc.Int(8))]
 
 
-@pytest.mark.parametrize("text", ["[formats", "", "[other]\n", "[formats]\na = 3\n", "a = 1\n[formats]\n", "\xff"])
+MANY = "[formats]\n" + "".join(f'"{i}*" = "int8"\n' for i in range(10_001))
+DEEP = "[formats]\na = " + "[" * 5000
+
+
+@pytest.mark.parametrize(
+    "text", ["[formats", "", "[other]\n", "[formats]\na = 3\n", "a = 1\n[formats]\n", "\xff", MANY, DEEP]
+)
 def test_wrong_recipe_names_its_file(tmp_path, text):
     path = tmp_path / "recipe.toml"
     path.write_bytes(text.encode("latin-1"))
