@@ -146,7 +146,7 @@ def open_streams() -> None:
             pass
         os.close(place)
     if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         raise OSError(errno.EBADF, "closed; redirect it to /dev/null where nothing shall be shown", STDOUT)
 
