@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .formats import Format
@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 
 
 STDOUT = "standard output"
+MAX_RICH_ROWS = 1000  # rich takes a millisecond a row
 
 
 class UsageError(Exception):
@@ -183,19 +184,37 @@ def note(text: str) -> None:
         silence(sys.stderr)
 
 
-def print_table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> None:
+def print_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a table, the first column to the left."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for place, (_, heading, _) in enumerate(columns):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold")
-    for row in rows:  # Text: a name is no markup
-        table.add_row(*(Text(printable(shortened(write(row[key]), MAX_MESSAGE))) for key, _, write in columns))
+    heads = [heading for _, heading, _ in columns]
+    cells = [[printable(shortened(write(row[key]), MAX_MESSAGE)) for key, _, write in columns] for row in rows]
     with standard_output():
+        if len(rows) > MAX_RICH_ROWS:
+            _print_plain(heads, cells)
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD)
+        for place, heading in enumerate(heads):
+            table.add_column(heading, justify="right" if place else "left", overflow="fold")
+        for line in cells:  # Text: a name is no markup
+            table.add_row(*map(Text, line))
         console().print(table)
+
+
+def _print_plain(heads: list[str], cells: list[list[str]]) -> None:
+    """Print the table that rich prints without a terminal, in a hundredth of the time."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+    for line in (heads, *cells):
+        gaps = [" " * (width - cell_len(cell)) for width, cell in zip(widths, line, strict=True)]
+        others = [gap + cell for gap, cell in zip(gaps[1:], line[1:], strict=True)]
+        print("   ".join([f"  {line[0]}{gaps[0]}", *others]))
+        if line is heads:
+            print(" " + "─" * (sum(widths) + 3 * len(widths) - 1))
 
 
 def print_json(found: Any) -> int:
