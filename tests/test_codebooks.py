@@ -163,6 +163,16 @@ def test_hard_rows(text: str) -> None:
             assert np.all(np.diff(q.components["codebook"].reshape(-1)) >= 0)
 
 
+@pytest.mark.parametrize("text", ["cb3-d4", "cb3-tensor-d4", "cb4-g16-d8", "cb2-g6-tensor-d2"])
+def test_runs_shorter_than_a_vector_are_filled_up(text: str) -> None:
+    fmt = hc.format(text)
+    for shape, axis in (((1, 4), (1, 0)), ((3, 1, 8), (2, 1)), ((2, 4, 2, 4), (1, 3, 2)), ((8, 8), (0, 1))):
+        x = reals(shape, 3)
+        q, components = hc.quantize(x, fmt, axis=axis), reference.quantize(x, fmt, axis)
+        assert all(same_bits(q.components[name], part) for name, part in components.items())
+        assert same_bits(q.dequantize(), np.ascontiguousarray(reference.dequantize(components, fmt, shape, axis)))
+
+
 def test_a_column_without_values_and_rows_without_columns() -> None:
     for shape in ((0, 4), (3, 0)):
         for text in TEXTS:

@@ -155,7 +155,7 @@ def to_groups(rows: Array, sizes: Geometry) -> Array:
     -------
     ndarray, (rows, groups, group)
     """
-    if sizes.groups_per_run * sizes.group == sizes.runs * sizes.run_length:
+    if sizes.groups * sizes.group == sizes.runs * sizes.run_length:
         return rows.reshape(sizes.rows, sizes.groups, sizes.group)
     runs = rows.reshape(sizes.rows, sizes.runs, sizes.run_length)
     tail = sizes.groups_per_run * sizes.group - sizes.run_length
@@ -175,7 +175,7 @@ def from_groups(groups: Array, sizes: Geometry) -> Array:
     -------
     ndarray, (rows, columns)
     """
-    if sizes.groups_per_run * sizes.group == sizes.runs * sizes.run_length:
+    if sizes.groups * sizes.group == sizes.runs * sizes.run_length:
         return groups.reshape(sizes.rows, -1 if groups.size else sizes.runs * sizes.run_length)
     runs = groups.reshape(sizes.rows, sizes.runs, sizes.groups_per_run * sizes.group)
     return runs[:, :, : sizes.run_length].reshape(sizes.rows, sizes.runs * sizes.run_length)
