@@ -200,7 +200,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
     """Raise ValueError where an array has more dimensions than the core takes."""
     if array.ndim > MAX_DIMS:
-        raise ValueError(f"{name} has {array.ndim} dimensions, wanted at most {MAX_DIMS}")
+        raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")
 
 
 def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:
