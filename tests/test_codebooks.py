@@ -173,6 +173,18 @@ def test_runs_shorter_than_a_vector_are_filled_up(text: str) -> None:
         assert same_bits(q.dequantize(), np.ascontiguousarray(reference.dequantize(components, fmt, shape, axis)))
 
 
+@pytest.mark.parametrize("text", ["cb1-g4", "cb1-g4-tensor", "cb1-g4-d2", "cb1-g4-tensor-d2"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_groups_of_zeros_draw_no_centroid(text: str, weighted: bool) -> None:
+    x = np.zeros((4, 12), np.float32)
+    x[0, :4] = x[2, 8:] = [3, 3, -3, -3]
+    x[1, 4:8] = x[2, :4] = [-0.5, -0.5, 0.5, 0.5]
+    importance = np.ones(x.shape) if weighted else None
+    q = hc.quantize(x, text, importance=importance)
+    assert np.array_equal(q.dequantize(), x)  # two centroids are enough for -1 and 1, one for zeros would cost one
+    assert same_parts(q, reference.quantize(x, hc.format(text), importance=importance))
+
+
 def test_a_column_without_values_and_rows_without_columns() -> None:
     for shape in ((0, 4), (3, 0)):
         for text in TEXTS:

@@ -88,17 +88,23 @@ static inline double normal_value(const hc_format *format, double x, float scale
     return format->group == 0 ? x : (double)(float)(x / (double)scale);
 }
 
-static void codebook_learn_values(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
-                                  const hc_float_rows *importance, int64_t i, float *values, double *weights) {
+/* A group whose scale is 0 has no v: it decodes to 0 whatever the centroids are, and must not draw them. */
+static int64_t codebook_learn_values(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
+                                     const hc_float_rows *importance, int64_t i, float *values, double *weights) {
+    int64_t count = 0;
     for (int64_t group = 0; group < geometry->groups; group++) {
         const int64_t first = group * geometry->group, n = learned_of_group(format, geometry, group);
         bool legal = true;
         const float scale = hc_group_absmax(x, i, first, geometry->group, &legal);
-        for (int64_t c = 0; c < n; c++) /* what is illegal is reported when it is encoded */
-            *values++ = legal && scale != 0 ? (float)normal_value(format, hc_row_value(x, i, first + c), scale) : 0;
+        if (!legal || (format->group != 0 && scale == 0)) /* what is illegal is reported when it is encoded */
+            continue;
+        for (int64_t c = 0; c < n; c++)
+            values[count + c] = (float)normal_value(format, hc_row_value(x, i, first + c), scale);
         for (int64_t c = 0; importance && c < n; c++)
-            *weights++ = hc_row_value(importance, i, first + c);
+            weights[count + c] = hc_row_value(importance, i, first + c);
+        count += n;
     }
+    return count;
 }
 
 static int64_t codebook_learn_bytes(const hc_format *format, int64_t n, bool weighted) {

@@ -35,12 +35,12 @@ typedef struct {
     void (*share)(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                   const hc_components *out);
     /* Formats that learn a codebook, of a row (into its part of `out`, before encode) or of all (into state->shared).
-     * learn_values: what row i of x brings, learn_count of them; weights as x, NULL with importance NULL. `learn` may
-     * use up both; scratch: learn_bytes for n values. */
+     * learn_values: what row i of x brings, at most learn_count of them, and how many; weights as x, NULL with
+     * importance NULL. `learn` may use up both; scratch: learn_bytes for n values. */
     hc_learning (*learns)(const hc_format *format);
     int64_t (*learn_count)(const hc_format *format, const hc_geometry *geometry);
-    void (*learn_values)(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
-                         const hc_float_rows *importance, int64_t i, float *values, double *weights);
+    int64_t (*learn_values)(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
+                            const hc_float_rows *importance, int64_t i, float *values, double *weights);
     int64_t (*learn_bytes)(const hc_format *format, int64_t n, bool weighted);
     void (*learn)(const hc_format *format, float *values, double *weights, int64_t n, void *scratch, float *codebook);
     /* Values that one code covers: groups and runs hold a multiple of it. NULL: 1. */

@@ -73,16 +73,18 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | N
         scales = np.abs(x).max(axis=-1, initial=0.0).astype(np.float32)
         wide = np.broadcast_to(scales.astype(np.float64)[..., None], x.shape)
         v = np.divide(x, wide, out=np.zeros(x.shape), where=wide != 0).astype(np.float32).astype(np.float64)
-    k, per_row = 2**fmt.bits, v[:, real(sizes)] if fmt.dim == 1 else v.reshape(sizes.rows, sizes.groups * sizes.group)
-    weight = None
-    if importance is not None:
-        weight = (
-            importance[:, real(sizes)] if fmt.dim == 1 else importance.reshape(sizes.rows, sizes.groups * sizes.group)
-        )
+    # A group whose scale is 0 has no v: it decodes to 0 whatever the centroids are.
+    learned = np.broadcast_to(real(sizes) if fmt.dim == 1 else np.ones((sizes.groups, sizes.group), bool), x.shape)
+    if fmt.group is not None:
+        learned = learned & (scales[..., None] != 0)
+    k = 2**fmt.bits
     if fmt.per == "tensor":
-        codebook = _learn(fmt, per_row.reshape(-1), None if weight is None else weight.reshape(-1), k)
+        codebook = _learn(fmt, v[learned], None if importance is None else importance[learned], k)
     else:
-        rows = [_learn(fmt, row, None if weight is None else weight[i], k) for i, row in enumerate(per_row)]
+        rows = [
+            _learn(fmt, v[i][learned[i]], None if importance is None else importance[i][learned[i]], k)
+            for i in range(sizes.rows)
+        ]
         codebook = np.array(rows, np.float32).reshape(sizes.rows, k, *([fmt.dim] if fmt.dim > 1 else []))
     codes = np.zeros((sizes.rows, sizes.groups * sizes.group // fmt.dim), np.int64)
     for i in range(sizes.rows):

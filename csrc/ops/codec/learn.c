@@ -4,6 +4,8 @@
 #include "base/float_env.h"
 #include "base/threads.h"
 
+#include <string.h>
+
 static hc_learning learning_of(const hc_encoder *encoder) {
     return encoder->ops->learns ? encoder->ops->learns(&encoder->format) : HC_LEARN_NONE;
 }
@@ -53,9 +55,9 @@ void hc_learn_rows(const hc_blocks *blocks, int thread, const hc_float_rows *x, 
         const int64_t row = x->first_row + i;
         hc_float_rows rows;
         const hc_float_rows *importance = load_importance(encoder, out->first_row + row, memory + at.importance, &rows);
-        encoder->ops->learn_values(&encoder->format, &encoder->geometry, x, importance, i, values, weights);
-        encoder->ops->learn(&encoder->format, values, weights, values_of_row(encoder), memory + at.scratch,
-                            hc_part(out, HC_CODEBOOK, row));
+        const int64_t n =
+            encoder->ops->learn_values(&encoder->format, &encoder->geometry, x, importance, i, values, weights);
+        encoder->ops->learn(&encoder->format, values, weights, n, memory + at.scratch, hc_part(out, HC_CODEBOOK, row));
     }
 }
 
@@ -63,6 +65,7 @@ typedef struct {
     hc_blocks blocks;
     float *values;
     double *weights;
+    int64_t *count; /* of each row; what it brings begins where a row that brings all would */
 } hc_collect_job;
 
 static void collect_task(void *context, int64_t task, int thread) {
@@ -76,35 +79,54 @@ static void collect_task(void *context, int64_t task, int thread) {
     for (int64_t i = 0; i < x.rows; i++) {
         const int64_t row = x.first_row + i;
         const hc_float_rows *importance = load_importance(encoder, row, hc_blocks_extra(&job->blocks, thread), &rows);
-        encoder->ops->learn_values(&encoder->format, &encoder->geometry, &x, importance, i, job->values + row * n,
-                                   job->weights ? job->weights + row * n : NULL);
+        job->count[row] =
+            encoder->ops->learn_values(&encoder->format, &encoder->geometry, &x, importance, i, job->values + row * n,
+                                       job->weights ? job->weights + row * n : NULL);
     }
+}
+
+/* Closes the gaps behind rows that bring less; returns how many values there are. */
+static int64_t close_gaps(const hc_collect_job *job, int64_t rows, int64_t n) {
+    int64_t total = 0;
+    for (int64_t row = 0; row < rows; total += job->count[row++]) {
+        if (total == row * n)
+            continue;
+        const size_t count = (size_t)job->count[row];
+        memmove(job->values + total, job->values + row * n, count * sizeof *job->values);
+        if (job->weights)
+            memmove(job->weights + total, job->weights + row * n, count * sizeof *job->weights);
+    }
+    return total;
 }
 
 hc_status hc_learn_tensor(hc_encoder *encoder, const hc_run *run, hc_error *error) {
     if (learning_of(encoder) != HC_LEARN_TENSOR)
         return HC_OK;
-    const int64_t n = encoder->geometry.rows * values_of_row(encoder);
+    const int64_t rows = hc_rows_with_values(encoder), n = rows * values_of_row(encoder);
     const bool is_weighted = encoder->importance != NULL;
-    hc_collect_job job = {.values = hc_alloc_aligned(n * 4), .weights = is_weighted ? hc_alloc_aligned(n * 8) : NULL};
+    hc_collect_job job = {.values = hc_alloc_aligned(n * 4),
+                          .weights = is_weighted ? hc_alloc_aligned(n * 8) : NULL,
+                          .count = hc_alloc_aligned(rows * 8)};
     void *scratch = hc_alloc_aligned(encoder->ops->learn_bytes(&encoder->format, n, is_weighted));
     hc_status status = HC_OK;
-    if (!job.values || !scratch || (is_weighted && !job.weights))
+    if (!job.values || !job.count || !scratch || (is_weighted && !job.weights))
         status =
             hc_fail(error, HC_MEMORY, "%s: no memory to learn a codebook of %lld values", encoder->name, (long long)n);
     if (status == HC_OK)
-        status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder),
-                                is_weighted ? encoder->geometry.padded * 8 : 0, error);
+        status =
+            hc_blocks_init(&job.blocks, encoder, run, 0, rows, is_weighted ? encoder->geometry.padded * 8 : 0, error);
     if (status == HC_OK) {
         hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, collect_task, &job);
         status = hc_blocks_finish(&job.blocks, error);
     }
     if (status == HC_OK) {
         const hc_float_env saved = hc_float_env_enter();
-        encoder->ops->learn(&encoder->format, job.values, job.weights, n, scratch, encoder->state.shared);
+        encoder->ops->learn(&encoder->format, job.values, job.weights, close_gaps(&job, rows, values_of_row(encoder)),
+                            scratch, encoder->state.shared);
         hc_float_env_leave(saved);
     }
     hc_free_aligned(scratch);
+    hc_free_aligned(job.count);
     hc_free_aligned(job.weights);
     hc_free_aligned(job.values);
     return status;
