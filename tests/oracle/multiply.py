@@ -12,7 +12,7 @@ from .draw import SIZES, chance, choose, draw_format, draw_operand, lay_out, mac
 from .encoded import Encoded
 from .exact import float32
 from .formats import encode
-from .products import bound, by_groups, few_vectors, in_order, integer_rows, last_scaling, row_scaled, scaled
+from .products import bound, by_groups, few_vectors, in_order, integer_rows, is_stated, last_scaling, row_scaled, scaled
 
 FORMS = [
     "linear",
@@ -83,6 +83,8 @@ def check(case) -> None:
         y = multiply(x, w, q, fmt, activations, bias, form)
         learned = components(hc.quantize(x, activations)) if activations else None
     a = None if activations is None else encode(activations, x, (-1,), learned=learned)
+    if not is_stated(a, weights):
+        return
     rows = x.reshape(-1, k).astype(np.float32)
     wanted = product(rows, a, weights, m if form == "batches" else len(rows))
     if form == "batches":  # each matrix of x meets its own matrix of weights

@@ -22,6 +22,12 @@ def last_scaling(total, s_a, s_b) -> np.ndarray:
         return (s_a[:, None] * s_b[None, :] * total.astype(np.float64)).astype(np.float32)
 
 
+def is_stated(a: Encoded | None, b: Encoded) -> bool:
+    """Not what an infinity (of `-nosat`) does beside a place that a pattern leaves out: one side's patterns skip it."""
+    both = [operand for operand in (a, b) if operand is not None]
+    return all(o.pattern is None for o in both) or all(np.isfinite(o.decoded()).all() for o in both)
+
+
 def integer_rows(a: Encoded) -> np.ndarray:
     """Codes times integer scales, as Python integers."""
     units = a.matrix("units")
