@@ -116,6 +116,12 @@ def test_c_includes_follow_the_layers(path: Path) -> None:
         assert allowed, f"{name(path)} includes {header}: {room}/ may include only {sorted(C_ROOMS[room])} and its own"
 
 
+def test_checks_need_no_operation() -> None:
+    for path in (ROOT / "csrc/ops").glob("check.*"):
+        found = set(re.findall(r'"(ops/[^"]+)"', path.read_text())) - {"ops/check.h"}
+        assert not found, f"{name(path)} includes {sorted(found)}: every operation includes check.h"
+
+
 def module_of(path: Path) -> str:
     """The first name below the package: `ops` for ops.py, `zoo` for zoo/network.py, `__init__` for the root."""
     return path.relative_to(ROOT / "heterocompute").parts[0].removesuffix(".py")

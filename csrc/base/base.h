@@ -58,9 +58,8 @@ typedef struct {
 #endif
 #define HC_ASSUME(duty) HC_ASSERT(duty)
 
-/* false where the product or sum leaves int64. */
+/* false where the product leaves int64. */
 bool hc_mul_size(int64_t a, int64_t b, int64_t *product);
-bool hc_add_size(int64_t a, int64_t b, int64_t *sum);
 
 static inline int64_t hc_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t hc_max(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -1,10 +1,10 @@
-/* float16 and bfloat16 as 16-bit patterns to and from float32, RNE; and loads from memory of any alignment.
+/* float16 and bfloat16 as 16-bit patterns, to float32 and float16 from it, RNE; and loads from memory of any alignment.
  * Widening is exact. The arithmetic steps count on base/float_env.h: nearest, subnormals in full.
  */
 #ifndef HC_CONVERT_H
 #define HC_CONVERT_H
 
-#include "base/base.h"
+#include "base/packed.h"
 
 #include <string.h>
 
@@ -43,13 +43,6 @@ static inline uint16_t hc_f32_to_f16(float value) {
 
 static inline float hc_bf16_to_f32(uint16_t half) { return hc_f32_from_bits((uint32_t)half << 16); }
 
-static inline uint16_t hc_f32_to_bf16(float value) {
-    const uint32_t bits = hc_f32_bits(value);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 static inline float hc_load_f32(const void *from) {
     float value;
     memcpy(&value, from, sizeof value);
@@ -66,6 +59,20 @@ static inline uint16_t hc_load_u16(const void *from) {
     uint16_t value;
     memcpy(&value, from, sizeof value);
     return value;
+}
+
+/* A value of any float type. */
+static inline double hc_load_float(const void *from, hc_dtype dtype) {
+    switch (dtype) {
+    case HC_F64:
+        return hc_load_f64(from);
+    case HC_F32:
+        return (double)hc_load_f32(from);
+    case HC_F16:
+        return (double)hc_f16_to_f32(hc_load_u16(from));
+    default:
+        return (double)hc_bf16_to_f32(hc_load_u16(from));
+    }
 }
 
 static inline void hc_store_f32(void *to, float value) { memcpy(to, &value, sizeof value); }

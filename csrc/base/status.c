@@ -17,8 +17,6 @@ hc_status hc_fail(hc_error *error, hc_status code, const char *format, ...) {
 
 bool hc_mul_size(int64_t a, int64_t b, int64_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
-bool hc_add_size(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }
-
 void *hc_alloc_aligned(int64_t bytes) {
     if (bytes < 0 || bytes > INT64_MAX - HC_CACHE_LINE)
         return NULL;

@@ -62,15 +62,14 @@ typedef struct {
 } hc_format_ops;
 
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
-int32_t hc_format_index(const char *name);           /* -1: none */
 
 /* The format's own check and layout, and those of the pattern that it keeps. */
 hc_status hc_format_legal(const hc_format *format, hc_error *error);
 void hc_format_layout(const hc_format *format, const hc_geometry *geometry,
                       hc_component_layout layout[HC_N_COMPONENTS]);
 
-/* Fills geometry; run_length is that of the whole rows. An error names what overflows. */
-hc_status hc_geometry_init(const hc_format *format, int64_t rows, int64_t runs, int64_t run_length,
-                           hc_geometry *geometry, hc_error *error);
+/* Format legal, axes distinct and inside, at least one; fills the geometry. An error names what is wrong. */
+hc_status hc_format_geometry(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                             hc_geometry *geometry, hc_error *error);
 
 #endif

@@ -1,12 +1,11 @@
 /* Every check of arguments. A sentence names the argument, what came and what was wanted. */
 #include "ops/check.h"
-#include "ops/product/operand.h"
-#include "ops/product/prepack.h"
 
 #include "base/convert.h"
 
 #include <float.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool is_float(hc_dtype dtype) {
     return dtype == HC_F32 || dtype == HC_F64 || dtype == HC_F16 || dtype == HC_BF16;
@@ -31,34 +30,6 @@ hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) 
         if (view->shape[i] < 0 || !hc_mul_size(values, hc_max(view->shape[i], 1), &values))
             return hc_fail(error, HC_VALUE, "%s: its sizes overflow", name);
     return HC_OK;
-}
-
-static hc_status check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
-                            hc_geometry *geometry, hc_error *error) {
-    if (ndim < 1 || ndim > HC_MAX_DIMS)
-        return hc_fail(error, HC_VALUE, "an array with %d dimensions has no axis to quantize along", ndim);
-    if (n_axes < 1 || n_axes > ndim)
-        return hc_fail(error, HC_VALUE, "axis: wanted 1 to %d axes, got %d", ndim, n_axes);
-    bool reduced[HC_MAX_DIMS] = {false};
-    int64_t runs = 1, rows = 1;
-    for (int i = 0; i < n_axes; i++) {
-        if (axes[i] < 0 || axes[i] >= ndim || reduced[axes[i]])
-            return hc_fail(error, HC_VALUE, "axis: %d is %s for an array with %d dimensions", axes[i],
-                           axes[i] < 0 || axes[i] >= ndim ? "out of range" : "given twice", ndim);
-        reduced[axes[i]] = true;
-    }
-    bool fits = true;
-    for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0)
-            return hc_fail(error, HC_VALUE, "shape: %lld is negative", (long long)shape[i]);
-        if (!reduced[i])
-            fits = fits && hc_mul_size(rows, shape[i], &rows);
-    }
-    for (int i = 0; i + 1 < n_axes; i++)
-        fits = fits && hc_mul_size(runs, shape[axes[i]], &runs);
-    if (!fits)
-        return hc_fail(error, HC_VALUE, "shape: its sizes overflow");
-    return hc_geometry_init(format, rows, runs, shape[axes[n_axes - 1]], geometry, error);
 }
 
 hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
@@ -86,13 +57,11 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
                        (long long)values);
     const char *data = importance->data;
     for (int64_t n = 0; n < values; n++) {
-        float value;
-        hc_read_floats(data, importance->dtype, 0, 1, &value);
-        if (!(value >= 0 && value <= FLT_MAX))
+        const double value = hc_load_float(data, importance->dtype);
+        if (!((float)value >= 0 && (float)value <= FLT_MAX))
             return hc_fail(error, HC_VALUE,
                            "%s: importance has %g at index %s, wanted finite numbers from 0 on that float32 holds",
-                           name, importance->dtype == HC_F64 ? hc_load_f64(data) : (double)value,
-                           shape_text(x->ndim, index, text));
+                           name, value, shape_text(x->ndim, index, text));
         for (int i = x->ndim - 1; i >= 0; i--) {
             data += importance->strides[i];
             if (++index[i] < x->shape[i])
@@ -104,20 +73,14 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
     return HC_OK;
 }
 
-hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
-                        hc_geometry *geometry, hc_error *error) {
-    const hc_status status = hc_format_legal(format, error);
-    return status == HC_OK ? check_axes(format, ndim, shape, n_axes, axes, geometry, error) : status;
-}
-
-hc_status hc_check_rows(int ndim, const int64_t *shape, int n_axes, const int *axes, hc_geometry *geometry,
-                        hc_error *error) {
-    return check_axes(&(hc_format){0}, ndim, shape, n_axes, axes, geometry, error);
+static bool is_of(const hc_prepacked_origin *origin, const hc_format *format, const hc_geometry *geometry) {
+    return memcmp(&origin->format, format, sizeof *format) == 0 && /* neither has a padding */
+           memcmp(&origin->geometry, geometry, sizeof *geometry) == 0;
 }
 
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
     hc_status status =
-        hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
+        hc_format_geometry(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
     if (status != HC_OK)
         return status;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
@@ -125,7 +88,7 @@ hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry
     for (int i = 0; i < HC_N_COMPONENTS; i++)
         if (layout[i].present && !packed->components.part[i].data)
             return hc_fail(error, HC_VALUE, "%s lacks a component of its format", name);
-    if (packed->prepacked && !hc_prepacked_is_of(packed->prepacked, &packed->format, geometry))
+    if (packed->prepacked && !is_of((const hc_prepacked_origin *)packed->prepacked, &packed->format, geometry))
         return hc_fail(error, HC_VALUE, "%s: its panels were made of an array of another format or shape", name);
     return HC_OK;
 }

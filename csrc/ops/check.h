@@ -14,15 +14,15 @@ static inline int64_t hc_values(const hc_view *view) {
         values *= view->shape[i];
     return values;
 }
-/* Format legal, axes distinct and inside, at least one; fills the geometry. */
-hc_status hc_check_axes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
-                        hc_geometry *geometry, hc_error *error);
-/* The same of values that have no format. */
-hc_status hc_check_rows(int ndim, const int64_t *shape, int n_axes, const int *axes, hc_geometry *geometry,
-                        hc_error *error);
 /* The format learns a codebook; importance has the shape of x, its values are finite and not negative. */
 hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
                               hc_error *error);
+/* An array that panels were made of: an hc_prepacked begins with it. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+} hc_prepacked_origin;
+/* Format, shape and axes legal, every component there; panels, if there are any, of this very array. */
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error);
 
 /* The same view of shape and reduction for dense and packed operands of a product. */

@@ -1,7 +1,9 @@
-/* The tables of formats and kernels, for those who only see hc.h. */
+/* What formats say of themselves, and the tables of formats and kernels, for those who only see hc.h. */
 #include "formats/format.h"
 #include "hc.h"
 #include "kernels/kernel.h"
+
+#include <string.h>
 
 bool hc_family(int32_t number, const char **name, const char **description) {
     const hc_format_ops *ops = hc_format_find(number);
@@ -10,6 +12,18 @@ bool hc_family(int32_t number, const char **name, const char **description) {
     *name = ops->name;
     *description = ops->description;
     return true;
+}
+
+hc_status hc_format_check(const hc_format *format, hc_error *error) { return hc_format_legal(format, error); }
+
+hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                    hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error) {
+    const hc_status status = hc_format_geometry(format, ndim, shape, n_axes, axes, geometry, error);
+    if (status != HC_OK)
+        return status;
+    memset(layout, 0, HC_N_COMPONENTS * sizeof *layout);
+    hc_format_layout(format, geometry, layout);
+    return HC_OK;
 }
 
 bool hc_format_fits_any_axis(const hc_format *format) {

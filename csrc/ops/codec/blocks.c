@@ -113,19 +113,6 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
     return false;
 }
 
-static double value_at(const char *data, hc_dtype dtype) {
-    switch (dtype) {
-    case HC_F64:
-        return hc_load_f64(data);
-    case HC_F32:
-        return (double)hc_load_f32(data);
-    case HC_F16:
-        return (double)hc_f16_to_f32(hc_load_u16(data));
-    default:
-        return (double)hc_bf16_to_f32(hc_load_u16(data));
-    }
-}
-
 /* As Python writes a float: the shortest digits that read back. */
 static void write_number(double value, char text[32]) {
     for (int digits = 1; digits <= 17; digits++) {
@@ -161,7 +148,7 @@ static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
     int64_t beyond_index[HC_MAX_DIMS] = {0}, index[HC_MAX_DIMS] = {0};
     const char *data = x->data;
     for (;;) {
-        const double value = value_at(data, x->dtype);
+        const double value = hc_load_float(data, x->dtype);
         bool legal = encoder->ops->legal ? encoder->ops->legal(&encoder->format, value)
                                          : fabs((double)(float)value) <= (double)FLT_MAX;
         legal = legal && !(encoder->format.m > 0 && isnan(value)); /* which has no place among magnitudes */

@@ -7,27 +7,12 @@
 #include "ops/codec/rows.h"
 
 #include "base/float_env.h"
+#include "base/layout.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
 
 #include <stdio.h>
 #include <string.h>
-
-hc_status hc_format_check(const hc_format *format, hc_error *error) { return hc_format_legal(format, error); }
-
-hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
-                    hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error) {
-    const hc_status status = hc_check_axes(format, ndim, shape, n_axes, axes, geometry, error);
-    if (status != HC_OK)
-        return status;
-    memset(layout, 0, HC_N_COMPONENTS * sizeof *layout);
-    hc_format_layout(format, geometry, layout);
-    return HC_OK;
-}
-
-hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
-    return hc_check_axes(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
-}
 
 /* The kernels of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
 enum { OBSERVE = 0, ENCODE, VALUES, INTEGERS, CODES, N_KINDS };
@@ -157,8 +142,8 @@ static hc_status init_pruner(hc_encoder *encoder, const hc_run *run, hc_error *e
         return HC_OK;
     hc_geometry whole = {0};
     int64_t row_bytes;
-    const hc_status status =
-        hc_check_rows(encoder->x->ndim, encoder->x->shape, encoder->n_axes, encoder->axes, &whole, error);
+    const hc_status status = hc_geometry_of_axes(NULL, 1, encoder->x->ndim, encoder->x->shape, encoder->n_axes,
+                                                 encoder->axes, &whole, error);
     if (status != HC_OK)
         return status;
     hc_geometry blocks = whole;
@@ -179,7 +164,7 @@ hc_status hc_encoder_init(hc_encoder *encoder, const hc_run *run, const char *na
     *encoder = (hc_encoder){.x = x, .format = *format, .n_axes = n_axes, .name = name, .argument = argument};
     hc_status status = hc_check_view(full, x, error);
     if (status == HC_OK)
-        status = hc_check_axes(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
+        status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &encoder->geometry, error);
     if (status == HC_OK && format->m > 0 && importance)
         status = hc_fail(error, HC_VALUE, "%s: importance is for all values, a pattern keeps some of them", name);
     if (status == HC_OK && clip)

@@ -47,7 +47,4 @@ void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geo
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 
-/* The geometry of a packed array or of a view quantized along axes (checked before). */
-hc_status hc_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error);
-
 #endif

@@ -5,6 +5,7 @@
 #include "ops/product/sparse.h"
 
 #include "base/convert.h"
+#include "base/layout.h"
 #include "base/threads.h"
 
 #include <math.h>
@@ -172,7 +173,8 @@ static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc
     hc_format_layout(&encoder->format, &encoder->geometry, job->layout);
     job->whole = encoder->geometry;
     if (encoder->format.m > 0)
-        hc_check_rows(out->ndim, out->shape, encoder->n_axes, encoder->axes, &job->whole, error); /* as x was */
+        hc_geometry_of_axes(NULL, 1, out->ndim, out->shape, encoder->n_axes, encoder->axes, &job->whole,
+                            error); /* as x was */
     hc_rows_init(&job->out, out, &job->whole, encoder->n_axes, encoder->axes);
     hc_float_rows direct;
     job->direct = hc_rows_direct(&job->out, 0, &direct);

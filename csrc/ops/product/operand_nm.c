@@ -1,6 +1,7 @@
 /* Kept values back between zeros: rows of whole columns for products, and whole arrays. */
 #include "ops/product/sparse.h"
 
+#include "base/layout.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/rows.h"
@@ -191,7 +192,7 @@ hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const
                                const hc_view *out, hc_error *error) {
     hc_whole_job job = {.run = run, .packed = packed, .geometry = geometry};
     hc_status status =
-        hc_geometry_init(&(hc_format){0}, geometry->rows, geometry->runs, geometry->whole_length, &job.whole, error);
+        hc_geometry_init(NULL, 1, geometry->rows, geometry->runs, geometry->whole_length, &job.whole, error);
     if (status != HC_OK || job.whole.rows == 0 || job.whole.columns == 0)
         return status;
     hc_rows_init(&job.view, out, &job.whole, packed->n_axes, packed->axes);

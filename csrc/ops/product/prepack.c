@@ -14,8 +14,7 @@
 enum { MAX_COLUMNS = 8192 }; /* the shortest slab of gemm.c's plans: more columns would be packed in several */
 
 struct hc_prepacked {
-    hc_format format;
-    hc_geometry geometry;
+    hc_prepacked_origin origin;
     hc_order kind;
     const hc_kernel *kernel; /* whose panels these are */
     hc_slab slab;
@@ -23,11 +22,6 @@ struct hc_prepacked {
     int64_t count, bytes;
     uint8_t *memory, *scratch;
 };
-
-bool hc_prepacked_is_of(const hc_prepacked *prepacked, const hc_format *format, const hc_geometry *geometry) {
-    return memcmp(&prepacked->format, format, sizeof *format) == 0 && /* neither has a padding */
-           memcmp(&prepacked->geometry, geometry, sizeof *geometry) == 0;
-}
 
 bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_order kind, const hc_source *a, const hc_kernel *kernel,
                        int64_t slabs) {
@@ -86,8 +80,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
     hc_prepacked *p = hc_alloc_aligned(sizeof *p);
     if (!p)
         return hc_fail(error, HC_MEMORY, "prepack: no memory");
-    *p = (hc_prepacked){
-        .format = packed->format, .geometry = geometry, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
+    *p = (hc_prepacked){.origin = {packed->format, geometry}, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
     const bool skips = folds && hc_kept_line(&source, run);
     const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, skips ? &source : NULL, run);

@@ -8,9 +8,6 @@
 bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_order kind, const hc_source *a, const hc_kernel *kernel,
                        int64_t slabs);
 
-/* true if they were made of an array of this format and geometry, so that every panel that a product asks for is there. */
-bool hc_prepacked_is_of(const hc_prepacked *prepacked, const hc_format *format, const hc_geometry *geometry);
-
 /* Lets `side` see the panels from `first` on. */
 void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side);
 

@@ -2,6 +2,7 @@
 #include "ops/sparse/prune.h"
 
 #include "base/convert.h"
+#include "base/layout.h"
 #include "base/threads.h"
 #include "ops/check.h"
 #include "sparsity/nm.h"
@@ -195,7 +196,7 @@ static hc_status check_pruning(const hc_view *x, int n, int m, int n_axes, const
     if (n < 1 || n > m || m > HC_MAX_M)
         return hc_fail(error, HC_VALUE, "prune: keeps %d of every %d values, wanted 1 <= N <= M <= %d", n, m, HC_MAX_M);
     hc_status status = hc_check_view("prune: w", x, error);
-    return status == HC_OK ? hc_check_rows(x->ndim, x->shape, n_axes, axes, g, error) : status;
+    return status == HC_OK ? hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, n_axes, axes, g, error) : status;
 }
 
 hc_status hc_prune_sizes(const hc_view *x, int n, int m, int n_axes, const int *axes, int64_t *values, int64_t *bytes,
