@@ -1,7 +1,8 @@
 """The build: one extension, each source compiled with the flags of its ISA suffix.
 
 A file named *_avx2.c gets the flags of `avx2` below, a file without a suffix of the table gets none; so what
-runs on every CPU is never compiled with AVX flags. The target platform decides, never the CPU that builds.
+runs on every CPU is never compiled with AVX flags. A file named *_simd.c is compiled once for each SIMD set, with
+-DHC_SIMD_<set>. The target platform decides, never the CPU that builds.
 
     CC, CFLAGS                   as ever
     HETEROCOMPUTE_WERROR=1       warnings are errors
@@ -42,6 +43,8 @@ ISA_FLAGS = {
     },
     "aarch64": {"neon": [], "dotprod": ["-march=armv8.2-a+dotprod"]},
 }
+# What the kernels of formats are compiled for (csrc/formats/simd/simd.h).
+SIMD_SETS = {"x86_64": ["avx2", "avx512"]}
 ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 # Same bits on every compiler: no contraction into fma, nothing of -ffast-math, no LTO across ISAs.
@@ -76,17 +79,22 @@ def isa_suffix(source: str) -> str | None:
     return suffix if any(suffix in flags for flags in ISA_FLAGS.values()) else None
 
 
+def flags_of(source: str, machine: str) -> list[list[str]]:
+    """Return the flags of each compilation of a file: of one, of none for this machine, or of one for each SIMD set."""
+    isa_flags = ISA_FLAGS.get(machine, {})
+    if Path(source).stem.endswith("_simd"):
+        return [[*isa_flags[name], f"-DHC_SIMD_{name}"] for name in SIMD_SETS.get(machine, [])]
+    suffix = isa_suffix(source)
+    return [isa_flags.get(suffix or "", [])] if suffix in {None, *isa_flags} else []
+
+
 class BuildExt(build_ext):
     """Compile each source with its own flags, two at a time, and only what changed."""
 
     def build_extension(self, ext: Extension) -> None:
-        isa_flags = ISA_FLAGS.get(target_machine(), {})
-        self.check_compiler([flag for flags in isa_flags.values() for flag in flags])
-        jobs = [
-            (source, [*FLAGS, *isa_flags.get(isa_suffix(source) or "", [])])
-            for source in ext.sources
-            if isa_suffix(source) in {None, *isa_flags}
-        ]
+        machine = target_machine()
+        self.check_compiler([flag for flags in ISA_FLAGS.get(machine, {}).values() for flag in flags])
+        jobs = [(source, [*FLAGS, *flags]) for source in ext.sources for flags in flags_of(source, machine)]
         with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
             objects = list(pool.map(lambda job: self.compile(ext, *job), jobs))
         link = copy(ext)

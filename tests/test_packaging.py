@@ -113,6 +113,18 @@ def test_files_for_every_machine_get_no_flags_of_a_cpu(checkout: Path, monkeypat
     assert build["isa_suffix"]("csrc/ops/matmul.c") is None
 
 
+def test_kernels_of_formats_are_compiled_for_every_simd_set(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    monkeypatch.chdir(checkout)
+    build = runpy.run_path("setup.py")
+    flags = build["flags_of"]("csrc/formats/int/int_simd.c", "x86_64")
+    assert [each[-1] for each in flags] == ["-DHC_SIMD_avx2", "-DHC_SIMD_avx512"]
+    assert [each[:-1] for each in flags] == [build["ISA_FLAGS"]["x86_64"][isa] for isa in ("avx2", "avx512")]
+    assert build["flags_of"]("csrc/formats/int/int_simd.c", "aarch64") == []
+    assert build["flags_of"]("csrc/kernels/gemm/gemm_f32_avx2.c", "aarch64") == []
+    assert build["flags_of"]("csrc/formats/int/int.c", "aarch64") == [[]]
+
+
 def test_python_started_in_the_sources_says_so(sources: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     command = [sys.executable, "-S", "-c", "import heterocompute"]  # -S: without what is installed

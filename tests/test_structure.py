@@ -177,12 +177,39 @@ def is_standard(module: str) -> bool:
     return module in sys.stdlib_module_names
 
 
-@each([path for path in C_FILES if "kernels" not in path.parts])
+def test_a_format_is_a_folder_that_sees_no_other_format() -> None:
+    for path in (ROOT / "csrc/formats").rglob("*.[ch]"):
+        own = path.parent.name
+        for header in re.findall(r'^#include "formats/(\w+)/', path.read_text(), re.MULTILINE):
+            allowed = {own} | ({"simd"} if path.stem.endswith("_simd") else set())
+            assert header in allowed, f"{name(path)} includes formats/{header}/: what formats share lies in formats/"
+
+
+def test_options_have_names_in_the_folder_of_their_format() -> None:
+    indexed = [path for path in C_FILES if re.search(r"(?:->|\.)option\[", path.read_text())]
+    found = [name(path) for path in indexed if not re.fullmatch(r"csrc/formats/(\w+)/\1\.h", name(path))]
+    assert not found, f"{', '.join(found)}: option[i] is known to formats/<f>/<f>.h alone, which gives it a name"
+
+
+def test_every_folder_of_formats_has_its_line() -> None:
+    lines = re.findall(r"^(HC_FORMAT|HC_SIMD)\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
+    formats, fast = ({text for kind, text in lines if kind == wanted} for wanted in ("HC_FORMAT", "HC_SIMD"))
+    folders = {path.name for path in (ROOT / "csrc/formats").iterdir() if path.is_dir()} - {"simd"}
+    assert folders == formats, "formats.def has a line HC_FORMAT(f) for each folder formats/f/"
+    files = {path.stem.removesuffix("_simd") for path in (ROOT / "csrc/formats").rglob("*_simd.c")}
+    assert files == fast, "formats.def has a line HC_SIMD(f) for each file formats/f/f_simd.c, else nothing calls it"
+
+
+def has_registers(path: Path) -> bool:
+    return "kernels" in path.parts or path.parent.name == "simd" or path.stem.endswith("_simd")
+
+
+@each([path for path in C_FILES if not has_registers(path)])
 def test_registers_stay_in_kernels(path: Path) -> None:
     text = path.read_text()
     # base/float_env.h alone touches the rounding and flush bits, which are reached through two intrinsics.
     found = re.search(r"immintrin\.h|arm_neon\.h|\b_mm\d*_(?!getcsr|setcsr)\w+|\b__m(?:128|256|512)", text)
-    assert not found, f"{name(path)}: {found and found[0]}: intrinsics live in csrc/kernels only"
+    assert not found, f"{name(path)}: {found and found[0]}: intrinsics live in kernels/, formats/simd/ and *_simd.c"
     found = re.search(r"#\s*(?:el)?if.*\b__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*", text)
     assert not found, (
         f"{name(path)}: {found and found[0]}: kernels are picked at run time, not by the compiler's macros"

@@ -162,32 +162,7 @@ typedef struct {
     bool is_coarse_fine; /* it multiplies each scale, s = float32(scale * coarse); else the row's folded sum */
 } hc_stored_form;
 
-/* What a format must know of the whole array before it encodes. */
-typedef struct {
-    float maximum; /* what the passes gather: a running maximum, so that threads merge by maximum */
-    float coarse;  /* what `finish` makes of it */
-    float *shared; /* numbers of the whole array (format.h: shared): scales, a codebook; rows do not share places */
-    const hc_geometry *geometry; /* of the whole array */
-} hc_encode_state;
-
-/* Encodes rows x->first_row .. into the same rows of `out`. thresholds: NULL (absmax), or one float32 T a group in
- * place of absmax, (x->rows, groups). Returns the first row with a NaN, an infinity or a value >= 2^128 (its codes
- * are then in range but mean nothing), else HC_DONE; or HC_DECLINED, before writing anything, where a fast line
- * does not serve these parameters. The scalar definition never declines. */
+/* How a function that may decline answers: it has done all, or nothing, so that another must. */
 enum { HC_DONE = -1, HC_DECLINED = -2 };
-typedef int64_t hc_encode_fn(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
-                             const hc_float_rows *x, const float *thresholds, const hc_components *out);
-/* One pass over the same rows, before; returns as encode does, and may decline likewise. */
-typedef int64_t hc_observe_fn(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
-                              const float *thresholds, hc_encode_state *state);
-/* Values of a tile as float32, rounded once; `ld` in elements. HC_DONE or HC_DECLINED. */
-typedef int64_t hc_decode_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                             const hc_tile *tile, float *values, int64_t ld);
-typedef int64_t hc_decode_f64_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                 const hc_tile *tile, double *values, int64_t ld);
-typedef int64_t hc_decode_int_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                 const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out);
-typedef int64_t hc_decode_codes_fn(const hc_format *format, const hc_geometry *geometry,
-                                   const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 
 #endif

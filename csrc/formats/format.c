@@ -1,21 +1,80 @@
-/* The table of formats.def, and what is the same for all formats: patterns, geometry. */
+/* The tables of formats.def, and what is the same for all formats: patterns, geometry. */
 #include "formats/format.h"
 
 #include "base/layout.h"
 
-#define HC_FORMAT(name) extern const hc_format_ops hc_format_##name;
-#include "formats/formats.def"
-#undef HC_FORMAT
+/* Of this machine, best first (setup.py: SIMD_SETS). */
+#if HC_X86
+#define SIMD_SETS(DO, name) DO(name, avx512) DO(name, avx2)
+#else
+#define SIMD_SETS(DO, name)
+#endif
+enum { MAX_SIMD_SETS = 2 };
 
-static const hc_format_ops *const FORMATS[] = {
-#define HC_FORMAT(name) &hc_format_##name,
+#define DECLARE(name, set) extern const hc_format_simd hc_##name##_##set;
+#define HC_FORMAT(name) extern const hc_format_ops hc_format_##name;
+#define HC_SIMD(name) SIMD_SETS(DECLARE, name)
 #include "formats/formats.def"
 #undef HC_FORMAT
+#undef HC_SIMD
+
+enum {
+#define HC_FORMAT(name) FAMILY_##name,
+#define HC_SIMD(name)
+#include "formats/formats.def"
+#undef HC_FORMAT
+#undef HC_SIMD
+    N_FORMATS
 };
-enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
+
+static const hc_format_ops *const FORMATS[N_FORMATS] = {
+#define HC_FORMAT(name) &hc_format_##name,
+#define HC_SIMD(name)
+#include "formats/formats.def"
+#undef HC_FORMAT
+#undef HC_SIMD
+};
+
+#define REFER(name, set) &hc_##name##_##set,
+static const hc_format_simd *const SIMD[N_FORMATS][MAX_SIMD_SETS + 1] = {
+#define HC_FORMAT(name)
+#define HC_SIMD(name) [FAMILY_##name] = {SIMD_SETS(REFER, name) NULL},
+#include "formats/formats.def"
+#undef HC_FORMAT
+#undef HC_SIMD
+};
+
+enum { N_KINDS = 5 };
+static const char *const KERNEL_NAMES[N_FORMATS][N_KINDS] = {
+#define HC_FORMAT(name) {"observe_" #name, "encode_" #name, "values_" #name, "integers_" #name, "codes_" #name},
+#define HC_SIMD(name)
+#include "formats/formats.def"
+#undef HC_FORMAT
+#undef HC_SIMD
+};
 
 const hc_format_ops *hc_format_find(int32_t family) {
     return family >= 0 && family < N_FORMATS ? FORMATS[family] : NULL;
+}
+
+const hc_format_simd *const *hc_format_simd_sets(int32_t family) {
+    HC_ASSUME(family >= 0 && family < N_FORMATS);
+    return SIMD[family];
+}
+
+bool hc_format_kernel(int number, const char **name, const hc_format_simd **set) {
+    for (int family = 0; family < N_FORMATS; family++)
+        for (int kind = 0; kind < N_KINDS; kind++)
+            for (int i = 0; SIMD[family][i]; i++) {
+                const hc_format_simd *simd = SIMD[family][i];
+                const bool has[N_KINDS] = {simd->observe, simd->encode, simd->values, simd->integers, simd->codes};
+                if (!has[kind] || number-- > 0)
+                    continue;
+                *name = KERNEL_NAMES[family][kind];
+                *set = simd;
+                return true;
+            }
+    return false;
 }
 
 hc_status hc_format_legal(const hc_format *format, hc_error *error) {

@@ -1,4 +1,4 @@
-/* The contract of a number format: one table of functions, the scalar definition of the format.
+/* The contract of a number format: one table of functions, its scalar definition, and one of kernels for each SIMD set.
  *
  * A format sees rows (base/packed.h) and nothing of axes, strides, threads or users. `check` says which parameter
  * is illegal; every other function is total: it is called with legal parameters only. One line in formats.def
@@ -10,6 +10,33 @@
 #define HC_FORMAT_H
 
 #include "base/packed.h"
+
+/* What a format must know of the whole array before it encodes. */
+typedef struct {
+    float maximum; /* what the passes gather: a running maximum, so that threads merge by maximum */
+    float coarse;  /* what `finish` makes of it */
+    float *shared; /* numbers of the whole array (`shared` below): scales, a codebook; rows do not share places */
+    const hc_geometry *geometry; /* of the whole array */
+} hc_encode_state;
+
+/* Encodes rows x->first_row .. into the same rows of `out`. thresholds: NULL (absmax), or one float32 T a group in
+ * place of absmax, (x->rows, groups). Returns the first row with a NaN, an infinity or a value >= 2^128 (its codes
+ * are then in range but mean nothing), else HC_DONE; or HC_DECLINED, before writing anything, where a kernel does not
+ * serve these parameters. The scalar definition never declines. */
+typedef int64_t hc_encode_fn(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                             const hc_float_rows *x, const float *thresholds, const hc_components *out);
+/* One pass over the same rows, before; returns as encode does, and may decline likewise. */
+typedef int64_t hc_observe_fn(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                              const float *thresholds, hc_encode_state *state);
+/* Values of a tile as float32, rounded once; `ld` in elements. HC_DONE or HC_DECLINED. */
+typedef int64_t hc_decode_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                             const hc_tile *tile, float *values, int64_t ld);
+typedef int64_t hc_decode_f64_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                 const hc_tile *tile, double *values, int64_t ld);
+typedef int64_t hc_decode_int_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                 const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out);
+typedef int64_t hc_decode_codes_fn(const hc_format *format, const hc_geometry *geometry,
+                                   const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
 
 /* What shares a learned codebook. */
 typedef enum { HC_LEARN_NONE = 0, HC_LEARN_ROW, HC_LEARN_TENSOR } hc_learning;
@@ -27,8 +54,7 @@ typedef struct {
      * vectors (false); those with groups use 16 accumulators over the groups (true). */
     bool (*has_groups)(const hc_format *format);
     int (*passes)(const hc_format *format);
-    int64_t (*observe)(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
-                       const float *thresholds, hc_encode_state *state); /* returns as encode does */
+    hc_observe_fn *observe;
     void (*finish)(const hc_format *format, int pass, hc_encode_state *state);
     /* How many floats state->shared has; NULL: none. `share` writes what all rows share into `out`, before encode. */
     int64_t (*shared)(const hc_format *format, const hc_geometry *geometry);
@@ -61,7 +87,25 @@ typedef struct {
     bool (*is_plain)(const hc_format *format);
 } hc_format_ops;
 
+/* The kernels of a format for one SIMD set, in formats/<name>/<name>_simd.c: what it has gives the bits of the scalar
+ * definition, or declines; NULL where it has none. */
+typedef struct {
+    const char *isa; /* the SIMD set */
+    uint32_t needs;  /* bits of base/cpu.h */
+    hc_observe_fn *observe;
+    hc_encode_fn *encode;
+    hc_decode_fn *values;
+    hc_decode_int_fn *integers;
+    hc_decode_codes_fn *codes;
+} hc_format_simd;
+
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
+
+/* The kernels of a format, the best SIMD set first, NULL behind the last. */
+const hc_format_simd *const *hc_format_simd_sets(int32_t family);
+
+/* All kernels of all formats by number, for tests and tables: "encode_int" and its set; false past the end. */
+bool hc_format_kernel(int number, const char **name, const hc_format_simd **set);
 
 /* The format's own check and layout, and those of the pattern that it keeps. */
 hc_status hc_format_legal(const hc_format *format, hc_error *error);

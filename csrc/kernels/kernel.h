@@ -15,10 +15,6 @@
 #include "kernels/sparse/compressed.h"
 #include "kernels/sparse/nm.h"
 
-/* observe_<format> (the passes before), encode_<format>, values_<format> (float32), integers_<format> (of products),
- * codes_<format> (scales apart) have the types of base/packed.h. They may decline; there is no scalar kernel: the format's
- * own function is it. */
-
 /* An instruction set stands in a .def file on every machine; its kernels exist where it does. */
 #if HC_X86
 #define HC_IF_avx2(...) __VA_ARGS__

@@ -34,8 +34,16 @@ bool hc_format_fits_any_axis(const hc_format *format) {
 bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t *needs) {
     int count;
     const hc_kernel *table = hc_kernels(&count);
-    if (number < 0 || number >= count)
+    const hc_format_simd *set;
+    if (number < 0)
         return false;
+    if (number >= count) {
+        if (!hc_format_kernel(number - count, family, &set))
+            return false;
+        *isa = set->isa;
+        *needs = set->needs;
+        return true;
+    }
     *family = table[number].name;
     *isa = table[number].isa;
     *needs = table[number].needs | table[number].also;

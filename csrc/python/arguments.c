@@ -125,7 +125,7 @@ int hc_parse_format(PyObject *object, hc_format *format) {
             PyErr_Format(PyExc_ValueError, "format: %lld is out of range", value);
             return 0;
         }
-        int32_t *field = i == 1 ? &format->bits : i == 2 ? &format->group : &format->option[i - 3];
+        int32_t *field = i == 1 ? &format->bits : i == 2 ? &format->group : format->option + i - 3;
         *field = (int32_t)value;
     }
     return 1;

@@ -29,19 +29,18 @@ def main() -> None:
 
     with mock.patch("setuptools.setup"):
         build = runpy.run_path(str(ROOT / "setup.py"))
-    isa_flags = build["ISA_FLAGS"].get(options.machine, {})
     sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.parent.name != "python"]
-    sources = [path for path in sources if build["isa_suffix"](path) in {None, *isa_flags}]
     sources += sorted(Path(__file__).parent.glob("*.c"))
+    jobs = [(path, flags) for path in sources for flags in build["flags_of"](path, options.machine)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
-        def compile_one(job: tuple[int, Path]) -> str:
-            target = f"{folder}/{job[0]}.o"
-            flags = [*build["FLAGS"], *isa_flags.get(build["isa_suffix"](job[1]) or "", []), *more_flags]
-            run([options.cc, *flags, f"-I{ROOT}/csrc", "-c", str(job[1]), "-o", target])
+        def compile_one(number: int) -> str:
+            target, (source, flags) = f"{folder}/{number}.o", jobs[number]
+            flags = [*build["FLAGS"], *flags, *more_flags]
+            run([options.cc, *flags, f"-I{ROOT}/csrc", "-c", str(source), "-o", target])
             return target
 
-        objects = list(pool.map(compile_one, enumerate(sources)))
+        objects = list(pool.map(compile_one, range(len(jobs))))
         run([options.cc, *more_flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", options.out])
 
 

@@ -1,5 +1,5 @@
-/* Encoding: blocks of rows, each by the best line that takes them, else by the format's own function. Decoding: the
- * same choice for a tile. */
+/* Encoding: blocks of rows, each by the best kernel that takes them, else by the format's definition. Decoding: the same
+ * choice for a tile. */
 #include "ops/check.h"
 #include "ops/codec/blocks.h"
 #include "ops/codec/clip.h"
@@ -9,38 +9,14 @@
 #include "base/float_env.h"
 #include "base/layout.h"
 #include "base/threads.h"
-#include "kernels/kernel.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The kernels of one format and mask; found once a thread and kept, as blocks and tiles may be small. */
-enum { OBSERVE = 0, ENCODE, VALUES, INTEGERS, CODES, N_KINDS };
-enum { MAX_LINES = 4 };
-typedef struct {
-    const hc_format_ops *ops;
-    uint32_t isa;
-    const hc_kernel *line[N_KINDS][MAX_LINES]; /* the function is that of any format, all have one type */
-} hc_lines;
+/* The kernels of a format, the best SIMD set first; each is asked until one does not decline. */
+typedef const hc_format_simd *const *hc_simd_sets;
 
-static const hc_lines *lines_for(const hc_format *format, uint32_t isa) {
-    static const char *const PREFIX[N_KINDS] = {"observe", "encode", "values", "integers", "codes"};
-    static _Thread_local hc_lines kept;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (kept.ops == ops && kept.isa == isa)
-        return &kept;
-    kept = (hc_lines){.ops = ops, .isa = isa};
-    int count;
-    const hc_kernel *all = hc_kernels(&count);
-    for (int i = 0; i < N_KINDS; i++) {
-        char family[32];
-        snprintf(family, sizeof family, "%s_%s", PREFIX[i], ops->name);
-        for (int k = 0, j = 0; k < count && j < MAX_LINES; k++)
-            if (strcmp(all[k].name, family) == 0 && (all[k].needs & ~isa) == 0)
-                kept.line[i][j++] = all + k;
-    }
-    return &kept;
-}
+static bool runs(const hc_format_simd *set, uint32_t isa) { return (set->needs & ~isa) == 0; }
 
 /* One pass over the whole array; every thread gathers in a state of its own. */
 typedef struct {
@@ -59,12 +35,11 @@ static void observe_task(void *context, int64_t task, int thread) {
     const float *thresholds;
     if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
         return;
-    const hc_lines *lines = lines_for(&encoder->format, job->isa);
     hc_encode_state *state = &job->thread[thread].state;
     int64_t row = HC_DECLINED;
-    for (int i = 0; i < MAX_LINES && lines->line[OBSERVE][i] && row == HC_DECLINED; i++)
-        row = lines->line[OBSERVE][i]->fn.observe_float(&encoder->format, &encoder->geometry, job->pass, &x, thresholds,
-                                                        state);
+    for (hc_simd_sets set = hc_format_simd_sets(encoder->format.family); *set && row == HC_DECLINED; set++)
+        if (runs(*set, job->isa) && (*set)->observe)
+            row = (*set)->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds, state);
     if (row == HC_DECLINED)
         row = encoder->ops->observe(&encoder->format, &encoder->geometry, job->pass, &x, thresholds, state);
     if (row != HC_DONE)
@@ -205,13 +180,12 @@ void hc_encoder_share(const hc_encoder *encoder, const hc_components *out) {
 
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
                         const hc_components *out) {
-    const hc_lines *lines = lines_for(&encoder->format, isa);
-    for (int i = 0; i < MAX_LINES && lines->line[ENCODE][i]; i++) {
-        const int64_t row = lines->line[ENCODE][i]->fn.encode_int(&encoder->format, &encoder->geometry, &encoder->state,
-                                                                  x, thresholds, out);
-        if (row != HC_DECLINED)
-            return row;
-    }
+    int64_t row = HC_DECLINED;
+    for (hc_simd_sets set = hc_format_simd_sets(encoder->format.family); *set && row == HC_DECLINED; set++)
+        if (runs(*set, isa) && (*set)->encode)
+            row = (*set)->encode(&encoder->format, &encoder->geometry, &encoder->state, x, thresholds, out);
+    if (row != HC_DECLINED)
+        return row;
     return encoder->ops->encode(&encoder->format, &encoder->geometry, &encoder->state, x, thresholds, out);
 }
 
@@ -298,28 +272,27 @@ void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometr
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
     if (tile->rows == 0 || tile->columns == 0) /* then there may be no memory either */
         return;
-    const hc_lines *lines = lines_for(format, run->isa);
-    for (int i = 0; i < MAX_LINES && lines->line[VALUES][i]; i++)
-        if (lines->line[VALUES][i]->fn.values_int(format, geometry, components, tile, values, ld) == HC_DONE)
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (runs(*set, run->isa) && (*set)->values &&
+            (*set)->values(format, geometry, components, tile, values, ld) == HC_DONE)
             return;
-    lines->ops->decode(format, geometry, components, tile, values, ld);
+    hc_format_find(format->family)->decode(format, geometry, components, tile, values, ld);
 }
 
 void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                         const hc_components *components, const hc_tile *tile, hc_int_mode mode,
                         const hc_int_tile *out) {
-    const hc_lines *lines = lines_for(format, run->isa);
-    for (int i = 0; i < MAX_LINES && lines->line[INTEGERS][i]; i++)
-        if (lines->line[INTEGERS][i]->fn.integers_int(format, geometry, components, tile, mode, out) == HC_DONE)
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (runs(*set, run->isa) && (*set)->integers &&
+            (*set)->integers(format, geometry, components, tile, mode, out) == HC_DONE)
             return;
-    lines->ops->decode_int(format, geometry, components, tile, mode, out);
+    hc_format_find(format->family)->decode_int(format, geometry, components, tile, mode, out);
 }
 
 void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                           const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
-    const hc_lines *lines = lines_for(format, run->isa);
-    for (int i = 0; i < MAX_LINES && lines->line[CODES][i]; i++)
-        if (lines->line[CODES][i]->fn.codes_int(format, geometry, components, tile, out) == HC_DONE)
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (runs(*set, run->isa) && (*set)->codes && (*set)->codes(format, geometry, components, tile, out) == HC_DONE)
             return;
-    lines->ops->decode_codes(format, geometry, components, tile, out);
+    hc_format_find(format->family)->decode_codes(format, geometry, components, tile, out);
 }

@@ -39,7 +39,7 @@ hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geomet
                               hc_components *components, hc_error *error);
 void hc_components_free(hc_components *components);
 
-/* The format's decoders, by the best line that this run's mask allows. Tiles as in base/packed.h. */
+/* The format's decoders, by the best kernel that this run's mask allows. Tiles as in base/packed.h. */
 void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
                     const hc_components *components, const hc_tile *tile, float *values, int64_t ld);
 void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,

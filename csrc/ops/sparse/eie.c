@@ -3,7 +3,7 @@
 #include "hc.h"
 
 #include "base/threads.h"
-#include "formats/kmeans.h"
+#include "formats/codebook/kmeans.h"
 #include "kernels/kernel.h"
 
 #include <string.h>

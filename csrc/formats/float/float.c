@@ -1,0 +1,211 @@
+/* Small floats, a value each: RNE once, from the input's own precision (formats/minifloat.h).
+ *
+ *   no scale   code = RNE(x)                     row, tensor   s = absmax / largest of the type, float32
+ *   value = float32(s * element)                               code = RNE(x / s), the quotient float64
+ *
+ * option[0]: the type. option[1]: beyond the largest is the largest, else infinity or NaN where there is one.
+ * option[2]: 0 no scale, 1 one a row (scales), 2 one for the array (coarse). A scale of 0 makes all codes 0.
+ */
+#include "formats/float/float.h"
+
+static const hc_float_type *type_of(const hc_format *format) { return hc_float_type_of(float_type(format)); }
+
+static hc_status float_check(const hc_format *format, hc_error *error) {
+    if (float_type(format) < 0 || float_type(format) >= HC_N_FLOAT_TYPES)
+        return hc_fail(error, HC_VALUE, "format: float has no type %d, wanted 0 to %d", float_type(format),
+                       HC_N_FLOAT_TYPES - 1);
+    if (format->bits != type_of(format)->bits)
+        return hc_fail(error, HC_VALUE, "format: this float has %d bits, not %d", type_of(format)->bits,
+                       (int)format->bits);
+    if (format->group != 0)
+        return hc_fail(error, HC_VALUE, "format: float has group %d, but no groups", (int)format->group);
+    if (float_scaling(format) < FLOAT_UNSCALED || float_scaling(format) > FLOAT_TENSOR_SCALED)
+        return hc_fail(error, HC_VALUE, "format: float is scaled by %d, wanted 0 to 2", float_scaling(format));
+    return HC_OK;
+}
+
+static void float_layout(const hc_format *format, const hc_geometry *geometry,
+                         hc_component_layout layout[HC_N_COMPONENTS]) {
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
+    if (float_scaling(format) == FLOAT_ROW_SCALED)
+        layout[HC_SCALES] = (hc_component_layout){true, true, HC_F32, 1, {1, 0}};
+    if (float_scaling(format) == FLOAT_TENSOR_SCALED)
+        layout[HC_COARSE] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
+}
+
+static bool float_has_groups(const hc_format *format) {
+    (void)format;
+    return false;
+}
+
+static bool float_fits_any_axis(const hc_format *format) { return float_scaling(format) != FLOAT_ROW_SCALED; }
+
+static bool float_is_plain(const hc_format *format) {
+    return type_of(format)->bits == 32 && float_scaling(format) == FLOAT_UNSCALED;
+}
+
+static hc_clip_domain float_clip_domain(const hc_format *format) {
+    static const hc_clip_domain domains[] = {HC_CLIP_NONE, HC_CLIP_ABSOLUTE, HC_CLIP_WHOLE};
+    return domains[float_scaling(format)];
+}
+
+static bool float_legal(const hc_format *format, double value) {
+    const hc_float_type *type = type_of(format);
+    if (float_scaling(format) != FLOAT_UNSCALED)
+        return hc_is_legal(value);
+    if (isnan(value))
+        return type->nan != 0;
+    return !isinf(value) || float_saturates(format) || type->infinity != 0 || type->nan != 0;
+}
+
+static int float_passes(const hc_format *format) { return float_scaling(format) == FLOAT_TENSOR_SCALED ? 1 : 0; }
+
+/* float32 of the largest magnitude of a row, or its threshold; clears *legal where a value is not. */
+static float row_maximum(const hc_geometry *geometry, const hc_float_rows *x, int64_t i, const float *thresholds,
+                         bool *legal) {
+    double maximum = 0;
+    for (int64_t c = 0; c < geometry->padded; c++) {
+        const double magnitude = fabs(hc_row_value(x, i, c));
+        *legal = *legal && hc_is_legal(magnitude);
+        maximum = magnitude > maximum ? magnitude : maximum;
+    }
+    return thresholds ? thresholds[i] : (float)maximum;
+}
+
+static int64_t float_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                             const float *thresholds, hc_encode_state *state) {
+    (void)format, (void)pass;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        bool legal = true;
+        state->maximum = fmaxf(state->maximum, row_maximum(geometry, x, i, thresholds, &legal));
+        if (!legal && illegal == HC_DONE)
+            illegal = x->first_row + i;
+    }
+    return illegal;
+}
+
+static void float_finish(const hc_format *format, int pass, hc_encode_state *state) {
+    (void)pass;
+    state->coarse = state->maximum / hc_float_largest(type_of(format));
+}
+
+static int64_t float_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                            const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    const hc_float_type *type = type_of(format);
+    int64_t illegal = HC_DONE;
+    if (float_scaling(format) == FLOAT_TENSOR_SCALED && x->first_row == 0) /* what all rows share is written once */
+        hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0};
+        bool legal = true;
+        double scale = 1;
+        if (float_scaling(format) == FLOAT_ROW_SCALED) {
+            const float found = row_maximum(geometry, x, i, thresholds, &legal) / hc_float_largest(type);
+            hc_store_f32(hc_part(out, HC_SCALES, row), found);
+            scale = (double)found;
+        } else if (float_scaling(format) == FLOAT_TENSOR_SCALED) {
+            scale = (double)state->coarse;
+        }
+        for (int64_t c = 0; c < geometry->padded; c++) {
+            const double value = hc_row_value(x, i, c);
+            legal = legal && float_legal(format, value);
+            hc_write_bits(&codes, scale == 0 ? 0 : hc_float_encode(type, value / scale, float_saturates(format)),
+                          type->bits);
+        }
+        hc_flush_bits(&codes);
+        if (!legal && illegal == HC_DONE)
+            illegal = row;
+    }
+    return illegal;
+}
+
+static float load_scale(const hc_format *format, const hc_components *components, int64_t row) {
+    if (float_scaling(format) == FLOAT_UNSCALED)
+        return 1.0f;
+    return hc_load_f32(hc_part(components, float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALES : HC_COARSE, row));
+}
+
+static float load_element(const hc_float_type *type, const uint8_t *codes, int64_t column) {
+    return hc_float_decode(type, hc_read_bits(codes, column, type->bits));
+}
+
+static int64_t float_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, float *values, int64_t ld) {
+    (void)geometry;
+    const hc_float_type *type = type_of(format);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const float scale = load_scale(format, components, tile->first_row + i);
+        for (int64_t j = 0; j < tile->columns; j++) {
+            const float element = load_element(type, codes, tile->first_column + j);
+            values[i * ld + j] = float_scaling(format) == FLOAT_UNSCALED ? element : hc_scaled_element(element, scale);
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t float_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, double *values, int64_t ld) {
+    (void)geometry;
+    const hc_float_type *type = type_of(format);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const double scale = (double)load_scale(format, components, tile->first_row + i);
+        for (int64_t j = 0; j < tile->columns; j++)
+            values[i * ld + j] = scale * (double)load_element(type, codes, tile->first_column + j);
+    }
+    return HC_DONE;
+}
+
+static void float_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    (void)format, (void)mode;
+    *form = (hc_int_form){.available = false};
+}
+
+static int64_t float_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                  const hc_tile *tile, const hc_code_tile *out) {
+    (void)geometry;
+    const hc_float_type *type = type_of(format);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        out->row_scale[i] = load_scale(format, components, tile->first_row + i);
+        for (int64_t j = 0; j < tile->columns; j++)
+            out->codes[i * out->codes_ld + j] = load_element(type, codes, tile->first_column + j);
+    }
+    return HC_DONE;
+}
+
+static bool float_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .has_table = format->bits == 4,
+                             .scale = float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALE_F32 : HC_SCALE_NONE,
+                             .has_coarse = float_scaling(format) == FLOAT_TENSOR_SCALED};
+    for (uint32_t code = 0; format->bits == 4 && code < 16; code++)
+        form->table[code] = hc_float_decode(type_of(format), code);
+    if (format->bits == 6 || format->bits == 8)
+        hc_float_store_form(type_of(format), form);
+    return format->bits <= 8;
+}
+
+const hc_format_ops hc_format_float = {
+    .name = "float",
+    .description = "small floats, alone or scaled to the largest magnitude of a row or of the array",
+    .check = float_check,
+    .layout = float_layout,
+    .has_groups = float_has_groups,
+    .passes = float_passes,
+    .observe = float_observe,
+    .finish = float_finish,
+    .legal = float_legal,
+    .encode = float_encode,
+    .decode = float_decode,
+    .decode_f64 = float_decode_f64,
+    .int_form = float_int_form,
+    .decode_codes = float_decode_codes,
+    .stored_form = float_stored_form,
+    .clip_domain = float_clip_domain,
+    .is_plain = float_is_plain,
+    .fits_any_axis = float_fits_any_axis,
+};

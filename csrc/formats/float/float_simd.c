@@ -1,0 +1,281 @@
+/* Small floats, many values at a time; formats/float/float.c is the definition. */
+#include "formats/float/float.h"
+#include "formats/simd/decode_elements.h"
+#include "formats/simd/encode_rows.h"
+#include "formats/simd/observe_rows.h"
+
+/* Types from here on have 8 bits and fewer. */
+enum { FIRST_SMALL = HC_TYPE_FP8_E4M3FN };
+
+HC_SLICE(e4m3_exact, HC_CODES_E4M3 | HC_EXACT)
+HC_SLICE(e5m2_exact, HC_CODES_E5M2 | HC_EXACT)
+HC_SLICE(e3m2_exact, HC_CODES_E3M2 | HC_EXACT)
+HC_SLICE(e2m3_exact, HC_CODES_E2M3 | HC_EXACT)
+HC_SLICE(e2m1_exact, HC_CODES_E2M1 | HC_EXACT)
+HC_SLICE(e4m3_slice, HC_CODES_E4M3)
+HC_SLICE(e5m2_slice, HC_CODES_E5M2)
+HC_SLICE(e3m2_slice, HC_CODES_E3M2)
+HC_SLICE(e2m3_slice, HC_CODES_E2M3)
+HC_SLICE(e2m1_slice, HC_CODES_E2M1)
+
+/* Types of 4 to 8 bits. Beyond the largest comes the code of infinity or of NaN, where there is one. */
+typedef struct {
+    hc_slice_fn *exact, *scaled;
+    float largest, beyond;
+    uint8_t nan; /* 0: none */
+} hc_small_type;
+
+static inline const hc_small_type *small_type(const hc_format *format) {
+    static const hc_small_type types[] = {
+        {e4m3_exact, e4m3_slice, 448, 480, 0x7f}, {e5m2_exact, e5m2_slice, 57344, 65536, 0x7e},
+        {e3m2_exact, e3m2_slice, 28, 28, 0},      {e2m3_exact, e2m3_slice, 7.5f, 7.5f, 0},
+        {e2m1_exact, e2m1_slice, 6, 6, 0},
+    };
+    return &types[float_type(format) - FIRST_SMALL];
+}
+
+/* Of n values whose largest magnitude is not finite; false where one of them is not legal. */
+static __attribute__((noinline)) bool special_codes(const float *x, int64_t n, const hc_small_type *type, bool saturate,
+                                                    uint8_t *codes) {
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(x[i]), magnitude = bits & 0x7fffffff;
+        if (magnitude < 0x7f800000)
+            continue;
+        if (magnitude == 0x7f800000 ? !saturate && !type->nan : !type->nan)
+            return false;
+        if (magnitude > 0x7f800000) /* only types of 8 bits come here */
+            codes[i] = (uint8_t)(bits >> 24 & 0x80) | type->nan;
+    }
+    return true;
+}
+
+static inline bool encode_unscaled(const hc_format *format, const float *x, int64_t n, int64_t ahead,
+                                   hc_segment *segment, uint8_t *out) {
+    const hc_small_type *type = small_type(format);
+    const bool saturate = float_saturates(format);
+    const hc_code_range range = {.limit = saturate ? type->largest : type->beyond};
+    segment->reciprocal[0] = 1;
+    segment->divide = false;
+    for (int64_t first = 0; first < n; first += SLICE) {
+        const int64_t count = hc_min(SLICE, n - first);
+        uint8_t *to = out + first / 8 * format->bits;
+        const float absmax = simd_maximum(x + first, count, HC_ABSOLUTE);
+        type->exact(x + first, count, 0, segment, &range, ahead);
+        pack_bytes(segment->codes, count, format->bits, to);
+        if (!is_finite(absmax) && !special_codes(x + first, count, type, saturate, to))
+            return false;
+    }
+    return true;
+}
+
+static inline bool encode_scaled(const hc_format *format, const hc_geometry *geometry, const float *x,
+                                 const float *threshold, const hc_encode_state *state, hc_segment *segment,
+                                 uint8_t *scale, uint8_t *out) {
+    const hc_small_type *type = small_type(format);
+    const hc_code_range range = {.limit = float_saturates(format) ? type->largest : type->beyond};
+    float found = state->coarse;
+    if (scale) {
+        const float absmax = simd_maximum(x, geometry->padded, HC_ABSOLUTE);
+        if (!is_finite(absmax))
+            return false;
+        found = (threshold ? *threshold : absmax) / type->largest;
+        hc_store_f32(scale, found);
+    }
+    if (found == 0) { /* minus zeros too */
+        memset(out, 0, (size_t)(geometry->padded * format->bits + 7) / 8);
+        return true;
+    }
+    segment->multiple[0] = found;
+    invert_scales(segment->multiple, 1, segment->reciprocal, segment);
+    encode_groups(geometry, x, 0, 1, segment, &range, type->scaled, scale ? 4 * geometry->padded : 4 * SEGMENT_VALUES,
+                  format->bits, out);
+    return true;
+}
+
+/* Magnitudes of float32 rounded to their upper bits, `drop` fewer. */
+static inline uint32_t rounded_bits(uint32_t bits, int drop, uint32_t top) {
+    const uint32_t magnitude = bits & 0x7fffffff;
+    const uint32_t rounded = magnitude + ((1u << (drop - 1)) - 1) + (magnitude >> drop & 1);
+    const uint32_t kept = rounded & ~((1u << drop) - 1), cut = kept > top ? top : kept;
+    return (bits & 0x80000000u) | (magnitude > 0x7f800000 ? 0x7fc00000u : cut);
+}
+
+static inline void half_codes16(const float *x, bool saturate, uint8_t *out) {
+    const __m256 sign = _mm256_set1_ps(-0.0f), value = _mm256_loadu_ps(x);
+    const __m256 limit = _mm256_set1_ps(saturate ? 65504.0f : INFINITY);
+    /* the second operand of min is what a NaN leaves */
+    const __m256 cut = _mm256_min_ps(limit, _mm256_andnot_ps(sign, value));
+    const __m128i code = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
+    const __m128i no_payload = _mm_min_epu16(code, _mm_set1_epi16(0x7c01)); /* above infinity: NaN */
+    const __m128i is_nan = _mm_cmpeq_epi16(no_payload, _mm_set1_epi16(0x7c01));
+    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(_mm256_and_ps(sign, value)), 16);
+    const __m128i signs = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    const __m128i magnitude = _mm_blendv_epi8(code, _mm_set1_epi16(0x7e00), is_nan);
+    _mm_storeu_si128((__m128i *)out, _mm_or_si128(magnitude, signs));
+}
+
+/* Types of 16 and 32 bits, no scale; never illegal. */
+static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int type, bool saturate, uint8_t *out) {
+    for (int64_t first = 0; first < n; first += SLICE / 16) {
+        const int64_t count = hc_min(SLICE / 16, n - first);
+        for (int64_t i = 0; i < count; i += 16)
+            __builtin_prefetch((const char *)((uintptr_t)(x + first + i) + 4 * SLICE), 0, 3);
+        if (type == HC_TYPE_BF16) {
+            uint16_t codes[SLICE / 16];
+            for (int64_t i = 0; i < count; i++)
+                codes[i] =
+                    (uint16_t)(rounded_bits(hc_f32_bits(x[first + i]), 16, saturate ? 0x7f7f0000 : 0x7f800000) >> 16);
+            memcpy(out + 2 * first, codes, (size_t)count * sizeof *codes);
+        } else if (type == HC_TYPE_FP16) {
+            int64_t i = 0;
+            for (; i + 8 <= count; i += 8)
+                half_codes16(x + first + i, saturate, out + 2 * (first + i));
+            if (i < count) {
+                float last[8] = {0};
+                uint8_t codes[16];
+                memcpy(last, x + first + i, (size_t)(count - i) * sizeof *last);
+                half_codes16(last, saturate, codes);
+                memcpy(out + 2 * (first + i), codes, (size_t)(count - i) * 2);
+            }
+        } else {
+            uint32_t codes[SLICE / 16];
+            for (int64_t i = 0; i < count; i++) {
+                const uint32_t bits = hc_f32_bits(x[first + i]);
+                codes[i] = type == HC_TYPE_TF32 ? rounded_bits(bits, 13, saturate ? 0x7f7fe000 : 0x7f800000)
+                                                : bits | ((bits & 0x7fffffff) > 0x7f800000 ? 0x400000 : 0);
+            }
+            memcpy(out + 4 * first, codes, (size_t)count * sizeof *codes);
+        }
+    }
+}
+
+static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                      const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    const int type = float_type(format), scaling = float_scaling(format);
+    const bool small = type >= FIRST_SMALL;
+    if (x->dtype != HC_F32 || geometry->padded == 0 || geometry->groups != 1 || (!small && scaling != FLOAT_UNSCALED))
+        return HC_DECLINED;
+    hc_segment segment;
+    init_segment(geometry, &segment);
+    segment.factor = 1;
+    if (scaling == FLOAT_TENSOR_SCALED && x->first_row == 0)
+        hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        uint8_t *codes = hc_part(out, HC_CODES, row);
+        bool legal = true;
+        if (!small)
+            encode_wide(from, geometry->padded, type, float_saturates(format), codes);
+        else if (scaling == FLOAT_UNSCALED)
+            legal = encode_unscaled(format, from, geometry->padded, 4 * SEGMENT_VALUES, &segment, codes);
+        else
+            legal = encode_scaled(format, geometry, from, thresholds ? thresholds + i : NULL, state, &segment,
+                                  scaling == FLOAT_ROW_SCALED ? hc_part(out, HC_SCALES, row) : NULL, codes);
+        if (!legal)
+            return row;
+    }
+    return HC_DONE;
+}
+
+HC_CHUNK_VALUES(by_table16, HC_BY_TABLE16)
+HC_CHUNK_VALUES(by_e4m3, HC_BY_E4M3)
+HC_CHUNK_VALUES(by_e5m2, HC_BY_E5M2)
+HC_CHUNK_VALUES(by_e3m2, HC_BY_E3M2)
+HC_CHUNK_VALUES(by_e2m3, HC_BY_E2M3)
+
+static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind) {
+    switch (kind) {
+    case HC_BY_E4M3:
+        return by_e4m3;
+    case HC_BY_E5M2:
+        return by_e5m2;
+    case HC_BY_E3M2:
+        return by_e3m2;
+    case HC_BY_E2M3:
+        return by_e2m3;
+    default:
+        return by_table16;
+    }
+}
+
+static inline void load_elements(const hc_format *format, const hc_components *components, int64_t row,
+                                 hc_elements *elements) {
+    static const hc_element_kind kinds[] = {HC_BY_E4M3, HC_BY_E5M2, HC_BY_E3M2, HC_BY_E2M3, HC_BY_TABLE16};
+    (void)components, (void)row;
+    elements->kind = kinds[float_type(format) - FIRST_SMALL];
+    elements->unscaled = float_scaling(format) == FLOAT_UNSCALED;
+    signed_table(E2M1, elements->table);
+}
+
+static inline void load_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                               int64_t row, int64_t first_group, int64_t n, hc_elements *elements) {
+    (void)geometry, (void)first_group, (void)n;
+    if (!elements->unscaled)
+        elements->scale[0] =
+            hc_load_f32(hc_part(components, float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALES : HC_COARSE, row));
+}
+
+/* n values of 16 or 32 bits, no scale; one NaN for all. */
+static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, int64_t n, int type,
+                                                  float *restrict values) {
+    if (n == 0) /* a row without columns has no memory */
+        return;
+    if (type == HC_TYPE_FP32) {
+        memcpy(values, from, (size_t)n * sizeof *values);
+        return;
+    }
+    int64_t i = 0;
+    if (type == HC_TYPE_FP16)
+        for (; i + 8 <= n; i += 8)
+            _mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+    if (type == HC_TYPE_FP16)
+        for (; i < n; i++)
+            values[i] = hc_f16_to_f32(hc_load_u16(from + 2 * i));
+    if (type == HC_TYPE_BF16)
+        for (; i < n; i++)
+            values[i] = hc_bf16_to_f32(hc_load_u16(from + 2 * i));
+    if (type == HC_TYPE_TF32)
+        for (; i < n; i++)
+            values[i] = hc_f32_from_bits(hc_f32_bits(hc_load_f32(from + 4 * i)) & ~0x1fffu);
+    for (i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(values[i]);
+        values[i] = hc_f32_from_bits((bits & 0x7fffffff) > 0x7f800000 ? (bits & 0x80000000) | 0x7fc00000 : bits);
+    }
+}
+
+static inline int64_t wide_rows(const hc_format *format, const hc_components *components, const hc_tile *tile,
+                                float *values, int64_t ld) {
+    const int64_t size = format->bits / 8;
+    if (float_scaling(format) != FLOAT_UNSCALED)
+        return HC_DECLINED;
+    for (int64_t i = 0; i < tile->rows; i++)
+        wide_values((const uint8_t *)hc_part(components, HC_CODES, tile->first_row + i) + tile->first_column * size,
+                    tile->columns, float_type(format), values + i * ld);
+    return HC_DONE;
+}
+
+static int64_t float_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, float *values, int64_t ld) {
+    if (float_type(format) < FIRST_SMALL)
+        return wide_rows(format, components, tile, values, ld);
+    return decode_values(format, geometry, components, tile, values, ld);
+}
+
+static int64_t float_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                           const hc_tile *tile, const hc_code_tile *out) {
+    if (float_type(format) < FIRST_SMALL) {
+        for (int64_t i = 0; i < tile->rows; i++)
+            out->row_scale[i] = 1;
+        return wide_rows(format, components, tile, out->codes, out->codes_ld);
+    }
+    return decode_codes(format, geometry, components, tile, out);
+}
+
+const hc_format_simd HC_SIMD_TABLE(float) = {
+    HC_SIMD_SET,
+    .observe = observe_maximum,
+    .encode = encode,
+    .values = float_values,
+    .codes = float_codes
+};

@@ -1,0 +1,234 @@
+/* Uniform integers, b bits, one scale for a row (group 0) or for every group.
+ *
+ *   symmetric:    s = absmax / (2^(b-1) - 1)                  q = clip(RNE(x / s), -(2^(b-1) - 1), 2^(b-1) - 1)
+ *   asymmetric:   s = (max(x, 0) - min(x, 0)) / (2^b - 1)     z = clip(RNE(-min(x, 0) / s), 0, 2^b - 1)
+ *                 value = s * (q - z)                         q = clip(RNE(x / s) + z, 0, 2^b - 1)
+ *
+ * option[0]: symmetric. option[1]: scales are float16, min(s, 65504) rounded; codes follow the stored scale.
+ * 16 and 24 bits (activations) are whole bytes a code: symmetric, one float32 scale a row.
+ */
+#include "formats/int/int.h"
+
+static hc_status int_check(const hc_format *format, hc_error *error) {
+    const int bits = format->bits;
+    if (!((bits >= 2 && bits <= 8) || bits == 16 || bits == 24))
+        return hc_fail(error, HC_VALUE, "format: int has %d bits, wanted 2 to 8, 16 or 24", bits);
+    if (format->group < 0)
+        return hc_fail(error, HC_VALUE, "format: int has group %d, wanted at least 1, or 0 for one a row",
+                       (int)format->group);
+    if (bits > 8 && (format->group != 0 || !int_is_symmetric(format) || int_has_half_scales(format)))
+        return hc_fail(error, HC_VALUE, "format: int%d is symmetric, with one float32 scale a row", bits);
+    return HC_OK;
+}
+
+static void int_layout(const hc_format *format, const hc_geometry *geometry,
+                       hc_component_layout layout[HC_N_COMPONENTS]) {
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
+    layout[HC_SCALES] =
+        (hc_component_layout){true, true, int_has_half_scales(format) ? HC_F16 : HC_F32, 1, {geometry->groups, 0}};
+    if (!int_is_symmetric(format))
+        layout[HC_ZERO_POINTS] =
+            (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->groups, format->bits), 0}};
+}
+
+static bool int_has_groups(const hc_format *format) { return format->group != 0; }
+
+static int int_passes(const hc_format *format) {
+    (void)format;
+    return 0;
+}
+
+static hc_clip_domain int_clip_domain(const hc_format *format) {
+    (void)format;
+    return HC_CLIP_ABSOLUTE;
+}
+
+/* Writes the scale of a group as it is stored; returns what was stored. */
+static float store_scale(const hc_format *format, const hc_components *out, int64_t row, int64_t group, float scale) {
+    uint8_t *scales = hc_part(out, HC_SCALES, row);
+    if (!int_has_half_scales(format)) {
+        hc_store_f32(scales + group * 4, scale);
+        return scale;
+    }
+    const uint16_t half = hc_f32_to_f16(scale > 65504.0f ? 65504.0f : scale);
+    hc_store_u16(scales + group * 2, half);
+    return hc_f16_to_f32(half);
+}
+
+/* Encodes the columns of one group; false where a value is not legal. */
+static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
+                         const float *threshold, const hc_components *out, int64_t group, hc_bit_writer *codes,
+                         hc_bit_writer *zero_points) {
+    const int bits = format->bits;
+    const int64_t row = x->first_row + i;
+    double low = 0, high = 0;
+    bool legal = true;
+    for (int64_t c = first; c < first + n; c++) {
+        const double value = hc_row_value(x, i, c);
+        legal = legal && hc_is_legal(value);
+        low = value < low ? value : low;
+        high = value > high ? value : high;
+    }
+    if (int_is_symmetric(format)) {
+        const int32_t largest = int_largest_code(format);
+        const float absmax = threshold ? *threshold : (float)(high > -low ? high : 0 - low); /* never -0 */
+        const double scale = (double)store_scale(format, out, row, group, absmax / (float)largest);
+        for (int64_t c = first; c < first + n; c++)
+            hc_write_bits(
+                codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest), bits);
+        return legal;
+    }
+    const int32_t largest = int_largest_code(format);
+    if (threshold) {
+        low = low < -(double)*threshold ? -(double)*threshold : low;
+        high = high > (double)*threshold ? (double)*threshold : high;
+    }
+    const double scale = (double)store_scale(format, out, row, group, (float)((high - low) / largest));
+    const int32_t zero = scale == 0 ? 0 : hc_quotient(-low, scale, 0, largest);
+    hc_write_bits(zero_points, (uint32_t)zero, bits);
+    for (int64_t c = first; c < first + n; c++)
+        hc_write_bits(
+            codes, scale == 0 ? 0 : (uint32_t)(hc_quotient(hc_row_value(x, i, c), scale, -zero, largest - zero) + zero),
+            bits);
+    return legal;
+}
+
+static int64_t int_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                          const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    (void)state;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0}, zero_points = {NULL, 0, 0};
+        if (!int_is_symmetric(format))
+            zero_points.next = hc_part(out, HC_ZERO_POINTS, row);
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const float *threshold = thresholds ? thresholds + i * geometry->groups + group : NULL;
+            if (!encode_group(format, x, i, group * geometry->group, geometry->group, threshold, out, group, &codes,
+                              &zero_points) &&
+                illegal == HC_DONE)
+                illegal = row;
+        }
+        hc_flush_bits(&codes);
+        hc_flush_bits(&zero_points);
+    }
+    return illegal;
+}
+
+/* Scale and zero point of a group. */
+static float load_scale(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
+    return int_load_scale(format, hc_part(components, HC_SCALES, row), group);
+}
+
+static int32_t load_zero_point(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
+    return int_is_symmetric(format)
+               ? 0
+               : (int32_t)hc_read_bits(hc_part(components, HC_ZERO_POINTS, row), group, format->bits);
+}
+
+/* q - z of a column. */
+static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column, int32_t zero_point) {
+    const uint32_t code = hc_read_bits(codes, column, format->bits);
+    return int_is_symmetric(format) ? hc_sign_extend(code, format->bits) : (int32_t)code - zero_point;
+}
+
+static int64_t int_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          const hc_tile *tile, float *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(format, components, row, group);
+            const int32_t zero = load_zero_point(format, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = hc_saturated(scale * load_code(format, codes, tile->first_column + j, zero));
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t int_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, double *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(format, components, row, group);
+            const int32_t zero = load_zero_point(format, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = scale * load_code(format, codes, tile->first_column + j, zero);
+        }
+    }
+    return HC_DONE;
+}
+
+static void int_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    form->available = mode == HC_INT_GROUPED || format->group == 0;
+    form->max_abs = int_largest_code(format);
+    form->n_limbs = hc_limbs_for(form->max_abs);
+}
+
+static int64_t int_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    hc_int_form form;
+    int_int_form(format, mode, &form);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        if (mode == HC_INT_FOLDED)
+            out->row_scale[i] = load_scale(format, components, row, 0);
+        float *scales = mode == HC_INT_GROUPED ? out->group_scale + i * out->groups_ld : NULL;
+        HC_FOR_GROUPS(tile, geometry) {
+            if (scales)
+                *scales++ = load_scale(format, components, row, group);
+            const int32_t zero = load_zero_point(format, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                hc_store_limbs(out, form.n_limbs, i * out->ld + j,
+                               load_code(format, codes, tile->first_column + j, zero));
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t int_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, const hc_code_tile *out) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        float *scales = int_has_groups(format) ? out->scales + i * out->scales_ld : NULL;
+        out->row_scale[i] = scales ? 1.0f : load_scale(format, components, row, 0);
+        HC_FOR_GROUPS(tile, geometry) {
+            if (scales)
+                *scales++ = load_scale(format, components, row, group);
+            const int32_t zero = load_zero_point(format, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = (float)load_code(format, codes, tile->first_column + j, zero);
+        }
+    }
+    return HC_DONE;
+}
+
+static bool int_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .is_signed = int_is_symmetric(format),
+                             .has_zero_points = !int_is_symmetric(format),
+                             .scale = int_has_half_scales(format) ? HC_SCALE_F16 : HC_SCALE_F32};
+    return format->bits <= 8;
+}
+
+const hc_format_ops hc_format_int = {
+    .name = "int",
+    .description = "uniform integers, one scale for a row or a group, zero point or none",
+    .check = int_check,
+    .layout = int_layout,
+    .has_groups = int_has_groups,
+    .passes = int_passes,
+    .encode = int_encode,
+    .decode = int_decode,
+    .decode_f64 = int_decode_f64,
+    .int_form = int_int_form,
+    .decode_int = int_decode_int,
+    .decode_codes = int_decode_codes,
+    .stored_form = int_stored_form,
+    .clip_domain = int_clip_domain,
+};

@@ -1,0 +1,179 @@
+/* Uniform integers, many values at a time; formats/int/int.c is the definition. */
+#include "formats/int/int.h"
+#include "formats/simd/decode_rows.h"
+#include "formats/simd/encode_rows.h"
+
+HC_SLICE(plain_slice, HC_CODES_PLAIN)
+HC_SLICE(signed_slice, HC_CODES_SIGNED)
+HC_SLICE(shifted_slice, HC_CODES_SHIFTED)
+
+/* Scales as they are stored, in place of the scales; false where one was cut to float16's largest or is subnormal, so
+ * that codes may leave their range. */
+static inline bool store_half_scales(float *scales, int64_t n, int64_t whole, uint8_t *out) {
+    uint16_t halves[SEGMENT_GROUPS + UNIT];
+    int within = 1;
+    for (int64_t i = 0; i < whole; i += 8) {
+        const __m256 cut = _mm256_min_ps(_mm256_loadu_ps(scales + i), _mm256_set1_ps(65504.0f));
+        const __m128i half = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(halves + i), half);
+        _mm256_storeu_ps(scales + i, _mm256_cvtph_ps(half));
+    }
+    for (int64_t i = 0; i < whole; i++)
+        within &= (scales[i] == 0) | ((scales[i] > 0x1p-14f) & (scales[i] < 65504.0f));
+    memcpy(out, halves, (size_t)n * sizeof *halves);
+    return within;
+}
+
+/* Zero points clip(RNE(-low / s)) of a segment, and their packed form. */
+static inline void zero_points(int64_t n, int64_t whole, int32_t largest, int bits, hc_segment *segment, uint8_t *out) {
+    uint8_t bytes[SEGMENT_GROUPS + HC_CACHE_LINE];
+    for (int64_t i = 0; i < whole; i++) {
+        double quotient = (double)segment->minimum[i] / (double)segment->multiple[i];
+        quotient = quotient < largest ? quotient : largest;
+        const int32_t zero = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+        segment->zero[i] = segment->multiple[i] != 0 ? zero : 0;
+        bytes[i] = (uint8_t)segment->zero[i];
+    }
+    pack_bytes(bytes, n, bits, out);
+}
+
+/* Scales of a segment: what is stored, and what codes are made with. Returns the function for the codes. */
+static inline hc_slice_fn *segment_scales(const hc_format *format, int64_t n, bool clipped, hc_segment *segment,
+                                          uint8_t *scales, uint8_t *zeros) {
+    const bool symmetric = int_is_symmetric(format);
+    const int32_t largest = int_largest_code(format);
+    const int64_t whole = hc_round_up(n, UNIT);
+    float *scale = segment->multiple;
+    if (symmetric)
+        for (int64_t i = 0; i < whole; i++)
+            scale[i] = segment->maximum[i] / (float)largest;
+    else
+        for (int64_t i = 0; i < whole; i++)
+            scale[i] = (float)(((double)segment->maximum[i] + (double)segment->minimum[i]) / largest);
+    if (int_has_half_scales(format))
+        clipped |= !store_half_scales(scale, n, whole, scales);
+    else
+        memcpy(scales, scale, (size_t)n * sizeof *scale);
+    segment->factor = 1;
+    invert_scales(scale, whole, segment->reciprocal, segment);
+    if (!symmetric)
+        zero_points(n, whole, largest, format->bits, segment, zeros);
+    return !symmetric ? shifted_slice : clipped ? signed_slice : plain_slice;
+}
+
+/* Rows of 16- or 24-bit codes, made by division: quotients have too many bits for a float32 reciprocal. */
+static inline void encode_wide(const float *x, int64_t n, double divisor, int32_t largest, int n_bytes, uint8_t *out) {
+    int32_t codes[SLICE];
+    if (divisor == 0)
+        divisor = (double)INFINITY;
+    for (int64_t first = 0; first < n; first += SLICE) {
+        const int64_t count = hc_min(SLICE, n - first);
+        for (int64_t i = 0; i < count; i++) {
+            double quotient = (double)x[first + i] / divisor;
+            quotient = quotient < largest ? quotient : largest;
+            quotient = quotient > -largest ? quotient : -largest;
+            codes[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+        }
+        uint8_t *to = out + first * n_bytes;
+        if (n_bytes == 2)
+            for (int64_t i = 0; i < count; i++) {
+                to[2 * i] = (uint8_t)codes[i];
+                to[2 * i + 1] = (uint8_t)((uint32_t)codes[i] >> 8);
+            }
+        else
+            for (int64_t i = 0; i < count; i++) {
+                to[3 * i] = (uint8_t)codes[i];
+                to[3 * i + 1] = (uint8_t)((uint32_t)codes[i] >> 8);
+                to[3 * i + 2] = (uint8_t)((uint32_t)codes[i] >> 16);
+            }
+    }
+}
+
+static inline int64_t encode_wide_rows(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x,
+                                       const float *thresholds, const hc_components *out) {
+    const int32_t largest = int_largest_code(format);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        const float absmax = simd_maximum(from, geometry->padded, HC_ABSOLUTE);
+        if (!is_finite(absmax))
+            return row;
+        const float scale = (thresholds ? thresholds[i] : absmax) / (float)largest;
+        hc_store_f32(hc_part(out, HC_SCALES, row), scale);
+        encode_wide(from, geometry->padded, (double)scale, largest, format->bits / 8, hc_part(out, HC_CODES, row));
+    }
+    return HC_DONE;
+}
+
+static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                      const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    const int bits = format->bits, scale_bytes = int_has_half_scales(format) ? 2 : 4;
+    const bool symmetric = int_is_symmetric(format);
+    (void)state;
+    if (!serves(geometry, x))
+        return HC_DECLINED;
+    if (bits > 8)
+        return encode_wide_rows(format, geometry, x, thresholds, out);
+    const int32_t largest = int_largest_code(format);
+    const hc_code_range range = code_range(symmetric ? -largest : 0, largest);
+    const int64_t step = segment_groups(geometry);
+    hc_segment segment;
+    init_segment(geometry, &segment);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        for (int64_t group = 0; group < geometry->groups; group += step) {
+            const int64_t n = hc_min(step, geometry->groups - group), first = group * geometry->group;
+            bool legal;
+            if (symmetric) {
+                legal = group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum);
+            } else {
+                legal = group_maxima(geometry, from + first, n, HC_POSITIVE, segment.maximum) &&
+                        group_maxima(geometry, from + first, n, HC_NEGATIVE, segment.minimum);
+            }
+            if (!legal)
+                return row;
+            for (int64_t j = 0; thresholds && j < n; j++) {
+                const float threshold = thresholds[i * geometry->groups + group + j];
+                segment.maximum[j] = symmetric || segment.maximum[j] > threshold ? threshold : segment.maximum[j];
+                segment.minimum[j] = symmetric || segment.minimum[j] > threshold ? threshold : segment.minimum[j];
+            }
+            hc_slice_fn *encode = segment_scales(
+                format, n, thresholds != NULL, &segment, (uint8_t *)hc_part(out, HC_SCALES, row) + group * scale_bytes,
+                symmetric ? NULL : (uint8_t *)hc_part(out, HC_ZERO_POINTS, row) + group / 8 * bits);
+            encode_groups(geometry, from + first, 0, n, &segment, &range, encode, step * geometry->group * 4, bits,
+                          (uint8_t *)hc_part(out, HC_CODES, row) + first / 8 * bits);
+        }
+    }
+    return HC_DONE;
+}
+
+static inline void load_terms(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              int64_t row, int64_t first_group, int64_t n, hc_terms *terms) {
+    const uint8_t *scales = hc_part(components, HC_SCALES, row);
+    terms->is_signed = int_is_symmetric(format);
+    terms->has_integer = false;
+    terms->has_zero = !terms->is_signed;
+    for (int64_t i = 0; i < n; i++)
+        terms->real[i] = int_load_scale(format, scales, first_group + i);
+    if (terms->has_zero)
+        unpack_numbers(hc_part(components, HC_ZERO_POINTS, row), (geometry->groups * format->bits + 7) / 8, first_group,
+                       n, format->bits, terms->zero);
+}
+
+static inline float load_row_scale(const hc_format *format, const hc_components *components, int64_t row) {
+    return format->group ? 1.0f : int_load_scale(format, hc_part(components, HC_SCALES, row), 0);
+}
+
+static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
+    (void)mode;
+    return hc_limbs_for(int_largest_code(format)); /* q - z up to 255 */
+}
+
+const hc_format_simd HC_SIMD_TABLE(int) = {
+    HC_SIMD_SET,
+    .encode = encode,
+    .values = decode_values,
+    .integers = decode_integers,
+    .codes = decode_codes
+};

@@ -1,0 +1,253 @@
+/* Log numbers, many values at a time; formats/log/log.c is the definition.
+ *
+ * Encoding: the bits of the quotient float32(x * (1 / s)) tell the octave, and the first STEPS bits of its fraction an
+ * interval with one threshold at most; where one is near, the block is made again by the definition. Loops over BLOCK
+ * values, which the compiler turns into vectors.
+ * Decoding: a value is rounded once from float64, so that products of magnitudes with a scale are made in float64, as a
+ * table for each group of many values, or one by one.
+ */
+#include "formats/log/log.h"
+#include "formats/simd/decode_elements.h"
+#include "formats/simd/encode_rows.h"
+
+enum { BLOCK = 64, STEPS = 6, FRACTION = 0x7fffff, NEAR = 4 };
+
+typedef struct {
+    int gamma, bits;
+    int32_t zero;               /* the exponent code of zero */
+    double least;               /* half the smallest magnitude */
+    uint32_t least_bits;        /* near it, of a float32 */
+    uint32_t table[1 << STEPS]; /* the threshold's fraction, and how many are above the interval's end << 23 */
+} hc_log_table;
+
+/* Where the fraction of 2^(1 - (r + 1/2) / gamma) is in bits of float32, r descending. */
+static inline uint32_t threshold_bits(int gamma, int r) {
+    const double power = 2 * LOG_POWER[LOG_STEPS / gamma / 2 + r * (LOG_STEPS / gamma)];
+    return (uint32_t)((power - 1) * 0x1p23 + 0.5);
+}
+
+/* False where quotients leave the normal numbers of float32. */
+static inline bool fill_table(const hc_format *format, hc_log_table *log) {
+    const int gamma = log_gamma_of(format);
+    const int32_t zero = log_zero_code(format), last = zero - 1;
+    log->gamma = gamma;
+    log->bits = format->bits;
+    log->zero = zero;
+    log->least = log_magnitude(gamma, last) / 2;
+    log->least_bits = hc_f32_bits((float)log->least);
+    for (int i = 0; i < 1 << STEPS; i++) {
+        const uint32_t low = (uint32_t)i << (23 - STEPS), high = (uint32_t)(i + 1) << (23 - STEPS);
+        uint32_t found = 0, above = 0; /* a fraction is not below 0 */
+        for (int r = 0; r < gamma; r++) {
+            const uint32_t threshold = threshold_bits(gamma, r);
+            above += threshold >= high;
+            found = threshold >= low && threshold < high ? threshold : found;
+        }
+        log->table[i] = above << 23 | found;
+    }
+    return last / gamma < 100;
+}
+
+/* The definition, of one value. */
+static inline uint32_t defined_code(const hc_log_table *log, float x, double scale) {
+    const uint32_t sign = hc_f32_bits(x) >> 31 << (log->bits - 1);
+    const double quotient = fabs((double)x) / scale;
+    if (!(quotient >= log->least))
+        return sign | (uint32_t)log->zero;
+    int32_t e = 0;
+    if (quotient < 1) {
+        uint64_t bits;
+        memcpy(&bits, &quotient, sizeof bits);
+        const int32_t octaves = 1022 - (int32_t)(bits >> 52);
+        const double rest = quotient / log_octave(octaves); /* 1/2 to 1 */
+        const int step = LOG_STEPS / log->gamma;
+        e = octaves * log->gamma;
+        for (int i = step / 2; i < LOG_STEPS; i += step)
+            e += rest < LOG_POWER[i];
+    }
+    return sign | (uint32_t)(e < log->zero ? e : log->zero - 1);
+}
+
+static __attribute__((noinline)) void defined_codes(const hc_log_table *log, const float *x, int64_t n, double scale,
+                                                    uint8_t *codes) {
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (uint8_t)(scale != 0 ? defined_code(log, x[i], scale) : 0);
+}
+
+/* BLOCK values with one scale; false where one is near a threshold. */
+static inline bool block_codes(const hc_log_table *log, const float *restrict x, float reciprocal,
+                               uint8_t *restrict codes) {
+    const uint32_t *restrict table = log->table, least = log->least_bits;
+    const int32_t gamma = log->gamma, last = log->zero - 1, zero = log->zero;
+    const int shift = 32 - log->bits;
+    const uint32_t sign = 1u << (log->bits - 1);
+    int32_t code[UNIT];
+    uint32_t nearest = UINT32_MAX;
+    for (int first = 0; first < BLOCK; first += UNIT) {
+        for (int i = 0; i < UNIT; i++) {
+            const uint32_t signed_bits = hc_f32_bits(x[first + i] * reciprocal);
+            int32_t bits = (int32_t)(signed_bits & 0x7fffffff);
+            bits = bits < 0x3f800000 ? bits : 0x3f800000;
+            const uint32_t fraction = (uint32_t)bits & FRACTION, entry = table[fraction >> (23 - STEPS)];
+            const uint32_t threshold = entry & FRACTION;
+            const uint32_t apart = threshold ? fraction - threshold + NEAR : UINT32_MAX;
+            const uint32_t from_zero = (uint32_t)bits - least + NEAR;
+            nearest = nearest < apart ? nearest : apart;
+            nearest = nearest < from_zero ? nearest : from_zero;
+            int32_t e = (126 - (bits >> 23)) * gamma + (int32_t)(entry >> 23) + (fraction < threshold);
+            e = e < last ? e : last;
+            e = (uint32_t)bits < least ? zero : e;
+            code[i] = (int32_t)((signed_bits >> shift & sign) | (uint32_t)e);
+        }
+        for (int i = 0; i < UNIT; i++)
+            codes[first + i] = (uint8_t)code[i];
+    }
+    return nearest > 2 * NEAR;
+}
+
+/* n values of one group, to bytes. */
+static inline void group_codes(const hc_log_table *log, const float *x, int64_t n, float scale, float reciprocal,
+                               bool divide, uint8_t *codes) {
+    const char *next = (const char *)((uintptr_t)x + SEGMENT_VALUES * sizeof *x);
+    int64_t i = 0;
+    for (; i + UNIT <= n && !divide; i += BLOCK) {
+        float values[BLOCK];
+        const int64_t count = hc_min(n - i, BLOCK);
+        const float *from = x + i;
+        if (count < BLOCK) { /* what lies beyond is written, then made again by who it belongs to */
+            memcpy(values, from, (size_t)count * sizeof *values);
+            memset(values + count, 0, (size_t)(BLOCK - count) * sizeof *values);
+            from = values;
+        }
+        for (int j = 0; j < BLOCK * 4; j += HC_CACHE_LINE)
+            __builtin_prefetch(next + i * 4 + j, 0, 3);
+        if (!block_codes(log, from, reciprocal, codes + i))
+            defined_codes(log, from, count, (double)scale, codes + i);
+    }
+    if (i < n)
+        defined_codes(log, x + i, n - i, (double)scale, codes + i);
+}
+
+static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                      const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    (void)state;
+    hc_log_table log;
+    if (!serves(geometry, x) || !fill_table(format, &log))
+        return HC_DECLINED;
+    const int64_t step = segment_groups(geometry), length = geometry->group;
+    hc_segment segment;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        const float *from = (const float *)x->data + i * x->row_stride;
+        uint8_t *scales = hc_part(out, HC_SCALES, row), *codes = hc_part(out, HC_CODES, row);
+        for (int64_t group = 0; group < geometry->groups; group += step) {
+            const int64_t n = hc_min(step, geometry->groups - group), first = group * length;
+            float *scale = segment.multiple;
+            if (!group_maxima(geometry, from + first, n, HC_ABSOLUTE, segment.maximum))
+                return row;
+            memcpy(scale, segment.maximum, (size_t)hc_round_up(n, UNIT) * sizeof *scale);
+            if (thresholds)
+                memcpy(scale, thresholds + i * geometry->groups + group, (size_t)n * sizeof *scale);
+            memcpy(scales + group * 4, scale, (size_t)n * sizeof *scale);
+            invert_scales(scale, hc_round_up(n, UNIT), segment.reciprocal, &segment);
+            /* as many groups as a slice holds, then a part of one, before they are packed */
+            for (int64_t j = 0; j < n;) {
+                int64_t in_slice = 0, begin = first + j * length, end = begin;
+                for (; j < n && (in_slice + length <= SLICE || in_slice == 0); j++) {
+                    const bool divide = !is_plain(scale[j]);
+                    for (int64_t c = 0, part; c < length; c += part) {
+                        part = hc_min(length - c, SLICE);
+                        if (length > SLICE)
+                            in_slice = 0, begin = end;
+                        group_codes(&log, from + end, part, scale[j], segment.reciprocal[j], divide,
+                                    segment.codes + in_slice);
+                        in_slice += part, end += part;
+                        if (length > SLICE)
+                            pack_bytes(segment.codes, part, log.bits, codes + begin / 8 * log.bits);
+                    }
+                }
+                if (length <= SLICE)
+                    pack_bytes(segment.codes, in_slice, log.bits, codes + begin / 8 * log.bits);
+            }
+            clear_zero_groups(geometry, &segment, n, log.bits, codes + first / 8 * log.bits);
+        }
+    }
+    return HC_DONE;
+}
+
+HC_CHUNK_VALUES(by_table16, HC_BY_TABLE16)
+HC_CHUNK_VALUES(by_table, HC_BY_TABLE)
+
+static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind) {
+    return kind == HC_BY_TABLE16 ? by_table16 : by_table;
+}
+
+/* T_e of every code without its sign, 0 for the code of zero; returns how many there are. */
+static inline int fill_magnitudes(const hc_format *format, double *magnitudes) {
+    const int half = 1 << (format->bits - 1), gamma = log_gamma_of(format), step = LOG_STEPS / gamma;
+    double octave = 1;
+    for (int e = 0; e < half; octave /= 2)
+        for (int i = 0; i < gamma && e < half; i++, e++)
+            magnitudes[e] = LOG_POWER[i * step] * octave;
+    magnitudes[half - 1] = 0;
+    return half;
+}
+
+static inline void load_elements(const hc_format *format, const hc_components *components, int64_t row,
+                                 hc_elements *elements) {
+    double magnitudes[128];
+    const int half = fill_magnitudes(format, magnitudes);
+    (void)components, (void)row;
+    elements->kind = format->bits <= 4 ? HC_BY_TABLE16 : HC_BY_TABLE;
+    elements->unscaled = false;
+    memset(elements->table, 0, 16 * sizeof *elements->table);
+    for (int e = 0; e < half; e++) {
+        elements->table[e] = (float)magnitudes[e];
+        elements->table[half + e] = -(float)magnitudes[e];
+    }
+}
+
+static inline void load_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                               int64_t row, int64_t first_group, int64_t n, hc_elements *elements) {
+    (void)format, (void)geometry;
+    memcpy(elements->scale, (const float *)hc_part(components, HC_SCALES, row) + first_group,
+           (size_t)n * sizeof *elements->scale);
+}
+
+static inline void group_values(const double *restrict magnitudes, int n_codes, double scale,
+                                const uint8_t *restrict codes, int64_t n, float *restrict values) {
+    for (int64_t i = 0; i < n && n < n_codes; i++)
+        values[i] = hc_saturated(scale * magnitudes[codes[i]]);
+    if (n < n_codes)
+        return;
+    _Alignas(64) float table[256];
+    memset(table, 0, 16 * sizeof *table);
+    for (int i = 0; i < n_codes; i++)
+        table[i] = hc_saturated(scale * magnitudes[i]);
+    const hc_table16 table16 = load_table16(table);
+    if (n_codes <= 16)
+        simd_elements(codes, n, HC_BY_TABLE16, table16, table, false, 1, values);
+    else
+        simd_elements(codes, n, HC_BY_TABLE, table16, table, false, 1, values);
+}
+
+static inline int64_t decode_products(const hc_format *format, const hc_geometry *geometry,
+                                      const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
+    hc_elements elements;
+    double magnitudes[256];
+    const int half = fill_magnitudes(format, magnitudes), n_codes = 2 * half;
+    for (int e = 0; e < half; e++)
+        magnitudes[half + e] = -magnitudes[e];
+    elements.kind = HC_BY_TABLE;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, elements) {
+            float *to = values + i * ld + chunk.column - tile->first_column;
+            int64_t c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);
+            for (int64_t g = 0; c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
+                group_values(magnitudes, n_codes, (double)elements.scale[g], elements.codes + c, end - c, to + c);
+        }
+    return HC_DONE;
+}
+
+const hc_format_simd HC_SIMD_TABLE(log) = {HC_SIMD_SET, .encode = encode, .values = decode_products,
+                                           .codes = decode_codes};

@@ -1,0 +1,192 @@
+/* Microscaling floats: OCP Microscaling Formats (MX) v1.0, sections 5 and 6. Groups of 32, a power of two X each.
+ *
+ *   byte = e + 127, X = 2^e, element = RNE(x / X), saturating, value = element * X;  int8: q = clip(RNE(64 x / X))
+ *   floor   e = floor(log2 absmax) - emax      ceil   e = ceil(log2 absmax) - emax
+ *   rceil   the smallest e with absmax <= largest * 2^e
+ *   even    absmax's fraction rounded to the element's bits, half up; then floor
+ *
+ * emax: the exponent of the element's largest value. e is clamped to -127 .. 127. A group of zeros has byte 0; one
+ * with a NaN or an infinity has byte 0xff, codes 0, and is NaN. option[0]: the element, option[1]: the rule.
+ */
+#include "formats/mx/mx.h"
+
+static hc_status mx_check(const hc_format *format, hc_error *error) {
+    if (mx_element(format) < MX_FIRST_ELEMENT || mx_element(format) > MX_INT8)
+        return hc_fail(error, HC_VALUE, "format: mx has no element %d, wanted %d to %d", mx_element(format),
+                       MX_FIRST_ELEMENT, MX_INT8);
+    if (format->bits != mx_element_bits(format))
+        return hc_fail(error, HC_VALUE, "format: this mx element has %d bits, not %d", mx_element_bits(format),
+                       (int)format->bits);
+    if (format->group != MX_GROUP)
+        return hc_fail(error, HC_VALUE, "format: mx has group %d, wanted %d", (int)format->group, MX_GROUP);
+    if (mx_rule(format) < 0 || mx_rule(format) >= MX_N_RULES)
+        return hc_fail(error, HC_VALUE, "format: mx has no scale rule %d, wanted 0 to %d", mx_rule(format),
+                       MX_N_RULES - 1);
+    return HC_OK;
+}
+
+static void mx_layout(const hc_format *format, const hc_geometry *geometry,
+                      hc_component_layout layout[HC_N_COMPONENTS]) {
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
+    layout[HC_SCALES] = (hc_component_layout){true, true, HC_U8, 1, {geometry->groups, 0}};
+}
+
+static bool mx_has_groups(const hc_format *format) {
+    (void)format;
+    return true;
+}
+
+static hc_clip_domain mx_clip_domain(const hc_format *format) {
+    (void)format;
+    return HC_CLIP_NONE;
+}
+
+static bool mx_legal(const hc_format *format, double value) {
+    (void)format;
+    return !(fabs(value) >= 0x1p128) || isinf(value);
+}
+
+static int mx_passes(const hc_format *format) {
+    (void)format;
+    return 0;
+}
+
+/* The byte of a group by the bits of its largest magnitude, which is finite. Under 2^-1022 any exponent field does:
+ * the result is clamped. */
+static uint8_t scale_byte(const hc_format *format, double absmax) {
+    const uint64_t fraction = ((uint64_t)1 << 52) - 1, largest = hc_f64_bits((double)mx_largest(format));
+    uint64_t bits = hc_f64_bits(absmax);
+    if (bits == 0)
+        return 0;
+    if (mx_rule(format) == MX_EVEN)
+        bits += (uint64_t)1 << (52 - mx_fraction_bits(format) - 1);
+    int exponent = (int)(bits >> 52) - (int)(largest >> 52);
+    if (mx_rule(format) == MX_CEIL)
+        exponent += (bits & fraction) != 0;
+    if (mx_rule(format) == MX_RCEIL)
+        exponent += (bits & fraction) > (largest & fraction);
+    return (uint8_t)(hc_max(hc_min(exponent, 127), -127) + 127);
+}
+
+static uint32_t encode_element(const hc_format *format, double quotient) {
+    if (mx_element(format) == MX_INT8)
+        return (uint32_t)hc_quotient(64 * quotient, 1, -127, 127);
+    return hc_float_encode(hc_float_type_of(mx_element(format)), quotient, true);
+}
+
+static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                         const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    (void)state, (void)thresholds;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0};
+        uint8_t *scales = hc_part(out, HC_SCALES, row);
+        bool legal = true;
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const int64_t first = group * geometry->group;
+            double absmax = 0;
+            bool finite = true;
+            for (int64_t c = first; c < first + geometry->group; c++) {
+                const double magnitude = fabs(hc_row_value(x, i, c));
+                legal = legal && mx_legal(format, magnitude);
+                finite = finite && isfinite(magnitude);
+                absmax = magnitude > absmax ? magnitude : absmax;
+            }
+            scales[group] = finite ? scale_byte(format, absmax) : MX_NAN_BYTE;
+            const double scale = (double)mx_scale(scales[group]);
+            for (int64_t c = first; c < first + geometry->group; c++)
+                hc_write_bits(&codes, finite ? encode_element(format, hc_row_value(x, i, c) / scale) : 0, format->bits);
+        }
+        hc_flush_bits(&codes);
+        if (!legal && illegal == HC_DONE)
+            illegal = row;
+    }
+    return illegal;
+}
+
+static float load_element(const hc_format *format, const uint8_t *codes, int64_t column) {
+    const uint32_t code = hc_read_bits(codes, column, format->bits);
+    if (mx_element(format) == MX_INT8)
+        return (float)hc_sign_extend(code, 8) / 64;
+    return hc_float_decode(hc_float_type_of(mx_element(format)), code);
+}
+
+static int64_t mx_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                         const hc_tile *tile, float *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+        HC_FOR_GROUPS(tile, geometry) {
+            const float scale = mx_scale(scales[group]);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = hc_scaled_element(load_element(format, codes, tile->first_column + j), scale);
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t mx_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                             const hc_tile *tile, double *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)mx_scale(scales[group]);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = scale * (double)load_element(format, codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static void mx_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    (void)format, (void)mode;
+    *form = (hc_int_form){.available = false};
+}
+
+static int64_t mx_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                               const hc_tile *tile, const hc_code_tile *out) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+        float *group_scale = out->scales + i * out->scales_ld;
+        out->row_scale[i] = 1.0f;
+        HC_FOR_GROUPS(tile, geometry) {
+            *group_scale++ = mx_scale(scales[group]);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = load_element(format, codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static bool mx_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits, .has_table = format->bits == 4, .scale = HC_SCALE_E8M0};
+    for (uint32_t code = 0; format->bits == 4 && code < 16; code++)
+        form->table[code] = hc_float_decode(hc_float_type_of(mx_element(format)), code);
+    if (mx_element(format) == MX_INT8) {
+        form->is_signed = true;
+        form->fraction_bits = 6;
+    } else if (format->bits != 4) {
+        hc_float_store_form(hc_float_type_of(mx_element(format)), form);
+    }
+    return true;
+}
+
+const hc_format_ops hc_format_mx = {
+    .name = "mx",
+    .description = "microscaling: floats of 4 to 8 bits or int8, a power of two for every 32 values",
+    .check = mx_check,
+    .layout = mx_layout,
+    .has_groups = mx_has_groups,
+    .passes = mx_passes,
+    .legal = mx_legal,
+    .encode = mx_encode,
+    .decode = mx_decode,
+    .decode_f64 = mx_decode_f64,
+    .int_form = mx_int_form,
+    .decode_codes = mx_decode_codes,
+    .stored_form = mx_stored_form,
+    .clip_domain = mx_clip_domain,
+};

@@ -1,0 +1,211 @@
+/* NVFP4: e2m1 elements, an e4m3 scale for every 16 values, one float32 p for the array (NVIDIA, "Pretraining Large
+ * Language Models with NVFP4", arXiv 2509.25149).
+ *
+ *   p = absmax of the array / 2688 (= 448 * 6), 1 where that is 0     byte = e4m3(absmax of the group / 6 / p)
+ *   S = float32(byte's value * p)     element = RNE(x / S), saturating     value = float32(element * S)
+ *
+ * Divisions of scales are float32, in this order. A byte that decodes to 0: codes 0. option[0], "four over six": the
+ * same with absmax / 4 as well, taken where the squared errors of the decoded values sum to less.
+ */
+#include "formats/nvfp4/nvfp4.h"
+
+static hc_status nvfp4_check(const hc_format *format, hc_error *error) {
+    if (format->bits != NVFP4_BITS)
+        return hc_fail(error, HC_VALUE, "format: nvfp4 has %d bits, not %d", NVFP4_BITS, (int)format->bits);
+    if (format->group != NVFP4_GROUP)
+        return hc_fail(error, HC_VALUE, "format: nvfp4 has group %d, wanted %d", (int)format->group, NVFP4_GROUP);
+    return HC_OK;
+}
+
+static void nvfp4_layout(const hc_format *format, const hc_geometry *geometry,
+                         hc_component_layout layout[HC_N_COMPONENTS]) {
+    (void)format;
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, NVFP4_BITS), 0}};
+    layout[HC_SCALES] = (hc_component_layout){true, true, HC_U8, 1, {geometry->groups, 0}};
+    layout[HC_COARSE] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
+}
+
+static bool nvfp4_has_groups(const hc_format *format) {
+    (void)format;
+    return true;
+}
+
+static hc_clip_domain nvfp4_clip_domain(const hc_format *format) {
+    (void)format;
+    return HC_CLIP_NONE;
+}
+
+static int nvfp4_passes(const hc_format *format) {
+    (void)format;
+    return 1;
+}
+
+/* float32 of the largest magnitude of columns [first, first + n); clears *legal where a value is not. */
+static float absmax_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+    double maximum = 0;
+    for (int64_t c = first; c < first + n; c++) {
+        const double magnitude = fabs(hc_row_value(x, i, c));
+        *legal = *legal && hc_is_legal(magnitude);
+        maximum = magnitude > maximum ? magnitude : maximum;
+    }
+    return (float)maximum;
+}
+
+static int64_t nvfp4_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                             const float *thresholds, hc_encode_state *state) {
+    (void)format, (void)pass, (void)thresholds;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        bool legal = true;
+        state->maximum = fmaxf(state->maximum, absmax_of(x, i, 0, geometry->padded, &legal));
+        if (!legal && illegal == HC_DONE)
+            illegal = x->first_row + i;
+    }
+    return illegal;
+}
+
+static void nvfp4_finish(const hc_format *format, int pass, hc_encode_state *state) {
+    (void)format, (void)pass;
+    const float p = state->maximum / 2688.0f;
+    state->coarse = p == 0 ? 1.0f : p;
+}
+
+static float group_scale(uint8_t byte, float p) {
+    return hc_saturated((double)hc_float_decode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), byte) * (double)p);
+}
+
+/* One way to encode a group: its byte, its codes, and the squared errors of what they decode to. */
+typedef struct {
+    uint8_t byte, codes[NVFP4_GROUP];
+    double error;
+} hc_nvfp4_group;
+
+static void encode_group(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float scale, float p,
+                         hc_nvfp4_group *group) {
+    const hc_float_type *e2m1 = hc_float_type_of(HC_TYPE_FP4_E2M1);
+    group->byte = (uint8_t)hc_float_encode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), (double)(scale / p), true);
+    group->error = 0;
+    const float divisor = group_scale(group->byte, p);
+    for (int64_t j = 0; j < n; j++) {
+        const double value = hc_row_value(x, i, first + j);
+        group->codes[j] = divisor == 0 ? 0 : (uint8_t)hc_float_encode(e2m1, value / (double)divisor, true);
+        const double error = value - (double)hc_scaled_element(hc_float_decode(e2m1, group->codes[j]), divisor);
+        group->error += error * error;
+    }
+}
+
+static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                            const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    (void)thresholds;
+    int64_t illegal = HC_DONE;
+    if (x->first_row == 0) /* what all rows share is written once */
+        hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0};
+        uint8_t *scales = hc_part(out, HC_SCALES, row);
+        bool legal = true;
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const int64_t first = group * geometry->group;
+            const float absmax = absmax_of(x, i, first, geometry->group, &legal);
+            hc_nvfp4_group best, other;
+            encode_group(x, i, first, geometry->group, absmax / 6.0f, state->coarse, &best);
+            if (nvfp4_is_four_over_six(format)) {
+                encode_group(x, i, first, geometry->group, absmax / 4.0f, state->coarse, &other);
+                best = other.error < best.error ? other : best;
+            }
+            scales[group] = best.byte;
+            for (int64_t j = 0; j < geometry->group; j++)
+                hc_write_bits(&codes, best.codes[j], NVFP4_BITS);
+        }
+        hc_flush_bits(&codes);
+        if (!legal && illegal == HC_DONE)
+            illegal = row;
+    }
+    return illegal;
+}
+
+static float load_scale(const hc_components *components, int64_t row, int64_t group) {
+    const uint8_t *scales = hc_part(components, HC_SCALES, row);
+    return group_scale(scales[group], hc_load_f32(hc_part(components, HC_COARSE, row)));
+}
+
+static float load_element(const uint8_t *codes, int64_t column) {
+    return hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), hc_read_bits(codes, column, NVFP4_BITS));
+}
+
+static int64_t nvfp4_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, float *values, int64_t ld) {
+    (void)format;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        HC_FOR_GROUPS(tile, geometry) {
+            const float scale = load_scale(components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = hc_scaled_element(load_element(codes, tile->first_column + j), scale);
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t nvfp4_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, double *values, int64_t ld) {
+    (void)format;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = scale * (double)load_element(codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static void nvfp4_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    (void)format, (void)mode;
+    *form = (hc_int_form){.available = false};
+}
+
+static int64_t nvfp4_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                  const hc_tile *tile, const hc_code_tile *out) {
+    (void)format;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        float *scales = out->scales + i * out->scales_ld;
+        out->row_scale[i] = 1.0f;
+        HC_FOR_GROUPS(tile, geometry) {
+            *scales++ = load_scale(components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = load_element(codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static bool nvfp4_stored_form(const hc_format *format, hc_stored_form *form) {
+    (void)format;
+    *form = (hc_stored_form){
+        .bits = NVFP4_BITS, .has_table = true, .scale = HC_SCALE_E4M3, .has_coarse = true, .is_coarse_fine = true};
+    for (uint32_t code = 0; code < 16; code++)
+        form->table[code] = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code);
+    return true;
+}
+
+const hc_format_ops hc_format_nvfp4 = {
+    .name = "nvfp4",
+    .description = "NVFP4: 4-bit floats, an 8-bit float scale for every 16 values, a float32 for the array",
+    .check = nvfp4_check,
+    .layout = nvfp4_layout,
+    .has_groups = nvfp4_has_groups,
+    .passes = nvfp4_passes,
+    .observe = nvfp4_observe,
+    .finish = nvfp4_finish,
+    .encode = nvfp4_encode,
+    .decode = nvfp4_decode,
+    .decode_f64 = nvfp4_decode_f64,
+    .int_form = nvfp4_int_form,
+    .decode_codes = nvfp4_decode_codes,
+    .stored_form = nvfp4_stored_form,
+    .clip_domain = nvfp4_clip_domain,
+};

@@ -1,0 +1,12 @@
+/* The option of NVFP4 by name, and its fixed sizes. */
+#ifndef HC_NVFP4_H
+#define HC_NVFP4_H
+
+#include "formats/format.h"
+#include "formats/minifloat.h"
+
+enum { NVFP4_GROUP = 16, NVFP4_BITS = 4 };
+
+static inline bool nvfp4_is_four_over_six(const hc_format *format) { return format->option[0] != 0; }
+
+#endif

@@ -1,0 +1,111 @@
+/* Decoding tiles of formats whose codes stand for elements (formats/simd/codes.h), CHUNK columns at a time: codes to
+ * bytes, then a loop for each group. The SIMD set gives simd_unpack4, load_table16 and simd_elements; the format gives
+ * load_elements, load_scales and chunk_values_of.
+ *
+ *   value = element * scale     of every group
+ */
+#ifndef HC_DECODE_ELEMENTS_H
+#define HC_DECODE_ELEMENTS_H
+
+#include "formats/simd/unpack.h"
+
+#include <float.h>
+
+typedef struct {
+    hc_element_kind kind;
+    bool unscaled;                 /* no row and no group has a scale */
+    _Alignas(64) float table[256]; /* of the row */
+    float scale[CHUNK + 8];
+    uint8_t codes[CHUNK + 64];
+} hc_elements;
+
+/* What row `row` needs: kind, table. */
+static inline void load_elements(const hc_format *format, const hc_components *components, int64_t row,
+                                 hc_elements *elements);
+/* Scales of n groups of the row. */
+static inline void load_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                               int64_t row, int64_t first_group, int64_t n, hc_elements *elements);
+
+static inline __attribute__((always_inline)) void load_chunk(const hc_format *format, const hc_geometry *geometry,
+                                                             const hc_components *components, const hc_chunk *chunk,
+                                                             hc_elements *elements) {
+    const int64_t last_group = (chunk->column + chunk->n - 1) / geometry->group;
+    load_scales(format, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
+                elements);
+    unpack_codes(hc_part(components, HC_CODES, chunk->row), (geometry->padded * format->bits + 7) / 8, chunk->column,
+                 chunk->n, format->bits, elements->kind > HC_BY_TABLE, elements->codes);
+}
+
+/* Elements of a chunk, times the scales of their groups where `scaled`. */
+static inline __attribute__((always_inline)) void chunk_values(const hc_geometry *geometry, const hc_chunk *chunk,
+                                                               const hc_elements *elements, hc_element_kind kind,
+                                                               bool scaled, float *to) {
+    const hc_table16 table = load_table16(elements->table);
+    if (!scaled) {
+        simd_elements(elements->codes, chunk->n, kind, table, elements->table, false, 1, to);
+        return;
+    }
+    int64_t c = 0, end = hc_min(chunk->n, (chunk->first_group + 1) * geometry->group - chunk->column);
+    for (int64_t g = 0; c < chunk->n; g++, c = end, end = hc_min(chunk->n, end + geometry->group))
+        simd_elements(elements->codes + c, end - c, kind, table, elements->table, true, elements->scale[g], to + c);
+}
+
+/* One function a kind, so that what a kind does not need is not in its loop. */
+#define HC_CHUNK_VALUES(name, kind)                                                                                    \
+    static __attribute__((noinline)) void name(const hc_geometry *geometry, const hc_chunk *chunk,                     \
+                                               const hc_elements *elements, bool scaled, float *to) {                  \
+        if (scaled)                                                                                                    \
+            chunk_values(geometry, chunk, elements, kind, true, to);                                                   \
+        else                                                                                                           \
+            chunk_values(geometry, chunk, elements, kind, false, to);                                                  \
+    }
+typedef void hc_chunk_values_fn(const hc_geometry *, const hc_chunk *, const hc_elements *, bool, float *);
+
+/* Which of these decodes a kind. */
+static inline hc_chunk_values_fn *chunk_values_of(hc_element_kind kind);
+
+static inline int64_t decode_values(const hc_format *format, const hc_geometry *geometry,
+                                    const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
+    hc_elements elements;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        load_elements(format, components, tile->first_row + i, &elements);
+        hc_chunk_values_fn *decode = chunk_values_of(elements.kind);
+        HC_FOR_CHUNKS(i, elements)
+        decode(geometry, &chunk, &elements, !elements.unscaled, values + i * ld + chunk.column - tile->first_column);
+    }
+    return HC_DONE;
+}
+
+static inline int64_t decode_codes(const hc_format *format, const hc_geometry *geometry,
+                                   const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
+    hc_elements elements;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        load_elements(format, components, tile->first_row + i, &elements);
+        hc_chunk_values_fn *decode = chunk_values_of(elements.kind);
+        out->row_scale[i] = 1;
+        HC_FOR_CHUNKS(i, elements) {
+            if (format->group == 0)
+                out->row_scale[i] = elements.unscaled ? 1 : elements.scale[0];
+            else
+                memcpy(out->scales + i * out->scales_ld + chunk.first_group - tile->first_column / geometry->group,
+                       elements.scale,
+                       (size_t)((chunk.column + chunk.n - 1) / geometry->group + 1 - chunk.first_group) *
+                           sizeof *elements.scale);
+            decode(geometry, &chunk, &elements, false,
+                   out->codes + i * out->codes_ld + chunk.column - tile->first_column);
+        }
+    }
+    return HC_DONE;
+}
+
+/* The code in bits 0 to 3 of two tables: magnitudes, then the same with minus signs. */
+static inline void signed_table(const float magnitudes[8], float *table) {
+    for (int i = 0; i < 8; i++) {
+        table[i] = magnitudes[i];
+        table[i + 8] = -magnitudes[i];
+    }
+}
+
+static const float E2M1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+#endif

@@ -1,0 +1,262 @@
+/* Encoding rows of float32 at the speed of memory; what every SIMD set and every format of groups shares.
+ *
+ * A segment of a row (groups that stay in the first-level cache) is read twice: for the largest magnitudes, and for the
+ * codes. RNE(x / s) is the integer nearest to x * (1/s), unless that lies within the error of two roundings of a
+ * midpoint (k + 1/2): then four units of 16 values are made again, exactly.
+ *
+ * The SIMD set gives simd_maxima, simd_maximum, simd_codes, simd_corrected, simd_pack4.
+ */
+#ifndef HC_ENCODE_ROWS_H
+#define HC_ENCODE_ROWS_H
+
+#include "formats/simd/simd.h"
+
+enum {
+    SEGMENT_GROUPS = 1024, /* a multiple of 16, hence of 8: segments start on a byte of every component */
+    SEGMENT_VALUES = 1024, /* two segments of 4 KiB and their codes: a small part of the first-level cache */
+    SLICE = 1024,          /* values between two packings */
+};
+
+/* What the codes of a segment's groups are made with: the divisor of group i is factor * multiple[i], exact in
+ * float64, and reciprocal[i] is near its inverse; both are 0 for groups of zeros. */
+typedef struct {
+    _Alignas(HC_CACHE_LINE) float maximum[SEGMENT_GROUPS + UNIT]; /* of |x|, or of x */
+    float minimum[SEGMENT_GROUPS + UNIT];                         /* of -x */
+    float multiple[SEGMENT_GROUPS + UNIT], reciprocal[SEGMENT_GROUPS + UNIT];
+    int32_t zero[SEGMENT_GROUPS + UNIT];
+    _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
+    uint8_t group_of[SLICE / UNIT];
+    float factor;
+    int64_t far; /* bytes beyond the next segment to ask for as well */
+    bool divide; /* reciprocals are no use */
+} hc_segment;
+
+/* n codes in bytes -> `bits` bits each; reads up to 63 bytes more, writes the bytes of the codes alone. */
+static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
+    if (bits == 8) {
+        memcpy(out, codes, (size_t)n);
+        return;
+    }
+    if (bits == 4) {
+        simd_pack4(codes, n, out);
+        return;
+    }
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    const int64_t out_bytes = (n * bits + 7) / 8;
+    for (int64_t i = 0; i * 8 < n; i++) {
+        uint64_t word;
+        memcpy(&word, codes + i * 8, sizeof word);
+        if (n - i * 8 < 8) /* what lies beyond the last code is no code */
+            word &= ((uint64_t)1 << (8 * (n - i * 8))) - 1;
+        const uint64_t packed = _pext_u64(word, mask);
+        const int64_t left = out_bytes - i * bits;
+        if (left >= 8)
+            memcpy(out + i * bits, &packed, 8);
+        else
+            memcpy(out + i * bits, &packed, (size_t)(left < bits ? left : bits));
+    }
+}
+
+/* The definition, for one unit. */
+static __attribute__((noinline)) void divided_codes(const float *restrict x, double divisor, int32_t zero,
+                                                    const hc_code_range *range, uint8_t *restrict codes) {
+    const double low = range->low - zero, high = range->high - zero, by = divisor != 0 ? divisor : (double)INFINITY;
+    int32_t code[UNIT];
+    for (int i = 0; i < UNIT; i++) {
+        double quotient = (double)x[i] / by;
+        quotient = quotient < high ? quotient : high;
+        quotient = quotient > low ? quotient : low;
+        code[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52) + zero;
+    }
+    for (int i = 0; i < UNIT; i++)
+        codes[i] = (uint8_t)code[i];
+}
+
+/* Groups of a row that one segment takes: a multiple of 8, so that every component goes on at a byte. */
+static inline int64_t segment_groups(const hc_geometry *geometry) {
+    const int64_t wanted = SEGMENT_VALUES / geometry->group;
+    return wanted >= SEGMENT_GROUPS ? SEGMENT_GROUPS : wanted < 16 ? 8 : wanted & ~(int64_t)15;
+}
+
+/* True for float32 rows whose groups consist of whole units, or rows that are one group. */
+static inline bool serves(const hc_geometry *geometry, const hc_float_rows *x) {
+    return x->dtype == HC_F32 && geometry->padded > 0 && (geometry->group % UNIT == 0 || geometry->groups == 1);
+}
+
+/* The largest of n numbers that are not negative (as integers: a float maximum would not be vectorized). */
+static inline float largest_of(const float *values, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(values[i]);
+        largest = largest > bits ? largest : bits;
+    }
+    return hc_f32_from_bits(largest);
+}
+
+static inline bool is_finite(float value) { return (hc_f32_bits(value) & 0x7f800000) != 0x7f800000; }
+
+/* Largest magnitudes of groups; false where a value is NaN or infinite. */
+static inline __attribute__((always_inline)) bool group_maxima(const hc_geometry *geometry, const float *x,
+                                                               int64_t n_groups, int which, float *maxima) {
+    if (geometry->groups == 1) {
+        memset(maxima, 0, UNIT * sizeof *maxima);
+        maxima[0] = simd_maximum(x, geometry->group, which);
+    } else {
+        simd_maxima(x, n_groups, geometry->group / UNIT, which, maxima);
+    }
+    return is_finite(largest_of(maxima, n_groups));
+}
+
+/* Quotients rounded to odd: rounded once more to fewer bits, they give what the float64 quotients give. */
+static __attribute__((noinline)) void odd_quotients(const float *restrict x, double divisor, float *restrict out) {
+    const double by = divisor != 0 ? divisor : (double)INFINITY;
+    for (int i = 0; i < UNIT; i++) {
+        const double quotient = (double)x[i] / by;
+        const float rounded = (float)quotient;
+        const double back = (double)rounded;
+        const uint32_t bits = hc_f32_bits(rounded), even = ~bits & 1 & (uint32_t)(back != quotient);
+        out[i] = hc_f32_from_bits(bits + (fabs(quotient) > fabs(back) ? even : 0 - even));
+    }
+}
+
+/* The definition of levels, for one unit. */
+static __attribute__((noinline)) void nearest_levels(const float *restrict x, double divisor,
+                                                     const double *restrict midpoints, uint8_t *restrict codes) {
+    const double by = divisor != 0 ? divisor : (double)INFINITY;
+    int code[UNIT] = {0};
+    for (int j = 0; j < HC_LEVELS - 1; j++)
+        for (int i = 0; i < UNIT; i++)
+            code[i] += (double)x[i] / by > midpoints[j];
+    for (int i = 0; i < UNIT; i++)
+        codes[i] = (uint8_t)code[i];
+}
+
+/* Four units with the exact rounding. */
+static inline __attribute__((always_inline)) void exact_codes(const float *from, const uint8_t *groups, int64_t group,
+                                                              const hc_segment *segment, const hc_code_range *range,
+                                                              hc_code_mode mode, uint8_t *codes) {
+    if (is_small_float(mode)) {
+        static const uint8_t same[4] = {0};
+        const float one = 1;
+        float quotients[4 * UNIT];
+        for (int j = 0; j < 4 && !is_exact(mode); j++)
+            odd_quotients(from + j * UNIT, (double)segment->multiple[group + groups[j]], quotients + j * UNIT);
+        if (is_exact(mode))
+            simd_codes(from, groups, segment->reciprocal + group, segment->zero, range, 0, mode, codes);
+        else
+            simd_codes(quotients, same, &one, segment->zero, range, 0, mode | HC_EXACT, codes);
+        return;
+    }
+    for (int j = 0; j < 4; j++) {
+        const int64_t here = group + groups[j];
+        const int32_t zero = mode == HC_CODES_SHIFTED ? segment->zero[here] : 0;
+        if (mode == HC_CODES_LEVELS)
+            nearest_levels(from + j * UNIT, (double)segment->multiple[here], range->midpoints, codes + j * UNIT);
+        else if (segment->divide || segment->factor != 1)
+            divided_codes(from + j * UNIT, (double)segment->factor * (double)segment->multiple[here], zero, range,
+                          codes + j * UNIT);
+        else
+            simd_corrected(from + j * UNIT, segment->multiple[here], segment->reciprocal[here], zero, range,
+                           codes + j * UNIT);
+    }
+}
+
+/* Codes of a slice of at most SLICE values from group `group` of the segment on; `ahead`: see encode_groups. */
+static inline __attribute__((always_inline)) void encode_slice(const float *x, int64_t n, int64_t group,
+                                                               hc_segment *segment, const hc_code_range *range,
+                                                               hc_code_mode mode, int64_t ahead) {
+    const float *reciprocals = segment->reciprocal + group;
+    const int32_t *zeros = segment->zero + group;
+    const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
+    const float near = range->near;
+    const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* memory brings it while this is computed */
+    const int64_t far = segment->far;
+    const bool soon = ahead <= SEGMENT_VALUES * (int64_t)sizeof *x;
+    for (int64_t i = 0; i < whole; i += 4 * UNIT, next += 4 * HC_CACHE_LINE) {
+        for (int j = 0; j < 4 && soon; j++)
+            __builtin_prefetch(next + j * HC_CACHE_LINE, 0, 3);
+        for (int j = 0; j < 4 && (far || !soon); j++)
+            __builtin_prefetch(next + far + j * HC_CACHE_LINE, 0, 2);
+        const uint8_t *groups = segment->group_of + i / UNIT;
+        if (__builtin_expect(!simd_codes(x + i, groups, reciprocals, zeros, range, near, mode, segment->codes + i), 0))
+            exact_codes(x + i, groups, group, segment, range, mode, segment->codes + i);
+    }
+    for (int64_t i = whole; i < n; i += 4 * UNIT) {
+        float last[4 * UNIT] = {0};
+        memcpy(last, x + i, (size_t)hc_min(n - i, 4 * UNIT) * sizeof *last);
+        exact_codes(last, segment->group_of + i / UNIT, group, segment, range, mode, segment->codes + i);
+    }
+}
+
+/* One function a mode: together they would share too few registers. */
+#define HC_SLICE(name, mode)                                                                                           \
+    static __attribute__((noinline)) void name(const float *x, int64_t n, int64_t group, hc_segment *segment,          \
+                                               const hc_code_range *range, int64_t ahead) {                            \
+        encode_slice(x, n, group, segment, range, mode, ahead);                                                        \
+    }
+typedef void hc_slice_fn(const float *, int64_t, int64_t, hc_segment *, const hc_code_range *, int64_t);
+
+/* The group of each unit of a slice, counted from the slice's first. */
+static inline void init_segment(const hc_geometry *geometry, hc_segment *segment) {
+    const int64_t units = geometry->group < SLICE && geometry->groups > 1 ? geometry->group / UNIT : SLICE;
+    int64_t group = 0, next = units;
+    /* Memory goes on while the next maxima and scales are made: 0.56 to 0.67 of its limit with mxfp4, 0.58 to 0.71 with
+     * vsq4-g16 (Zen 4, 2026-11). */
+    segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof(float);
+    for (int64_t i = 0; i < SLICE / UNIT; i++) {
+        if (i == next)
+            group++, next += units;
+        segment->group_of[i] = (uint8_t)group;
+    }
+}
+
+/* Codes of n_groups groups from number first_group of the segment on; `ahead`: bytes to what is encoded next. */
+static inline void encode_groups(const hc_geometry *geometry, const float *x, int64_t first_group, int64_t n_groups,
+                                 hc_segment *segment, const hc_code_range *range, hc_slice_fn *encode, int64_t ahead,
+                                 int bits, uint8_t *out) {
+    const int64_t length = geometry->group, values = n_groups * length;
+    const int64_t slice_groups = length < SLICE ? SLICE / length : 1,
+                  slice = length < SLICE ? slice_groups * length : SLICE;
+    for (int64_t group = 0, first = 0, end; first < values; first = end) {
+        end = hc_min(first + slice, length < SLICE ? values : (group + 1) * length);
+        encode(x + first, end - first, first_group + group, segment, range, ahead);
+        pack_bytes(segment->codes, end - first, bits, out + first / 8 * bits);
+        if (length < SLICE || end == (group + 1) * length)
+            group += slice_groups;
+    }
+}
+
+/* Distances from an integer at which a midpoint is within the error of the reciprocal and of the product, twice. */
+static inline hc_code_range code_range(int32_t low, int32_t high) {
+    return (hc_code_range){.near = 0.5f - (float)(high - low + 2) * 0x1p-22f, .low = low, .high = high};
+}
+
+/* Reciprocals of these scales are normal: 2^-126 to 2^126, and 0, whose reciprocal is taken as 0. */
+static inline bool is_plain(float scale) {
+    const uint32_t bits = hc_f32_bits(scale);
+    return (bits == 0) | (bits - 0x00800000 <= 0x7e800000 - 0x00800000);
+}
+
+/* Reciprocals of n scales; whether to divide at once. */
+static inline void invert_scales(const float *scales, int64_t n, float *reciprocals, hc_segment *segment) {
+    int divide = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float reciprocal = 1.0f / scales[i];
+        divide |= !is_plain(scales[i]);
+        reciprocals[i] = scales[i] != 0 ? reciprocal : 0.0f;
+    }
+    segment->divide = divide;
+}
+
+/* Codes 0 for the groups of the segment whose scale is 0. */
+static inline void clear_zero_groups(const hc_geometry *geometry, const hc_segment *segment, int64_t n, int bits,
+                                     uint8_t *codes) {
+    int any = 0;
+    for (int64_t i = 0; i < n; i++)
+        any |= segment->multiple[i] == 0;
+    for (int64_t i = 0; i < n && any; i++)
+        if (segment->multiple[i] == 0) /* a group starts on a byte, or is the row */
+            memset(codes + i * geometry->group / 8 * bits, 0, (size_t)(geometry->group * bits + 7) / 8);
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* VS-Quant, Dai et al., MLSys 2021 (arXiv 2102.04503), equations 7a to 7j: N bits, a scale for every short group.
+ *
+ *   s(k,i) = absmax(group i of row k) / (2^(N-1) - 1)       x_q = clip(RNE(x / s(k,i))), with the unrounded s
+ *   gamma(k) = max_i s(k,i) / (2^M - 1)                     s_q = clip(RNE(s / gamma), 0, 2^M - 1)
+ *   value = float32(gamma * (s_q * x_q));   one level: float32(s * x_q)
+ *
+ * option[0]: M, or 0 for one level. option[1]: unsigned, codes 0 to 2^N - 1, of max(x, 0). option[2]: gamma is
+ * one for the whole array. option[3]: x_q = clip(RNE(x / (gamma * s_q))), the product exact (not in the paper).
+ */
+#include "formats/vsq/vsq.h"
+
+static hc_status vsq_check(const hc_format *format, hc_error *error) {
+    if (format->bits < 2 || format->bits > 8)
+        return hc_fail(error, HC_VALUE, "format: vsq has %d bits, wanted 2 to 8", (int)format->bits);
+    if (format->group < 1)
+        return hc_fail(error, HC_VALUE, "format: vsq has group %d, wanted at least 1", (int)format->group);
+    if (vsq_scale_bits(format) != 0 && (vsq_scale_bits(format) < 2 || vsq_scale_bits(format) > 10))
+        return hc_fail(error, HC_VALUE, "format: vsq has %d scale bits, wanted 2 to 10, or 0 for one level",
+                       vsq_scale_bits(format));
+    if (!vsq_has_two_levels(format) && (vsq_has_tensor_coarse(format) || vsq_is_refit(format)))
+        return hc_fail(error, HC_VALUE, "format: vsq with one level has neither a coarse scale nor a refit");
+    return HC_OK;
+}
+
+static void vsq_layout(const hc_format *format, const hc_geometry *geometry,
+                       hc_component_layout layout[HC_N_COMPONENTS]) {
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, format->bits), 0}};
+    if (!vsq_has_two_levels(format)) {
+        layout[HC_SCALES] = (hc_component_layout){true, true, HC_F32, 1, {geometry->groups, 0}};
+        return;
+    }
+    layout[HC_SCALES] =
+        (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->groups, vsq_scale_bits(format)), 0}};
+    layout[HC_COARSE] = (hc_component_layout){true, !vsq_has_tensor_coarse(format), HC_F32, 0, {0, 0}};
+}
+
+static bool vsq_has_groups(const hc_format *format) {
+    (void)format;
+    return true;
+}
+
+static hc_clip_domain vsq_clip_domain(const hc_format *format) {
+    return vsq_is_unsigned(format) ? HC_CLIP_POSITIVE : HC_CLIP_ABSOLUTE;
+}
+
+static int vsq_passes(const hc_format *format) { return vsq_has_tensor_coarse(format) ? 1 : 0; }
+
+/* float32 of the largest magnitude of columns [first, first + n); clears *legal where a value is not. */
+static float group_maximum(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
+                           bool *legal) {
+    if (x->dtype == HC_F32) { /* as integers, which compilers make vectors of */
+        const float *from = (const float *)x->data + i * x->row_stride + first;
+        int32_t absmax = 0, maximum = 0;
+        for (int64_t c = 0; c < n; c++) {
+            const int32_t bits = (int32_t)hc_f32_bits(from[c]), magnitude = bits & INT32_MAX;
+            absmax = magnitude > absmax ? magnitude : absmax;
+            maximum = bits > maximum ? bits : maximum;
+        }
+        *legal = *legal && absmax < 0x7f800000;
+        return hc_f32_from_bits((uint32_t)(vsq_is_unsigned(format) ? maximum : absmax));
+    }
+    double maximum = 0;
+    for (int64_t c = first; c < first + n; c++) {
+        const double value = hc_row_value(x, i, c), magnitude = vsq_is_unsigned(format) ? value : fabs(value);
+        *legal = *legal && hc_is_legal(value);
+        maximum = magnitude > maximum ? magnitude : maximum;
+    }
+    return (float)maximum;
+}
+
+/* The largest magnitude or threshold of a row; scales are monotonic in it, so it gives the largest scale. */
+static float row_maximum(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x, int64_t i,
+                         const float *thresholds, bool *legal) {
+    float maximum = group_maximum(format, x, i, 0, geometry->padded, legal);
+    if (thresholds) {
+        maximum = 0;
+        for (int64_t group = 0; group < geometry->groups; group++)
+            maximum = fmaxf(maximum, thresholds[i * geometry->groups + group]);
+    }
+    return maximum;
+}
+
+static float coarse_scale(const hc_format *format, float maximum) {
+    const float largest_scale = maximum / (float)vsq_largest_code(format);
+    return largest_scale / (float)vsq_largest_scale(format);
+}
+
+static int64_t vsq_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                           const float *thresholds, hc_encode_state *state) {
+    (void)pass;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        bool legal = true;
+        state->maximum = fmaxf(state->maximum, row_maximum(format, geometry, x, i, thresholds, &legal));
+        if (!legal && illegal == HC_DONE)
+            illegal = x->first_row + i;
+    }
+    return illegal;
+}
+
+static void vsq_finish(const hc_format *format, int pass, hc_encode_state *state) {
+    (void)pass;
+    state->coarse = coarse_scale(format, state->maximum);
+}
+
+/* Encodes one row; `coarse` is gamma, unused with one level. */
+static bool encode_row(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x, int64_t i,
+                       const float *thresholds, double coarse, const hc_components *out) {
+    const int64_t row = x->first_row + i, n = geometry->group;
+    const int32_t largest = vsq_largest_code(format);
+    const int32_t smallest = vsq_is_unsigned(format) ? 0 : -largest;
+    const bool two_levels = vsq_has_two_levels(format);
+    uint8_t *scales = hc_part(out, HC_SCALES, row);
+    hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0}, scale_codes = {scales, 0, 0};
+    bool legal = true;
+    for (int64_t group = 0; group < geometry->groups; group++) {
+        const int64_t first = group * n;
+        const float absmax = group_maximum(format, x, i, first, n, &legal);
+        const float scale = (thresholds ? thresholds[i * geometry->groups + group] : absmax) / (float)largest;
+        double divisor = (double)scale;
+        if (two_levels) {
+            const int32_t top = vsq_largest_scale(format);
+            const int32_t code = coarse == 0 ? 0 : hc_quotient((double)scale, coarse, 0, top);
+            hc_write_bits(&scale_codes, (uint32_t)code, vsq_scale_bits(format));
+            if (vsq_is_refit(format) || code == 0)
+                divisor = coarse * code;
+        } else {
+            hc_store_f32(scales + group * 4, scale);
+        }
+        for (int64_t c = first; c < first + n; c++)
+            hc_write_bits(&codes,
+                          divisor == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), divisor, smallest, largest),
+                          format->bits);
+    }
+    hc_flush_bits(&codes);
+    hc_flush_bits(&scale_codes);
+    return legal;
+}
+
+static int64_t vsq_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                          const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    int64_t illegal = HC_DONE;
+    if (vsq_has_tensor_coarse(format) && x->first_row == 0) /* what all rows share is written once */
+        hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
+    for (int64_t i = 0; i < x->rows; i++) {
+        float coarse = state ? state->coarse : 0;
+        if (vsq_has_two_levels(format) && !vsq_has_tensor_coarse(format)) {
+            bool ignored = true;
+            coarse = coarse_scale(format, row_maximum(format, geometry, x, i, thresholds, &ignored));
+            hc_store_f32(hc_part(out, HC_COARSE, x->first_row + i), coarse);
+        }
+        if (!encode_row(format, geometry, x, i, thresholds, (double)coarse, out) && illegal == HC_DONE)
+            illegal = x->first_row + i;
+    }
+    return illegal;
+}
+
+/* A group's scale as two factors: s = coarse * integer, or one float32 with integer 1. */
+typedef struct {
+    float real;
+    int32_t integer;
+} hc_vsq_scale;
+
+static hc_vsq_scale load_scale(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
+    const uint8_t *scales = hc_part(components, HC_SCALES, row);
+    if (!vsq_has_two_levels(format))
+        return (hc_vsq_scale){hc_load_f32(scales + group * 4), 1};
+    return (hc_vsq_scale){hc_load_f32(hc_part(components, HC_COARSE, row)),
+                          (int32_t)hc_read_bits(scales, group, vsq_scale_bits(format))};
+}
+
+static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
+    const uint32_t code = hc_read_bits(codes, column, format->bits);
+    return vsq_is_unsigned(format) ? (int32_t)code : hc_sign_extend(code, format->bits);
+}
+
+static int64_t vsq_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          const hc_tile *tile, float *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        HC_FOR_GROUPS(tile, geometry) {
+            const hc_vsq_scale scale = load_scale(format, components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = hc_saturated((double)scale.real *
+                                                  (scale.integer * load_code(format, codes, tile->first_column + j)));
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t vsq_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, double *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        HC_FOR_GROUPS(tile, geometry) {
+            const hc_vsq_scale scale = load_scale(format, components, tile->first_row + i, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] =
+                    (double)scale.real * (scale.integer * load_code(format, codes, tile->first_column + j));
+        }
+    }
+    return HC_DONE;
+}
+
+static void vsq_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    form->max_abs = vsq_largest_integer(format, mode);
+    form->available = mode == HC_INT_GROUPED || vsq_has_two_levels(format);
+    form->n_limbs = hc_limbs_for(form->max_abs);
+}
+
+static int64_t vsq_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    hc_int_form form;
+    vsq_int_form(format, mode, &form);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        float *scales = mode == HC_INT_GROUPED ? out->group_scale + i * out->groups_ld : NULL;
+        if (!scales)
+            out->row_scale[i] = hc_load_f32(hc_part(components, HC_COARSE, row));
+        HC_FOR_GROUPS(tile, geometry) {
+            const hc_vsq_scale scale = load_scale(format, components, row, group);
+            if (scales)
+                *scales++ = scale_bits(format) ? hc_saturated((double)scale.real * scale.integer) : scale.real;
+            const int32_t factor = scales ? 1 : scale.integer;
+            for (int64_t j = c; j < last; j++)
+                hc_store_limbs(out, form.n_limbs, i * out->ld + j,
+                               factor * load_code(format, codes, tile->first_column + j));
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t vsq_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, const hc_code_tile *out) {
+    const bool two_levels = vsq_has_two_levels(format);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        float *scales = out->scales + i * out->scales_ld;
+        out->row_scale[i] = two_levels ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+        HC_FOR_GROUPS(tile, geometry) {
+            const hc_vsq_scale scale = load_scale(format, components, row, group);
+            *scales++ = two_levels ? (float)scale.integer : scale.real;
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = (float)load_code(format, codes, tile->first_column + j);
+        }
+    }
+    return HC_DONE;
+}
+
+static bool vsq_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .is_signed = !vsq_is_unsigned(format),
+                             .scale = vsq_has_two_levels(format) ? HC_SCALE_INTEGER : HC_SCALE_F32,
+                             .scale_bits = vsq_scale_bits(format),
+                             .has_coarse = vsq_has_two_levels(format)};
+    return true;
+}
+
+const hc_format_ops hc_format_vsq = {
+    .name = "vsq",
+    .description = "VS-Quant: integers, one scale for a short group, the scales integers too",
+    .check = vsq_check,
+    .layout = vsq_layout,
+    .has_groups = vsq_has_groups,
+    .clip_domain = vsq_clip_domain,
+    .passes = vsq_passes,
+    .observe = vsq_observe,
+    .finish = vsq_finish,
+    .encode = vsq_encode,
+    .decode = vsq_decode,
+    .decode_f64 = vsq_decode_f64,
+    .int_form = vsq_int_form,
+    .decode_int = vsq_decode_int,
+    .decode_codes = vsq_decode_codes,
+    .stored_form = vsq_stored_form,
+};

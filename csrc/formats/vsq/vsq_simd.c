@@ -1,0 +1,217 @@
+/* VS-Quant, many values at a time; formats/vsq/vsq.c is the definition. */
+#include "formats/simd/decode_rows.h"
+#include "formats/simd/encode_rows.h"
+#include "formats/vsq/vsq.h"
+
+/* n scales of `bits` bits, little end first. */
+static inline void pack_scales(const int32_t *codes, int64_t n, int bits, uint8_t *out) {
+    if (bits <= 8) {
+        uint8_t bytes[SEGMENT_GROUPS + 64];
+        for (int64_t i = 0; i < n; i++)
+            bytes[i] = (uint8_t)codes[i];
+        pack_bytes(bytes, n, bits, out);
+        return;
+    }
+    uint64_t pending = 0;
+    int n_pending = 0;
+    for (int64_t i = 0; i < n; i++) {
+        pending |= (uint64_t)codes[i] << n_pending;
+        for (n_pending += bits; n_pending >= 8 || (i + 1 == n && n_pending > 0); n_pending -= 8, pending >>= 8)
+            *out++ = (uint8_t)pending;
+    }
+}
+
+/* clip(RNE(s / gamma)); by the reciprocal where no quotient is near a midpoint. */
+static inline void scale_codes(const float *scales, int64_t n, float coarse, int32_t largest, int32_t *codes) {
+    const hc_code_range range = code_range(0, largest);
+    const float reciprocal = 1.0f / coarse;
+    int near = coarse == 0 || !is_plain(coarse);
+    for (int64_t i = 0; i < n; i++) {
+        const float quotient = scales[i] * reciprocal, code = (quotient + 0x1.8p23f) - 0x1.8p23f;
+        near |= fabsf(quotient - code) > range.near;
+        codes[i] = (int32_t)(code < (float)largest ? code : (float)largest);
+    }
+    for (int64_t i = 0; i < n && near; i++) {
+        double quotient = coarse == 0 ? 0 : (double)scales[i] / (double)coarse;
+        quotient = quotient > largest ? largest : quotient;
+        codes[i] = (int32_t)((quotient + 0x1.8p52) - 0x1.8p52);
+    }
+}
+
+HC_SLICE(plain_slice, HC_CODES_PLAIN)
+HC_SLICE(signed_slice, HC_CODES_SIGNED)
+HC_SLICE(unsigned_slice, HC_CODES_UNSIGNED)
+
+/* What all rows have in common, and where one row lies. */
+typedef struct {
+    const hc_format *format;
+    const hc_geometry *geometry;
+    bool is_unsigned, refit;
+    int bits, scale_bits;
+    int32_t largest, largest_scale;
+    hc_code_range range;
+    hc_slice_fn *encode;
+    int64_t step; /* groups of a segment */
+    const float *x, *thresholds;
+    uint8_t *codes, *scales;
+} hc_vsq_row;
+
+/* Largest magnitudes, or thresholds, of groups [group, group + n) to place `at` of the segment; false: illegal. */
+static inline bool row_maxima(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
+    const float *from = row->x + group * row->geometry->group;
+    float *maximum = segment->maximum + at;
+    if (row->is_unsigned) {
+        if (!group_maxima(row->geometry, from, n, HC_POSITIVE, maximum) ||
+            !is_finite(simd_maximum(from, n * row->geometry->group, HC_NEGATIVE)))
+            return false;
+    } else if (!group_maxima(row->geometry, from, n, HC_ABSOLUTE, maximum)) {
+        return false;
+    }
+    if (row->thresholds)
+        memcpy(maximum, row->thresholds + group, (size_t)n * sizeof *maximum);
+    const int64_t whole = hc_round_up(n, UNIT);
+    for (int64_t i = 0; i < whole; i++)
+        segment->multiple[at + i] = maximum[i] / (float)row->largest;
+    return true;
+}
+
+static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
+    const int64_t first = group * row->geometry->group;
+    encode_groups(row->geometry, row->x + first, at, n, segment, &row->range, row->encode,
+                  row->step * row->geometry->group * 4, row->bits, row->codes + first / 8 * row->bits);
+}
+
+/* Codes first, then the coarse scale, then the groups whose scale became 0; for rows of up to SEGMENT_GROUPS. */
+static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
+    const int64_t groups = row->geometry->groups, whole = hc_round_up(groups, UNIT);
+    segment->factor = 1;
+    segment->far = 2 * SEGMENT_VALUES * (int64_t)sizeof *row->x;
+    for (int64_t group = 0; group < groups; group += row->step) {
+        const int64_t n = hc_min(row->step, groups - group);
+        if (!row_maxima(row, group, n, group, segment))
+            return false;
+        invert_scales(segment->multiple + group, hc_round_up(n, UNIT), segment->reciprocal + group, segment);
+        row_codes(row, group, n, group, segment);
+    }
+    *coarse = largest_of(segment->multiple, groups) / (float)row->largest_scale;
+    int32_t codes[SEGMENT_GROUPS + UNIT];
+    scale_codes(segment->multiple, whole, *coarse, row->largest_scale, codes);
+    pack_scales(codes, groups, row->scale_bits, row->scales);
+    int zeros = 0;
+    for (int64_t i = 0; i < groups; i++)
+        zeros |= codes[i] == 0;
+    const int64_t n = row->geometry->group;
+    for (int64_t i = 0; i < groups && zeros; i++)
+        if (codes[i] == 0) /* a group starts on a byte, or is the row */
+            memset(row->codes + i * n / 8 * row->bits, 0, (size_t)(n * row->bits + 7) / 8);
+    return true;
+}
+
+/* One level, or two with the coarse scale known. */
+static inline bool encode_with(const hc_vsq_row *row, float coarse, hc_segment *segment) {
+    for (int64_t group = 0; group < row->geometry->groups; group += row->step) {
+        const int64_t n = hc_min(row->step, row->geometry->groups - group), whole = hc_round_up(n, UNIT);
+        float *scale = segment->multiple, product[SEGMENT_GROUPS + UNIT];
+        if (!row_maxima(row, group, n, 0, segment))
+            return false;
+        segment->factor = 1;
+        if (row->scale_bits == 0) {
+            memcpy(row->scales + group * 4, scale, (size_t)n * sizeof *scale);
+        } else {
+            int32_t codes[SEGMENT_GROUPS + UNIT];
+            scale_codes(scale, whole, coarse, row->largest_scale, codes);
+            pack_scales(codes, n, row->scale_bits, row->scales + group / 8 * row->scale_bits);
+            if (row->refit) /* divisor coarse * code, exact; rounded for the reciprocals only */
+                segment->factor = coarse;
+            for (int64_t i = 0; i < whole; i++)
+                scale[i] =
+                    row->refit ? (float)codes[i] : hc_f32_from_bits(hc_f32_bits(scale[i]) & -(uint32_t)(codes[i] != 0));
+        }
+        for (int64_t i = 0; i < whole; i++)
+            product[i] = segment->factor * scale[i];
+        invert_scales(product, whole, segment->reciprocal, segment);
+        row_codes(row, group, n, 0, segment);
+    }
+    return true;
+}
+
+/* The coarse scale of a row that needs it before its codes. */
+static inline bool find_coarse(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
+    float largest = 0;
+    for (int64_t group = 0; group < row->geometry->groups; group += row->step) {
+        const int64_t n = hc_min(row->step, row->geometry->groups - group);
+        if (!row_maxima(row, group, n, 0, segment))
+            return false;
+        largest = fmaxf(largest, largest_of(segment->multiple, n));
+    }
+    *coarse = largest / (float)row->largest_scale;
+    return true;
+}
+
+static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                      const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    if (!serves(geometry, x))
+        return HC_DECLINED;
+    hc_vsq_row row = {.format = format,
+                      .geometry = geometry,
+                      .is_unsigned = vsq_is_unsigned(format),
+                      .refit = vsq_is_refit(format),
+                      .bits = format->bits,
+                      .scale_bits = vsq_scale_bits(format),
+                      .largest = vsq_largest_code(format),
+                      .largest_scale = vsq_largest_scale(format),
+                      .step = segment_groups(geometry)};
+    row.range = code_range(row.is_unsigned ? 0 : -row.largest, row.largest);
+    row.encode = row.is_unsigned ? unsigned_slice : row.refit || thresholds ? signed_slice : plain_slice;
+    const bool tensor = vsq_has_tensor_coarse(format), row_coarse = row.scale_bits != 0 && !tensor;
+    hc_segment segment;
+    init_segment(geometry, &segment);
+    if (tensor && x->first_row == 0)
+        hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t number = x->first_row + i;
+        row.x = (const float *)x->data + i * x->row_stride;
+        row.thresholds = thresholds ? thresholds + i * geometry->groups : NULL;
+        row.codes = hc_part(out, HC_CODES, number);
+        row.scales = hc_part(out, HC_SCALES, number);
+        float coarse = tensor ? state->coarse : 0;
+        bool legal;
+        if (row_coarse && !row.refit && geometry->groups <= SEGMENT_GROUPS)
+            legal = encode_fine_first(&row, &segment, &coarse);
+        else
+            legal = (!row_coarse || find_coarse(&row, &segment, &coarse)) && encode_with(&row, coarse, &segment);
+        if (!legal)
+            return number;
+        if (row_coarse)
+            hc_store_f32(hc_part(out, HC_COARSE, number), coarse);
+    }
+    return HC_DONE;
+}
+
+static inline float load_row_scale(const hc_format *format, const hc_components *components, int64_t row) {
+    return vsq_has_two_levels(format) ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+}
+
+static inline void load_terms(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              int64_t row, int64_t first_group, int64_t n, hc_terms *terms) {
+    const uint8_t *scales = hc_part(components, HC_SCALES, row);
+    const int scale_bits = vsq_scale_bits(format);
+    terms->is_signed = !vsq_is_unsigned(format);
+    terms->has_integer = scale_bits != 0;
+    terms->has_zero = false;
+    if (scale_bits == 0) {
+        memcpy(terms->real, scales + first_group * 4, (size_t)n * 4);
+        return;
+    }
+    const float coarse = load_row_scale(format, components, row);
+    for (int64_t i = 0; i < n; i++)
+        terms->real[i] = coarse;
+    unpack_numbers(scales, (geometry->groups * scale_bits + 7) / 8, first_group, n, scale_bits, terms->integer);
+}
+
+static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
+    return hc_limbs_for(vsq_largest_integer(format, mode));
+}
+
+const hc_format_simd HC_SIMD_TABLE(vsq) = {HC_SIMD_SET, .encode = encode, .values = decode_values,
+                                           .integers = decode_integers, .codes = decode_codes};

@@ -1,9 +1,0 @@
-/* NVFP4 to elements as float32, scales apart. */
-#include "kernels/decode_elements_avx2.h"
-
-#include "kernels/decode_nvfp4.h"
-
-int64_t hc_codes_nvfp4_avx2(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                            const hc_tile *tile, const hc_code_tile *out) {
-    return decode_codes(format, geometry, components, tile, out);
-}

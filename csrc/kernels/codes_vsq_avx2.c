@@ -1,9 +1,0 @@
-/* VS-Quant to codes as float32, scales apart. */
-#include "kernels/decode_avx2.h"
-
-#include "kernels/decode_vsq.h"
-
-int64_t hc_codes_vsq_avx2(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                          const hc_tile *tile, const hc_code_tile *out) {
-    return decode_codes(format, geometry, components, tile, out);
-}

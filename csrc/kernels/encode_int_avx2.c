@@ -1,5 +1,0 @@
-/* Uniform integer encoding, 8 values at a time. */
-#include "kernels/encode_avx2.h"
-
-#define HC_ENCODE hc_encode_int_avx2
-#include "kernels/encode_int.h"

@@ -1,5 +1,0 @@
-/* NF4 encoding, 16 values at a time. */
-#include "kernels/encode_avx512.h"
-
-#define HC_ENCODE hc_encode_nf4_avx512
-#include "kernels/encode_nf4.h"

@@ -1,5 +1,0 @@
-/* NVFP4 encoding, 8 values at a time. */
-#include "kernels/encode_avx2.h"
-
-#define HC_ENCODE hc_encode_nvfp4_avx2
-#include "kernels/encode_nvfp4.h"

@@ -1,5 +1,0 @@
-/* VS-Quant encoding, 8 values at a time. */
-#include "kernels/encode_avx2.h"
-
-#define HC_ENCODE hc_encode_vsq_avx2
-#include "kernels/encode_vsq.h"

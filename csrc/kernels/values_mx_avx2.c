@@ -1,9 +1,0 @@
-/* Microscaling to float32. */
-#include "kernels/decode_elements_avx2.h"
-
-#include "kernels/decode_mx.h"
-
-int64_t hc_values_mx_avx2(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                          const hc_tile *tile, float *values, int64_t ld) {
-    return decode_values(format, geometry, components, tile, values, ld);
-}

@@ -1,9 +1,0 @@
-/* VS-Quant to float32. */
-#include "kernels/decode_avx2.h"
-
-#include "kernels/decode_vsq.h"
-
-int64_t hc_values_vsq_avx2(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                           const hc_tile *tile, float *values, int64_t ld) {
-    return decode_values(format, geometry, components, tile, values, ld);
-}
