@@ -194,7 +194,10 @@ static inline int64_t decode_integers(const hc_format *format, const hc_geometry
                     out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
                 HC_FOR_RUNS(g) {
                     const float scale = terms.has_integer ? terms.real[g] * (float)terms.integer[g] : terms.real[g];
-                    scales[g] = terms.has_integer && FLT_MAX < scale ? FLT_MAX : scale;
+                    scales[g] = !terms.has_integer ? scale
+                                : FLT_MAX < scale  ? FLT_MAX
+                                : scale < -FLT_MAX ? -FLT_MAX
+                                                   : scale;
                 }
             }
             const bool folds = mode == HC_INT_FOLDED && terms.has_integer;

@@ -221,7 +221,7 @@ static int64_t vsq_decode_int(const hc_format *format, const hc_geometry *geomet
         HC_FOR_GROUPS(tile, geometry) {
             const hc_vsq_scale scale = load_scale(format, components, row, group);
             if (scales)
-                *scales++ = scale_bits(format) ? hc_saturated((double)scale.real * scale.integer) : scale.real;
+                *scales++ = vsq_scale_bits(format) ? hc_saturated((double)scale.real * scale.integer) : scale.real;
             const int32_t factor = scales ? 1 : scale.integer;
             for (int64_t j = c; j < last; j++)
                 hc_store_limbs(out, form.n_limbs, i * out->ld + j,
