@@ -133,7 +133,7 @@ enum { HC_MAX_CANDIDATES = 8 };
 typedef struct {
     int n, chosen;
     struct {
-        const char *path, *what, *reason;
+        const char *path, *id, *what, *reason;
         double seconds;
         double codes, decoded, products, values; /* the work that the estimate counts */
     } candidate[HC_MAX_CANDIDATES];

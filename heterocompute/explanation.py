@@ -158,7 +158,7 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> Explanation:
         why = "hc.use(blas='own') or a forced path, or there is no BLAS" if suits else "takes float32 alone"
     chosen = _BLAS if blas else found[number][0]
     rows = [Candidate(_BLAS, None, why)]
-    for path, what, reason, seconds, _ in found:
+    for path, what, reason, seconds, *_ in found:
         if reason is None and path != chosen:
             reason = "dense float32 products go to OpenBLAS" if blas else "slower by estimate"
         rows.append(Candidate(path, seconds * 1e3 if seconds else None, reason or what))

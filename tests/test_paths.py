@@ -29,7 +29,7 @@ def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> 
             np.empty((len(x), q.shape[0]), np.float32),
         )  # fmt: skip
     assert number < 0 or found[number][2] is None
-    return {path: reason for path, _, reason, _, _ in found}
+    return {path: reason for path, _, reason, *_ in found}
 
 
 @pytest.mark.parametrize("isa", [*isas("gem", "expand_", "compress_", "masks_", "indices_"), None])

@@ -9,10 +9,10 @@
 #define HC_KERNEL_H
 
 #include "base/cpu.h"
+#include "kernels/compressed/compressed.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemv/gemv.h"
 #include "kernels/peak/peak.h"
-#include "kernels/sparse/compressed.h"
 #include "kernels/sparse/nm.h"
 
 /* An instruction set stands in a .def file on every machine; its kernels exist where it does. */

@@ -230,9 +230,9 @@ static PyObject *explain(PyObject *self, PyObject *args) {
     PyObject *candidates = PyList_New(found.n);
     for (int i = 0; candidates && i < found.n; i++) {
         PyObject *one =
-            Py_BuildValue("(sszd(dddd))", found.candidate[i].path, found.candidate[i].what, found.candidate[i].reason,
-                          found.candidate[i].seconds, found.candidate[i].codes, found.candidate[i].decoded,
-                          found.candidate[i].products, found.candidate[i].values);
+            Py_BuildValue("(sszds(dddd))", found.candidate[i].path, found.candidate[i].what, found.candidate[i].reason,
+                          found.candidate[i].seconds, found.candidate[i].id, found.candidate[i].codes,
+                          found.candidate[i].decoded, found.candidate[i].products, found.candidate[i].values);
         if (!one)
             Py_CLEAR(candidates);
         else
@@ -420,7 +420,8 @@ static PyMethodDef METHODS[] = {
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"explain", explain, METH_VARARGS,
-     "explain(run, a, b, activations, out) -> (number of the chosen one or -1, [(path, what, reason, seconds, work)])"},
+     "explain(run, a, b, activations, out) -> (number of the chosen one or -1, [(path, what, reason, seconds, id, "
+     "work)])"},
     {"paths", paths, METH_NOARGS, "paths() -> names of the ways that a product may take"},
     {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},

@@ -18,7 +18,20 @@ from .. import runtime
 
 __all__ = ["NAMES", "main"]
 
-NAMES = ("limits", "gemm", "gemv", "quantize", "sparse", "density", "outer", "formats", "kmeans", "headers", "import")
+NAMES = (
+    "limits",
+    "gemm",
+    "gemv",
+    "quantize",
+    "sparse",
+    "density",
+    "outer",
+    "formats",
+    "kmeans",
+    "headers",
+    "plan",
+    "import",
+)
 
 # Idle workers that spin make others look up to 1.7 x slower.
 SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE"}

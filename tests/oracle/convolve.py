@@ -107,8 +107,7 @@ def convolve(x, where, weights: Encoded, a: Encoded | None, groups: int) -> np.n
     """(images * pixels, filters)."""
     n, _, c, h, w = x.shape
     filters = len(weights.units) // groups
-    # activations in a pattern enter as floats: the package's page of patterns says so
-    exact = a is not None and a.integers and weights.integers and a.kept is None
+    exact = a is not None and a.integers and weights.integers
 
     def gather(matrix, group):
         """Rows (image, pixel) of what lies under each window, 0 in the padding."""

@@ -296,6 +296,7 @@ hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b
     for (int i = 0; status == HC_OK && i < plan.n; i++) {
         const hc_path *path = plan.candidate[i].path;
         explanation->candidate[i].path = path->name;
+        explanation->candidate[i].id = path->id;
         explanation->candidate[i].what = path->what;
         explanation->candidate[i].reason = plan.candidate[i].reason;
         explanation->candidate[i].seconds = plan.candidate[i].seconds;

@@ -17,6 +17,7 @@ const char *hc_gemm_chain_differs(const hc_product *product);
 static const hc_path PATHS[HC_N_PATHS] = {
 #define HC_PATH(section, symbol, text, does, ...)                                                                      \
     {.order = HC_ORDER_##section,                                                                                      \
+     .id = #section "_" #symbol,                                                                                       \
      .name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_##symbol##_refuses,                                                                                 \

@@ -30,6 +30,7 @@ typedef struct {
 
 typedef struct {
     hc_order order;
+    const char *id;   /* its number's name: ORDER_symbol */
     const char *name; /* what hc_explain shows and a run may force */
     const char *what; /* it does, a phrase */
     /* NULL, or why the path does not do this product: by shapes, formats and instruction sets. */

@@ -1,7 +1,5 @@
-/* The int8 product of what patterns keep, as sparse_s8_avx512vnni.h on 256-bit registers: 5 rows by 2 registers of columns. */
-#ifndef HC_SPARSE_S8_AVXVNNI_H
-#define HC_SPARSE_S8_AVXVNNI_H
-
+/* The int8 product of what patterns keep, as sparse_s8_avx512vnni.h on 256-bit registers: 5 rows by 2 registers of
+ * columns. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -46,4 +44,10 @@ INLINE void sparse_s8(int kr, int64_t n_steps, const uint8_t *a, const int8_t *b
     }
 }
 
-#endif
+void hc_gemm_nm_s8_of8_avxvnni(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    sparse_s8(8, n_steps, a, b, init, c);
+}
+
+void hc_gemm_nm_s8_of16_avxvnni(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    sparse_s8(16, n_steps, a, b, init, c);
+}

@@ -1,5 +1,5 @@
-/* One processing element of EIE, as it is defined; kernels/sparse/compressed.h. */
-#include "kernels/sparse/eie_columns.h"
+/* One processing element of EIE, as it is defined; kernels/compressed/compressed.h. */
+#include "kernels/compressed/eie_columns.h"
 
 void hc_eie_columns_scalar(int64_t n, const int32_t *columns, const float *x, const uint32_t *pointers,
                            const uint8_t *entries, const float *codebook, float *sums) {

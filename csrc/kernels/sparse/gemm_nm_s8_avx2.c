@@ -1,9 +1,6 @@
 /* The int8 product of what patterns keep, by vpmaddwd: b is widened to int16 as it is loaded, 4 columns of 4 kept values a
  * register, and vpshufb picks the 4 bytes of a row that stand under them among kr, a zero byte above each. So a column
  * has two 32-bit lanes, added at the end. 5 rows by 8 columns. */
-#ifndef HC_SPARSE_S8_AVX2_H
-#define HC_SPARSE_S8_AVX2_H
-
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -55,4 +52,10 @@ INLINE void sparse_s8(int kr, int64_t n_steps, const uint8_t *a, const int8_t *b
     }
 }
 
-#endif
+void hc_gemm_nm_s8_of8_avx2(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    sparse_s8(8, n_steps, a, b, init, c);
+}
+
+void hc_gemm_nm_s8_of16_avx2(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    sparse_s8(16, n_steps, a, b, init, c);
+}

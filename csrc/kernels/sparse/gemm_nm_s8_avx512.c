@@ -1,8 +1,5 @@
 /* The int8 product of what patterns keep without VNNI, as sparse_s8_avx2.h on 512-bit registers: 8 columns of 4 kept values
  * a register. 12 rows by 16 columns. */
-#ifndef HC_SPARSE_S8_AVX512_H
-#define HC_SPARSE_S8_AVX512_H
-
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -56,4 +53,10 @@ INLINE void sparse_s8(int kr, int64_t n_steps, const uint8_t *a, const int8_t *b
     }
 }
 
-#endif
+void hc_gemm_nm_s8_of8_avx512(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    sparse_s8(8, n_steps, a, b, init, c);
+}
+
+void hc_gemm_nm_s8_of16_avx512(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
+    sparse_s8(16, n_steps, a, b, init, c);
+}

@@ -1,5 +1,5 @@
-/* Stored weights times one vector, with fused multiply-add; kernels/sparse/compressed.h. */
-#include "kernels/sparse/csr_spmv.h"
+/* Stored weights times one vector, with fused multiply-add; kernels/compressed/compressed.h. */
+#include "kernels/compressed/csr_spmv.h"
 
 void hc_csr_spmv_avx2(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices, const float *x,
                       float *out) {

@@ -1,0 +1,121 @@
+/* Bitmaps: kernels/compressed/compressed.h. */
+#include "kernels/kernel.h"
+
+#include <immintrin.h>
+
+enum { STEP = 16 };
+
+/* One bit an item: whether any of its bits is set, a register of items at a time. */
+static inline __attribute__((always_inline)) uint64_t bits_of(const int bytes, const char *items) {
+    const __m512i x = _mm512_loadu_si512(items);
+    return bytes == 8   ? _mm512_test_epi64_mask(x, x)
+           : bytes == 4 ? _mm512_test_epi32_mask(x, x)
+           : bytes == 2 ? _mm512_test_epi16_mask(x, x)
+                        : _mm512_test_epi8_mask(x, x);
+}
+
+static inline __attribute__((always_inline)) void mark(const int bytes, int64_t words, const char *items,
+                                                       uint64_t *bits) {
+    for (int64_t word = 0; word < words; word++) {
+        uint64_t found = 0;
+        for (int i = 0; i < bytes; i++, items += 64)
+            found |= bits_of(bytes, items) << (64 / bytes * i);
+        bits[word] = found;
+    }
+}
+
+void hc_bitmap_mark_avx512(int bytes, int64_t words, const void *items, uint64_t *bits) {
+    if (bytes == 8)
+        mark(8, words, items, bits);
+    else if (bytes == 4)
+        mark(4, words, items, bits);
+    else if (bytes == 2)
+        mark(2, words, items, bits);
+    else
+        mark(1, words, items, bits);
+}
+
+/* The items whose bit is set, one after the other: compressed in a register of 32- or 64-bit items, smaller ones
+ * widened on the way, and stored up to the last that is kept. */
+static inline __attribute__((always_inline)) void keep(const int bytes, int64_t words, const uint64_t *bits,
+                                                       const char *items, char *kept) {
+    for (int64_t word = 0; word < words; word++)
+        for (int i = 0; i < 64; i += STEP, items += STEP * bytes) {
+            const __mmask16 mask = (__mmask16)(bits[word] >> i);
+            const int count = _mm_popcnt_u32(mask);
+            const __mmask16 low = (__mmask16)((1u << count) - 1);
+            if (bytes == 8) {
+                const __mmask8 first = (__mmask8)mask, second = (__mmask8)(mask >> 8);
+                const int some = _mm_popcnt_u32(first);
+                const __m512i a = _mm512_maskz_compress_epi64(first, _mm512_loadu_si512(items));
+                const __m512i b = _mm512_maskz_compress_epi64(second, _mm512_loadu_si512(items + 64));
+                _mm512_mask_storeu_epi64(kept, (__mmask8)((1u << some) - 1), a);
+                _mm512_mask_storeu_epi64(kept + some * 8, (__mmask8)((1u << (count - some)) - 1), b);
+            } else if (bytes == 4) {
+                _mm512_mask_storeu_epi32(kept, low, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(items)));
+            } else if (bytes == 2) {
+                const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)items));
+                const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, wide));
+                _mm256_mask_storeu_epi16(kept, low, narrow);
+            } else {
+                const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)items));
+                const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(mask, wide));
+                _mm_mask_storeu_epi8(kept, low, narrow);
+            }
+            kept += count * bytes;
+        }
+}
+
+void hc_bitmap_compress_avx512(int bytes, int64_t words, const uint64_t *bits, const void *items, void *kept) {
+    if (bytes == 8)
+        keep(8, words, bits, items, kept);
+    else if (bytes == 4)
+        keep(4, words, bits, items, kept);
+    else if (bytes == 2)
+        keep(2, words, bits, items, kept);
+    else
+        keep(1, words, bits, items, kept);
+}
+
+/* Kept items back in their places: expanded in a register of 32- or 64-bit items, smaller ones widened on the way.
+ * Loads are masked: nothing behind the last kept item is read. */
+static inline __attribute__((always_inline)) void place(const int bytes, int64_t words, const uint64_t *bits,
+                                                        const char *kept, char *items) {
+    for (int64_t word = 0; word < words; word++)
+        for (int i = 0; i < 64; i += STEP, items += STEP * bytes) {
+            const __mmask16 mask = (__mmask16)(bits[word] >> i);
+            const int count = _mm_popcnt_u32(mask);
+            const __mmask16 low = (__mmask16)((1u << count) - 1);
+            if (bytes == 8) {
+                const __mmask8 first = (__mmask8)mask, second = (__mmask8)(mask >> 8);
+                const int some = _mm_popcnt_u32(first);
+                const __m512i a = _mm512_maskz_loadu_epi64((__mmask8)((1u << some) - 1), kept);
+                const __m512i b = _mm512_maskz_loadu_epi64((__mmask8)((1u << (count - some)) - 1), kept + some * 8);
+                _mm512_storeu_si512(items, _mm512_maskz_expand_epi64(first, a));
+                _mm512_storeu_si512(items + 64, _mm512_maskz_expand_epi64(second, b));
+            } else if (bytes == 4) {
+                const __m512i packed = _mm512_maskz_loadu_epi32(low, kept);
+                _mm512_storeu_si512(items, _mm512_maskz_expand_epi32(mask, packed));
+            } else if (bytes == 2) {
+                const __m512i packed = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(low, kept));
+                const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_maskz_expand_epi32(mask, packed));
+                _mm256_storeu_si256((__m256i *)items, narrow);
+            } else {
+                const __m512i packed = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(low, kept));
+                const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_expand_epi32(mask, packed));
+                _mm_storeu_si128((__m128i *)items, narrow);
+            }
+            kept += count * bytes;
+        }
+}
+
+void hc_bitmap_expand_avx512(int bytes, int64_t words, const uint64_t *bits, const void *kept, void *items) {
+    if (bytes == 8)
+        place(8, words, bits, kept, items);
+    else if (bytes == 4)
+        place(4, words, bits, kept, items);
+    else if (bytes == 2)
+        place(2, words, bits, kept, items);
+    else
+        place(1, words, bits, kept, items);
+}

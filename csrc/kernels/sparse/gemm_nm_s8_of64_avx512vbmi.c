@@ -1,7 +1,0 @@
-/* gemm_nm_s8_of64: 4 of 64; the file that is included says how. */
-#include "kernels/sparse/gemm_nm_s8_avx512vnni.h"
-
-__attribute__((target("avx512vnni"))) void
-hc_gemm_nm_s8_of64_avx512vbmi(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
-    sparse_s8(64, n_steps, a, b, init, c);
-}

@@ -1,6 +1,0 @@
-/* gemm_nm_s8_of8: 4 of 8; the file that is included says how. */
-#include "kernels/sparse/gemm_nm_s8_avx512.h"
-
-void hc_gemm_nm_s8_of8_avx512(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
-    sparse_s8(8, n_steps, a, b, init, c);
-}
