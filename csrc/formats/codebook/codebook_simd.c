@@ -36,4 +36,4 @@ static int64_t codebook_codes(const hc_format *format, const hc_geometry *geomet
     return codebook_dim(format) > 1 ? HC_DECLINED : decode_codes(format, geometry, components, tile, out);
 }
 
-const hc_format_simd HC_SIMD_TABLE(codebook) = {HC_SIMD_SET, .values = codebook_values, .codes = codebook_codes};
+HC_SIMD_TABLE(codebook, .values = codebook_values, .codes = codebook_codes);

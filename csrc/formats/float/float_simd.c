@@ -272,10 +272,4 @@ static int64_t float_codes(const hc_format *format, const hc_geometry *geometry,
     return decode_codes(format, geometry, components, tile, out);
 }
 
-const hc_format_simd HC_SIMD_TABLE(float) = {
-    HC_SIMD_SET,
-    .observe = observe_maximum,
-    .encode = encode,
-    .values = float_values,
-    .codes = float_codes
-};
+HC_SIMD_TABLE(float, .observe = observe_maximum, .encode = encode, .values = float_values, .codes = float_codes);

@@ -170,10 +170,4 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(int_largest_code(format)); /* q - z up to 255 */
 }
 
-const hc_format_simd HC_SIMD_TABLE(int) = {
-    HC_SIMD_SET,
-    .encode = encode,
-    .values = decode_values,
-    .integers = decode_integers,
-    .codes = decode_codes
-};
+HC_SIMD_TABLE(int, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes);

@@ -249,5 +249,4 @@ static inline int64_t decode_products(const hc_format *format, const hc_geometry
     return HC_DONE;
 }
 
-const hc_format_simd HC_SIMD_TABLE(log) = {HC_SIMD_SET, .encode = encode, .values = decode_products,
-                                           .codes = decode_codes};
+HC_SIMD_TABLE(log, .encode = encode, .values = decode_products, .codes = decode_codes);

@@ -128,5 +128,4 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
         elements->scale[i] = mx_scale(scales[i]);
 }
 
-const hc_format_simd HC_SIMD_TABLE(mx) = {HC_SIMD_SET, .encode = encode, .values = decode_values,
-                                          .codes = decode_codes};
+HC_SIMD_TABLE(mx, .encode = encode, .values = decode_values, .codes = decode_codes);

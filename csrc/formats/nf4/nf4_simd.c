@@ -105,5 +105,4 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
         elements->scale[i] = nf4_double_scale(codes[i], coarse[(first + i) / NF4_BLOCK], mean);
 }
 
-const hc_format_simd HC_SIMD_TABLE(nf4) = {HC_SIMD_SET, .encode = encode, .values = decode_values,
-                                           .codes = decode_codes};
+HC_SIMD_TABLE(nf4, .encode = encode, .values = decode_values, .codes = decode_codes);

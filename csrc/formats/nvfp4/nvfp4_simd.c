@@ -84,5 +84,4 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
                   elements->scale + (n & ~(int64_t)15));
 }
 
-const hc_format_simd HC_SIMD_TABLE(nvfp4) = {HC_SIMD_SET, .observe = observe_maximum, .encode = encode,
-                                             .values = decode_values, .codes = decode_codes};
+HC_SIMD_TABLE(nvfp4, .observe = observe_maximum, .encode = encode, .values = decode_values, .codes = decode_codes);

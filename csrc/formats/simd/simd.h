@@ -2,7 +2,7 @@
  * set's flags and -DHC_SIMD_<set>. The header of a set gives the primitives simd_*; loops over rows and formats are
  * written with these once for all sets.
  *
- *   const hc_format_simd HC_SIMD_TABLE(int) = {HC_SIMD_SET, .encode = encode, ...};      hc_int_avx2, hc_int_avx512
+ *   HC_SIMD_TABLE(int, .encode = encode, .values = decode_values);     defines hc_int_avx2, hc_int_avx512
  */
 #ifndef HC_SIMD_H
 #define HC_SIMD_H
@@ -11,12 +11,12 @@
 
 #if defined(HC_SIMD_avx512)
 #include "formats/simd/avx512.h"
-#define HC_SIMD_TABLE(format) hc_##format##_avx512
-#define HC_SIMD_SET .isa = "avx512", .needs = HC_ISA_AVX512 | HC_ISA_AVX2
+#define HC_SIMD_TABLE(format, ...)                                                                                     \
+    const hc_format_simd hc_##format##_avx512 = {.isa = "avx512", .needs = HC_ISA_AVX512 | HC_ISA_AVX2, __VA_ARGS__}
 #elif defined(HC_SIMD_avx2)
 #include "formats/simd/avx2.h"
-#define HC_SIMD_TABLE(format) hc_##format##_avx2
-#define HC_SIMD_SET .isa = "avx2", .needs = HC_ISA_AVX2
+#define HC_SIMD_TABLE(format, ...)                                                                                     \
+    const hc_format_simd hc_##format##_avx2 = {.isa = "avx2", .needs = HC_ISA_AVX2, __VA_ARGS__}
 #else
 #error "a *_simd.c is compiled with -DHC_SIMD_<set>, see SIMD_SETS of setup.py"
 #endif

@@ -213,5 +213,4 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(vsq_largest_integer(format, mode));
 }
 
-const hc_format_simd HC_SIMD_TABLE(vsq) = {HC_SIMD_SET, .encode = encode, .values = decode_values,
-                                           .integers = decode_integers, .codes = decode_codes};
+HC_SIMD_TABLE(vsq, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes);
