@@ -119,12 +119,12 @@ static void codebook_learn(const hc_format *format, float *values, double *weigh
         hc_kmeans_vectors(values, weights, n / dim, dim, k, scratch, codebook);
 }
 
-/* What finds the nearest centroid: midpoints of single values, or the codebook turned, coordinate by coordinate. */
+/* What finds the nearest centroid: midpoints of single values, or the codebook transposed, k of each coordinate. */
 typedef struct {
     int dim, k;
     union {
         double midpoints[HC_MAX_LEVELS];
-        double turned[8 * HC_MAX_LEVELS];
+        double transposed[8 * HC_MAX_LEVELS];
     };
 } hc_search;
 
@@ -134,7 +134,7 @@ static void search_init(hc_search *search, const hc_format *format, const float 
     if (search->dim == 1)
         hc_midpoints(codebook, search->k, search->midpoints);
     else
-        hc_turn_centroids(codebook, search->dim, search->k, search->turned);
+        hc_transpose_centroids(codebook, search->dim, search->k, search->transposed);
 }
 
 static bool encode_row(const hc_format *format, const hc_geometry *geometry, const hc_search *search,
@@ -157,7 +157,7 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
                 double vector[8];
                 for (int d = 0; d < search->dim; d++)
                     vector[d] = normal_value(format, hc_row_value(x, i, c + d), scale);
-                code = (uint32_t)hc_nearest_centroid(search->turned, search->dim, search->k, vector);
+                code = (uint32_t)hc_nearest_centroid(search->transposed, search->dim, search->k, vector);
             }
             hc_write_bits(&codes, code, format->bits);
         }

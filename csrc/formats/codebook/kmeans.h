@@ -19,8 +19,8 @@ void hc_kmeans(float *values, double *weights, int64_t n, int k, void *scratch, 
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim);
 void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
                        float *centroids);
-/* The centroid of least squared distance, the first of equals; turned: coordinate by coordinate, k of each. */
-void hc_turn_centroids(const float *centroids, int dim, int k, double *turned);
-int hc_nearest_centroid(const double *turned, int dim, int k, const double *vector);
+/* The centroid of least squared distance, the first of equals; transposed: k values of each coordinate. */
+void hc_transpose_centroids(const float *centroids, int dim, int k, double *transposed);
+int hc_nearest_centroid(const double *transposed, int dim, int k, const double *vector);
 
 #endif

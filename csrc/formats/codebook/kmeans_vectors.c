@@ -25,21 +25,21 @@ int64_t hc_kmeans_vectors_bytes(int64_t n, int dim) {
     return 2 * hc_round_up(n * 8, HC_CACHE_LINE) + hc_round_up(n * 4, HC_CACHE_LINE);
 }
 
-void hc_turn_centroids(const float *centroids, int dim, int k, double *turned) {
+void hc_transpose_centroids(const float *centroids, int dim, int k, double *transposed) {
     for (int d = 0; d < dim; d++)
         for (int c = 0; c < k; c++)
-            turned[d * k + c] = (double)centroids[c * dim + d];
+            transposed[d * k + c] = (double)centroids[c * dim + d];
 }
 
-int hc_nearest_centroid(const double *turned, int dim, int k, const double *vector) {
+int hc_nearest_centroid(const double *transposed, int dim, int k, const double *vector) {
     double distance[HC_MAX_CENTROIDS];
     for (int c = 0; c < k; c++) {
-        const double difference = vector[0] - turned[c];
+        const double difference = vector[0] - transposed[c];
         distance[c] = difference * difference;
     }
     for (int d = 1; d < dim; d++)
         for (int c = 0; c < k; c++) {
-            const double difference = vector[d] - turned[d * k + c];
+            const double difference = vector[d] - transposed[d * k + c];
             distance[c] += difference * difference;
         }
     int found = 0;
@@ -81,7 +81,7 @@ static int choose_seeds(const float *values, const double *weight, double *p, in
             return c;
         memcpy(centroids + c * dim, values + chosen * dim, (size_t)dim * sizeof *values);
         double seed[HC_MAX_VECTOR], vector[HC_MAX_VECTOR];
-        hc_turn_centroids(centroids + c * dim, dim, 1, seed);
+        hc_transpose_centroids(centroids + c * dim, dim, 1, seed);
         for (int64_t i = 0; i < n; i++) {
             load_vector(values, i, dim, vector);
             double distance = 0;
@@ -114,13 +114,13 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
     const int used = choose_seeds(values, weight, p, n, dim, k, centroids);
     bool moved = used > 0;
     for (int step = 0; moved && step < MAX_STEPS; step++) {
-        double turned[HC_MAX_VECTOR * HC_MAX_CENTROIDS], sum[HC_MAX_VECTOR * HC_MAX_CENTROIDS] = {0};
+        double transposed[HC_MAX_VECTOR * HC_MAX_CENTROIDS], sum[HC_MAX_VECTOR * HC_MAX_CENTROIDS] = {0};
         double total[HC_MAX_CENTROIDS] = {0}, vector[HC_MAX_VECTOR];
-        hc_turn_centroids(centroids, dim, used, turned);
+        hc_transpose_centroids(centroids, dim, used, transposed);
         moved = false;
         for (int64_t i = 0; i < n; i++) {
             load_vector(values, i, dim, vector);
-            const int nearest = hc_nearest_centroid(turned, dim, used, vector);
+            const int nearest = hc_nearest_centroid(transposed, dim, used, vector);
             moved = moved || nearest != member[i];
             member[i] = nearest;
             total[nearest] += weight[i];
