@@ -32,8 +32,8 @@ typedef struct {
     const struct hc_prepacked *prepacked; /* of hc_prepack, or NULL; made of this very array */
 } hc_packed;
 
-/* The integers of a packed array as the panels of one kernel line: products of many rows then decode nothing. Taken
- * where they fit (integers on both sides, the same line picked, the whole of k in one slab), else the array itself is
+/* The integers of a packed array as the panels of one kernel: products of many rows then decode nothing. Taken
+ * where they fit (integers on both sides, the same kernel picked, the whole of k in one KC block), else the array itself is
  * used; bits are the same. NULL in *prepacked where the format has no integers. */
 typedef struct hc_prepacked hc_prepacked;
 hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **prepacked, hc_error *error);

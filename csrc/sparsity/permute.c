@@ -52,7 +52,7 @@ static void load_group(const hc_permute_job *job, int64_t group, const int16_t *
         g->member[i] = column < 0 ? zeros : job->scores + column * ld;
     }
     memset(g->top, 0, (size_t)((n + 1) * ld) * sizeof *g->top);
-    for (int64_t first = 0; first < ld; first += 512) /* a strip stays in the first cache */
+    for (int64_t first = 0; first < ld; first += 512) /* a strip stays in L1 */
         for (int i = 0; i < m; i++) {
             int16_t strip[512];
             const int64_t count = hc_min(512, ld - first);

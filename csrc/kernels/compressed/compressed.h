@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 /* csr_spmm:  tile[i * lanes + j] = fmaf chain over t = begin[i] .. end[i] - 1 ascending of values[t] *
- * panel[(indices[t] - first) * lanes + j], from +0 or, with accumulate, from the tile. lanes is the line's nr, nr / 2
+ * panel[(indices[t] - first) * lanes + j], from +0 or, with accumulate, from the tile. lanes is the kernel's nr, nr / 2
  * or nr / 4. */
 typedef void hc_csr_spmm_fn(int64_t rows, const int64_t *begin, const int64_t *end, const float *values,
                             const int32_t *indices, int64_t first, const float *panel, int lanes, bool accumulate,

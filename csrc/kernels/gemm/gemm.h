@@ -12,7 +12,7 @@
 typedef void hc_gemm_f32_fn(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate);
 
 /* gemm_s8:  c[i * nr + j] = init[j] + sum_k a[i, k] * b[j, k], modulo 2^32, for n_steps steps of kr values.
- * b is int8, laid out with 4 for kr even where the line's kr is a multiple of 4; how the panel of a is stored is the
+ * b is int8, laid out with 4 for kr even where the kernel's kr is a multiple of 4; how the panel of a is stored is the
  * line's `form`, and init carries the correction for it:
  *   HC_PANEL_S8   int8 as it is, or an unsigned limb minus 128 (init: 128 * column sum of b)
  *   HC_PANEL_U8   an unsigned limb as it is, or int8 plus 128 (init: -128 * column sum of b)

@@ -5,7 +5,7 @@
  * float). A byte becomes mantissa bits of 2^(23 - bit), from which 2^(23 - bit) + zero is subtracted, exactly; where it
  * is a float itself, gemv_tail.h says how; what is infinite or NaN is left to the callers.
  *
- * 16 groups go in lanes, so words of 16 groups are turned from [group][word] into [word][group].
+ * 16 groups go in lanes, so words of 16 groups are transposed from [group][word] into [word][group].
  */
 #ifndef HC_GEMV_AVX512_H
 #define HC_GEMV_AVX512_H
@@ -95,7 +95,7 @@ INLINE __m512 code_f32x16(const hc_decoder *d, int r, __m512i words, hc_code_kin
     return _mm512_sub_ps(_mm512_castsi512_ps(field), d->offset[j % 2]);
 }
 
-enum { CHUNK = 16 }; /* words of a group turned at once */
+enum { CHUNK = 16 }; /* words of a group transposed at once */
 
 /* n registers hold [16 groups][n words]; each stage parts even from odd words. */
 INLINE void part_words(__m512i *a, int n) {
@@ -118,7 +118,7 @@ INLINE void part_words(__m512i *a, int n) {
 }
 
 /* A block whose groups have 2, 4 or 8 words: [group][word] -> [word][group]; no byte behind its last group is read. */
-INLINE void turn_block(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
+INLINE void transpose_block(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
     for (int i = 0; i < words; i++) {
         const int64_t left = groups * words - 16 * i;
         const __mmask16 mask = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);

@@ -3,7 +3,7 @@
  */
 #include "kernels/gemv/gemv_avx2.h"
 
-enum { CHUNK = 8 }; /* words of a group turned at once */
+enum { CHUNK = 8 }; /* words of a group transposed at once */
 
 /* How a code becomes c: two's complement, that times a power of two, an integer less a zero point, an entry of a table,
  * a float of 8 bits, a float already. */
@@ -54,7 +54,7 @@ INLINE void part_words(__m256i *a, int n) {
 }
 
 /* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. */
-INLINE void turn(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m256i *out) {
+INLINE void transpose(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m256i *out) {
     if (words == 2 || words == 4 || words == 8) {
         __m256i copy[CHUNK];
         if (groups < 8) {
@@ -126,7 +126,7 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
         const int half = (int)(g / 8 % 2);
         const bool has_tail = (g + groups) * args->group > args->columns;
         const float *x = args->x + g / 16 * words * x_step + half * 8;
-        __m256i turned[4][CHUNK], word[4], special[HC_GEMV_ROWS];
+        __m256i transposed[4][CHUNK], word[4], special[HC_GEMV_ROWS];
         for (int r = 0; r < n_rows; r++) {
             special[r] = _mm256_setzero_si256();
             for (int64_t line = 0; line < words * 32; line += 64)
@@ -138,10 +138,10 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
         for (int64_t first = 0; first < words; first += CHUNK) {
             const int64_t n = hc_min(words - first, CHUNK);
             for (int r = 0; r < n_rows; r++)
-                turn(args->codes[r] + place, words, first, n, groups, turned[r]);
+                transpose(args->codes[r] + place, words, first, n, groups, transposed[r]);
             for (int64_t h = 0; h < n; h++) {
                 for (int r = 0; r < n_rows; r++)
-                    word[r] = kind == CODES_ZERO ? _mm256_xor_si256(turned[r][h], flips) : turned[r][h];
+                    word[r] = kind == CODES_ZERO ? _mm256_xor_si256(transposed[r][h], flips) : transposed[r][h];
                 add_word(args, &float8, word, zero, x + (first + h) * x_step, p, special, bits, n_vectors, kind);
             }
         }

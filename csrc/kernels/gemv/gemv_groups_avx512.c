@@ -1,17 +1,18 @@
-/* gemv_groups: 16 groups in lanes, so words of 16 groups are turned from [group][word] into [word][group]; each word's
+/* gemv_groups: 16 groups in lanes, so words of 16 groups are transposed from [group][word] into [word][group]; each word's
  * codes, low bits first, are one step of the 16 chains. Four rows go side by side: a chain waits for itself, and every
  * load of x serves all four.
  */
 #include "kernels/gemv/gemv_avx512.h"
 
 /* The same for n words from `first` on of groups of any length. */
-INLINE void turn_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m512i *out) {
+INLINE void transpose_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups,
+                            __m512i *out) {
     if (words == 2) {
-        turn_block(codes, 2, groups, out);
+        transpose_block(codes, 2, groups, out);
     } else if (words == 4) {
-        turn_block(codes, 4, groups, out);
+        transpose_block(codes, 4, groups, out);
     } else if (words == 8) {
-        turn_block(codes, 8, groups, out);
+        transpose_block(codes, 8, groups, out);
     } else if (n == CHUNK) {
         for (int i = 0; i < CHUNK; i++)
             out[i] = i < groups ? _mm512_loadu_si512(codes + 4 * (i * words + first)) : _mm512_setzero_si512();
@@ -64,32 +65,32 @@ INLINE void add_block(const hc_gemv_floats_args *args, const hc_decoder *d, int6
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
         p[i] = _mm512_setzero_ps();
     if (words) {
-        __m512i turned[8][HC_GEMV_ROWS];
+        __m512i transposed[8][HC_GEMV_ROWS];
         for (int r = 0; r < HC_GEMV_ROWS; r++) {
             __m512i block[8];
-            turn_block(args->codes[r] + place, words, groups, block);
+            transpose_block(args->codes[r] + place, words, groups, block);
 #pragma GCC unroll 8
             for (int h = 0; h < words; h++)
-                turned[h][r] = block[h];
+                transposed[h][r] = block[h];
         }
         if (n_vectors == 1) {
 #pragma GCC unroll 8
             for (int h = 0; h < words; h++)
-                add_word(d, turned[h], zero, x + h * x_step, p, special, kind, 1, zeros);
+                add_word(d, transposed[h], zero, x + h * x_step, p, special, kind, 1, zeros);
         } else { /* unrolled, it would lose registers */
 #pragma GCC unroll 1
             for (int h = 0; h < words; h++)
-                add_word(d, turned[h], zero, x + h * x_step, p, special, kind, n_vectors, zeros);
+                add_word(d, transposed[h], zero, x + h * x_step, p, special, kind, n_vectors, zeros);
         }
     } else {
-        __m512i turned[HC_GEMV_ROWS][CHUNK], word[HC_GEMV_ROWS];
+        __m512i transposed[HC_GEMV_ROWS][CHUNK], word[HC_GEMV_ROWS];
         for (int64_t start = 0; start < group_words; start += CHUNK) {
             const int64_t n = hc_min(group_words - start, CHUNK);
             for (int r = 0; r < HC_GEMV_ROWS; r++)
-                turn_chunk(args->codes[r] + place, group_words, start, n, groups, turned[r]);
+                transpose_chunk(args->codes[r] + place, group_words, start, n, groups, transposed[r]);
             for (int64_t h = 0; h < n; h++) {
                 for (int r = 0; r < HC_GEMV_ROWS; r++)
-                    word[r] = turned[r][h];
+                    word[r] = transposed[r][h];
                 add_word(d, word, zero, x + (start + h) * x_step, p, special, kind, n_vectors, zeros);
             }
         }

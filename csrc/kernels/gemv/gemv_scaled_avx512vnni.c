@@ -1,5 +1,5 @@
 /* gemv_scaled: 4 rows at a time, whose 32-bit lanes of sums are added until every slice, 128 bits of codes, has one a
- * row: parts[slice][row]. Those of 16 rows are turned to slices of 16 rows in lanes, each lane the chain of its row.
+ * row: parts[slice][row]. Those of 16 rows are transposed to slices of 16 rows in lanes, each lane the chain of its row.
  */
 #include "kernels/gemv/gemv_transpose_avx512.h"
 #include "kernels/kernel.h"

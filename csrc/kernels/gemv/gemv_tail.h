@@ -1,4 +1,4 @@
-/* One code, scale and group of a row by the definition, for the scalar lines and the tails of the others. The chain of a
+/* One code, scale and group of a row by the definition, for the scalar kernels and the tails of the others. The chain of a
  * last group that padding completes ends with the last column: a padded code would turn a p of -0 into +0.
  */
 #ifndef HC_GEMV_TAIL_H

@@ -1,4 +1,4 @@
-/* What the lines of choose_nm share. */
+/* What the kernels of choose_nm share. */
 #ifndef HC_CHOOSE_NM_H
 #define HC_CHOOSE_NM_H
 

@@ -128,9 +128,9 @@ INLINE bool first_or_two(int n, int m, int bits, const float *x, const float *sc
         _mm256_storeu_ps(values, best.value);
     } else {
         const __m256i second = _mm256_castps_si256(next.position);
-        const __m256 turned = _mm256_castsi256_ps(_mm256_cmpgt_epi32(codes, second));
-        const __m256 low = _mm256_blendv_ps(best.value, next.value, turned);
-        const __m256 high = _mm256_blendv_ps(next.value, best.value, turned);
+        const __m256 transposed = _mm256_castsi256_ps(_mm256_cmpgt_epi32(codes, second));
+        const __m256 low = _mm256_blendv_ps(best.value, next.value, transposed);
+        const __m256 high = _mm256_blendv_ps(next.value, best.value, transposed);
         const __m256 even = _mm256_unpacklo_ps(low, high), odd = _mm256_unpackhi_ps(low, high);
         _mm256_storeu_ps(values, _mm256_permute2f128_ps(even, odd, 0x20));
         _mm256_storeu_ps(values + 8, _mm256_permute2f128_ps(even, odd, 0x31));

@@ -73,7 +73,7 @@ static inline __attribute__((always_inline)) int64_t all_quads(int64_t blocks, c
 /* 16 blocks in lanes. */
 
 /* Places first .. first + 3 of blocks, whose quarters lie in a register by fours. */
-static inline __attribute__((always_inline)) void turn(__m512 r0, __m512 r1, __m512 r2, __m512 r3, __m512 *place) {
+static inline __attribute__((always_inline)) void transpose(__m512 r0, __m512 r1, __m512 r2, __m512 r3, __m512 *place) {
     const __m512 low01 = _mm512_unpacklo_ps(r0, r1), high01 = _mm512_unpackhi_ps(r0, r1);
     const __m512 low23 = _mm512_unpacklo_ps(r2, r3), high23 = _mm512_unpackhi_ps(r2, r3);
     place[0] = _mm512_shuffle_ps(low01, low23, 0x44);
@@ -92,8 +92,8 @@ static inline __attribute__((always_inline)) __m512 quarter(int m, int q, const 
 
 /* place[i], lane 4 q + j: place 4 * part + i of block 4 j + q. */
 static inline __attribute__((always_inline)) void places(int m, int part, const float *x, __m512 *place) {
-    turn(quarter(m, part, x), quarter(m, part, x + 4 * m), quarter(m, part, x + 8 * m), quarter(m, part, x + 12 * m),
-         place);
+    transpose(quarter(m, part, x), quarter(m, part, x + 4 * m), quarter(m, part, x + 8 * m),
+              quarter(m, part, x + 12 * m), place);
 }
 
 /* Lanes in the order of blocks. */

@@ -61,11 +61,11 @@ INLINE void add_block(const hc_gemv_24_floats_args *args, const hc_decoder *d, i
             _mm_prefetch(floats->next[r] + 4 * g * words + 64 * line, _MM_HINT_T1);
         for (int line = 0; line < words / 2; line++)
             _mm_prefetch(args->metadata[r] + METADATA_AHEAD + 2 * g * words + 64 * line, _MM_HINT_T1);
-        turn_block(floats->codes[r] + 4 * g * words, words, groups, codes[r]);
+        transpose_block(floats->codes[r] + 4 * g * words, words, groups, codes[r]);
         if (words == 2)
             metadata[r][0] = _mm512_maskz_loadu_epi32(mask, args->metadata[r] + 4 * g);
         else
-            turn_block(args->metadata[r] + 2 * g * words, words / 2, groups, metadata[r]);
+            transpose_block(args->metadata[r] + 2 * g * words, words / 2, groups, metadata[r]);
     }
 #pragma GCC unroll 1
     for (int i = 0; i < words / 2; i++, x += 32 * n_vectors * 16) {

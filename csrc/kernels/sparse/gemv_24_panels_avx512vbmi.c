@@ -96,7 +96,7 @@ VNNI INLINE void add_span(const hc_constants *c, const __m512i codes[], const __
         sum[v] = _mm512_dpwssd_epi32(sum[v], _mm512_packs_epi32(dots[0][v], dots[1][v]), words);
 }
 
-INLINE __m512i spread_scales(__m128i scales, int words) {
+INLINE __m512i expand_scales(__m128i scales, int words) {
     return words == 2   ? _mm512_broadcast_i32x4(scales)
            : words == 4 ? _mm512_broadcastq_epi64(scales)
                         : _mm512_broadcastd_epi32(scales);
@@ -131,7 +131,7 @@ VNNI INLINE void add_rows(const hc_gemv_24_panels_args *args, int words, int n_v
                 positions[j] = _mm512_loadu_si512(metadata + 64 * j);
                 _mm_prefetch(metadata + METADATA_AHEAD + 64 * j, _MM_HINT_T1);
             }
-            add_span(&constants, stored, positions, spread_scales(load_scales(scales, words), words), x, args->ldx,
+            add_span(&constants, stored, positions, expand_scales(load_scales(scales, words), words), x, args->ldx,
                      n_vectors, sum);
             codes += SPAN;
             metadata += SPAN_METADATA;
@@ -143,7 +143,7 @@ VNNI INLINE void add_rows(const hc_gemv_24_panels_args *args, int words, int n_v
                 stored[j] = load_bytes(codes + 64 * j, left - 64 * j);
             for (int j = 0; j < 2; j++)
                 positions[j] = load_bytes(metadata + 64 * j, metadata_left - 64 * j);
-            add_span(&constants, stored, positions, spread_scales(_mm_maskz_loadu_epi8(scales_left, scales), words), x,
+            add_span(&constants, stored, positions, expand_scales(_mm_maskz_loadu_epi8(scales_left, scales), words), x,
                      args->ldx, n_vectors, sum);
         }
 #pragma GCC unroll 4

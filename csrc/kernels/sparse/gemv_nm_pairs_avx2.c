@@ -1,4 +1,4 @@
-/* gemv_nm_pairs: 8 groups in lanes; 8 values of each group are turned from [group][value] into [value][group]. */
+/* gemv_nm_pairs: 8 groups in lanes; 8 values of each group are transposed from [group][value] into [value][group]. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -6,7 +6,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* Rows `stride` apart, 8 values each, to columns. */
-INLINE void turn(const float *from, int64_t stride, __m256 out[8]) {
+INLINE void transpose(const float *from, int64_t stride, __m256 out[8]) {
     __m256 pairs[8], fours[8];
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
@@ -34,8 +34,8 @@ void hc_gemv_nm_pairs_avx2(int64_t group, int64_t groups, const float *codes, co
     for (int64_t g = 0; g < groups; g += 8, codes += 8 * group, x += 8 * group) {
         __m256 p = _mm256_setzero_ps(), c[8], y[8];
         for (int64_t k = 0; k < group; k += 8) {
-            turn(codes + k, group, c);
-            turn(x + k, group, y);
+            transpose(codes + k, group, c);
+            transpose(x + k, group, y);
             if (group - k >= 8) {
 #pragma GCC unroll 8
                 for (int i = 0; i < 8; i++)

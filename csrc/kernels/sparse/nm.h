@@ -10,16 +10,16 @@
 
 /* gemm_nm_s8_of8, _of16, _of32, _of64:  as gemm_s8, but of so many k (kr) b keeps 4, and all else of b is 0. A step of b is nr
  * times 4 kept int8, then nr times their 4 places among the kr. Forms S16 and U8, for this one init is -128 * sum of what is
- * kept. VBMI lines need VNNI besides. Budget: as gemm_s8. */
+ * kept. VBMI kernels need VNNI besides. Budget: as gemm_s8. */
 typedef hc_gemm_s8_fn hc_gemm_nm_s8_fn;
 
-/* choose_nm:  hc_nm_choose of sparsity/nm.h: of every m values the n with the largest score. Lines may decline before
- * they write; there is no scalar line: hc_nm_choose is it. */
+/* choose_nm:  hc_nm_choose of sparsity/nm.h: of every m values the n with the largest score. Kernels may decline before
+ * they write; there is no scalar kernel: hc_nm_choose is it. */
 typedef int64_t hc_choose_nm_fn(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
                                 uint8_t *metadata);
 
 /* indices_nm:  at[t] = base[t] + min(position t, m - 1), positions of ceil(log2 m) bits in `bytes` bytes of metadata.
- * Returns how many it did: the first t of `count`, a multiple of 8; the others are the caller's. There is no scalar line:
+ * Returns how many it did: the first t of `count`, a multiple of 8; the others are the caller's. There is no scalar kernel:
  * hc_nm_positions of sparsity/nm.h is it. */
 typedef int64_t hc_indices_nm_fn(int m, const uint8_t *metadata, int64_t bytes, const uint16_t *base, int64_t count,
                                  uint16_t *at);
@@ -29,7 +29,7 @@ typedef int64_t hc_indices_nm_fn(int m, const uint8_t *metadata, int64_t bytes, 
 typedef int64_t hc_compress_x32_fn(int64_t columns, const uint64_t *masks, const float *x, float *out);
 
 /* masks_nm:  masks[0 .. answer) of hc_nm_masks for blocks of m that 64 is a multiple of, `metadata` beginning with a block
- * and so many bytes long; answers how many of `words` it wrote. There is no scalar line: hc_nm_table_masks is it. */
+ * and so many bytes long; answers how many of `words` it wrote. There is no scalar kernel: hc_nm_table_masks is the definition. */
 typedef int64_t hc_masks_nm_fn(int n, int m, const uint8_t *metadata, int64_t bytes, int64_t words, uint64_t *masks);
 
 /* expand_x4, expand_x8, expand_x32:  out[k] = the next of `kept` where bit k % 64 of masks[k / 64] is set, else 0, for 64 * words
@@ -50,14 +50,14 @@ typedef void hc_gemm_nm_f32_fn(int64_t rows, int64_t count, const float *values,
 typedef const float *hc_gemv_nm_fn(int64_t words, const uint64_t *masks, const float *codes, const float *end,
                                    const float *x, int64_t ldx, int n_vectors, float *sums);
 
-/* gemv_24:  gemv_nm of whole words of 2:4, from their metadata; codes and x are read whole. There is no scalar line:
+/* gemv_24:  gemv_nm of whole words of 2:4, from their metadata; codes and x are read whole. There is no scalar kernel:
  * gemv_nm is it. */
 typedef void hc_gemv_24_fn(int64_t words, const uint8_t *metadata, const float *codes, const float *x, int64_t ldx,
                            int n_vectors, float *sums);
 
 /* gemv_24_groups:  gemv_groups of 2:4 and codes of 4 bits. A group of 16, 32 or 64 codes spans twice so many columns, k
  * of column k % 4 of a quad; x is in that order. `floats` counts whole groups; sums of 16 lanes go to out (4, n_vectors,
- * 16), not folded. There is no scalar line: compress_x32 and gemv_nm_pairs are it. */
+ * 16), not folded. There is no scalar kernel: compress_x32 and gemv_nm_pairs are it. */
 typedef struct {
     hc_gemv_floats_args floats;
     const uint8_t *metadata[HC_GEMV_ROWS];
@@ -91,7 +91,7 @@ typedef void hc_gemv_nm_batch_fn(const hc_gemv_nm_batch_args *args);
  * words; x_v + 128 as uint8 at k / 256 * 256 + k % 4 * 64 + k % 256 / 4, 128 without a column.
  *
  * x may be read up to a multiple of 512. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There
- * is no scalar line: panels give the same integers. */
+ * is no scalar kernel: panels give the same integers. */
 typedef struct {
     int flip, zero, words;
     int n_vectors;                           /* 1, 2 or 4 */
@@ -124,8 +124,8 @@ typedef void hc_gemv_24_panels_fn(const hc_gemv_24_panels_args *args);
  *   gemv_nm_folded  sum of x_v * ((code ^ flip) - zero), codes of 4 bits, times the unsigned integer of 4 bits of its group,
  *                    of 2, 4 or 8 32-bit words; words 0: all of them times the first
  *
- * x_v is x + 128 as uint8, 128 without a column; it is read up to a multiple of 16 * kr. kr is 8, 16, 32 or 64. VBMI lines
- * need VNNI besides. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There are no scalar lines:
+ * x_v is x + 128 as uint8, 128 without a column; it is read up to a multiple of 16 * kr. kr is 8, 16, 32 or 64. VBMI kernels
+ * need VNNI besides. Budget: |x| <= 128 and at most 2^18 codes keep every lane inside int32. There are no scalar kernels:
  * panels give the same integers. */
 typedef struct {
     int kr, position_bits, flip, zero, words;

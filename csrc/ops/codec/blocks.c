@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block stays in the second-level cache; below SMALL values waking threads costs more than the work. */
+/* A block stays in L2; below SMALL values waking threads costs more than the work. */
 enum { BLOCK_VALUES = 1 << 15, SMALL = 1 << 13, MAX_BLOCK_BYTES = 16 << 20 };
 
 hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_run *run, int64_t first_row,

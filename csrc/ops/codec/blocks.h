@@ -37,7 +37,7 @@ static inline void *hc_blocks_extra(const hc_blocks *blocks, int thread) {
 bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows *x, const float **thresholds);
 /* The positions of what is kept of loaded rows, to the same rows of `out`; nothing where the format keeps all. */
 void hc_blocks_metadata(const hc_blocks *blocks, int thread, const hc_float_rows *x, const hc_components *out);
-/* Encodes loaded rows by the best line that takes them; returns as hc_encode_fn, never HC_DECLINED. */
+/* Encodes loaded rows by the best kernel that takes them; returns as hc_encode_fn, never HC_DECLINED. */
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
                         const hc_components *out);
 /* Frees; where a task noted an illegal value, the error that names the first one of the whole array. */

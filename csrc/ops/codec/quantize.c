@@ -28,7 +28,7 @@ hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, 
     return hc_quantize_weighted(run, x, clip, NULL, packed, error);
 }
 
-/* Decoding in tiles: rows x columns of about TILE_VALUES values, a second-level cache's share. */
+/* Decoding in tiles: rows x columns of about TILE_VALUES values, a share of L2. */
 enum { TILE_VALUES = 1 << 14, ACROSS_ROWS = 64 };
 typedef struct {
     const hc_run *run;

@@ -94,14 +94,14 @@ static void fetch_ahead(const hc_piece *piece, int64_t column) {
 }
 
 /* Rows that are neighbours in memory: a line of each column is read whole, once, as columns a power of two apart share
- * a cache set, and turned in a square of its own. Full squares have lengths that the compiler knows. */
-#define TURN_SQUARE(TYPE, TO, CONVERT, ROWS, COLUMNS)                                                                  \
+ * a cache set, and transposed in a square of its own. Full squares have lengths that the compiler knows. */
+#define TRANSPOSE_SQUARE(TYPE, TO, CONVERT, ROWS, COLUMNS)                                                             \
     for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
         memcpy(square[c], from + c * piece->column_stride, (size_t)(ROWS) * sizeof(TYPE));                             \
     for (int64_t r = 0; r < ROWS; r++)                                                                                 \
         for (int64_t c = 0; c < COLUMNS; c++)                                                                          \
     to[r * piece->ld + c] = CONVERT(square[c][r])
-#define TURN(TYPE, TO, CONVERT)                                                                                        \
+#define TRANSPOSE(TYPE, TO, CONVERT)                                                                                   \
     for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
         const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
         fetch_ahead(piece, c0);                                                                                        \
@@ -111,32 +111,32 @@ static void fetch_ahead(const hc_piece *piece, int64_t column) {
             const char *from = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                  \
             TO *to = (TO *)values + r0 * piece->ld + c0;                                                               \
             if (rows == SQUARE && columns == SQUARE) {                                                                 \
-                TURN_SQUARE(TYPE, TO, CONVERT, SQUARE, SQUARE);                                                        \
+                TRANSPOSE_SQUARE(TYPE, TO, CONVERT, SQUARE, SQUARE);                                                   \
             } else {                                                                                                   \
-                TURN_SQUARE(TYPE, TO, CONVERT, rows, columns);                                                         \
+                TRANSPOSE_SQUARE(TYPE, TO, CONVERT, rows, columns);                                                    \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-static void gather_turned(const hc_piece *piece, hc_dtype dtype, void *values) {
+static void gather_transposed(const hc_piece *piece, hc_dtype dtype, void *values) {
     if (dtype == HC_F32)
-        TURN(float, float, )
+        TRANSPOSE(float, float, )
     else if (dtype == HC_F64)
-        TURN(double, double, )
+        TRANSPOSE(double, double, )
     else if (dtype == HC_F16)
-        TURN(uint16_t, float, hc_f16_to_f32)
+        TRANSPOSE(uint16_t, float, hc_f16_to_f32)
     else
-        TURN(uint16_t, float, hc_bf16_to_f32)
+        TRANSPOSE(uint16_t, float, hc_bf16_to_f32)
 }
 
 /* The way back. */
-#define TURN_BACK_SQUARE(TYPE, ROWS, COLUMNS)                                                                          \
+#define TRANSPOSE_BACK_SQUARE(TYPE, ROWS, COLUMNS)                                                                     \
     for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
         for (int64_t r = 0; r < ROWS; r++)                                                                             \
             square[c][r] = from[r * piece->ld + c];                                                                    \
     for (int64_t c = 0; c < COLUMNS; c++)                                                                              \
     memcpy(to + c * piece->column_stride, square[c], (size_t)(ROWS) * sizeof(TYPE))
-#define TURN_BACK(TYPE)                                                                                                \
+#define TRANSPOSE_BACK(TYPE)                                                                                           \
     for (int64_t c0 = 0; c0 < piece->columns; c0 += SQUARE) {                                                          \
         const int64_t columns = hc_min(SQUARE, piece->columns - c0);                                                   \
         fetch_ahead(piece, c0);                                                                                        \
@@ -146,18 +146,18 @@ static void gather_turned(const hc_piece *piece, hc_dtype dtype, void *values) {
             const TYPE *from = (const TYPE *)values + r0 * piece->ld + c0;                                             \
             char *to = piece->array + r0 * (int64_t)sizeof(TYPE) + c0 * piece->column_stride;                          \
             if (rows == SQUARE && columns == SQUARE) {                                                                 \
-                TURN_BACK_SQUARE(TYPE, SQUARE, SQUARE);                                                                \
+                TRANSPOSE_BACK_SQUARE(TYPE, SQUARE, SQUARE);                                                           \
             } else {                                                                                                   \
-                TURN_BACK_SQUARE(TYPE, rows, columns);                                                                 \
+                TRANSPOSE_BACK_SQUARE(TYPE, rows, columns);                                                            \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-static void scatter_turned(const hc_piece *piece, hc_dtype dtype, const void *values) {
+static void scatter_transposed(const hc_piece *piece, hc_dtype dtype, const void *values) {
     if (dtype == HC_F32)
-        TURN_BACK(float)
+        TRANSPOSE_BACK(float)
     else
-        TURN_BACK(double)
+        TRANSPOSE_BACK(double)
 }
 
 /* Anything else, in the loop order of the shorter stride. */
@@ -193,7 +193,7 @@ static void gather_piece(const hc_piece *piece, hc_dtype dtype, void *values) {
             widen_run((const uint16_t *)(piece->array + r * piece->row_stride), dtype, piece->columns,
                       (float *)values + r * ld);
     } else if (piece->across && piece->row_stride == size) {
-        gather_turned(piece, dtype, values);
+        gather_transposed(piece, dtype, values);
     } else if (dtype == HC_F32) {
         COPY(((float *)values)[r * ld + c] = hc_load_f32(HERE));
     } else if (dtype == HC_F64) {
@@ -212,7 +212,7 @@ static void scatter_piece(const hc_piece *piece, hc_dtype dtype, const void *val
             memcpy(piece->array + r * piece->row_stride, (const char *)values + r * ld * size,
                    (size_t)(piece->columns * size));
     } else if (piece->across && piece->row_stride == size) {
-        scatter_turned(piece, dtype, values);
+        scatter_transposed(piece, dtype, values);
     } else if (dtype == HC_F32) {
         COPY(hc_store_f32(HERE, ((const float *)values)[r * ld + c]));
     } else {

@@ -7,7 +7,7 @@
  */
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <string.h>
@@ -25,9 +25,9 @@ typedef struct {
     char *scratch;
     int64_t scratch_bytes; /* of one thread */
     const hc_rows *out;
-} hc_lanes_job;
+} hc_batch_job;
 
-static void place(const hc_lanes_job *job, int64_t row, uint16_t *at) {
+static void place(const hc_batch_job *job, int64_t row, uint16_t *at) {
     const int m = job->weights->format->m;
     const int64_t kept = job->weights->geometry->columns, bytes = hc_ceil_div(kept * hc_position_bits(m), 8);
     const uint8_t *metadata = hc_part(job->weights->components, HC_METADATA, row);
@@ -41,7 +41,7 @@ static void place(const hc_lanes_job *job, int64_t row, uint16_t *at) {
     }
 }
 
-static void fold_rows(const hc_lanes_job *job, int64_t row, int64_t n_rows, float *sums, const float *row_scale) {
+static void fold_rows(const hc_batch_job *job, int64_t row, int64_t n_rows, float *sums, const float *row_scale) {
     const int lanes = job->has_groups ? 16 : MOST;
     for (int64_t r = 0; r < n_rows; r++) {
         float *sum = sums + r * lanes * HC_GEMV_BATCH;
@@ -53,8 +53,8 @@ static void fold_rows(const hc_lanes_job *job, int64_t row, int64_t n_rows, floa
     }
 }
 
-static void lane_rows(void *context, int64_t task, int thread) {
-    const hc_lanes_job *job = context;
+static void batch_rows(void *context, int64_t task, int thread) {
+    const hc_batch_job *job = context;
     const hc_geometry *g = job->weights->geometry;
     const hc_format *format = job->weights->format;
     const hc_components *parts = job->weights->components;
@@ -122,7 +122,7 @@ hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {
     const int64_t blocks = geometry->columns / n, columns = blocks * m, kept = geometry->columns;
     const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
     const float *x = p->vectors;
-    hc_lanes_job job = {.weights = weights,
+    hc_batch_job job = {.weights = weights,
                         .rows = rows,
                         .n_vectors = n_vectors,
                         .has_groups = hc_format_find(format->family)->has_groups(format),
@@ -147,7 +147,7 @@ hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {
         for (int64_t block = 0, t = 0; block < blocks; block++)
             for (int i = 0; i < n; i++, t++)
                 job.base[t] = (uint16_t)(block * m);
-        hc_parallel(n_threads, n_tasks, lane_rows, &job);
+        hc_parallel(n_threads, n_tasks, batch_rows, &job);
     } else {
         status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
     }

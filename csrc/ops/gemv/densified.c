@@ -4,7 +4,7 @@
  * finite, and the last bits of x and of c together are not below float32's, so that nothing but 0 rounds to 0.
  */
 #include "base/convert.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *wei
     /* Kernels read the last group whole, and the words of the pattern may go on behind it. */
     const int64_t codes = hc_max(whole->words * 64, kept->groups * whole->geometry.group);
     whole->row_bytes = hc_round_up(codes * weights->bits / 8, HC_CACHE_LINE);
-    whole->spread = weights->bits == 4   ? HC_PICK(expand_x4, run)
+    whole->expand = weights->bits == 4   ? HC_PICK(expand_x4, run)
                     : weights->bits == 8 ? HC_PICK(expand_x8, run)
                                          : HC_PICK(expand_x32, run);
     whole->fill = weights->bits == 4 ? (uint8_t)(hc_gemv_zero_code(&weights->form) * 0x11) : 0;
@@ -99,16 +99,16 @@ static void flip(const uint8_t *codes, int64_t n, uint8_t bits, uint8_t *out) {
 void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights *weights, int64_t row,
                            uint8_t *scratch, hc_gemv_row *io) {
     uint64_t *masks = (uint64_t *)(void *)scratch;
-    uint8_t *codes = scratch + hc_round_up(whole->words * 8, HC_CACHE_LINE), *turned = codes + whole->row_bytes;
+    uint8_t *codes = scratch + hc_round_up(whole->words * 8, HC_CACHE_LINE), *transposed = codes + whole->row_bytes;
     const hc_packed_context *packed = weights->packed;
     const uint8_t *metadata = hc_part(packed->components, HC_METADATA, packed->first_row + row);
     hc_sparse_masks_of(&whole->masks, metadata, packed->geometry->columns, 0, whole->geometry.columns, masks);
     const uint8_t *kept = io->codes;
     if (whole->fill) { /* of 4 bits: 0 where the code of 0 is */
-        flip(kept, weights->row_bytes, whole->fill, turned);
-        kept = turned;
+        flip(kept, weights->row_bytes, whole->fill, transposed);
+        kept = transposed;
     }
-    whole->spread(whole->words, masks, kept, codes);
+    whole->expand(whole->words, masks, kept, codes);
     if (whole->fill)
         flip(codes, whole->row_bytes, whole->fill, codes);
     io->codes = codes;

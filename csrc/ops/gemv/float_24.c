@@ -5,7 +5,7 @@
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 #include "sparsity/nm.h"
 
@@ -25,10 +25,10 @@ typedef struct {
     uint8_t *scratch;
     int64_t scratch_bytes; /* of one thread */
     const hc_rows *out;
-} hc_quads_job;
+} hc_24_job;
 
 /* Adds what follows the whole groups: one group at most. */
-static void add_last(const hc_quads_job *job, int64_t row, const float *x, float *sums) {
+static void add_last(const hc_24_job *job, int64_t row, const float *x, float *sums) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_packed_context *packed = weights->packed;
     const hc_geometry *g = packed->geometry;
@@ -55,8 +55,8 @@ static float fold(float *lanes) {
     return lanes[0];
 }
 
-static void quad_rows(void *context, int64_t task, int thread) {
-    const hc_quads_job *job = context;
+static void rows_24(void *context, int64_t task, int thread) {
+    const hc_24_job *job = context;
     const hc_gemv_weights *weights = &job->weights;
     const hc_packed_context *packed = weights->packed;
     const hc_geometry *g = packed->geometry;
@@ -105,7 +105,7 @@ static void quad_rows(void *context, int64_t task, int thread) {
 }
 
 /* n vectors in the kernel's order, between the others of n_vectors. */
-static void order_x(const hc_quads_job *job, const float *x, int n, int n_vectors, float *out) {
+static void order_x(const hc_24_job *job, const float *x, int n, int n_vectors, float *out) {
     const int64_t span = 2 * job->weights.packed->geometry->group;
     for (int v = 0; v < n; v++)
         for (int64_t g = 0; g < job->whole; g++) {
@@ -117,7 +117,7 @@ static void order_x(const hc_quads_job *job, const float *x, int n, int n_vector
 }
 
 /* Groups that the kernel takes whole, and places of x. */
-static void size(hc_quads_job *job, const hc_product *p) {
+static void size(hc_24_job *job, const hc_product *p) {
     const hc_geometry *g = p->w_packed->geometry;
     const int64_t span = 2 * g->group;
     job->whole = hc_min(g->columns / g->group, g->whole_length / span);
@@ -135,7 +135,7 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
         return reason;
     const hc_format *format = p->w_packed->format;
     const hc_geometry *g = p->w_packed->geometry;
-    hc_quads_job job = {.places = 0};
+    hc_24_job job = {.places = 0};
     if (format->n != 2 || format->m != 4)
         return "the weights' pattern is not 2:4";
     if (!HC_PICK(gemv_24_groups, p->run))
@@ -157,7 +157,7 @@ hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
     const int64_t n_vectors = p->x->rows, ldx = p->ld_vectors, rows = p->w->rows;
     const float *x = p->vectors;
     const hc_run *run = p->run;
-    hc_quads_job job = {
+    hc_24_job job = {
         .kernel = HC_PICK(gemv_24_groups, run), .x = x, .ldx = ldx, .n_vectors = n_vectors, .out = &p->out};
     hc_gemv_weights_init(&job.weights, p, false);
     size(&job, p);
@@ -176,7 +176,7 @@ hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {
             job.ordered[chunk] = next;
             order_x(&job, x + v * ldx, (int)hc_min(n_vectors - v, HC_GEMV_VECTORS), job.chunk_vectors[chunk], next);
         }
-        hc_parallel(n_threads, n_tasks, quad_rows, &job);
+        hc_parallel(n_threads, n_tasks, rows_24, &job);
     } else {
         status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
     }

@@ -1,4 +1,4 @@
-/* Stored weights times few integer vectors. A value of x of more than 8 bits is cut into signed digits to the base 256;
+/* Stored weights times few integer vectors. A value of x of more than 8 bits is cut into signed limbs of 8 bits;
  * each digit is a vector of its own for the kernel, which gives the exact dot of every segment:
  *
  *   x = sum_d 256^d x_d, |x_d| <= 128      dot_s = sum_d 256^d (sum_k x_d[k] u[k] - zero sum_k x_d[k])
@@ -8,7 +8,7 @@
 #include "base/convert.h"
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 
 #include <float.h>
 #include <math.h>
@@ -22,11 +22,11 @@ typedef struct {
     bool folds; /* every segment has an integer scale, which is multiplied into its dot */
     int64_t n_vectors, segment, segments, padded_segments, x_bytes;
     int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
-    int n_digits;
-    int8_t *x;            /* (n_vectors, n_digits, x_bytes), in the kernel's order */
-    int32_t *sums;        /* (n_vectors, n_digits, padded_segments): of x */
+    int n_signed_limbs;
+    int8_t *x;            /* (n_vectors, n_signed_limbs, x_bytes), in the kernel's order */
+    int32_t *sums;        /* (n_vectors, n_signed_limbs, padded_segments): of x */
     int32_t *corrections; /* the same times the weights' one zero point */
-    int32_t *start;       /* (n_vectors, n_digits, words), minus zero times the sums over words */
+    int32_t *start;       /* (n_vectors, n_signed_limbs, words), minus zero times the sums over words */
     float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
     int64_t task_rows, n_tasks, scratch_bytes;
     int64_t lines_bytes, load_bytes; /* of what x becomes, and on the way */
@@ -43,15 +43,15 @@ typedef struct {
 /* What one thread works with, in its scratch. */
 typedef struct {
     uint8_t *row;
-    int32_t *dots;        /* (n_vectors, n_digits, padded_segments) */
-    int32_t *corrections; /* (n_digits, padded_segments) */
+    int32_t *dots;        /* (n_vectors, n_signed_limbs, padded_segments) */
+    int32_t *corrections; /* (n_signed_limbs, padded_segments) */
     float *ones;          /* (padded_segments) */
     float *scales;        /* GROUPED: (ROWS, padded_segments) */
     void *values;         /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
 } hc_integers_scratch;
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
-    const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_digits * line;
+    const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? ROWS * line : 0;
     *scratch = (hc_integers_scratch){memory, NULL, NULL, NULL, NULL, NULL};
     uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
@@ -68,16 +68,16 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
                                       const hc_integers_scratch *scratch) {
     const int64_t n = job->padded_segments, group = job->weights.packed->geometry->group;
     if (!row->zeros)
-        return job->corrections + v * job->n_digits * n;
-    for (int d = 0; d < job->n_digits; d++)
+        return job->corrections + v * job->n_signed_limbs * n;
+    for (int d = 0; d < job->n_signed_limbs; d++)
         for (int64_t s = 0; s < job->segments; s++)
             scratch->corrections[d * n + s] =
-                job->sums[(v * job->n_digits + d) * n + s] * (int32_t)row->zeros[s * job->segment / group];
+                job->sums[(v * job->n_signed_limbs + d) * n + s] * (int32_t)row->zeros[s * job->segment / group];
     return scratch->corrections;
 }
 
 /* The stored scales of a row, made those of its segments; they lie in scales[0 .. groups). */
-static void spread_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
+static void expand_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
     const int64_t parts = hc_ceil_div(job->weights.packed->geometry->group, job->segment);
     if (job->weights.form.has_coarse)
         for (int64_t g = 0; g < job->weights.packed->geometry->groups; g++) {
@@ -89,11 +89,11 @@ static void spread_scales(const hc_integers_job *job, const hc_gemv_row *row, fl
 }
 
 /* The digits' dots joined, exact, as float32. */
-static void join_digits(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
+static void join_limbs(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
     const int64_t n = job->padded_segments;
     for (int64_t s = 0; s < job->segments; s++) {
         int64_t dot = 0;
-        for (int d = job->n_digits - 1; d >= 0; d--)
+        for (int d = job->n_signed_limbs - 1; d >= 0; d--)
             dot = dot * 256 + (int32_t)((uint32_t)dots[d * n + s] - (uint32_t)corrections[d * n + s]);
         values[s] = (float)dot;
     }
@@ -105,9 +105,9 @@ static int64_t folded_sum(const hc_integers_job *job, const hc_gemv_row *row, in
     const int64_t n = job->padded_segments;
     const int32_t *corrections = row_corrections(job, row, v, scratch);
     int64_t sum = 0;
-    for (int d = job->n_digits - 1; d >= 0; d--)
+    for (int d = job->n_signed_limbs - 1; d >= 0; d--)
         sum = sum * 256 + job->sum(job->segments, job->folds ? row->scales : scratch->ones,
-                                   scratch->dots + (v * job->n_digits + d) * n, corrections + d * n);
+                                   scratch->dots + (v * job->n_signed_limbs + d) * n, corrections + d * n);
     return job->weights.form.has_coarse && !job->folds ? sum * (int64_t)row->scales[0] : sum;
 }
 
@@ -159,11 +159,11 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
 }
 
 /* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
- * lines of x, which the first cache holds, meet all rows before the next. */
+ * lines of x, which L1 holds, meet all rows before the next. */
 static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                           const hc_integers_scratch *scratch) {
-    const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_digits;
-    const bool joins = job->n_digits > 1 || job->weights.form.has_zero_points;
+    const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
+    const bool joins = job->n_signed_limbs > 1 || job->weights.form.has_zero_points;
     const int64_t at_once = joins ? lines : HC_GEMV_LINES;
     args->ld = joins ? n : ROWS * n;
     for (int64_t first = 0; first < lines; first += at_once)
@@ -172,13 +172,13 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
             hc_gemv_row row;
             hc_gemv_row_load(&job->weights, block + i, first == 0, scratch->row, scales, &row);
             if (first == 0)
-                spread_scales(job, &row, scales);
+                expand_scales(job, &row, scales);
             args->codes = row.codes;
             dot_row(job, args, first, hc_min(at_once, lines - first),
                     joins ? scratch->dots : (int32_t *)scratch->values + i * n);
             for (int64_t v = 0; joins && v < job->n_vectors; v++)
-                join_digits(job, scratch->dots + v * job->n_digits * n, row_corrections(job, &row, v, scratch),
-                            (float *)scratch->values + (v * ROWS + i) * n);
+                join_limbs(job, scratch->dots + v * job->n_signed_limbs * n, row_corrections(job, &row, v, scratch),
+                           (float *)scratch->values + (v * ROWS + i) * n);
         }
     for (int64_t v = 0; v < job->n_vectors; v++) {
         float y[ROWS];
@@ -196,7 +196,7 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
                                 .words = (int)(job->segment / 8),
                                 .row_bytes = weights->row_bytes,
                                 .x_bytes = job->x_bytes};
-    const int64_t lines = job->n_vectors * job->n_digits;
+    const int64_t lines = job->n_vectors * job->n_signed_limbs;
     for (int64_t line = 0; line < lines; line += args.n_lines) {
         const int64_t left = lines - line;
         args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
@@ -214,7 +214,7 @@ static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_row
 static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                          const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
-    const int n_digits = job->n_digits;
+    const int n_signed_limbs = job->n_signed_limbs;
     int64_t sums[ROWS][MAX_LINES];
     args->ld = job->padded_segments;
     if (job->folded)
@@ -227,12 +227,12 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
         } else {
             hc_gemv_row_load(weights, block + i, true, scratch->row, NULL, &row);
             args->codes = row.codes;
-            dot_row(job, args, 0, job->n_vectors * n_digits, scratch->dots);
+            dot_row(job, args, 0, job->n_vectors * n_signed_limbs, scratch->dots);
         }
         for (int64_t v = 0; v < job->n_vectors; v++) {
             int64_t sum = 0;
-            for (int d = n_digits - 1; job->folded && d >= 0; d--)
-                sum = sum * 256 + sums[i][v * n_digits + d];
+            for (int d = n_signed_limbs - 1; job->folded && d >= 0; d--)
+                sum = sum * 256 + sums[i][v * n_signed_limbs + d];
             if (!job->folded)
                 sum = folded_sum(job, &row, v, scratch);
             const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
@@ -267,7 +267,7 @@ static void integer_rows(void *context, int64_t task, int thread) {
 }
 
 /* Sums of x over words and over segments. */
-static void add_digits(const hc_integers_job *job, const int8_t *x, int32_t *start, int32_t *sums) {
+static void add_limbs(const hc_integers_job *job, const int8_t *x, int32_t *start, int32_t *sums) {
     const int32_t zero = (int32_t)job->weights.zero;
     const int64_t codes = 32 / job->weights.bits, segment_words = job->segment / codes;
     for (int64_t s = 0, word = 0; s < job->segments; s++)
@@ -281,7 +281,7 @@ static void add_digits(const hc_integers_job *job, const int8_t *x, int32_t *sta
 }
 
 /* Even places before odd ones, in blocks of 128. */
-static void order_digits(int8_t *x, int64_t n) {
+static void order_limbs(int8_t *x, int64_t n) {
     for (int8_t copy[128], *block = x; block < x + n; block += sizeof copy) {
         memcpy(copy, block, sizeof copy);
         for (int i = 0; i < 64; i++) {
@@ -306,19 +306,19 @@ static void load_vector(const hc_integers_job *job, const hc_packed_context *x, 
     if (mode == HC_INT_GROUPED)
         for (int64_t s = 0; s < job->segments; s++)
             job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
-    int8_t *digits = job->x + v * job->n_digits * job->x_bytes;
-    if (job->n_digits == 1)
+    int8_t *digits = job->x + v * job->n_signed_limbs * job->x_bytes;
+    if (job->n_signed_limbs == 1)
         memcpy(digits, limbs, (size_t)geometry->columns);
-    for (int64_t k = 0; job->n_digits > 1 && k < geometry->columns; k++) {
+    for (int64_t k = 0; job->n_signed_limbs > 1 && k < geometry->columns; k++) {
         int32_t value = hc_gemv_value(limbs + k, padded, form.n_limbs);
-        for (int d = 0; d < job->n_digits; d++)
-            digits[d * job->x_bytes + k] = hc_gemv_digit(&value);
+        for (int d = 0; d < job->n_signed_limbs; d++)
+            digits[d * job->x_bytes + k] = hc_gemv_limb(&value);
     }
-    for (int d = 0; d < job->n_digits; d++, digits += job->x_bytes) {
-        const int64_t line = v * job->n_digits + d;
-        add_digits(job, digits, job->start + line * job->words, job->sums + line * n);
+    for (int d = 0; d < job->n_signed_limbs; d++, digits += job->x_bytes) {
+        const int64_t line = v * job->n_signed_limbs + d;
+        add_limbs(job, digits, job->start + line * job->words, job->sums + line * n);
         if (job->weights.bits == 4)
-            order_digits(digits, job->x_bytes);
+            order_limbs(digits, job->x_bytes);
     }
 }
 
@@ -344,7 +344,7 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
 static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;
-    return job->kind == HC_ORDER_GROUPED && job->n_digits == 1 &&
+    return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 &&
            job->segment == job->weights.packed->geometry->group &&
            (words == 4 || words == 8 || words == 16 || words == 32) && form->bits == job->weights.bits &&
            !form->has_zero_points && !form->has_coarse && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
@@ -359,7 +359,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     *job = (hc_integers_job){.kind = p->order, .n_vectors = p->x->rows, .out = &p->out};
     hc_format_find(x->format->family)
         ->int_form(x->format, p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
-    job->n_digits = hc_gemv_digits(&form);
+    job->n_signed_limbs = hc_gemv_limbs(&form);
     if (!hc_gemv_weights_init(&job->weights, p, false))
         return false;
     job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.has_coarse;
@@ -386,7 +386,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     job->scratch_bytes = hc_round_up(scratch_init(job, NULL, &unused), HC_CACHE_LINE);
     job->n_tasks = hc_ceil_div(p->w->rows, job->task_rows);
     job->n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), job->n_tasks);
-    const int64_t lines = job->n_vectors * job->n_digits, n = job->padded_segments;
+    const int64_t lines = job->n_vectors * job->n_signed_limbs, n = job->padded_segments;
     job->lines_bytes = lines * (job->x_bytes + 4 * job->words + 2 * n * 4) + job->n_vectors * n * 4;
     job->load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
     return job->lines_bytes + job->load_bytes + job->n_threads * job->scratch_bytes <= MEMORY;
@@ -405,7 +405,7 @@ const char *hc_gemv_int_refuses(const hc_product *p) {
 hc_work hc_gemv_int_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
-    const double lines = (double)p->x->rows * hc_gemv_digits(form);
+    const double lines = (double)p->x->rows * hc_gemv_limbs(form);
     return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
 }
 
@@ -414,7 +414,7 @@ hc_status hc_gemv_int_run(const hc_product *p, hc_error *error) {
     const int64_t n_vectors = p->x->rows;
     hc_integers_job job;
     plan(&job, p);
-    const int64_t lines = n_vectors * job.n_digits, n = job.padded_segments, x_bytes = job.lines_bytes;
+    const int64_t lines = n_vectors * job.n_signed_limbs, n = job.padded_segments, x_bytes = job.lines_bytes;
     uint8_t *memory = hc_alloc_aligned(x_bytes + job.load_bytes);
     job.scratch = hc_alloc_aligned(job.scratch_bytes * job.n_threads);
     hc_status status = HC_OK;

@@ -3,18 +3,18 @@
  *
  *   y = float32((float64(s_x) * float64(s_w)) * float64(S))      as in tiles.c
  *
- * A value of x of more than 8 bits is cut into signed digits to the base 256, each a vector of its own for the kernel.
+ * A value of x of more than 8 bits is cut into signed limbs of 8 bits, each a vector of its own for the kernel.
  */
 #include "base/convert.h"
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_VECTORS = 8, MAX_DIGITS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, LONGEST_PANELS = 1 << 16 };
+enum { MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, LONGEST_PANELS = 1 << 16 };
 enum { MEMORY = 16 << 20 };
 
 typedef struct {
@@ -23,21 +23,21 @@ typedef struct {
     hc_gemv_24_panels_fn *panels; /* or NULL; takes the place of kernel */
     hc_gemv_24_args args;         /* of every row, but for where it lies */
     int64_t rows, task_rows, n_vectors, ldx;
-    int n_digits;
-    const int8_t *x; /* (n_vectors, n_digits, ldx), in the kernel's order */
+    int n_signed_limbs;
+    const int8_t *x; /* (n_vectors, n_signed_limbs, ldx), in the kernel's order */
     float x_scales[MAX_VECTORS];
     const hc_rows *out;
-} hc_quads_job;
+} hc_24_job;
 
-static float row_scale(const hc_quads_job *job, int64_t stored) {
+static float row_scale(const hc_24_job *job, int64_t stored) {
     return hc_load_f32(hc_part(job->weights->components, HC_COARSE, stored));
 }
 
-static void store_row(const hc_quads_job *job, char *const y[], int64_t row, float scale, const int64_t *sums) {
+static void store_row(const hc_24_job *job, char *const y[], int64_t row, float scale, const int64_t *sums) {
     for (int64_t v = 0; v < job->n_vectors; v++) {
         int64_t sum = 0;
-        for (int d = job->n_digits - 1; d >= 0; d--)
-            sum = sum * 256 + sums[v * job->n_digits + d];
+        for (int d = job->n_signed_limbs - 1; d >= 0; d--)
+            sum = sum * 256 + sums[v * job->n_signed_limbs + d];
         const float value = (float)((double)job->x_scales[v] * (double)scale * (double)sum);
         *(float *)(y[v] + row * job->out->column_stride) = value == value ? value : NAN;
     }
@@ -45,9 +45,9 @@ static void store_row(const hc_quads_job *job, char *const y[], int64_t row, flo
 
 static void panels_rows(void *context, int64_t task, int thread) {
     (void)thread;
-    const hc_quads_job *job = context;
+    const hc_24_job *job = context;
     const hc_components *parts = job->weights->components;
-    const int64_t n_lines = job->n_vectors * job->n_digits;
+    const int64_t n_lines = job->n_vectors * job->n_signed_limbs;
     const int64_t last = hc_min((task + 1) * job->task_rows, job->rows);
     hc_gemv_24_panels_args args = {.flip = job->args.flip,
                                    .zero = job->args.zero,
@@ -59,7 +59,7 @@ static void panels_rows(void *context, int64_t task, int thread) {
     for (int64_t v = 0; v < job->n_vectors; v++)
         y[v] = hc_row(job->out, v);
     for (int64_t row = task * job->task_rows; row < last; row += HC_GEMV_ROWS) {
-        int32_t sums[MAX_VECTORS * MAX_DIGITS][HC_GEMV_ROWS];
+        int32_t sums[MAX_VECTORS * MAX_SIGNED_LIMBS][HC_GEMV_ROWS];
         for (int r = 0; r < HC_GEMV_ROWS; r++) {
             const int64_t stored = job->weights->first_row + hc_min(row + r, last - 1);
             args.codes[r] = hc_part(parts, HC_CODES, stored);
@@ -73,7 +73,7 @@ static void panels_rows(void *context, int64_t task, int thread) {
             job->panels(&args);
         }
         for (int64_t r = 0; r < hc_min(HC_GEMV_ROWS, last - row); r++) {
-            int64_t of_row[MAX_VECTORS * MAX_DIGITS];
+            int64_t of_row[MAX_VECTORS * MAX_SIGNED_LIMBS];
             for (int64_t line = 0; line < n_lines; line++)
                 of_row[line] = sums[line][r];
             store_row(job, y, row + r, row_scale(job, job->weights->first_row + row + r), of_row);
@@ -81,16 +81,16 @@ static void panels_rows(void *context, int64_t task, int thread) {
     }
 }
 
-static void quads_rows(void *context, int64_t task, int thread) {
+static void rows_24(void *context, int64_t task, int thread) {
     (void)thread;
-    const hc_quads_job *job = context;
+    const hc_24_job *job = context;
     const hc_components *parts = job->weights->components;
-    const int64_t n_lines = job->n_vectors * job->n_digits, first = task * job->task_rows;
+    const int64_t n_lines = job->n_vectors * job->n_signed_limbs, first = task * job->task_rows;
     char *y[MAX_VECTORS];
     for (int64_t v = 0; v < job->n_vectors; v++)
         y[v] = hc_row(job->out, v);
     for (int64_t row = first; row < hc_min(first + job->task_rows, job->rows); row++) {
-        int64_t sums[MAX_VECTORS * MAX_DIGITS];
+        int64_t sums[MAX_VECTORS * MAX_SIGNED_LIMBS];
         hc_gemv_24_args args = job->args;
         const int64_t stored = job->weights->first_row + row;
         args.codes = hc_part(parts, HC_CODES, stored);
@@ -107,7 +107,7 @@ static void quads_rows(void *context, int64_t task, int thread) {
 }
 
 /* Where the kernel wants the first column of the quad at k, and how far apart it wants the four. */
-static int64_t place_quad(const hc_quads_job *job, int64_t k, int64_t *step) {
+static int64_t place_quad(const hc_24_job *job, int64_t k, int64_t *step) {
     if (!job->panels) {
         *step = 64;
         return k / 256 * 256 + k % 256 / 4;
@@ -120,7 +120,7 @@ static int64_t place_quad(const hc_quads_job *job, int64_t k, int64_t *step) {
 }
 
 /* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_quads_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs,
+static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs,
                         int8_t *digits) {
     const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded;
@@ -133,13 +133,13 @@ static void load_vector(hc_quads_job *job, const hc_packed_context *x, int64_t v
         int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
         if (k % 4 == 0)
             to = place_quad(job, k, &step);
-        for (int d = 0; d < job->n_digits; d++)
-            digits[d * job->ldx + to] = (int8_t)(hc_gemv_digit(&value) ^ -128); /* + 128 */
+        for (int d = 0; d < job->n_signed_limbs; d++)
+            digits[d * job->ldx + to] = (int8_t)(hc_gemv_limb(&value) ^ -128); /* + 128 */
     }
 }
 
 /* false where no kernel takes these weights as they are stored. */
-static bool choose(hc_quads_job *job, const hc_product *p) {
+static bool choose(hc_24_job *job, const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const hc_geometry *geometry = p->w_packed->geometry;
     const hc_format_ops *ops = hc_format_find(format->family);
@@ -154,13 +154,13 @@ static bool choose(hc_quads_job *job, const hc_product *p) {
     if (!folds)
         return false;
     const int flip = form.is_signed ? 1 << (form.bits - 1) : 0;
-    *job = (hc_quads_job){.weights = p->w_packed,
-                          .rows = p->w->rows,
-                          .n_vectors = p->x->rows,
-                          .out = &p->out,
-                          .kernel = HC_PICK(gemv_24_folded, p->run),
-                          .panels = geometry->columns <= LONGEST_PANELS ? HC_PICK(gemv_24_panels, p->run) : NULL,
-                          .n_digits = hc_gemv_digits(&p->x->form[HC_INT_FOLDED])};
+    *job = (hc_24_job){.weights = p->w_packed,
+                       .rows = p->w->rows,
+                       .n_vectors = p->x->rows,
+                       .out = &p->out,
+                       .kernel = HC_PICK(gemv_24_folded, p->run),
+                       .panels = geometry->columns <= LONGEST_PANELS ? HC_PICK(gemv_24_panels, p->run) : NULL,
+                       .n_signed_limbs = hc_gemv_limbs(&p->x->form[HC_INT_FOLDED])};
     job->ldx = hc_round_up(hc_max(geometry->padded * 2, p->x_packed->geometry->padded), 1024);
     job->args = (hc_gemv_24_args){.flip = flip,
                                   .zero = flip,
@@ -173,7 +173,7 @@ static bool choose(hc_quads_job *job, const hc_product *p) {
 
 const char *hc_gemv_int_24_refuses(const hc_product *p) {
     const char *reason = hc_gemv_int_sides_refuse(p);
-    hc_quads_job job;
+    hc_24_job job;
     if (reason)
         return reason;
     if (p->w_packed->format->n != 2 || p->w_packed->format->m != 4)
@@ -182,32 +182,32 @@ const char *hc_gemv_int_24_refuses(const hc_product *p) {
         return "no kernel of these instruction sets";
     if (!choose(&job, p))
         return "no codes of 4 bits with integer scales of 4 bits for 16, 32 or 64 of them, or rows too long";
-    return job.n_vectors * job.n_digits * job.ldx > MEMORY ? "rows too long to keep x in the cache" : NULL;
+    return job.n_vectors * job.n_signed_limbs * job.ldx > MEMORY ? "rows too long to keep x in the cache" : NULL;
 }
 
 hc_work hc_gemv_int_24_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
-    const double lines = (double)p->x->rows * hc_gemv_digits(&p->x->form[HC_INT_FOLDED]);
+    const double lines = (double)p->x->rows * hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]);
     return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
 }
 
 hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {
     const hc_geometry *x_geometry = p->x_packed->geometry;
     const int n_limbs = p->x->form[HC_INT_FOLDED].n_limbs;
-    hc_quads_job job;
+    hc_24_job job;
     choose(&job, p);
-    const int64_t bytes = job.n_vectors * job.n_digits * job.ldx;
+    const int64_t bytes = job.n_vectors * job.n_signed_limbs * job.ldx;
     int8_t *memory = hc_alloc_aligned(bytes + 3 * x_geometry->padded);
     if (!memory)
         return hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)job.n_vectors);
     memset(memory, 128, (size_t)bytes);
     job.x = memory;
     for (int64_t v = 0; v < job.n_vectors; v++)
-        load_vector(&job, p->x_packed, v, n_limbs, memory + bytes, memory + v * job.n_digits * job.ldx);
+        load_vector(&job, p->x_packed, v, n_limbs, memory + bytes, memory + v * job.n_signed_limbs * job.ldx);
     job.task_rows = hc_max(TASK_BYTES / hc_max(job.args.code_bytes, 1), 1);
     job.task_rows = hc_round_up(job.task_rows, HC_GEMV_ROWS);
     const int64_t n_tasks = hc_ceil_div(job.rows, job.task_rows);
-    hc_parallel((int)hc_min(p->run->n_threads, n_tasks), n_tasks, job.panels ? panels_rows : quads_rows, &job);
+    hc_parallel((int)hc_min(p->run->n_threads, n_tasks), n_tasks, job.panels ? panels_rows : rows_24, &job);
     hc_free_aligned(memory);
     return HC_OK;
 }

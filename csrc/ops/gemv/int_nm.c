@@ -5,20 +5,20 @@
 #include "base/convert.h"
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <string.h>
 
 enum { SEGMENT = 1024 }; /* of a dense row; each has an int32 sum */
-enum { ROWS = 8, MAX_VECTORS = 8, MAX_DIGITS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, MEMORY = 16 << 20 };
+enum { ROWS = 8, MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, MEMORY = 16 << 20 };
 
 static const uint8_t ONE[8] = {1}; /* a scale */
 
 typedef struct {
     const hc_packed_context *weights;
     const hc_source *source; /* of the weights */
-    hc_kept_form form;
+    hc_nm_form form;
     hc_gemv_nm_integers_fn *kernel;
     hc_gemv_nm_integers_args args; /* of every row, but for where it lies */
     hc_gemv_dots_fn *dense;        /* or NULL: rows are made dense, and this is the kernel */
@@ -27,19 +27,19 @@ typedef struct {
     bool is_half;                  /* it is float16 */
     int64_t rows, task_rows, n_tasks, n_vectors, ldx;
     int n_threads;
-    int n_digits;
-    uint8_t *x;   /* (n_vectors, n_digits, ldx), signed digits, XOR flip */
+    int n_signed_limbs;
+    uint8_t *x;   /* (n_vectors, n_signed_limbs, ldx), signed digits, XOR flip */
     uint8_t flip; /* 128, or for dense rows 0 */
     float x_scales[MAX_VECTORS];
-    int64_t x_sums[MAX_VECTORS * MAX_DIGITS]; /* for dense rows */
-    int64_t row_bytes, scratch_bytes;         /* of a line of codes or positions; of a thread */
-    int64_t x_total, bytes;                   /* of all vectors; of all memory */
+    int64_t x_sums[MAX_VECTORS * MAX_SIGNED_LIMBS]; /* for dense rows */
+    int64_t row_bytes, scratch_bytes;               /* of a line of codes or positions; of a thread */
+    int64_t x_total, bytes;                         /* of all vectors; of all memory */
     int8_t *scratch;
     const hc_rows *out;
-} hc_kept_job;
+} hc_int_nm_job;
 
 /* Where the codes and positions of some rows lie, and their scales. */
-static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t *scratch,
+static void load_rows(const hc_int_nm_job *job, int64_t row, int64_t rows, int8_t *scratch,
                       hc_gemv_nm_integers_args *args, float *row_scales) {
     const hc_components *parts = job->weights->components;
     const int64_t stored = job->weights->first_row + row;
@@ -53,7 +53,7 @@ static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t 
         const int64_t bytes = ROWS * job->row_bytes;
         const hc_int_tile tile = {
             .limb = {scratch, scratch + bytes, scratch + 2 * bytes}, .ld = job->row_bytes, .row_scale = row_scales};
-        hc_kept_integers(job->source, &job->form, row, rows, 0, job->source->columns, &tile);
+        hc_nm_integers(job->source, &job->form, row, rows, 0, job->source->columns, &tile);
         args->codes = (const uint8_t *)tile.limb[0];
         args->metadata = (const uint8_t *)tile.limb[1];
         return;
@@ -68,7 +68,7 @@ static void load_rows(const hc_kept_job *job, int64_t row, int64_t rows, int8_t 
 }
 
 /* What the kernel does, of dense rows. Their int8 become uint8, as gemv_dots wants them, and so 128 too large. */
-static void dense_dots(const hc_kept_job *job, const hc_gemv_nm_integers_args *args, int32_t *dots) {
+static void dense_dots(const hc_int_nm_job *job, const hc_gemv_nm_integers_args *args, int32_t *dots) {
     const int64_t columns = job->source->columns, segments = hc_ceil_div(columns, SEGMENT);
     hc_gemv_dots_args of_row = {.bits = 8,
                                 .flip = 128,
@@ -92,12 +92,12 @@ static void dense_dots(const hc_kept_job *job, const hc_gemv_nm_integers_args *a
     }
 }
 
-static void kept_rows(void *context, int64_t task, int thread) {
-    const hc_kept_job *job = context;
-    const int64_t n_lines = job->n_vectors * job->n_digits, first = task * job->task_rows;
+static void nonzero_rows(void *context, int64_t task, int thread) {
+    const hc_int_nm_job *job = context;
+    const int64_t n_lines = job->n_vectors * job->n_signed_limbs, first = task * job->task_rows;
     const int64_t last = hc_min(first + job->task_rows, job->rows);
     int8_t *scratch = job->scratch + thread * job->scratch_bytes;
-    int64_t sums[ROWS * MAX_VECTORS * MAX_DIGITS];
+    int64_t sums[ROWS * MAX_VECTORS * MAX_SIGNED_LIMBS];
     float row_scales[ROWS];
     hc_gemv_nm_integers_args args = job->args;
     args.ld_sums = n_lines;
@@ -116,8 +116,8 @@ static void kept_rows(void *context, int64_t task, int thread) {
         for (int64_t r = 0; r < args.rows; r++)
             for (int64_t v = 0; v < job->n_vectors; v++) {
                 int64_t sum = 0;
-                for (int d = job->n_digits - 1; d >= 0; d--)
-                    sum = sum * 256 + sums[r * n_lines + v * job->n_digits + d];
+                for (int d = job->n_signed_limbs - 1; d >= 0; d--)
+                    sum = sum * 256 + sums[r * n_lines + v * job->n_signed_limbs + d];
                 const double scale = (double)job->x_scales[v] * (double)row_scales[r];
                 hc_gemv_store(job->out, row + r, v, (float)(scale * (double)sum));
             }
@@ -125,28 +125,28 @@ static void kept_rows(void *context, int64_t task, int thread) {
 }
 
 /* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_kept_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs) {
+static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs) {
     const hc_geometry *geometry = x->geometry;
     const int64_t padded = geometry->padded;
     const hc_tile tile = {x->first_row + v, 1, 0, padded};
     const hc_int_tile out = {
         .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
-    uint8_t *digits = job->x + v * job->n_digits * job->ldx;
+    uint8_t *digits = job->x + v * job->n_signed_limbs * job->ldx;
     hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
-    if (job->n_digits == 1 && n_limbs == 1) {
+    if (job->n_signed_limbs == 1 && n_limbs == 1) {
         for (int64_t k = 0; k < geometry->columns; k++)
             digits[k] = (uint8_t)limbs[k] ^ job->flip;
         return;
     }
     for (int64_t k = 0; k < geometry->columns; k++) {
         int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
-        for (int d = 0; d < job->n_digits; d++)
-            digits[d * job->ldx + k] = (uint8_t)hc_gemv_digit(&value) ^ job->flip;
+        for (int d = 0; d < job->n_signed_limbs; d++)
+            digits[d * job->ldx + k] = (uint8_t)hc_gemv_limb(&value) ^ job->flip;
     }
 }
 
 /* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
-static int stored_bits(hc_kept_job *job) {
+static int stored_bits(hc_int_nm_job *job) {
     const hc_format *format = job->weights->format;
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_geometry *geometry = job->weights->geometry;
@@ -167,7 +167,7 @@ static int stored_bits(hc_kept_job *job) {
     return form.bits == 8 && plain && form.is_signed ? 8 : form.bits == 4 && (plain || scaled) ? 4 : 0;
 }
 
-static void choose_dense(hc_kept_job *job, const hc_run *run) {
+static void choose_dense(hc_int_nm_job *job, const hc_run *run) {
     const int64_t segments = hc_ceil_div(job->source->columns, SEGMENT);
     job->dense = HC_PICK(gemv_dots, run);
     job->row_bytes = hc_round_up(job->source->columns, HC_CACHE_LINE);
@@ -185,13 +185,13 @@ static int longest_step(const hc_product *p) {
     return kr < 8 ? 0 : kr;
 }
 
-static void choose_nonzeros(hc_kept_job *job, const hc_product *p) {
+static void choose_nonzeros(hc_int_nm_job *job, const hc_product *p) {
     const hc_format *format = job->weights->format;
     const hc_run *run = p->run;
     hc_gemv_nm_integers_fn *const dots = HC_PICK(gemv_nm_dots, run), *const folded = HC_PICK(gemv_nm_folded, run);
     const int kr = longest_step(p);
     job->flip = 128;
-    hc_kept_form_init(&job->form, format, kr, run);
+    hc_nm_form_init(&job->form, format, kr, run);
     job->args.kr = kr;
     job->args.base = job->form.base;
     const int bits = stored_bits(job);
@@ -217,25 +217,25 @@ static void choose_nonzeros(hc_kept_job *job, const hc_product *p) {
 }
 
 /* false where it takes too much memory. */
-static bool plan(hc_kept_job *job, const hc_product *p, bool densifies) {
-    *job = (hc_kept_job){.weights = p->w_packed,
-                         .source = p->w,
-                         .rows = p->w->rows,
-                         .n_vectors = p->x->rows,
-                         .n_digits = hc_gemv_digits(&p->x->form[HC_INT_FOLDED]),
-                         .out = &p->out};
+static bool plan(hc_int_nm_job *job, const hc_product *p, bool densifies) {
+    *job = (hc_int_nm_job){.weights = p->w_packed,
+                           .source = p->w,
+                           .rows = p->w->rows,
+                           .n_vectors = p->x->rows,
+                           .n_signed_limbs = hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]),
+                           .out = &p->out};
     densifies ? choose_dense(job, p->run) : choose_nonzeros(job, p);
     job->task_rows = hc_round_up(hc_max(TASK_BYTES / hc_max(job->args.code_bytes, 1), 1), ROWS);
     job->n_tasks = hc_ceil_div(job->rows, job->task_rows);
     job->n_threads = (int)hc_min(hc_min(p->run->n_threads, HC_MAX_THREADS), job->n_tasks);
-    job->x_total = job->n_vectors * job->n_digits * job->ldx;
+    job->x_total = job->n_vectors * job->n_signed_limbs * job->ldx;
     job->bytes = job->x_total + job->scratch_bytes * job->n_threads + 3 * p->x_packed->geometry->padded;
     return job->bytes <= MEMORY;
 }
 
 static const char *refusal(const hc_product *p, bool densifies) {
     const char *reason = hc_gemv_int_sides_refuse(p);
-    hc_kept_job job;
+    hc_int_nm_job job;
     if (reason)
         return reason;
     if (!p->w->sparse)
@@ -251,7 +251,7 @@ static const char *refusal(const hc_product *p, bool densifies) {
 
 static hc_status run_integers(const hc_product *p, bool densifies, hc_error *error) {
     const int n_limbs = p->x->form[HC_INT_FOLDED].n_limbs;
-    hc_kept_job job;
+    hc_int_nm_job job;
     plan(&job, p, densifies);
     uint8_t *memory = hc_alloc_aligned(job.bytes);
     if (!memory)
@@ -262,20 +262,20 @@ static hc_status run_integers(const hc_product *p, bool densifies, hc_error *err
     memset(memory, job.flip, (size_t)job.x_total);
     for (int64_t v = 0; v < job.n_vectors; v++)
         load_vector(&job, p->x_packed, v, n_limbs, limbs);
-    for (int64_t line = 0; job.dense && line < job.n_vectors * job.n_digits; line++)
+    for (int64_t line = 0; job.dense && line < job.n_vectors * job.n_signed_limbs; line++)
         for (int64_t k = 0; k < job.ldx; k++)
             job.x_sums[line] += (int8_t)job.x[line * job.ldx + k];
-    hc_parallel(job.n_threads, job.n_tasks, kept_rows, &job);
+    hc_parallel(job.n_threads, job.n_tasks, nonzero_rows, &job);
     hc_free_aligned(memory);
     return HC_OK;
 }
 
 static hc_work work(const hc_product *p, bool densifies) {
-    const double lines = (double)p->x->rows * hc_gemv_digits(&p->x->form[HC_INT_FOLDED]);
+    const double lines = (double)p->x->rows * hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]);
     const double whole = (double)p->w->rows * (double)p->w->columns, x = lines * (double)p->w->columns;
     if (densifies)
         return (hc_work){0, whole, whole * lines, x};
-    hc_kept_job job;
+    hc_int_nm_job job;
     plan(&job, p, false);
     const double kept = (double)p->w->rows * (double)job.args.code_bytes,
                  products = whole * 4 / longest_step(p) * lines;

@@ -7,7 +7,7 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ typedef struct {
     hc_sparse_masks *masks;
     hc_gemv_24_fn *quads; /* 2:4 and one vector, or NULL */
     const hc_rows *out;
-} hc_sparse_gemv_job;
+} hc_nonzeros_job;
 
 /* One row, between two tiles. */
 typedef struct {
@@ -34,7 +34,7 @@ typedef struct {
     const float *codes, *end; /* the next ones; in the tile or as they are stored */
     uint64_t masks[TILE * HC_MAX_M / 64 + 1];
     float sums[MAX_VECTORS][LANES], p[MAX_VECTORS];
-} hc_sparse_gemv_state;
+} hc_nonzeros_state;
 
 static float fold(float *lanes, int n) {
     if (n == LANES) { /* loops of lengths that compilers know */
@@ -51,8 +51,8 @@ static float fold(float *lanes, int n) {
 }
 
 /* Kept columns [first, first + count) with groups; first is a block's. */
-static void add_groups(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, const uint8_t *metadata,
-                       int64_t first, int64_t count) {
+static void add_groups(const hc_nonzeros_job *job, hc_nonzeros_state *state, const uint8_t *metadata, int64_t first,
+                       int64_t count) {
     const hc_geometry *g = job->weights->geometry;
     const int n = job->weights->format->n, m = job->weights->format->m;
     uint8_t position[TILE];
@@ -74,8 +74,8 @@ static void add_groups(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *stat
 }
 
 /* Whole words of 2:4 times one vector; answers how many columns that were. */
-static int64_t add_quads(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, const uint8_t *metadata,
-                         int64_t column, int64_t columns) {
+static int64_t add_quads(const hc_nonzeros_job *job, hc_nonzeros_state *state, const uint8_t *metadata, int64_t column,
+                         int64_t columns) {
     const int64_t words = job->quads ? columns / 64 : 0;
     if (words > 0)
         job->quads(words, metadata + column / 8, state->codes, job->x + column, job->ldx, 1, state->sums[0]);
@@ -84,7 +84,7 @@ static int64_t add_quads(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *st
 }
 
 /* Columns from a multiple of 64 on, some rows, without groups: a stripe of them at a time, for all rows and vectors. */
-static void add_columns(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *states, int64_t rows, int64_t column,
+static void add_columns(const hc_nonzeros_job *job, hc_nonzeros_state *states, int64_t rows, int64_t column,
                         int64_t columns) {
     const int64_t words = hc_ceil_div(columns, 64);
     for (int64_t word = 0, some; word < words; word += some) {
@@ -93,7 +93,7 @@ static void add_columns(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *sta
         const float *x = job->stripes ? job->stripes + stripe * job->n_vectors + at * 64 - stripe : job->x + at * 64;
         const int64_t ldx = job->stripes ? STRIPE * 64 : job->ldx;
         for (int64_t r = 0; r < rows; r++) {
-            hc_sparse_gemv_state *state = states + r;
+            hc_nonzeros_state *state = states + r;
             const float *next = state->codes;
             for (int64_t v = 0; v < job->n_vectors;) {
                 const int64_t left = job->n_vectors - v;
@@ -108,8 +108,7 @@ static void add_columns(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *sta
 }
 
 /* Decodes kept columns [first, first + count) of a row, and, without groups, what they stand for. */
-static void load(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, int64_t row, int64_t first,
-                 int64_t count) {
+static void load(const hc_nonzeros_job *job, hc_nonzeros_state *state, int64_t row, int64_t first, int64_t count) {
     const hc_geometry *g = job->weights->geometry;
     const hc_components *parts = job->weights->components;
     const hc_tile tile = {row, 1, first, hc_min(count, g->padded - first)};
@@ -124,7 +123,7 @@ static void load(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state, int
     }
 }
 
-static void gemv_rows(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *states, int64_t first_row, int64_t rows) {
+static void gemv_rows(const hc_nonzeros_job *job, hc_nonzeros_state *states, int64_t first_row, int64_t rows) {
     const hc_geometry *g = job->weights->geometry;
     const int n = job->weights->format->n, m = job->weights->format->m;
     const int64_t at_once = TILE / (n * LANES) * n * LANES; /* so many whole blocks begin at lane 0 */
@@ -138,7 +137,7 @@ static void gemv_rows(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state
         const int64_t columns = hc_min(count / n * m, g->whole_length - column);
         int64_t done = 0;
         for (int64_t r = 0; r < rows; r++) {
-            hc_sparse_gemv_state *state = states + r;
+            hc_nonzeros_state *state = states + r;
             const uint8_t *metadata = hc_part(job->weights->components, HC_METADATA, first_row + r);
             load(job, state, first_row + r, first, at_once);
             if (job->has_groups) {
@@ -155,8 +154,8 @@ static void gemv_rows(const hc_sparse_gemv_job *job, hc_sparse_gemv_state *state
 
 static void gemv_task(void *context, int64_t task, int thread) {
     (void)thread;
-    const hc_sparse_gemv_job *job = context;
-    hc_sparse_gemv_state states[ROWS];
+    const hc_nonzeros_job *job = context;
+    hc_nonzeros_state states[ROWS];
     const int64_t end = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t row = task * TASK_ROWS; row < end; row += ROWS) {
         const int64_t rows = hc_min(ROWS, end - row);
@@ -192,15 +191,15 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
     const hc_run *run = p->run;
     const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
     const float *x = p->vectors;
-    hc_sparse_gemv_job job = {.weights = weights,
-                              .rows = rows,
-                              .n_vectors = n_vectors,
-                              .x = x,
-                              .ldx = ldx,
-                              .has_groups = ops->has_groups(format),
-                              .is_plain = ops->is_plain && ops->is_plain(format),
-                              .kernel = HC_PICK(gemv_nm, run),
-                              .out = &p->out};
+    hc_nonzeros_job job = {.weights = weights,
+                           .rows = rows,
+                           .n_vectors = n_vectors,
+                           .x = x,
+                           .ldx = ldx,
+                           .has_groups = ops->has_groups(format),
+                           .is_plain = ops->is_plain && ops->is_plain(format),
+                           .kernel = HC_PICK(gemv_nm, run),
+                           .out = &p->out};
     if (format->n == 2 && format->m == 4 && n_vectors == 1)
         job.quads = HC_PICK(gemv_24, run);
     hc_sparse_masks masks;

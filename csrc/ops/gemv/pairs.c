@@ -8,7 +8,7 @@
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>
@@ -27,11 +27,10 @@ typedef struct {
     char *scratch;
     int64_t scratch_bytes; /* of one thread */
     const hc_rows *out;
-} hc_groups_job;
+} hc_pairs_job;
 
 /* One row times one vector: codes and x of `count` kept columns, the last group's chain by definition if it is short. */
-static float multiply(const hc_groups_job *job, const float *codes, const float *x, const float *scales,
-                      int64_t count) {
+static float multiply(const hc_pairs_job *job, const float *codes, const float *x, const float *scales, int64_t count) {
     const int64_t group = job->weights->geometry->group, whole = count / group;
     float sums[16] = {0};
     job->pairs(group, whole, codes, x, scales, sums);
@@ -48,7 +47,7 @@ static float multiply(const hc_groups_job *job, const float *codes, const float 
 }
 
 static void group_rows(void *context, int64_t task, int thread) {
-    const hc_groups_job *job = context;
+    const hc_pairs_job *job = context;
     const hc_geometry *g = job->weights->geometry;
     const hc_format *format = job->weights->format;
     const hc_components *parts = job->weights->components;
@@ -99,12 +98,12 @@ hc_status hc_gemv_pairs_run(const hc_product *p, hc_error *error) {
     const hc_geometry *geometry = weights->geometry;
     const hc_run *run = p->run;
     const int64_t rows = p->w->rows;
-    hc_groups_job job = {.weights = weights,
-                         .rows = rows,
-                         .n_vectors = p->x->rows,
-                         .x = p->vectors,
-                         .ldx = p->ld_vectors,
-                         .out = &p->out};
+    hc_pairs_job job = {.weights = weights,
+                        .rows = rows,
+                        .n_vectors = p->x->rows,
+                        .x = p->vectors,
+                        .ldx = p->ld_vectors,
+                        .out = &p->out};
     hc_sparse_masks masks;
     hc_sparse_masks_init(&masks, run, weights->format->n, weights->format->m);
     job.masks = &masks;

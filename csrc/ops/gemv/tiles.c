@@ -11,7 +11,7 @@
  */
 #include "base/threads.h"
 #include "ops/codec/encoder.h"
-#include "ops/gemv/stored.h"
+#include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Products of two sources, blocked. The smaller side is packed once into panels that all threads read (pack.h). The
  * other is taken in groups of a few panels: a task packs its group into memory of its thread's own, which stays in
- * the second cache, and multiplies it with all shared panels. So each side is decoded once, unless the shared one
+ * L2, and multiplies it with all shared panels. So each side is decoded once, unless the shared one
  * passes SHARED_BYTES. Threads share M and N, never k, and every value keeps the order of ops/source.h, so neither
- * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), slabs of k are the outer
+ * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), KC blocks are the outer
  * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
  *
  * Memory: SHARED_BYTES + PRIVATE_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
@@ -19,13 +19,13 @@ enum {
     SHARED_BYTES = 12 << 20,
     PRIVATE_BYTES = 16 << 20,
     WAITING_BYTES = 6 << 20,
-    THREAD_BYTES = 576 << 10, /* private panels of one thread: about half a second cache of 1 MiB */
-    /* Columns of a slab. Folded int32 sums stay exact up to 65536. Float slabs of 512, 1024, 2048 and 4096 gave 101.6,
+    THREAD_BYTES = 576 << 10, /* private panels of one thread: about half an L2 of 1 MiB */
+    /* Columns of a KC block. Folded int32 sums stay exact up to 65536. Float KC blocks of 512, 1024, 2048 and 4096 gave 101.6,
      * 103.0, 103.3 and 102.0 GFLOP/s at M 512, N 4096, K 4096 (one thread, Zen 4, 2026-11). */
-    FLOAT_SLAB = 1024,
-    FOLDED_SLAB = 16384,
-    GROUPED_SLAB = 8192,
-    LEAST_SLAB = 64, /* the longest step */
+    FLOAT_KC = 1024,
+    FOLDED_KC = 16384,
+    GROUPED_KC = 8192,
+    LEAST_KC = 64, /* the longest step */
 };
 
 /* Tasks. */
@@ -33,8 +33,8 @@ enum {
 /* Lays the arrays of `panels` panels out from `memory` on (NULL: only asks for the bytes). */
 static int64_t lay_out(hc_panels *side, int64_t panels, const hc_gemm_job *p, uint8_t *memory) {
     const int64_t words = panels * p->max_segments * side->tile * 4;
-    const int64_t init_at = panels * side->digits * hc_digit_bytes(side, p->max_steps);
-    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
+    const int64_t init_at = panels * side->limbs * hc_limb_bytes(side, p->max_steps);
+    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->limbs : 0);
     const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED ? words : 0);
     if (memory) {
         side->panels = memory;
@@ -47,7 +47,7 @@ static int64_t lay_out(hc_panels *side, int64_t panels, const hc_gemm_job *p, ui
 
 static void pack_task(void *context, int64_t panel, int thread) {
     const hc_gemm_job *p = context;
-    hc_pack_panel(p->shared, &p->slab, p->shared_first + panel * p->shared->tile, panel,
+    hc_pack_panel(p->shared, &p->kc, p->shared_first + panel * p->shared->tile, panel,
                   p->scratch + thread * hc_pack_scratch());
 }
 
@@ -56,7 +56,7 @@ static void multiply_tile(const hc_gemm_job *p, const hc_panels *mine, int64_t s
     const bool shares_a = p->shared == &p->a;
     const int64_t shared_row = p->shared_first + shared_panel * p->shared->tile;
     const int64_t streamed_row = p->streamed_first + (first_streamed + panel) * mine->tile;
-    hc_place at;
+    hc_tile_at at;
     at.a = shares_a ? p->shared : mine;
     at.b = shares_a ? mine : p->shared;
     at.a_panel = shares_a ? shared_panel : panel;
@@ -81,7 +81,7 @@ static void multiply_task(void *context, int64_t task, int thread) {
     else
         lay_out(&mine, p->group, p, p->private_memory + thread * p->private_bytes);
     for (int64_t panel = 0; !ready && panel < panels; panel++)
-        hc_pack_panel(&mine, &p->slab, p->streamed_first + (first_panel + panel) * mine.tile, panel,
+        hc_pack_panel(&mine, &p->kc, p->streamed_first + (first_panel + panel) * mine.tile, panel,
                       p->scratch + thread * hc_pack_scratch());
     for (int64_t shared_panel = from; shared_panel < to; shared_panel++)
         for (int64_t panel = 0; panel < panels; panel++)
@@ -102,21 +102,21 @@ static bool has_one_limb(hc_order kind, const hc_source *source) {
  * `out`. */
 static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
     if (skips) {
-        const bool left = hc_kept_line(p->x, p->run), right = hc_kept_line(p->w, p->run);
+        const bool left = hc_nm_kernel(p->x, p->run), right = hc_nm_kernel(p->w, p->run);
         if (left != right)
             return left;
     }
     return lies_transposed(out) && (p->order == HC_ORDER_CHAIN || has_one_limb(p->order, p->x));
 }
 
-/* Walks all slabs: how large they get, and whether segments had to be cut. */
-static bool measure_slabs(hc_gemm_job *p) {
+/* Walks all KC blocks: how large they get, and whether segments had to be cut. */
+static bool measure_kc(hc_gemm_job *p) {
     bool cuts = false;
-    p->slabs = p->max_steps = p->max_segments = 0;
-    for (int64_t first = 0; first < p->k; first += p->slab.columns, p->slabs++) {
-        cuts |= hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel->kr);
-        p->max_steps = hc_max(p->max_steps, p->slab.steps);
-        p->max_segments = hc_max(p->max_segments, p->slab.n_segments);
+    p->kc_count = p->max_steps = p->max_segments = 0;
+    for (int64_t first = 0; first < p->k; first += p->kc.columns, p->kc_count++) {
+        cuts |= hc_kc_fill(&p->kc, p->kind, p->a.source, p->b.source, first, p->kc_limit, p->kernel->kr);
+        p->max_steps = hc_max(p->max_steps, p->kc.steps);
+        p->max_segments = hc_max(p->max_segments, p->kc.n_segments);
     }
     return cuts;
 }
@@ -127,19 +127,19 @@ static void use_kernel(hc_gemm_job *p, const hc_run *run) {
     hc_panels_use_kernel(&p->b, p->kernel, run);
 }
 
-/* Chooses the kernel and the slabs: as long as a panel of either side fits a thread's share of memory. */
-static void plan_slabs(hc_gemm_job *p, const hc_run *run) {
+/* Chooses the kernel and the KC blocks: as long as a panel of either side fits a thread's share of memory. */
+static void plan_kc(hc_gemm_job *p, const hc_run *run) {
     const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
-    const bool one_digit = p->a.digits == 1 && p->b.digits == 1;
-    p->exact_groups = p->kind == HC_ORDER_GROUPED && !one_digit;
+    const bool one_limb = p->a.limbs == 1 && p->b.limbs == 1;
+    p->exact_groups = p->kind == HC_ORDER_GROUPED && !one_limb;
     use_kernel(p, run);
-    for (;; p->slab_limit /= 2) {
-        if (measure_slabs(p) && !p->exact_groups) {
+    for (;; p->kc_limit /= 2) {
+        if (measure_kc(p) && !p->exact_groups) {
             p->exact_groups = true;
             use_kernel(p, run);
         }
-        if (p->slab_limit <= LEAST_SLAB || (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
-                                            hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
+        if (p->kc_limit <= LEAST_KC || (hc_panel_bytes(&p->a, p->max_steps, p->max_segments) <= thread_bytes &&
+                                        hc_panel_bytes(&p->b, p->max_steps, p->max_segments) <= thread_bytes))
             break;
     }
     p->waits_in_out = p->kind == HC_ORDER_CHAIN || (p->kind == HC_ORDER_GROUPED && !p->exact_groups);
@@ -157,7 +157,7 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
         hc_min(hc_ceil_div(p->shared->source->rows, p->shared->tile), hc_max(SHARED_BYTES / shared_bytes, 1));
     const int64_t waiting_bytes = p->kind == HC_ORDER_GROUPED ? 12 : 8;
     int64_t waiting = 0;
-    if (!p->waits_in_out && p->slabs > 1) {
+    if (!p->waits_in_out && p->kc_count > 1) {
         const int64_t tiles = WAITING_BYTES / (waiting_bytes * tile_size);
         p->shared_block = hc_min(p->shared_block, hc_max(512 / p->shared->tile, 1));
         p->streamed_block = hc_min(p->streamed_block, tiles / p->shared_block);
@@ -183,7 +183,7 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
     return true;
 }
 
-/* All blocks of `out` and all slabs, in the order that keeps what is packed as long as it is needed. */
+/* All blocks of `out` and all KC blocks, in the order that keeps what is packed as long as it is needed. */
 static void walk(hc_gemm_job *p, const hc_run *run) {
     const int64_t shared_total = hc_ceil_div(p->shared->source->rows, p->shared->tile);
     const int64_t streamed_total = hc_ceil_div(p->streamed->source->rows, p->streamed->tile);
@@ -191,16 +191,16 @@ static void walk(hc_gemm_job *p, const hc_run *run) {
     const int64_t streamed_blocks = hc_ceil_div(streamed_total, p->streamed_block);
     const int64_t blocks = shared_blocks * streamed_blocks;
     int64_t packed = -1, filled = -1;
-    for (int64_t t = 0; t < p->slabs * blocks; t++) {
-        const int64_t slab = p->waits_in_out ? t / blocks : t % p->slabs;
-        const int64_t block = p->waits_in_out ? t % blocks : t / p->slabs;
+    for (int64_t t = 0; t < p->kc_count * blocks; t++) {
+        const int64_t kc = p->waits_in_out ? t / blocks : t % p->kc_count;
+        const int64_t block = p->waits_in_out ? t % blocks : t / p->kc_count;
         const int64_t shared = block / streamed_blocks, streamed = block % streamed_blocks;
-        if (slab != filled) {
-            const int64_t first = slab == 0 ? 0 : p->slab.first + p->slab.columns;
-            hc_slab_fill(&p->slab, p->kind, p->a.source, p->b.source, first, p->slab_limit, p->kernel->kr);
-            p->a.digit_bytes = hc_digit_bytes(&p->a, p->slab.steps);
-            p->b.digit_bytes = hc_digit_bytes(&p->b, p->slab.steps);
-            filled = slab;
+        if (kc != filled) {
+            const int64_t first = kc == 0 ? 0 : p->kc.first + p->kc.columns;
+            hc_kc_fill(&p->kc, p->kind, p->a.source, p->b.source, first, p->kc_limit, p->kernel->kr);
+            p->a.limb_bytes = hc_limb_bytes(&p->a, p->kc.steps);
+            p->b.limb_bytes = hc_limb_bytes(&p->b, p->kc.steps);
+            filled = kc;
         }
         p->shared_first = shared * p->shared_block * p->shared->tile;
         p->streamed_first = streamed * p->streamed_block * p->streamed->tile;
@@ -208,9 +208,9 @@ static void walk(hc_gemm_job *p, const hc_run *run) {
         p->streamed_panels = hc_min(p->streamed_block, streamed_total - streamed * p->streamed_block);
         if (p->prepacked && p->shared == &p->b)
             hc_prepacked_panels(p->prepacked, shared * p->shared_block, &p->b);
-        else if (packed != slab * shared_blocks + shared)
+        else if (packed != kc * shared_blocks + shared)
             hc_parallel(run->n_threads, p->shared_panels, pack_task, p);
-        packed = slab * shared_blocks + shared;
+        packed = kc * shared_blocks + shared;
         /* Too few groups for all threads: several tasks share one, each packs it. */
         p->groups = hc_ceil_div(p->streamed_panels, p->group);
         p->parts = p->groups >= 2 * run->n_threads ? 1 : hc_ceil_div(2 * run->n_threads, p->groups);
@@ -236,26 +236,26 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
     const hc_order order = product->order;
     const hc_run fewer = hc_run_for(product), *run = &fewer;
     hc_gemm_job p = {.kind = order, .skips = skips, .out = target, .m = a->rows, .n = b->rows, .k = a->columns};
-    p.slab_limit = order == HC_ORDER_CHAIN ? FLOAT_SLAB : order == HC_ORDER_FOLDED ? FOLDED_SLAB : GROUPED_SLAB;
+    p.kc_limit = order == HC_ORDER_CHAIN ? FLOAT_KC : order == HC_ORDER_FOLDED ? FOLDED_KC : GROUPED_KC;
     p.dequantize_s32 = HC_PICK(dequantize_s32, run);
     p.dequantize_s64 = HC_PICK(dequantize_s64, run);
     p.join = HC_PICK(combine_limbs, run);
     p.scale_s64 = HC_PICK(scale_s64, run);
     hc_panels_init(&p.a, order, run, a, false);
     hc_panels_init(&p.b, order, run, b, true);
-    const int64_t segments = order == HC_ORDER_GROUPED ? p.slab_limit : 1;
-    p.slab.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.slab.end + sizeof *p.slab.segment_steps));
-    bool has_memory = p.slab.end != NULL;
+    const int64_t segments = order == HC_ORDER_GROUPED ? p.kc_limit : 1;
+    p.kc.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.kc.end + sizeof *p.kc.segment_steps));
+    bool has_memory = p.kc.end != NULL;
     if (has_memory) {
-        p.slab.segment_steps = (int32_t *)(p.slab.end + segments);
-        plan_slabs(&p, run);
-        if (hc_prepacked_fits(b->prepacked, order, a, p.kernel, p.slabs))
+        p.kc.segment_steps = (int32_t *)(p.kc.end + segments);
+        plan_kc(&p, run);
+        if (hc_prepacked_fits(b->prepacked, order, a, p.kernel, p.kc_count))
             p.prepacked = b->prepacked;
         has_memory = allocate(&p, run);
     }
     if (has_memory)
         walk(&p, run);
-    hc_free_aligned(p.slab.end);
+    hc_free_aligned(p.kc.end);
     hc_free_aligned(p.memory);
     return has_memory ? HC_OK
                       : hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)p.k);
@@ -272,7 +272,7 @@ static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, do
 
 static hc_work integer_work(const hc_product *p, const hc_kernel *kernel, double share) {
     const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    return work(p, kernel, p->x->form[mode].n_limbs * hc_balanced_digits(&p->w->form[mode]), share);
+    return work(p, kernel, p->x->form[mode].n_limbs * hc_signed_limbs(&p->w->form[mode]), share);
 }
 
 const char *hc_gemm_chain_refuses(const hc_product *p) {
@@ -297,17 +297,17 @@ hc_work hc_gemm_grouped_work(const hc_product *p) { return integer_work(p, HC_BE
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
 const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
-    const hc_kernel *left = hc_kept_line(p->x, p->run), *right = hc_kept_line(p->w, p->run);
+    const hc_kernel *left = hc_nm_kernel(p->x, p->run), *right = hc_nm_kernel(p->w, p->run);
     const hc_rows out = hc_merged_rows(&p->out);
     if (!p->x->sparse && !p->w->sparse)
         return "no side has a pattern";
     if (!left && !right)
-        return hc_kept_refusal(p->w->sparse ? p->w : p->x, p->run);
+        return hc_nm_kernel_refusal(p->w->sparse ? p->w : p->x, p->run);
     return !right && out.n_dims > 1 ? "the pattern is on the left, and the answer's rows lie in several dimensions"
                                     : NULL;
 }
 hc_work hc_gemm_nm_folded_work(const hc_product *p) {
-    const hc_kernel *right = hc_kept_line(p->w, p->run), *kernel = right ? right : hc_kept_line(p->x, p->run);
+    const hc_kernel *right = hc_nm_kernel(p->w, p->run), *kernel = right ? right : hc_nm_kernel(p->x, p->run);
     return integer_work(p, kernel, 4.0 / kernel->kr); /* a step of kr values costs one of 4 */
 }
 hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }

@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_TILE = 1024 }; /* mr * nr of any line */
+enum { MAX_TILE = 1024 }; /* mr * nr of any kernel */
 
 static const int32_t ZEROS[MAX_TILE];
 
-static const void *digit_of(const hc_panels *side, int64_t panel, int digit) {
-    return side->panels + (panel * side->digits + digit) * side->digit_bytes;
+static const void *limb_of(const hc_panels *side, int64_t panel, int digit) {
+    return side->panels + (panel * side->limbs + digit) * side->limb_bytes;
 }
 
 /* Tiles from and to `out`. */
@@ -17,7 +17,7 @@ static const void *digit_of(const hc_panels *side, int64_t panel, int digit) {
 static bool is_plain(const hc_gemm_job *p) { return p->out.n_dims <= 1 && p->out.column_stride == sizeof(float); }
 
 /* Where a tile of `out` lies itself when its values lie densely, else `own`. */
-static float *tile_at(const hc_gemm_job *p, const hc_place *at, float *own, int64_t *ld) {
+static float *tile_at(const hc_gemm_job *p, const hc_tile_at *at, float *own, int64_t *ld) {
     *ld = p->kernel->nr;
     if (!is_plain(p))
         return own;
@@ -26,7 +26,7 @@ static float *tile_at(const hc_gemm_job *p, const hc_place *at, float *own, int6
 }
 
 /* Between a tile and `out`, along whichever of the two directions lies closer in memory. */
-static void copy_tile(const hc_gemm_job *p, const hc_place *at, float *tile, bool to_out) {
+static void copy_tile(const hc_gemm_job *p, const hc_tile_at *at, float *tile, bool to_out) {
     const int64_t ld = p->kernel->nr, column_step = p->out.column_stride;
     const int last = p->out.n_dims - 1;
     if (to_out && last == 0 && p->out.stride[0] == sizeof(float) && column_step > 0 && column_step % 4 == 0 &&
@@ -61,50 +61,50 @@ static void copy_tile(const hc_gemm_job *p, const hc_place *at, float *tile, boo
 
 /* One tile of each kind. */
 
-static void multiply_floats(const hc_gemm_job *p, const hc_place *at) {
-    const bool accumulate = p->slab.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
+static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
+    const bool accumulate = p->kc.first > 0, is_full = at->rows == p->kernel->mr && at->columns == p->kernel->nr;
     float own[MAX_TILE] = {0};
     int64_t ld = p->kernel->nr;
     float *tile = is_full ? tile_at(p, at, own, &ld) : own;
     if (tile == own && accumulate)
         copy_tile(p, at, own, false);
-    p->kernel->fn.gemm_f32(p->slab.steps, (const float *)digit_of(at->a, at->a_panel, 0),
-                           (const float *)digit_of(at->b, at->b_panel, 0), tile, ld, accumulate);
+    p->kernel->fn.gemm_f32(p->kc.steps, (const float *)limb_of(at->a, at->a_panel, 0),
+                           (const float *)limb_of(at->b, at->b_panel, 0), tile, ld, accumulate);
     if (tile == own)
         copy_tile(p, at, own, true);
 }
 
 /* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
-static void add_dots(const hc_gemm_job *p, const hc_place *at, int64_t segment, int64_t step, int64_t *dots) {
+static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment, int64_t step, int64_t *dots) {
     hc_gemm_s8_fn *const gemm = p->kernel->fn.gemm_s8; /* or of gemm_nm_s8, the same type */
     const int64_t tile_size = p->kernel->mr * p->kernel->nr;
     const int64_t a_skip = step * p->kernel->kr * p->kernel->mr * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);
     const int64_t b_skip = step * p->kernel->kr * p->kernel->nr;
-    int32_t tiles[HC_MAX_LIMBS * HC_MAX_DIGITS * MAX_TILE];
-    int shifts[HC_MAX_LIMBS * HC_MAX_DIGITS], pairs = 0;
-    for (int i = 0; i < at->a->digits; i++)
-        for (int j = 0; j < at->b->digits; j++) {
-            const bool is_top = i == at->a->digits - 1;
+    int32_t tiles[HC_MAX_LIMBS * HC_MAX_SIGNED_LIMBS * MAX_TILE];
+    int shifts[HC_MAX_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
+    for (int i = 0; i < at->a->limbs; i++)
+        for (int j = 0; j < at->b->limbs; j++) {
+            const bool is_top = i == at->a->limbs - 1;
             const bool corrected = p->kernel->form == HC_PANEL_U8 ? is_top : p->kernel->form == HC_PANEL_S8 && !is_top;
-            const int64_t init = ((at->b_panel * at->b->digits + j) * p->slab.n_segments + segment) * p->kernel->nr;
-            gemm(p->slab.segment_steps[segment], (const char *)digit_of(at->a, at->a_panel, i) + a_skip,
-                 (const int8_t *)digit_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
+            const int64_t init = ((at->b_panel * at->b->limbs + j) * p->kc.n_segments + segment) * p->kernel->nr;
+            gemm(p->kc.segment_steps[segment], (const char *)limb_of(at->a, at->a_panel, i) + a_skip,
+                 (const int8_t *)limb_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
                  tiles + pairs * tile_size);
             shifts[pairs++] = 8 * (i + j);
         }
     p->join(pairs, tile_size, tiles, shifts, dots);
 }
 
-static void multiply_folded(const hc_gemm_job *p, const hc_place *at) {
+static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
     const int mr = p->kernel->mr, nr = p->kernel->nr;
     const float *scale_a = at->a->row_scales + at->a_panel * mr, *scale_b = at->b->row_scales + at->b_panel * nr;
-    const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
+    const bool is_first = p->kc.first == 0, is_last = p->kc.first + p->kc.columns == p->k;
     float own[MAX_TILE];
     int64_t ld;
     float *values = tile_at(p, at, own, &ld);
-    if (p->a.digits == 1 && p->b.digits == 1 && is_first && is_last) {
+    if (p->a.limbs == 1 && p->b.limbs == 1 && is_first && is_last) {
         int32_t tile[MAX_TILE];
-        p->kernel->fn.gemm_s8(p->slab.steps, digit_of(at->a, at->a_panel, 0), digit_of(at->b, at->b_panel, 0),
+        p->kernel->fn.gemm_s8(p->kc.steps, limb_of(at->a, at->a_panel, 0), limb_of(at->b, at->b_panel, 0),
                               p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         p->dequantize_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
     } else {
@@ -129,19 +129,19 @@ static void unify_nans(int64_t n, float *values) {
         values[i] = values[i] == values[i] ? values[i] : NAN;
 }
 
-static void multiply_grouped(const hc_gemm_job *p, const hc_place *at) {
+static void multiply_grouped(const hc_gemm_job *p, const hc_tile_at *at) {
     const int mr = p->kernel->mr, nr = p->kernel->nr;
-    const int64_t n_segments = p->slab.n_segments;
+    const int64_t n_segments = p->kc.n_segments;
     const float *scale_a = at->a->scales + at->a_panel * n_segments * mr;
     const float *scale_b = at->b->scales + at->b_panel * n_segments * nr;
-    const bool is_first = p->slab.first == 0, is_last = p->slab.first + p->slab.columns == p->k;
+    const bool is_first = p->kc.first == 0, is_last = p->kc.first + p->kc.columns == p->k;
     float values[MAX_TILE] = {0};
     if (!p->exact_groups) {
         if (!is_first)
             copy_tile(p, at, values, false);
         const int32_t *init = at->b->init ? at->b->init + at->b_panel * n_segments * nr : NULL;
-        p->kernel->fn.gemm_s8_scaled(n_segments, p->slab.segment_steps, digit_of(at->a, at->a_panel, 0),
-                                     digit_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values, !is_first);
+        p->kernel->fn.gemm_s8_scaled(n_segments, p->kc.segment_steps, limb_of(at->a, at->a_panel, 0),
+                                     limb_of(at->b, at->b_panel, 0), init, scale_a, scale_b, values, !is_first);
         if (is_last)
             unify_nans(mr * nr, values);
         copy_tile(p, at, values, true);
@@ -150,14 +150,14 @@ static void multiply_grouped(const hc_gemm_job *p, const hc_place *at) {
     int64_t dots[MAX_TILE] = {0};
     if (!is_first) {
         memcpy(values, p->partial + at->waiting, (size_t)(mr * nr) * sizeof *values);
-        if (!p->slab.opens)
+        if (!p->kc.opens)
             memcpy(dots, p->dots + at->waiting, (size_t)(mr * nr) * sizeof *dots);
     }
     int64_t step = 0;
     for (int64_t s = 0; s < n_segments; s++, scale_a += mr, scale_b += nr) {
         add_dots(p, at, s, step, dots);
-        step += p->slab.segment_steps[s];
-        if (s == n_segments - 1 && !p->slab.closes)
+        step += p->kc.segment_steps[s];
+        if (s == n_segments - 1 && !p->kc.closes)
             break;
         p->scale_s64(mr, nr, dots, scale_a, scale_b, values);
         memset(dots, 0, (size_t)(mr * nr) * sizeof *dots);
@@ -171,7 +171,7 @@ static void multiply_grouped(const hc_gemm_job *p, const hc_place *at) {
     }
 }
 
-void hc_multiply_tile(const hc_gemm_job *p, const hc_place *at) {
+void hc_multiply_tile(const hc_gemm_job *p, const hc_tile_at *at) {
     if (p->kind == HC_ORDER_CHAIN)
         multiply_floats(p, at);
     else if (p->kind == HC_ORDER_FOLDED)

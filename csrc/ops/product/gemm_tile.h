@@ -10,9 +10,9 @@ typedef struct {
     bool skips; /* b is packed as what its pattern keeps */
     hc_rows out;
     int64_t m, n, k;
-    bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several digits, or segments longer than a slab */
+    bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several digits, or segments longer than a KC block */
     bool waits_in_out;
-    int64_t slab_limit, slabs, max_steps, max_segments;
+    int64_t kc_limit, kc_count, max_steps, max_segments;
     const hc_kernel *kernel;
     hc_dequantize_s32_fn *dequantize_s32;
     hc_dequantize_s64_fn *dequantize_s64;
@@ -21,11 +21,11 @@ typedef struct {
     hc_panels a, b;
     hc_panels *shared, *streamed;  /* one is a, the other b */
     const hc_prepacked *prepacked; /* panels of b that exist already, or NULL */
-    hc_slab slab;
+    hc_kc kc;
     int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, of one task */
     uint8_t *memory, *private_memory, *scratch;
     int64_t private_bytes; /* of one thread */
-    int64_t *dots;         /* integer sums that wait for the next slab, tile by tile */
+    int64_t *dots;         /* integer sums that wait for the next KC block, tile by tile */
     float *partial;        /* with exact_groups: values that wait */
     /* The step at hand: first rows and panels of either side, tasks. */
     int64_t shared_first, streamed_first, shared_panels, streamed_panels;
@@ -39,9 +39,9 @@ typedef struct {
     int64_t row, column; /* in out */
     int64_t rows, columns;
     int64_t waiting; /* index of its first value in dots and partial */
-} hc_place;
+} hc_tile_at;
 
-/* The slab at hand of one tile: into `out`, or into the sums that wait for the next slab. */
-void hc_multiply_tile(const hc_gemm_job *product, const hc_place *at);
+/* The KC block at hand of one tile: into `out`, or into the sums that wait for the next KC block. */
+void hc_multiply_tile(const hc_gemm_job *product, const hc_tile_at *at);
 
 #endif

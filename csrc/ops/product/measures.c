@@ -23,6 +23,8 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) 
     while (found->needs & ~run->isa)
         found++;
     const hc_cost *ns = &found->of[path];
+    if (ns->call == 0) /* not measured: taken where it is forced, or alone */
+        return 1e6;
     return 1e-9 * (ns->call + ns->code * work->codes + ns->decoded * work->decoded + ns->product * work->products +
                    ns->value * work->values);
 }

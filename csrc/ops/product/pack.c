@@ -1,6 +1,6 @@
-/* Decoding sources into panels. Portions of rows go through scratch memory that stays in the first cache; they begin
+/* Decoding sources into panels. Portions of rows go through scratch memory that stays in L1; they begin
  * and end where the source's groups do, or at multiples of 8 columns inside a group longer than a portion. What such
- * a portion holds beyond the slab is dropped.
+ * a portion holds beyond the KC block is dropped.
  */
 #include "ops/product/pack.h"
 
@@ -17,7 +17,7 @@ enum { MAX_KEPT_TILE = 32 }; /* nr of any line of sparse_s8 */
 typedef union {
     float values[PORTION_ROWS * FLOAT_LD];
     struct {
-        int8_t digit[HC_MAX_DIGITS][PORTION_ROWS * LIMB_LD];
+        int8_t digit[HC_MAX_SIGNED_LIMBS][PORTION_ROWS * LIMB_LD];
         float group_scale[PORTION_ROWS * (INT_COLUMNS + 1)];
         float row_scale[PORTION_ROWS];
     } integers;
@@ -60,38 +60,38 @@ static int64_t portion_end(const hc_source *source, int64_t start, int64_t limit
     return start + limit >= source->columns ? source->columns : group_start(source, start + limit);
 }
 
-bool hc_slab_fill(hc_slab *slab, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit,
-                  int kr) {
+bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit,
+                int kr) {
     const int64_t stop = hc_min(first + limit, a->columns);
     bool cut = false;
-    slab->first = first;
-    slab->n_segments = slab->steps = 0;
-    slab->even = slab->opens = slab->closes = true;
+    kc->first = first;
+    kc->n_segments = kc->steps = 0;
+    kc->even = kc->opens = kc->closes = true;
     int64_t k = first;
     if (kind == HC_ORDER_GROUPED)
-        slab->opens = group_start(a, first) == first || group_start(b, first) == first;
+        kc->opens = group_start(a, first) == first || group_start(b, first) == first;
     while (k < stop) {
         int64_t end = stop;
         if (kind == HC_ORDER_GROUPED)
             end = hc_min(group_end(a, k), group_end(b, k));
         if (end > stop) {
             if (k > first)
-                break; /* the next slab takes this segment */
-            slab->closes = false;
+                break; /* the next KC block takes this segment */
+            kc->closes = false;
             cut = true;
             end = stop;
         }
-        slab->even = slab->even && (k - first) % kr == 0;
-        slab->end[slab->n_segments] = end;
-        slab->segment_steps[slab->n_segments] = (int32_t)hc_ceil_div(end - k, kr);
-        slab->steps += slab->segment_steps[slab->n_segments++];
+        kc->even = kc->even && (k - first) % kr == 0;
+        kc->end[kc->n_segments] = end;
+        kc->segment_steps[kc->n_segments] = (int32_t)hc_ceil_div(end - k, kr);
+        kc->steps += kc->segment_steps[kc->n_segments++];
         k = end;
     }
-    slab->columns = k - first;
-    return cut || !slab->opens;
+    kc->columns = k - first;
+    return cut || !kc->opens;
 }
 
-int hc_balanced_digits(const hc_int_form *form) {
+int hc_signed_limbs(const hc_int_form *form) {
     if (form->n_limbs == 1)
         return 1; /* the one limb is signed already */
     int digits = 1;
@@ -101,10 +101,10 @@ int hc_balanced_digits(const hc_int_form *form) {
 }
 
 void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b) {
-    *side = (hc_panels){.source = source, .kind = kind, .is_b = is_b, .digits = 1};
+    *side = (hc_panels){.source = source, .kind = kind, .is_b = is_b, .limbs = 1};
     if (kind != HC_ORDER_CHAIN) {
         const hc_int_form *form = &source->form[kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
-        side->digits = is_b ? hc_balanced_digits(form) : form->n_limbs;
+        side->limbs = is_b ? hc_signed_limbs(form) : form->n_limbs;
     }
     side->pack_x32 = HC_PICK(pack_x32, run);
 }
@@ -114,7 +114,7 @@ void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run
     side->kr = kernel->kr;
     side->kept = side->is_b && kernel->nonzeros > 0;
     if (side->kept)
-        hc_kept_form_init(&side->kept_form, ((const hc_packed_context *)side->source->sparse)->format, side->kr, run);
+        hc_nm_form_init(&side->nm_form, ((const hc_packed_context *)side->source->sparse)->format, side->kr, run);
     side->init_factor = kernel->form == HC_PANEL_U8 ? -128 : 128;
     side->form = side->is_b && kernel->form != HC_PANEL_F32 ? HC_PANEL_S8 : kernel->form;
     if (side->is_b && (kernel->form == HC_PANEL_U8 || kernel->form == HC_PANEL_S8))
@@ -127,7 +127,7 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_sou
     if (order == HC_ORDER_GROUPED && !exact_groups)
         return HC_BEST(gemm_s8_scaled, run);
     if (kept)
-        return hc_kept_line(kept, run);
+        return hc_nm_kernel(kept, run);
     const hc_kernel *kernel = HC_BEST(gemm_s8, run);
     /* Groups end inside long steps, which would be mostly padding. */
     while (order == HC_ORDER_GROUPED && kernel->kr > 4)
@@ -135,21 +135,21 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_sou
     return kernel;
 }
 
-int64_t hc_digit_bytes(const hc_panels *side, int64_t steps) {
+int64_t hc_limb_bytes(const hc_panels *side, int64_t steps) {
     const int size = side->form == HC_PANEL_F32 ? 4 : side->form == HC_PANEL_S16 ? 2 : 1;
     return hc_round_up(steps * (side->kept ? 8 : side->kr * size) * side->tile, HC_CACHE_LINE);
 }
 
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments) {
-    const int64_t words = (side->kind == HC_ORDER_GROUPED) + (side->compensation_s8 ? side->digits : 0);
-    return side->digits * hc_digit_bytes(side, steps) + words * n_segments * side->tile * 4;
+    const int64_t words = (side->kind == HC_ORDER_GROUPED) + (side->compensation_s8 ? side->limbs : 0);
+    return side->limbs * hc_limb_bytes(side, steps) + words * n_segments * side->tile * 4;
 }
 
 /* v = sum of limb[i] 256^i, the lower limbs unsigned -> the same sum with digits between -128 and 127, in place. */
-static void balance(hc_portion *portion, int n_limbs, int n_digits, int64_t rows, int64_t columns) {
+static void balance(hc_portion *portion, int n_limbs, int n_signed_limbs, int64_t rows, int64_t columns) {
     for (int64_t row = 0; row < rows; row++) {
         uint8_t carry[INT_COLUMNS] = {0};
-        for (int d = 0; d < n_digits; d++) {
+        for (int d = 0; d < n_signed_limbs; d++) {
             uint8_t *digit = (uint8_t *)portion->integers.digit[d] + row * LIMB_LD;
             if (d >= n_limbs)
                 memset(digit, 0, (size_t)columns);
@@ -232,13 +232,13 @@ static void place_digits(const hc_panels *side, const hc_portion *portion, int64
     for (int i = 0; side->kept && i < 2; i++) /* kept values, then their places */
         side->pack_x32(portion->integers.digit[i] + skip / side->kr * 4, LIMB_LD, (int)rows,
                        hc_ceil_div(columns, side->kr), panel + (k / side->kr * 8 + 4 * i) * side->tile, 2 * side->tile,
-                       i ? side->kept_form.base : 0);
+                       i ? side->nm_form.base : 0);
     if (side->kept)
         return;
-    for (int d = 0; d < side->digits; d++) {
+    for (int d = 0; d < side->limbs; d++) {
         const int8_t *from = portion->integers.digit[d] + skip;
-        uint8_t *to = panel + d * side->digit_bytes;
-        const bool is_signed = side->is_b || d == side->digits - 1;
+        uint8_t *to = panel + d * side->limb_bytes;
+        const bool is_signed = side->is_b || d == side->limbs - 1;
         if (side->form == HC_PANEL_S16)
             place_words(side, from, rows, columns, k, (int16_t *)(void *)to, is_signed);
         else if (side->kr > 4 && !side->is_b)
@@ -248,29 +248,29 @@ static void place_digits(const hc_panels *side, const hc_portion *portion, int64
     }
 }
 
-static void pack_floats(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t rows, float *panel,
+static void pack_floats(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t rows, float *panel,
                         hc_portion *portion) {
     const hc_source *source = side->source;
-    const int64_t stop = slab->first + slab->columns;
+    const int64_t stop = kc->first + kc->columns;
     int64_t end;
-    for (int64_t start = portion_start(source, slab->first, FLOAT_COLUMNS); start < stop; start = end) {
+    for (int64_t start = portion_start(source, kc->first, FLOAT_COLUMNS); start < stop; start = end) {
         end = portion_end(source, start, FLOAT_COLUMNS);
         source->floats(source, first_row, rows, start, end - start, portion->values, FLOAT_LD);
-        const int64_t from = hc_max(start, slab->first), to = hc_min(end, stop);
+        const int64_t from = hc_max(start, kc->first), to = hc_min(end, stop);
         side->pack_x32(portion->values + (from - start), FLOAT_LD * 4, (int)rows, to - from,
-                       panel + (from - slab->first) * side->tile, side->tile, 0);
+                       panel + (from - kc->first) * side->tile, side->tile, 0);
     }
 }
 
-static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t rows, int64_t panel,
+static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t rows, int64_t panel,
                           int64_t row_in_panel, hc_portion *portion) {
     const hc_source *source = side->source;
     const hc_int_mode mode = side->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const int n_limbs = source->form[mode].n_limbs;
     /* That lie together: */
     const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
-    uint8_t *digits = side->panels + panel * side->digits * side->digit_bytes + row_in_panel * row_bytes;
-    float *scales = side->scales + panel * slab->n_segments * side->tile + row_in_panel;
+    uint8_t *digits = side->panels + panel * side->limbs * side->limb_bytes + row_in_panel * row_bytes;
+    float *scales = side->scales + panel * kc->n_segments * side->tile + row_in_panel;
     const hc_int_tile tile = {
         .limb = {portion->integers.digit[0], portion->integers.digit[1], portion->integers.digit[2]},
         .ld = LIMB_LD,
@@ -278,23 +278,23 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
         .groups_ld = INT_COLUMNS + 1,
         .row_scale = portion->integers.row_scale,
     };
-    const int64_t stop = slab->first + slab->columns;
-    int64_t segment = 0, step = 0, segment_first = slab->first, end;
-    for (int64_t start = portion_start(source, slab->first, INT_COLUMNS); start < stop; start = end) {
+    const int64_t stop = kc->first + kc->columns;
+    int64_t segment = 0, step = 0, segment_first = kc->first, end;
+    for (int64_t start = portion_start(source, kc->first, INT_COLUMNS); start < stop; start = end) {
         end = portion_end(source, start, INT_COLUMNS);
         if (side->kept)
-            hc_kept_integers(source, &side->kept_form, first_row, rows, start, end - start, &tile);
+            hc_nm_integers(source, &side->nm_form, first_row, rows, start, end - start, &tile);
         else
             source->integers(source, mode, first_row, rows, start, end - start, &tile);
         if (side->is_b && n_limbs > 1)
-            balance(portion, n_limbs, side->digits, rows, end - start);
-        int64_t from = hc_max(start, slab->first);
+            balance(portion, n_limbs, side->limbs, rows, end - start);
+        int64_t from = hc_max(start, kc->first);
         const int64_t to = hc_min(end, stop);
-        if (slab->even)
-            place_digits(side, portion, from - start, rows, to - from, from - slab->first, digits);
+        if (kc->even)
+            place_digits(side, portion, from - start, rows, to - from, from - kc->first, digits);
         while (from < to) { /* the part of one segment that this portion holds */
-            const int64_t part_end = hc_min(to, slab->end[segment]);
-            if (!slab->even)
+            const int64_t part_end = hc_min(to, kc->end[segment]);
+            if (!kc->even)
                 place_digits(side, portion, from - start, rows, part_end - from, step * side->kr + from - segment_first,
                              digits);
             if (mode == HC_INT_GROUPED) {
@@ -302,8 +302,8 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
                 for (int64_t row = 0; row < rows; row++)
                     scales[segment * side->tile + row] = tile.group_scale[row * tile.groups_ld + group];
             }
-            if (part_end == slab->end[segment]) {
-                step += slab->segment_steps[segment++];
+            if (part_end == kc->end[segment]) {
+                step += kc->segment_steps[segment++];
                 segment_first = part_end;
             }
             from = part_end;
@@ -313,29 +313,29 @@ static void pack_integers(const hc_panels *side, const hc_slab *slab, int64_t fi
         memcpy(side->row_scales + panel * side->tile + row_in_panel, tile.row_scale, (size_t)rows * 4);
 }
 
-void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t panel, void *scratch) {
+void hc_pack_panel(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t panel, void *scratch) {
     const int64_t rows = hc_min(side->tile, side->source->rows - first_row);
-    const int64_t panel_bytes = side->digits * side->digit_bytes;
+    const int64_t panel_bytes = side->limbs * side->limb_bytes;
     uint8_t *memory = side->panels + panel * panel_bytes;
-    if (rows < side->tile || !slab->even || (side->kr > 4 && slab->columns % side->kr))
+    if (rows < side->tile || !kc->even || (side->kr > 4 && kc->columns % side->kr))
         memset(memory, 0, (size_t)panel_bytes);
     if (rows < side->tile && side->kind == HC_ORDER_GROUPED)
-        memset(side->scales + panel * slab->n_segments * side->tile, 0, (size_t)(slab->n_segments * side->tile * 4));
+        memset(side->scales + panel * kc->n_segments * side->tile, 0, (size_t)(kc->n_segments * side->tile * 4));
     for (int64_t row = 0; row < rows; row += PORTION_ROWS) {
         const int64_t count = hc_min(PORTION_ROWS, rows - row);
         if (side->kind == HC_ORDER_CHAIN)
-            pack_floats(side, slab, first_row + row, count, (float *)(void *)memory + row, scratch);
+            pack_floats(side, kc, first_row + row, count, (float *)(void *)memory + row, scratch);
         else
-            pack_integers(side, slab, first_row + row, count, panel, row, scratch);
+            pack_integers(side, kc, first_row + row, count, panel, row, scratch);
     }
     if (side->kept && side->compensation_s8) { /* of the places too */
         int32_t sums[2 * MAX_KEPT_TILE];
-        side->compensation_s8(1, slab->segment_steps, 1, (int8_t *)memory, 2 * side->tile, side->init_factor, sums);
+        side->compensation_s8(1, kc->segment_steps, 1, (int8_t *)memory, 2 * side->tile, side->init_factor, sums);
         memcpy(side->init + panel * side->tile, sums, (size_t)side->tile * sizeof *sums);
         return;
     }
-    for (int d = 0; d < side->digits && side->compensation_s8; d++)
-        side->compensation_s8(slab->n_segments, slab->segment_steps, side->kr / 4,
-                              (int8_t *)memory + d * side->digit_bytes, side->tile, side->init_factor,
-                              side->init + (panel * side->digits + d) * slab->n_segments * side->tile);
+    for (int d = 0; d < side->limbs && side->compensation_s8; d++)
+        side->compensation_s8(kc->n_segments, kc->segment_steps, side->kr / 4, (int8_t *)memory + d * side->limb_bytes,
+                              side->tile, side->init_factor,
+                              side->init + (panel * side->limbs + d) * kc->n_segments * side->tile);
 }

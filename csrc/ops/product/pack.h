@@ -1,10 +1,10 @@
 /* Panels: a product multiplies its sides in strips of `tile` rows, k beside k. A side is decoded portion by portion
  * from its source into scratch memory and from there transposed into panels; nothing else is ever decoded.
  *
- * k is walked in slabs. A slab is cut into segments: one for FLOATS and FOLDED, for GROUPED what lies between two
+ * k is walked in KC blocks. A KC block is cut into segments: one for FLOATS and FOLDED, for GROUPED what lies between two
  * group boundaries of either side. Segments begin at a step of kr values in every panel and are padded with zeros.
  *
- *   panel p, digit d:  panels + (p * digits + d) * digit_bytes, laid out as kernels/kernel.h says
+ *   panel p, digit d:  panels + (p * digits + d) * limb_bytes, laid out as kernels/kernel.h says
  *   its scales, segment s:  scales + (p * n_segments + s) * tile      init: ((p * digits + d) * n_segments + s) * tile
  */
 #ifndef HC_PACK_H
@@ -14,7 +14,7 @@
 #include "ops/product/source.h"
 #include "ops/product/sparse.h"
 
-enum { HC_MAX_LIMBS = 3, HC_MAX_DIGITS = 4 }; /* parts of an integer of a, of b */
+enum { HC_MAX_LIMBS = 3, HC_MAX_SIGNED_LIMBS = 4 }; /* parts of an integer of a, of b */
 
 typedef struct {
     int64_t first, columns; /* of k */
@@ -23,8 +23,8 @@ typedef struct {
     int64_t *end; /* the column after segment s */
     int32_t *segment_steps;
     bool even;          /* no padding but at the very end: column c is value c - first of the panel */
-    bool opens, closes; /* the first segment begins, the last segment ends in this slab */
-} hc_slab;
+    bool opens, closes; /* the first segment begins, the last segment ends in this KC block */
+} hc_kc;
 
 typedef struct {
     const hc_source *source;
@@ -32,40 +32,39 @@ typedef struct {
     bool is_b;
     int tile, kr, form;
     bool kept; /* panels of sparse_s8_... */
-    hc_kept_form kept_form;
-    int digits; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
+    hc_nm_form nm_form;
+    int limbs; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
     hc_compensation_s8_fn *compensation_s8; /* NULL where panels need no init */
     int32_t init_factor;                    /* of the sums */
-    int64_t digit_bytes;                    /* of the slab at hand */
+    int64_t limb_bytes;                     /* of the KC block at hand */
     uint8_t *panels;
     int32_t *init;
     float *scales;     /* GROUPED */
     float *row_scales; /* FOLDED */
 } hc_panels;
 
-/* Segments of the slab that begins at column `first`, at most `limit` columns; true when a segment had to be cut. */
-bool hc_slab_fill(hc_slab *slab, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit,
-                  int kr);
+/* Segments of the KC block that begins at column `first`, at most `limit` columns; true when a segment had to be cut. */
+bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b, int64_t first, int64_t limit, int kr);
 
-/* What a side is, then what the chosen line wants of its panels. */
+/* What a side is, then what the chosen kernel wants of its panels. */
 void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b);
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run);
 
-/* The kernel of gemm_f32, gemm_s8 or gemm_s8_scaled; of gemm_nm_s8 for b = kept, which hc_kept_line takes, or NULL. */
+/* The kernel of gemm_f32, gemm_s8 or gemm_s8_scaled; of gemm_nm_s8 for b = kept, which hc_nm_kernel takes, or NULL. */
 const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_source *kept, const hc_run *run);
 
 /* Digits that b needs: all between -128 and 127. */
-int hc_balanced_digits(const hc_int_form *form);
+int hc_signed_limbs(const hc_int_form *form);
 
-/* Bytes of one digit of one panel, and of everything that a panel needs, for a slab of this size. */
-int64_t hc_digit_bytes(const hc_panels *side, int64_t steps);
+/* Bytes of one digit of one panel, and of everything that a panel needs, for a KC block of this size. */
+int64_t hc_limb_bytes(const hc_panels *side, int64_t steps);
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments);
 
 /* Scratch bytes that packing takes on each thread. */
 int64_t hc_pack_scratch(void);
 
 /* Packs rows first_row .. of the source (as many as there are, at most `tile`) into panel `panel`. */
-void hc_pack_panel(const hc_panels *side, const hc_slab *slab, int64_t first_row, int64_t panel, void *scratch);
+void hc_pack_panel(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t panel, void *scratch);
 
 #endif

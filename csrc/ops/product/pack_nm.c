@@ -14,18 +14,18 @@ static bool fits(const hc_source *w, const hc_format *format, int kr) {
            !(w->group < w->run_length && w->group % kr);
 }
 
-const char *hc_kept_refusal(const hc_source *w, const hc_run *run) {
+const char *hc_nm_kernel_refusal(const hc_source *w, const hc_run *run) {
     if (!w->sparse)
         return "no side has a pattern";
     if (w->form[HC_INT_FOLDED].n_limbs != 1)
         return "its integers take more than 8 bits";
     if (HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
         return "the dense product has a stronger instruction set";
-    return hc_kept_line(w, run) ? NULL
+    return hc_nm_kernel(w, run) ? NULL
                                 : "no kernel for this pattern: more than 4 of every 8 to 64 columns, or none here";
 }
 
-const hc_kernel *hc_kept_line(const hc_source *w, const hc_run *run) {
+const hc_kernel *hc_nm_kernel(const hc_source *w, const hc_run *run) {
     if (!w->sparse || w->form[HC_INT_FOLDED].n_limbs != 1 || HC_BEST(gemm_s8, run)->needs & HC_ISA_AMX)
         return NULL;
     const hc_kernel *const kernels[] = {HC_BEST(gemm_nm_s8_of64, run), HC_BEST(gemm_nm_s8_of32, run),
@@ -60,16 +60,16 @@ static void spread(uint8_t *restrict from, int per_step, int64_t kept, int64_t s
     }
 }
 
-void hc_kept_form_init(hc_kept_form *form, const hc_format *format, int kr, const hc_run *run) {
+void hc_nm_form_init(hc_nm_form *form, const hc_format *format, int kr, const hc_run *run) {
     const int per_step = kr / format->m * format->n;
-    *form = (hc_kept_form){.kr = kr, .per_step = per_step};
+    *form = (hc_nm_form){.kr = kr, .per_step = per_step};
     for (int i = 0; i < per_step; i++)
         form->base |= (uint32_t)(i / format->n * format->m) << 8 * i;
     form->unpack = HC_PICK(gemv_unpack, run);
 }
 
-void hc_kept_integers(const hc_source *w, const hc_kept_form *form, int64_t first_row, int64_t rows,
-                      int64_t first_column, int64_t columns, const hc_int_tile *out) {
+void hc_nm_integers(const hc_source *w, const hc_nm_form *form, int64_t first_row, int64_t rows, int64_t first_column,
+                    int64_t columns, const hc_int_tile *out) {
     const hc_packed_context *packed = w->sparse;
     const int n = packed->format->n, m = packed->format->m;
     const int64_t kept = hc_ceil_div(columns, m) * n, first = first_column / m * n;

@@ -1,7 +1,7 @@
 /* Panels of the right side of an integer product, packed once and kept: FOLDED where the format folds, else GROUPED
  * with the segments of its own groups, which is what a left side without groups leaves of them.
  *
- * Memory: a byte a value and digit, rows and k rounded up to the line's nr and kr, and the scales.
+ * Memory: a byte a value and digit, rows and k rounded up to the kernel's nr and kr, and the scales.
  */
 #include "ops/product/prepack.h"
 
@@ -11,46 +11,46 @@
 
 #include <string.h>
 
-enum { MAX_COLUMNS = 8192 }; /* the shortest slab of gemm.c's plans: more columns would be packed in several */
+enum { MAX_COLUMNS = 8192 }; /* the shortest KC block of gemm.c's plans: more columns would be packed in several */
 
 struct hc_prepacked {
     hc_prepacked_origin origin;
     hc_order kind;
     const hc_kernel *kernel; /* whose panels these are */
-    hc_slab slab;
+    hc_kc kc;
     hc_panels panels;
     int64_t count, bytes;
     uint8_t *memory, *scratch;
 };
 
 bool hc_prepacked_fits(const hc_prepacked *prepacked, hc_order kind, const hc_source *a, const hc_kernel *kernel,
-                       int64_t slabs) {
-    return prepacked && slabs == 1 && prepacked->kind == kind && prepacked->kernel == kernel &&
+                       int64_t kc_count) {
+    return prepacked && kc_count == 1 && prepacked->kind == kind && prepacked->kernel == kernel &&
            (kind == HC_ORDER_FOLDED || a->group == 0);
 }
 
 void hc_prepacked_panels(const hc_prepacked *prepacked, int64_t first, hc_panels *side) {
     const hc_panels *all = &prepacked->panels;
-    const int64_t words = first * prepacked->slab.n_segments * all->tile;
-    side->digit_bytes = all->digit_bytes;
-    side->panels = all->panels + first * all->digits * all->digit_bytes;
-    side->init = all->init ? all->init + words * all->digits : NULL;
+    const int64_t words = first * prepacked->kc.n_segments * all->tile;
+    side->limb_bytes = all->limb_bytes;
+    side->panels = all->panels + first * all->limbs * all->limb_bytes;
+    side->init = all->init ? all->init + words * all->limbs : NULL;
     side->scales = all->scales + words;
     side->row_scales = all->row_scales + first * all->tile;
 }
 
 static void pack_task(void *context, int64_t panel, int thread) {
     const hc_prepacked *p = context;
-    hc_pack_panel(&p->panels, &p->slab, panel * p->panels.tile, panel, p->scratch + thread * hc_pack_scratch());
+    hc_pack_panel(&p->panels, &p->kc, panel * p->panels.tile, panel, p->scratch + thread * hc_pack_scratch());
 }
 
 static bool allocate(hc_prepacked *p, int64_t rows, int n_threads) {
     hc_panels *side = &p->panels;
     p->count = hc_ceil_div(rows, side->tile);
-    side->digit_bytes = hc_digit_bytes(side, p->slab.steps);
-    const int64_t words = p->count * p->slab.n_segments * side->tile * 4;
-    const int64_t init_at = p->count * side->digits * side->digit_bytes;
-    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->digits : 0);
+    side->limb_bytes = hc_limb_bytes(side, p->kc.steps);
+    const int64_t words = p->count * p->kc.n_segments * side->tile * 4;
+    const int64_t init_at = p->count * side->limbs * side->limb_bytes;
+    const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->limbs : 0);
     const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED ? words : 0);
     p->bytes = row_scales_at + p->count * side->tile * 4;
     p->memory = hc_alloc_aligned(p->bytes);
@@ -82,24 +82,24 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
         return hc_fail(error, HC_MEMORY, "prepack: no memory");
     *p = (hc_prepacked){.origin = {packed->format, geometry}, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
-    const bool skips = folds && hc_kept_line(&source, run);
-    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.digits > 1, skips ? &source : NULL, run);
+    const bool skips = folds && hc_nm_kernel(&source, run);
+    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.limbs > 1, skips ? &source : NULL, run);
     p->kernel = kernel;
     hc_panels_use_kernel(&p->panels, kernel, run);
-    p->slab.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->slab.end + sizeof *p->slab.segment_steps));
-    bool has_memory = p->slab.end != NULL;
+    p->kc.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->kc.end + sizeof *p->kc.segment_steps));
+    bool has_memory = p->kc.end != NULL;
     if (has_memory) {
-        p->slab.segment_steps = (int32_t *)(p->slab.end + source.columns);
+        p->kc.segment_steps = (int32_t *)(p->kc.end + source.columns);
         const hc_source without_groups = {.columns = source.columns};
-        hc_slab_fill(&p->slab, p->kind, &without_groups, &source, 0, source.columns, p->panels.kr);
+        hc_kc_fill(&p->kc, p->kind, &without_groups, &source, 0, source.columns, p->panels.kr);
         has_memory = allocate(p, source.rows, run->n_threads);
     }
     if (has_memory) {
         hc_parallel(run->n_threads, p->count, pack_task, p);
         hc_free_aligned(p->scratch);
-        hc_free_aligned(p->slab.end);
+        hc_free_aligned(p->kc.end);
         p->scratch = NULL;
-        p->slab.end = NULL;
+        p->kc.end = NULL;
         p->panels.source = NULL; /* lay on this stack */
         *prepacked = p;
         return HC_OK;
@@ -116,6 +116,6 @@ void hc_prepacked_free(hc_prepacked *prepacked) {
         return;
     hc_free_aligned(prepacked->memory);
     hc_free_aligned(prepacked->scratch);
-    hc_free_aligned(prepacked->slab.end);
+    hc_free_aligned(prepacked->kc.end);
     hc_free_aligned(prepacked);
 }

@@ -29,8 +29,8 @@ void hc_sparse_masks_of(const hc_sparse_masks *job, const uint8_t *metadata, int
                         int64_t columns, uint64_t *masks);
 
 /* The kernel of gemm_nm_s8 for these folded integers, or NULL; and why there is none. */
-const hc_kernel *hc_kept_line(const hc_source *w, const hc_run *run);
-const char *hc_kept_refusal(const hc_source *w, const hc_run *run);
+const hc_kernel *hc_nm_kernel(const hc_source *w, const hc_run *run);
+const char *hc_nm_kernel_refusal(const hc_source *w, const hc_run *run);
 
 /* How integers that a pattern keeps lie: 4 of every kr whole columns, the places of which are their positions among m XOR
  * a byte of `base`, the first in its lowest. */
@@ -38,12 +38,12 @@ typedef struct {
     int kr, per_step; /* that are kept of kr columns, 1 to 4; behind them zeros */
     uint32_t base;
     hc_gemv_unpack_fn *unpack;
-} hc_kept_form;
-void hc_kept_form_init(hc_kept_form *form, const hc_format *format, int kr, const hc_run *run);
+} hc_nm_form;
+void hc_nm_form_init(hc_nm_form *form, const hc_format *format, int kr, const hc_run *run);
 
 /* Whole columns [first_column, +columns), from a multiple of kr on: the kept values into limb[0], their positions into
  * limb[1], 4 for every kr columns; the last columns may be fewer. And the row scales. limb[2] is overwritten. */
-void hc_kept_integers(const hc_source *w, const hc_kept_form *form, int64_t first_row, int64_t rows,
-                      int64_t first_column, int64_t columns, const hc_int_tile *out);
+void hc_nm_integers(const hc_source *w, const hc_nm_form *form, int64_t first_row, int64_t rows, int64_t first_column,
+                    int64_t columns, const hc_int_tile *out);
 
 #endif

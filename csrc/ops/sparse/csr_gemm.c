@@ -1,11 +1,11 @@
 /* Many vectors times compressed sparse rows: activations in panels, rows of x beside each other, that stay in the
  * second cache while the rows of w walk over them.
  *
- *   a task    one panel of `lanes` rows of x, a slab of its columns, and a part of the rows of w: ROWS rows at a time
- *             keep their sums in a tile (ROWS, lanes), which goes through the chunks of the slab and then to `out`
+ *   a task    one panel of `lanes` rows of x, a KC block of its columns, and a part of the rows of w: ROWS rows at a time
+ *             keep their sums in a tile (ROWS, lanes), which goes through the chunks of the KC block and then to `out`
  *
  * Stored values and columns are read as they lie; per chunk only where each row begins and ends in it is searched. The
- * columns of a row ascend in every chain, whatever chunks and threads are. Memory: a slab and a tile a thread.
+ * columns of a row ascend in every chain, whatever chunks and threads are. Memory: a KC block and a tile a thread.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -15,9 +15,9 @@
 
 enum {
     ROWS = 128,
-    CHUNK_BYTES = 512 << 10, /* half a second cache of 1 MiB; Zen 4, 2026-11: 128 and 256 KiB are up to a half slower */
-    SLAB_BYTES = 8 << 20,
-    ALL_BYTES = 48 << 20, /* slabs of all threads */
+    CHUNK_BYTES = 512 << 10, /* half an L2 of 1 MiB; Zen 4, 2026-11: 128 and 256 KiB are up to a half slower */
+    KC_BYTES = 8 << 20,
+    ALL_BYTES = 48 << 20, /* KC blocks of all threads */
     PORTION_ROWS = 16,
     PORTION_COLUMNS = 256,
 };
@@ -27,11 +27,11 @@ typedef struct {
     const hc_csr *w;
     hc_rows out;
     hc_csr_spmm_fn *kernel;
-    hc_pack_x32_fn *turn;
+    hc_pack_x32_fn *transpose;
     int lanes;
-    int64_t chunk, slab; /* columns */
-    int64_t parts;       /* of the rows of w */
-    int64_t first, end;  /* of the slab at hand */
+    int64_t chunk, kc;  /* columns */
+    int64_t parts;      /* of the rows of w */
+    int64_t first, end; /* of the KC block at hand */
     char *memory;
     int64_t thread_bytes;
 } hc_csr_product;
@@ -42,7 +42,7 @@ typedef struct {
 } hc_csr_own;
 
 static int64_t lay_out(const hc_csr_product *p, char *memory, hc_csr_own *own) {
-    const int64_t tile = hc_round_up(p->slab * p->lanes * 4, HC_CACHE_LINE), portion = tile + ROWS * p->lanes * 4;
+    const int64_t tile = hc_round_up(p->kc * p->lanes * 4, HC_CACHE_LINE), portion = tile + ROWS * p->lanes * 4;
     if (own) {
         own->panel = (float *)(void *)memory;
         own->tile = (float *)(void *)(memory + tile);
@@ -61,7 +61,7 @@ static void pack(const hc_csr_product *p, int64_t row, int64_t rows, const hc_cs
         for (int64_t c = 0; c < columns; c += PORTION_COLUMNS) {
             const int64_t n = hc_min(PORTION_ROWS, rows - r), count = hc_min(PORTION_COLUMNS, columns - c);
             p->x->floats(p->x, row + r, n, p->first + c, count, own->portion, ld);
-            p->turn(own->portion, ld * 4, (int)n, count, own->panel + c * p->lanes + r, p->lanes, 0);
+            p->transpose(own->portion, ld * 4, (int)n, count, own->panel + c * p->lanes + r, p->lanes, 0);
         }
 }
 
@@ -72,8 +72,8 @@ static void move_tile(const hc_csr_product *p, int64_t w_row, int64_t w_rows, in
     const int64_t step = out->n_dims ? out->stride[0] : 0, lanes = p->lanes;
     if (to_out && out->n_dims <= 1 && out->column_stride == 4 && step >= 0 && step % 4 == 0 && step / 4 <= INT32_MAX) {
         for (int64_t r = 0; r < w_rows; r += 16)
-            p->turn(tile + r * lanes, lanes * 4, (int)hc_min(16, w_rows - r), x_rows,
-                    hc_row(out, x_row) + (w_row + r) * 4, (int)(step / 4), 0);
+            p->transpose(tile + r * lanes, lanes * 4, (int)hc_min(16, w_rows - r), x_rows,
+                         hc_row(out, x_row) + (w_row + r) * 4, (int)(step / 4), 0);
         return;
     }
     if (out->n_dims == 1 && step == 4) { /* rows of x side by side */
@@ -152,23 +152,27 @@ static void task(void *context, int64_t number, int thread) {
 hc_status hc_csr_gemm(const hc_run *run, const hc_source *x, const hc_csr *w, const hc_rows *out, hc_error *error) {
     HC_ASSUME(x->columns == w->columns && x->rows > 0 && w->rows > 0);
     const hc_kernel *line = HC_BEST(csr_spmm, run);
-    hc_csr_product p = {
-        .x = x, .w = w, .out = *out, .kernel = line->fn.csr_spmm, .turn = HC_PICK(pack_x32, run), .lanes = line->nr};
+    hc_csr_product p = {.x = x,
+                        .w = w,
+                        .out = *out,
+                        .kernel = line->fn.csr_spmm,
+                        .transpose = HC_PICK(pack_x32, run),
+                        .lanes = line->nr};
     while (p.lanes > line->nr / 4 && p.lanes / 2 >= x->rows)
         p.lanes /= 2;
     const int64_t panels = hc_ceil_div(x->rows, p.lanes);
     int n_threads = (int)hc_min(run->n_threads, HC_MAX_THREADS);
     p.parts = n_threads == 1 || panels >= 4 * n_threads ? 1 : hc_min(hc_ceil_div(4 * n_threads, panels), w->rows);
     n_threads = (int)hc_min(n_threads, panels * p.parts);
-    const int64_t slab_bytes = hc_min(SLAB_BYTES, ALL_BYTES / n_threads), chunk_bytes = hc_min(CHUNK_BYTES, slab_bytes);
+    const int64_t kc_bytes = hc_min(KC_BYTES, ALL_BYTES / n_threads), chunk_bytes = hc_min(CHUNK_BYTES, kc_bytes);
     p.chunk = chunk_bytes / 4 / p.lanes;
-    p.slab = hc_min(slab_bytes / chunk_bytes * p.chunk, x->columns);
+    p.kc = hc_min(kc_bytes / chunk_bytes * p.chunk, x->columns);
     p.thread_bytes = lay_out(&p, NULL, NULL);
     p.memory = hc_alloc_aligned(p.thread_bytes * n_threads);
     if (!p.memory)
         return hc_fail(error, HC_MEMORY, "matmul: no memory for panels of %lld columns", (long long)x->columns);
     do {
-        p.end = hc_min(p.first + p.slab, x->columns);
+        p.end = hc_min(p.first + p.kc, x->columns);
         hc_parallel(n_threads, panels * p.parts, task, &p);
         p.first = p.end;
     } while (p.first < x->columns);

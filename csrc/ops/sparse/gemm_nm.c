@@ -1,6 +1,6 @@
-/* Activations times weights that keep n of every m: panels of activations, k beside k, stay in the first cache while all
+/* Activations times weights that keep n of every m: panels of activations, k beside k, stay in L1 while all
  * rows of a group of weights walk over them, chunk by chunk; a kept value meets the panel row that its position names.
- * A panel is `lanes` rows of x, padded columns of one slab: panel[k * lanes + i]. Of one side all is prepared once:
+ * A panel is `lanes` rows of x, padded columns of one KC block: panel[k * lanes + i]. Of one side all is prepared once:
  *
  *   w small, many rows of x   w is decoded before; a task packs a panel, which meets all groups of rows of w
  *   else                      x is packed before; a task decodes a group of rows of w, which meets all panels
@@ -20,14 +20,14 @@ enum {
     LEAST_ROWS = 16,
     FEW_ROWS = 192, /* the same where there are few panels */
     FEW_PANELS = 4,
-    SLAB_ROWS = 96,         /* rather than fewer rows in a group, k in slabs */
-    SLAB_COLUMNS = 1 << 15, /* positions in a slab fit 16 bits */
-    WHOLE_BYTES = 8,        /* so many chunks end with a byte of positions */
-    CHUNK_FLOATS = 8192,    /* 32 KiB, the first cache */
+    KC_ROWS = 96,         /* rather than fewer rows in a group, k in KC blocks */
+    KC_COLUMNS = 1 << 15, /* positions in a KC block fit 16 bits */
+    WHOLE_BYTES = 8,      /* so many chunks end with a byte of positions */
+    CHUNK_FLOATS = 8192,  /* 32 KiB, L1 */
     SHARED_BYTES = 16 << 20,
     DECODED_BYTES = 4 << 20,   /* of w decoded before */
-    THREAD_BYTES = 2560 << 10, /* a share of the last cache */
-    FEW_BYTES = 448 << 10,     /* half a second cache of 1 MiB */
+    THREAD_BYTES = 2560 << 10, /* a share of L3 */
+    FEW_BYTES = 448 << 10,     /* half an L2 of 1 MiB */
     PRIVATE_BYTES = 16 << 20,  /* of all threads */
     PORTION_ROWS = 16,
     PORTION_COLUMNS = 256,
@@ -39,21 +39,21 @@ typedef struct {
     const hc_packed_context *packed; /* of w */
     hc_rows out;                     /* rows of x, columns: rows of w */
     hc_gemm_nm_f32_fn *kernel;
-    hc_pack_x32_fn *turn;
-    hc_indices_nm_fn *place;           /* or NULL */
-    bool decoded;                      /* w before, or x is packed before */
-    int lanes, unit;                   /* of a panel; the last one may have fewer, a multiple of unit */
-    int64_t group;                     /* rows of w that are decoded together */
-    int64_t chunk_blocks, slab_blocks; /* blocks of m columns */
+    hc_pack_x32_fn *transpose;
+    hc_indices_nm_fn *place;         /* or NULL */
+    bool decoded;                    /* w before, or x is packed before */
+    int lanes, unit;                 /* of a panel; the last one may have fewer, a multiple of unit */
+    int64_t group;                   /* rows of w that are decoded together */
+    int64_t chunk_blocks, kc_blocks; /* blocks of m columns */
     int64_t blocks, run_blocks, run_padded;
-    int64_t panel_floats; /* of one panel of a slab */
+    int64_t panel_floats; /* of one panel of a KC block */
     float *shared;        /* panels, or kept values */
     uint16_t *shared_at;  /* the panel rows that those meet */
-    uint16_t *base;       /* panel row where the block of a kept value of the slab begins */
+    uint16_t *base;       /* panel row where the block of a kept value of the KC block begins */
     char *memory;
     int64_t thread_bytes;
     /* The step at hand. */
-    int64_t first_block, end_block; /* of the slab */
+    int64_t first_block, end_block; /* of the KC block */
     int64_t first_panel, panels, parts;
 } hc_sparse_product;
 
@@ -68,10 +68,10 @@ static int lanes_of(const hc_sparse_product *p, int64_t panel) {
     return (int)hc_min(p->lanes, hc_round_up(p->x->rows - panel * p->lanes, p->unit));
 }
 
-static int64_t kept_of_slab(const hc_sparse_product *p) { return p->slab_blocks * p->packed->format->n; }
+static int64_t nonzeros_of_kc(const hc_sparse_product *p) { return p->kc_blocks * p->packed->format->n; }
 
 static int64_t lay_out(const hc_sparse_product *p, char *memory, hc_own *own) {
-    const int64_t kept = kept_of_slab(p), portion = PORTION_ROWS * (PORTION_COLUMNS + 16) * 4;
+    const int64_t kept = nonzeros_of_kc(p), portion = PORTION_ROWS * (PORTION_COLUMNS + 16) * 4;
     const int64_t at = p->decoded ? 0 : p->group * kept * 4;
     const int64_t tile = hc_round_up(p->decoded ? p->panel_floats * 4 : at + p->group * kept * 2, HC_CACHE_LINE);
     const int64_t line = tile + p->group * p->lanes * 4, one = line + hc_round_up(kept * 2, HC_CACHE_LINE);
@@ -92,14 +92,14 @@ static void pack_portions(const hc_sparse_product *p, int64_t row, int64_t rows,
                           float *portion, float *panel, int lanes) {
     const int64_t ld = PORTION_COLUMNS + 16;
     if (p->x->along) {
-        p->turn(p->x->along + row * p->x->along_stride + column * 4, p->x->along_stride, (int)rows, columns, panel,
-                lanes, 0);
+        p->transpose(p->x->along + row * p->x->along_stride + column * 4, p->x->along_stride, (int)rows, columns, panel,
+                     lanes, 0);
         return;
     }
     for (int64_t c = 0; c < columns; c += PORTION_COLUMNS) {
         const int64_t count = hc_min(PORTION_COLUMNS, columns - c);
         p->x->floats(p->x, row, rows, column + c, count, portion, ld);
-        p->turn(portion, ld * 4, (int)rows, count, panel + c * lanes, lanes, 0);
+        p->transpose(portion, ld * 4, (int)rows, count, panel + c * lanes, lanes, 0);
     }
 }
 
@@ -114,7 +114,7 @@ static void pack_columns(const hc_sparse_product *p, int64_t row, int64_t rows, 
         pack_portions(p, row + r, hc_min(PORTION_ROWS, rows - r), column, columns, portion, panel + r, lanes);
 }
 
-/* A panel of the slab. */
+/* A panel of the KC block. */
 static void pack_panel(const hc_sparse_product *p, int64_t index, float *portion, float *panel) {
     const int64_t m = p->packed->format->m, length = p->packed->geometry->whole_length;
     const int64_t row = index * p->lanes, rows = hc_min(p->lanes, p->x->rows - row);
@@ -138,7 +138,7 @@ static void pack_task(void *context, int64_t task, int thread) {
     pack_panel(p, p->first_panel + task, own.portion, p->shared + task * p->panel_floats);
 }
 
-/* The panel rows of the first `count` kept values of the slab in one row. */
+/* The panel rows of the first `count` kept values of the KC block in one row. */
 static void place(const hc_sparse_product *p, int64_t row, int64_t count, uint16_t *line) {
     const int m = p->packed->format->m, bits = hc_position_bits(m);
     const uint8_t *metadata = hc_part(p->packed->components, HC_METADATA, p->packed->first_row + row);
@@ -181,7 +181,7 @@ static void decode_group(const hc_sparse_product *p, int64_t row, int64_t rows, 
 
 static void decode_task(void *context, int64_t task, int thread) {
     const hc_sparse_product *p = context;
-    const int64_t done = task * p->group, at = done * kept_of_slab(p);
+    const int64_t done = task * p->group, at = done * nonzeros_of_kc(p);
     hc_own own;
     lay_out(p, p->memory + thread * p->thread_bytes, &own);
     decode_group(p, done, hc_min(p->group, p->w->rows - done), &own, p->shared + at, p->shared_at + at);
@@ -195,11 +195,11 @@ static void move_tile(const hc_sparse_product *p, int64_t w_row, int64_t w_rows,
     const int64_t row_step = out->n_dims ? out->stride[0] : 0;
     if (one && out->column_stride == 4 && row_step / 4 <= INT32_MAX && row_step / 4 >= 0) {
         for (int64_t r = 0; to_out && r < w_rows; r += 16)
-            p->turn(tile + r * lanes, lanes * 4, (int)hc_min(16, w_rows - r), x_rows,
-                    hc_row(out, x_row) + (w_row + r) * 4, (int)(row_step / 4), 0);
+            p->transpose(tile + r * lanes, lanes * 4, (int)hc_min(16, w_rows - r), x_rows,
+                         hc_row(out, x_row) + (w_row + r) * 4, (int)(row_step / 4), 0);
         for (int64_t r = 0; !to_out && r < x_rows; r += 16)
-            p->turn(hc_row(out, x_row + r) + w_row * 4, row_step, (int)hc_min(16, x_rows - r), w_rows, tile + r, lanes,
-                    0);
+            p->transpose(hc_row(out, x_row + r) + w_row * 4, row_step, (int)hc_min(16, x_rows - r), w_rows, tile + r,
+                         lanes, 0);
         return;
     }
     if (out->n_dims == 1 && row_step == 4) { /* rows of x side by side */
@@ -273,7 +273,7 @@ static void panel_task(void *context, int64_t task, int thread) {
     lay_out(p, p->memory + thread * p->thread_bytes, &own);
     pack_panel(p, task, own.portion, own.panel);
     for (int64_t row = 0; row < p->w->rows; row += p->group) {
-        const int64_t at = row * kept_of_slab(p);
+        const int64_t at = row * nonzeros_of_kc(p);
         multiply_tile(p, row, hc_min(p->group, p->w->rows - row), p->shared + at, p->shared_at + at, task, own.panel,
                       own.panel, own.tile);
     }
@@ -287,20 +287,20 @@ static int64_t even(const hc_sparse_product *p, int64_t rows, int64_t most) {
     return hc_min(hc_round_up(hc_ceil_div(rows, groups), 16), most / 16 * 16);
 }
 
-/* Where w is small, and all of k one slab that a thread has room for. */
+/* Where w is small, and all of k one KC block that a thread has room for. */
 static bool plan_decoded(hc_sparse_product *p, int64_t bytes) {
     const int64_t panel_bytes = p->blocks * p->packed->format->m * p->lanes * 4;
     p->group = hc_min(ROWS, (bytes - panel_bytes) / (p->lanes * 4));
-    if (p->panels <= FEW_PANELS || p->panels < 2 * p->run->n_threads || p->group < SLAB_ROWS ||
-        p->blocks > SLAB_COLUMNS / p->packed->format->m ||
+    if (p->panels <= FEW_PANELS || p->panels < 2 * p->run->n_threads || p->group < KC_ROWS ||
+        p->blocks > KC_COLUMNS / p->packed->format->m ||
         p->w->rows > DECODED_BYTES / 6 / (p->blocks * p->packed->format->n))
         return false;
     p->group = even(p, p->w->rows, p->group);
-    p->slab_blocks = p->blocks;
+    p->kc_blocks = p->blocks;
     return true;
 }
 
-/* Rows of w in a group, and blocks of a slab. Where there are few panels, a group is so many rows that the slab can be the
+/* Rows of w in a group, and blocks of a KC block. Where there are few panels, a group is so many rows that the KC block can be the
  * whole of k: rows are then read once, from end to end. */
 static void plan_packed(hc_sparse_product *p, int64_t bytes) {
     const int64_t m = p->packed->format->m, chunks = hc_ceil_div(p->blocks, p->chunk_blocks);
@@ -308,15 +308,15 @@ static void plan_packed(hc_sparse_product *p, int64_t bytes) {
     if (p->panels <= FEW_PANELS)
         p->group = hc_min(hc_max(hc_min(bytes, FEW_BYTES) / (chunks * chunk_bytes), LEAST_ROWS), FEW_ROWS);
     else
-        p->group = even(p, p->w->rows, hc_min(hc_max(bytes / (chunks * chunk_bytes + p->lanes * 4), SLAB_ROWS), ROWS));
-    int64_t slab = hc_min(bytes / (p->group * chunk_bytes), SLAB_COLUMNS / m / p->chunk_blocks); /* in chunks */
-    if (slab > WHOLE_BYTES)
-        slab = slab / WHOLE_BYTES * WHOLE_BYTES;
+        p->group = even(p, p->w->rows, hc_min(hc_max(bytes / (chunks * chunk_bytes + p->lanes * 4), KC_ROWS), ROWS));
+    int64_t kc = hc_min(bytes / (p->group * chunk_bytes), KC_COLUMNS / m / p->chunk_blocks); /* in chunks */
+    if (kc > WHOLE_BYTES)
+        kc = kc / WHOLE_BYTES * WHOLE_BYTES;
     /* Slabs as even as can be. */
-    slab = hc_ceil_div(chunks, hc_ceil_div(chunks, hc_max(slab, 1)));
-    if (slab > WHOLE_BYTES)
-        slab = hc_round_up(slab, WHOLE_BYTES);
-    p->slab_blocks = hc_min(slab * p->chunk_blocks, p->blocks);
+    kc = hc_ceil_div(chunks, hc_ceil_div(chunks, hc_max(kc, 1)));
+    if (kc > WHOLE_BYTES)
+        kc = hc_round_up(kc, WHOLE_BYTES);
+    p->kc_blocks = hc_min(kc * p->chunk_blocks, p->blocks);
 }
 
 static void plan(hc_sparse_product *p, const hc_kernel *line) {
@@ -332,7 +332,7 @@ static void plan(hc_sparse_product *p, const hc_kernel *line) {
     p->decoded = plan_decoded(p, bytes);
     if (!p->decoded)
         plan_packed(p, bytes);
-    p->panel_floats = p->slab_blocks * m * p->lanes;
+    p->panel_floats = p->kc_blocks * m * p->lanes;
 }
 
 static void walk(hc_sparse_product *p, int64_t panels_at_once) {
@@ -341,7 +341,7 @@ static void walk(hc_sparse_product *p, int64_t panels_at_once) {
     for (p->first_panel = 0; p->first_panel < panels; p->first_panel += panels_at_once) {
         p->panels = hc_min(panels_at_once, panels - p->first_panel);
         for (p->first_block = 0; p->first_block < p->blocks; p->first_block = p->end_block) {
-            p->end_block = hc_min(p->first_block + p->slab_blocks, p->blocks);
+            p->end_block = hc_min(p->first_block + p->kc_blocks, p->blocks);
             hc_parallel(n_threads, p->panels, pack_task, p);
             /* Too few groups for all threads: several tasks share one, each decodes it. */
             p->parts = groups >= 2 * n_threads || n_threads == 1 ? 1 : hc_ceil_div(2 * n_threads, groups);
@@ -372,23 +372,23 @@ hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
                            .packed = w->sparse,
                            .out = hc_merged_rows(&product->out),
                            .kernel = line->fn.gemm_nm_f32,
-                           .turn = HC_PICK(pack_x32, run)};
+                           .transpose = HC_PICK(pack_x32, run)};
     p.place = HC_PICK(indices_nm, run);
     plan(&p, line);
     const int64_t panels = hc_ceil_div(x->rows, p.lanes);
     const int64_t at_once = hc_min(panels, hc_max(SHARED_BYTES / (p.panel_floats * 4), 1));
-    const int64_t shared_at = p.decoded ? hc_round_up(w->rows * kept_of_slab(&p) * 4, HC_CACHE_LINE) : 0;
+    const int64_t shared_at = p.decoded ? hc_round_up(w->rows * nonzeros_of_kc(&p) * 4, HC_CACHE_LINE) : 0;
     const int64_t shared_bytes = hc_round_up(
-        p.decoded ? shared_at + w->rows * kept_of_slab(&p) * 2 : at_once * p.panel_floats * 4, HC_CACHE_LINE);
+        p.decoded ? shared_at + w->rows * nonzeros_of_kc(&p) * 2 : at_once * p.panel_floats * 4, HC_CACHE_LINE);
     p.thread_bytes = hc_round_up(lay_out(&p, NULL, NULL), HC_CACHE_LINE);
-    const int64_t base_bytes = hc_round_up(kept_of_slab(&p) * (int64_t)sizeof *p.base, HC_CACHE_LINE);
+    const int64_t base_bytes = hc_round_up(nonzeros_of_kc(&p) * (int64_t)sizeof *p.base, HC_CACHE_LINE);
     p.memory = hc_alloc_aligned(shared_bytes + base_bytes + p.thread_bytes * run->n_threads);
     if (!p.memory)
         return hc_fail(error, HC_MEMORY, "product: no memory for panels of %lld columns", (long long)x->columns);
     p.shared = (float *)(void *)(p.memory + p.thread_bytes * run->n_threads);
     p.shared_at = (uint16_t *)(void *)((char *)p.shared + shared_at);
     p.base = (uint16_t *)(void *)((char *)p.shared + shared_bytes);
-    for (int64_t block = 0, t = 0; block < p.slab_blocks; block++)
+    for (int64_t block = 0, t = 0; block < p.kc_blocks; block++)
         for (int i = 0; i < p.packed->format->n; i++, t++)
             p.base[t] = (uint16_t)(block * p.packed->format->m);
     if (p.decoded) {

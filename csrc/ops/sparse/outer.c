@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-/* 64 channels of 64 filters are 16 KiB of weights, half of a first cache; the sums of 8 rows stay in a second. */
+/* 64 channels of 64 filters are 16 KiB of weights, half of a L1; the sums of 8 rows stay in a second. */
 enum { PART_BYTES = 16 << 20, BLOCK = 64, TASK_ROWS = 8, PIECE = 64, PACK_ROWS = 16, PACK_COLUMNS = 256 };
 enum { LANES = HC_OUTER_LANES };
 
@@ -126,7 +126,7 @@ static void pack_task(void *context, int64_t task, int thread) {
     const bool joined = taps == piece_taps && job->n_s == job->shape->s && job->n_r == job->shape->r &&
                         strides[2] == job->n_s * strides[3] && strides[1] == taps * strides[3];
     float *panel = job->panels + group * LANES * taps * job->n_c + lane;
-    float *rows = scratch_of(job, thread), *turned = rows + PACK_ROWS * PACK_COLUMNS;
+    float *rows = scratch_of(job, thread), *transposed = rows + PACK_ROWS * PACK_COLUMNS;
     int32_t unused = 0;
     memset(rows, 0, PACK_ROWS * PACK_COLUMNS * sizeof *rows); /* filters that are not there */
     for (int64_t c = 0; c < job->n_c; c += piece)
@@ -147,16 +147,16 @@ static void pack_task(void *context, int64_t task, int thread) {
                     }
                 note_bits(row, channels * some, &job->small_w[thread], &unused);
             }
-            job->pack(rows, PACK_COLUMNS * (int64_t)sizeof *rows, PACK_ROWS, channels * some, turned, PACK_ROWS, 0);
+            job->pack(rows, PACK_COLUMNS * (int64_t)sizeof *rows, PACK_ROWS, channels * some, transposed, PACK_ROWS, 0);
             for (int64_t u = 0; u < channels * some; u++)
-                memcpy(panel + ((first_tap + u % some) * job->n_c + c + u / some) * lanes, turned + u * PACK_ROWS,
-                       PACK_ROWS * sizeof *turned);
+                memcpy(panel + ((first_tap + u % some) * job->n_c + c + u / some) * lanes, transposed + u * PACK_ROWS,
+                       PACK_ROWS * sizeof *transposed);
         }
 }
 
 /* Answers from sums by pixel and filter: PACK_ROWS filters at a time, so that few lines of the answer are open. */
 static void write_rows(const hc_outer_job *job, int64_t group, int64_t lanes, int64_t first, int64_t rows,
-                       const float *sums, float *turned) {
+                       const float *sums, float *transposed) {
     const int64_t filters = hc_min(lanes, job->filters - group * LANES), *strides = job->out->strides;
     char *out = (char *)job->out->data + job->image * strides[0] + (job->filter + group * LANES) * strides[1] +
                 (job->p + first) * strides[2] + job->q * strides[3];
@@ -166,14 +166,14 @@ static void write_rows(const hc_outer_job *job, int64_t group, int64_t lanes, in
             const int64_t q = u % hc_ceil_div(job->columns, PACK_ROWS) * PACK_ROWS;
             const int64_t pixels = hc_min(PACK_ROWS, job->columns - q), some = hc_min(PACK_ROWS, filters - k);
             job->pack(sums + (row * job->columns + q) * lanes + k, lanes * (int64_t)sizeof *sums, (int)pixels, some,
-                      turned, PACK_ROWS, 0);
+                      transposed, PACK_ROWS, 0);
             char *to = out + k * strides[1] + row * strides[2] + q * strides[3];
             for (int64_t i = 0; i < some; i++)
-                if (strides[3] == sizeof *turned)
-                    memcpy(to + i * strides[1], turned + i * PACK_ROWS, (size_t)pixels * sizeof *turned);
+                if (strides[3] == sizeof *transposed)
+                    memcpy(to + i * strides[1], transposed + i * PACK_ROWS, (size_t)pixels * sizeof *transposed);
                 else
                     for (int64_t j = 0; j < pixels; j++)
-                        hc_store_f32(to + i * strides[1] + j * strides[3], turned[i * PACK_ROWS + j]);
+                        hc_store_f32(to + i * strides[1] + j * strides[3], transposed[i * PACK_ROWS + j]);
         }
 }
 

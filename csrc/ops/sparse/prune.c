@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Values of a tile: x, scores and what is kept of them stay in the second cache. Tiles begin at bytes of the metadata. */
+/* Values of a tile: x, scores and what is kept of them stay in L2. Tiles begin at bytes of the metadata. */
 enum { TILE_VALUES = 1 << 14, ACROSS_ROWS = 64 };
 
 bool hc_prune_geometry(int n, int m, hc_geometry *g, int64_t *row_bytes) {

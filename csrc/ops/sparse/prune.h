@@ -1,5 +1,5 @@
 /* Rows of a view of which n of every m values stay (sparsity/nm.h), in tiles, so that what is read of the view stays in
- * the second cache. Which stay is decided by float32; kept values of float64 are float64 until a format rounds them.
+ * L2. Which stay is decided by float32; kept values of float64 are float64 until a format rounds them.
  */
 #ifndef HC_PRUNE_H
 #define HC_PRUNE_H

@@ -1,6 +1,6 @@
 /* What the paths of few vectors share: weights read as they are stored, without a decoded tile. */
-#ifndef HC_GEMV_STORED_H
-#define HC_GEMV_STORED_H
+#ifndef HC_OPS_GEMV_H
+#define HC_OPS_GEMV_H
 
 #include "formats/format.h"
 #include "kernels/kernel.h"
@@ -43,7 +43,7 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
 typedef struct {
     hc_geometry geometry; /* columns and group count all values */
     hc_sparse_masks masks;
-    hc_expand_fn *spread;
+    hc_expand_fn *expand;
     uint8_t fill;             /* two codes of 0 of 4 bits */
     int64_t words, row_bytes; /* of 64 columns; of a row of codes */
 } hc_gemv_densified;
@@ -62,9 +62,9 @@ const uint8_t *hc_gemv_row_codes(const hc_gemv_weights *weights, int64_t row);
 /* y[vector, row]; every NaN is the same one, since processors differ in what they make. */
 void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value);
 
-/* Integers of x: how many signed digits to the base 256 they need, the value of limbs that lie ld apart, the lowest at
+/* Integers of x: how many signed limbs of 8 bits they need, the value of limbs that lie ld apart, the lowest at
  * `limbs`, and the lowest digit, which is taken from the value. */
-static inline int hc_gemv_digits(const hc_int_form *form) {
+static inline int hc_gemv_limbs(const hc_int_form *form) {
     return form->max_abs <= 127 ? 1 : form->max_abs <= 32639 ? 2 : form->max_abs <= 8355711 ? 3 : 4;
 }
 
@@ -75,7 +75,7 @@ static inline int32_t hc_gemv_value(const int8_t *limbs, int64_t ld, int n_limbs
     return value;
 }
 
-static inline int8_t hc_gemv_digit(int32_t *value) {
+static inline int8_t hc_gemv_limb(int32_t *value) {
     const int8_t digit = (int8_t)(uint8_t)((uint32_t)*value & 0xff);
     *value = (*value - digit) / 256;
     return digit;

@@ -1,0 +1,157 @@
+/* Weight rows as the kernels of few vectors take them: read as they are stored, unpacked, or decoded a row at a time. */
+#include "base/convert.h"
+#include "ops/codec/encoder.h"
+#include "ops/gemv/gemv.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROW_BYTES = 1 << 20 };
+
+const char *hc_gemv_refuses(const hc_product *p) {
+    HC_ASSUME(p->order == HC_ORDER_GEMV && p->x->rows <= HC_GEMV_MOST);
+    return !p->w_packed || p->w_packed->geometry->runs != 1 ? "the weights are no packed rows of one run" : NULL;
+}
+
+const char *hc_gemv_int_sides_refuse(const hc_product *p) {
+    if (p->x->rows > HC_GEMV_MOST)
+        return "x has more than 8 rows";
+    if (!p->w_packed || !p->x_packed || p->w_packed->geometry->runs != 1 || p->x_packed->geometry->runs != 1)
+        return "a side is no packed rows of one run";
+    return p->x->sparse ? "x has a pattern" : NULL;
+}
+
+bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
+    const hc_format *format = packed->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const bool is_expanded = may_decode && format->m > 0; /* kept codes back to their places */
+    const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
+    return !ops->stored_form || !ops->stored_form(format, form) ||
+           (may_decode && ops->has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
+           (is_expanded && hc_gemv_zero_code(form) < 0);
+}
+
+bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, bool may_decode) {
+    const hc_packed_context *packed = product->w_packed;
+    const hc_geometry *geometry = packed->geometry;
+    const int64_t numbers = hc_round_up(geometry->groups, 16) * (int64_t)sizeof(float);
+    *weights = (hc_gemv_weights){.packed = packed, .rows = product->w->rows};
+    hc_stored_form *form = &weights->form;
+    if (hc_gemv_decodes(packed, may_decode, form)) {
+        const int64_t codes = geometry->padded * (int64_t)sizeof(float);
+        *form = (hc_stored_form){.bits = 32};
+        weights->decodes = true;
+        weights->bits = 32;
+        weights->row_bytes = codes;
+        weights->scratch_bytes = hc_round_up(codes, HC_CACHE_LINE) + numbers;
+        return may_decode && codes <= ROW_BYTES;
+    }
+    HC_ASSUME(form->bits == 4 || !(form->has_table || form->has_row_tables));
+    weights->bits = form->bits == 4 ? 4 : 8;
+    weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
+    weights->zero = (float)weights->flip;
+    weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
+    const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
+    weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
+    weights->scales = HC_PICK(gemv_scales, packed->run);
+    weights->unpack = HC_PICK(gemv_unpack, packed->run);
+    return true;
+}
+
+const uint8_t *hc_gemv_row_codes(const hc_gemv_weights *weights, int64_t row) {
+    return hc_part(weights->packed->components, HC_CODES, weights->packed->first_row + hc_min(row, weights->rows - 1));
+}
+
+/* n unsigned integers of 2 to 10 bits as float32. */
+static void load_numbers(const hc_gemv_weights *weights, const uint8_t *stored, int bits, int64_t n, uint8_t *bytes,
+                         float *out) {
+    if (bits == 4 || bits == 8) {
+        weights->scales(stored, bits, 1, n, out);
+    } else if (bits < 8) {
+        weights->unpack(stored, hc_ceil_div(n * bits, 8), bits, n, bytes);
+        weights->scales(bytes, HC_SCALES_U8, 1, n, out);
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t bit = i * bits;
+            const uint32_t word = stored[bit / 8] | (uint32_t)stored[bit / 8 + 1] << 8;
+            out[i] = (float)(word >> (bit % 8) & ((1u << bits) - 1));
+        }
+    }
+}
+
+/* A row as the format decodes it. */
+static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scratch, hc_gemv_row *out) {
+    const hc_packed_context *packed = weights->packed;
+    const hc_geometry *geometry = packed->geometry;
+    const hc_tile tile = {row, 1, 0, geometry->padded};
+    float *codes = (float *)scratch, *scales = (float *)(scratch + hc_round_up(weights->row_bytes, HC_CACHE_LINE));
+    const hc_code_tile decoded = {codes, geometry->padded, scales, geometry->groups, &out->row_scale};
+    hc_decode_codes_tile(packed->run, packed->format, geometry, packed->components, &tile, &decoded);
+    const bool has_groups = hc_format_find(packed->format->family)->has_groups(packed->format);
+    out->codes = scratch;
+    out->scales = has_groups ? scales : NULL;
+}
+
+/* By additions: compilers have vectors of bytes for these, and none for shifts. */
+static void lift_codes(uint8_t *codes, int64_t n, int lift) {
+    for (int done = 0; done < lift; done++)
+        for (int64_t i = 0; i < n; i++)
+            codes[i] = (uint8_t)(codes[i] + codes[i]);
+}
+
+void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
+                      hc_gemv_row *out) {
+    const hc_stored_form *form = &weights->form;
+    const hc_components *components = weights->packed->components;
+    const hc_geometry *geometry = weights->packed->geometry;
+    const int64_t groups = geometry->groups, numbers = hc_round_up(groups, 16);
+    const bool anywhere = !scales;
+    float *zeros = (float *)scratch + numbers;
+    scales = anywhere ? (float *)scratch : scales;
+    uint8_t *bytes = (uint8_t *)(zeros + numbers);
+    row = weights->packed->first_row + hc_min(row, weights->rows - 1);
+    out->zeros = out->table = NULL;
+    if (weights->decodes) {
+        decode_row(weights, row, scratch, out);
+        return;
+    }
+    const uint8_t *stored = hc_part(components, HC_SCALES, row);
+    const float coarse = form->has_coarse ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+    out->row_scale = form->is_coarse_fine ? 1.0f : coarse;
+    out->scales = scales;
+    if (!want_scales || form->scale == HC_SCALE_NONE)
+        out->scales = NULL;
+    else if (form->scale == HC_SCALE_INTEGER)
+        load_numbers(weights, stored, form->scale_bits, groups, bytes, scales);
+    else if (form->scale == HC_SCALE_F16)
+        weights->scales(stored, HC_SCALES_F16, 1, groups, scales);
+    else if (form->scale == HC_SCALE_E8M0)
+        weights->scales(stored, HC_SCALES_E8M0, 1, groups, scales);
+    else if (form->scale == HC_SCALE_E4M3)
+        weights->scales(stored, HC_SCALES_E4M3, form->is_coarse_fine ? coarse : 1, groups, scales);
+    else if (form->scale == HC_SCALE_OWN)
+        form->row_scales(weights->packed->format, geometry, components, row, scales);
+    else if (anywhere && (uintptr_t)stored % sizeof(float) == 0)
+        out->scales = (const float *)(const void *)stored;
+    else
+        memcpy(scales, stored, (size_t)groups * sizeof(float));
+    if (form->has_zero_points) {
+        load_numbers(weights, hc_part(components, HC_ZERO_POINTS, row), form->bits, groups, bytes, zeros);
+        out->zeros = zeros;
+    }
+    if (form->has_row_tables)
+        memcpy(out->row_tables, hc_part(components, HC_CODEBOOK, row), sizeof out->row_tables);
+    out->table = form->has_row_tables ? out->row_tables : form->has_table ? form->table : NULL;
+    out->codes = hc_part(components, HC_CODES, row);
+    if (form->bits != weights->bits) {
+        uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
+        weights->unpack(out->codes, weights->row_bytes, form->bits, geometry->padded, codes);
+        if (form->lift)
+            lift_codes(codes, geometry->padded, form->lift);
+        out->codes = codes;
+    }
+}
+
+void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value) {
+    *(float *)(hc_row(out, vector) + row * out->column_stride) = value == value ? value : NAN;
+}
