@@ -194,7 +194,11 @@ static PyObject *held_entry(PyObject *dict, const char *key, hc_held *held) {
     if (PyDict_GetItemStringRef(dict, key, &object) <= 0)
         return NULL;
 #else
-    PyObject *object = Py_XNewRef(PyDict_GetItemString(dict, key)); /* borrowed: safe under the GIL alone */
+    PyObject *name = PyUnicode_FromString(key);
+    if (!name)
+        return NULL;
+    PyObject *object = Py_XNewRef(PyDict_GetItemWithError(dict, name)); /* borrowed: safe under the GIL alone */
+    Py_DECREF(name);
 #endif
     const int is_held = object && hold(held, object);
     Py_XDECREF(object);
