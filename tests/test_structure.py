@@ -122,6 +122,13 @@ def test_checks_need_no_operation() -> None:
         assert not found, f"{name(path)} includes {sorted(found)}: every operation includes check.h"
 
 
+@pytest.mark.parametrize("path", C_FILES, ids=name)
+def test_memory_of_the_core_comes_from_one_place(path: Path) -> None:
+    """So that tests/c/allocations.c can refuse all of it."""
+    called = re.findall(r"\b((?:m|c|re|aligned_)alloc|posix_memalign|strn?dup|free)\s*\(", path.read_text())
+    assert not called or name(path) == "csrc/base/status.c", f"{name(path)}: take hc_alloc_aligned, not {called[0]}"
+
+
 def module_of(path: Path) -> str:
     """The first name below the package: `ops` for ops.py, `zoo` for zoo/network.py, `__init__` for the root."""
     return path.relative_to(ROOT / "heterocompute").parts[0].removesuffix(".py")

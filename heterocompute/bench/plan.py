@@ -44,7 +44,7 @@ def measure(options: Options) -> list[Table]:
         found: dict[str, list[tuple[Work, float]]] = {}
         rows = []
         rng = np.random.default_rng(0)
-        shapes = SHAPES[:1] if options.quick else SHAPES
+        shapes = SHAPES[:1] if options.quick else SHAPES[:2] if isa == "scalar" else SHAPES
         for text, (n, k) in itertools.product(WEIGHTS, shapes):
             w = quantize(rng.standard_normal((n, k), dtype=np.float32), text)
             for activations, m in itertools.product(ACTIVATIONS, ROWS[:2] if options.quick else ROWS):

@@ -17,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
+HOOKS = ["-Wl,--wrap=hc_alloc_aligned,--wrap=hc_free_aligned"]  # allocations.c stands before the core's allocator
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
             return target
 
         objects = list(pool.map(compile_one, range(len(jobs))))
-        run([options.cc, *more_flags, *build["LINK_FLAGS"], *objects, "-lm", "-o", options.out])
+        run([options.cc, *more_flags, *build["LINK_FLAGS"], *HOOKS, *objects, "-lm", "-o", options.out])
 
 
 def run(command: list[str]) -> None:

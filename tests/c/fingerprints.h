@@ -6,6 +6,14 @@
 #ifndef HC_TEST_FINGERPRINTS_H
 #define HC_TEST_FINGERPRINTS_H
 
+#include "hc.h"
+
 int fingerprints(void); /* 0, or 1 if something failed, or instruction sets differ */
+
+/* Cuts a line of input: its text, and the format; false where there is none. */
+bool read_format(char *line, char **text, hc_format *format);
+
+/* Adds to *hash what comes of arrays with k columns; ends at the first call that fails, as it did. */
+hc_status fingerprint(const hc_run *run, const hc_format *format, int64_t k, uint64_t *hash, hc_error *error);
 
 #endif

@@ -19,7 +19,7 @@ static float *sparse_values(int64_t n, uint32_t seed, int one_in) {
 }
 
 /* Every kind of pattern, runs that end within a block, by magnitude and by scores of any sign. */
-static bool prune(const hc_run *run, uint64_t *hash, hc_error *error) {
+static hc_status prune(const hc_run *run, uint64_t *hash, hc_error *error) {
     static const int PATTERNS[][2] = {{1, 1},  {1, 2},  {2, 4},  {1, 4},  {3, 4},  {4, 4},   {1, 3},  {2, 5},
                                       {5, 7},  {1, 8},  {2, 8},  {4, 8},  {3, 8},  {7, 8},   {1, 16}, {2, 16},
                                       {8, 16}, {9, 13}, {1, 32}, {2, 31}, {5, 31}, {16, 32}, {31, 32}};
@@ -34,17 +34,19 @@ static bool prune(const hc_run *run, uint64_t *hash, hc_error *error) {
             for (int scored = 0; scored < 3; scored++) {
                 const hc_view *w = scored == 2 ? &score_view : &x_view, *by = scored == 1 ? &score_view : NULL;
                 int64_t kept, bytes;
-                if (hc_prune_sizes(w, n, m, 1, &axis, &kept, &bytes, error) != HC_OK)
-                    return false;
+                hc_status status = hc_prune_sizes(w, n, m, 1, &axis, &kept, &bytes, error);
+                if (status != HC_OK)
+                    return status;
                 float *values = guard_alloc((size_t)kept * 4);
                 uint8_t *metadata = guard_alloc((size_t)bytes);
-                if (hc_prune(run, w, by, n, m, 1, &axis, values, metadata, error) != HC_OK)
-                    return false;
+                status = hc_prune(run, w, by, n, m, 1, &axis, values, metadata, error);
+                if (status != HC_OK)
+                    return status;
                 add_bytes(hash, values, kept * 4);
                 add_bytes(hash, metadata, bytes);
             }
         }
-    return true;
+    return HC_OK;
 }
 
 /* What is not 0, row by row. */
@@ -64,7 +66,7 @@ static hc_csr csr_of(const float *w, int64_t rows, int64_t columns) {
     return (hc_csr){rows, columns, stored, starts, indices, values};
 }
 
-static bool csr(const hc_run *run, uint64_t *hash, hc_error *error) {
+static hc_status csr(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { ROWS = 70, COLUMNS = 331 };
     for (int one_in = 1; one_in <= 50; one_in *= 7) {
         hc_csr w = csr_of(sparse_values(ROWS * COLUMNS, 51, one_in), ROWS, COLUMNS);
@@ -76,23 +78,25 @@ static bool csr(const hc_run *run, uint64_t *hash, hc_error *error) {
             const hc_view out = view_of(y, HC_F32, 2, y_shape);
             const hc_operand left = {.dense = &x};
             bool ascending;
-            if (hc_csr_matmul(run, &left, &w, &out, &ascending, error) != HC_OK || !ascending)
-                return false;
+            const hc_status status = hc_csr_matmul(run, &left, &w, &out, &ascending, error);
+            if (status != HC_OK || !ascending)
+                return status == HC_OK ? hc_fail(error, HC_VALUE, "csr: columns do not ascend") : status;
             add_bytes(hash, y, vectors * ROWS * 4);
         }
         int64_t *starts = guard_alloc((COLUMNS + 1) * sizeof *starts);
         int32_t *indices = guard_alloc((size_t)w.stored * sizeof *indices);
         float *values = guard_alloc((size_t)w.stored * sizeof *values);
-        if (hc_csr_transpose(&w, starts, indices, values, error) != HC_OK)
-            return false;
+        const hc_status status = hc_csr_transpose(&w, starts, indices, values, error);
+        if (status != HC_OK)
+            return status;
         add_bytes(hash, starts, (COLUMNS + 1) * (int64_t)sizeof *starts);
         add_bytes(hash, indices, w.stored * (int64_t)sizeof *indices);
         add_bytes(hash, values, w.stored * (int64_t)sizeof *values);
     }
-    return true;
+    return HC_OK;
 }
 
-static bool eie(const hc_run *run, uint64_t *hash, hc_error *error) {
+static hc_status eie(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { ROWS = 150, COLUMNS = 83 };
     float *x = sparse_values(COLUMNS, 61, 3), *y = guard_alloc(ROWS * 4), *dense = guard_alloc(ROWS * COLUMNS * 4);
     for (int64_t elements = 1; elements <= 64; elements *= 8)
@@ -104,17 +108,20 @@ static bool eie(const hc_run *run, uint64_t *hash, hc_error *error) {
                 if (w[i] != 0)
                     learned[count++] = w[i];
             uint32_t *pointers = guard_alloc((size_t)(elements * (COLUMNS + 1)) * 4);
-            if (hc_eie_codebook(count, learned, codebook, error) != HC_OK ||
-                hc_eie_count_entries(run, w, ROWS, COLUMNS, elements, pointers, &n_entries, error) != HC_OK)
-                return false;
+            hc_status status = hc_eie_codebook(count, learned, codebook, error);
+            if (status == HC_OK)
+                status = hc_eie_count_entries(run, w, ROWS, COLUMNS, elements, pointers, &n_entries, error);
+            if (status != HC_OK)
+                return status;
             uint8_t *entries = guard_alloc((size_t)n_entries);
             const hc_eie stored = {ROWS, COLUMNS, elements, n_entries, codebook, pointers, entries};
             int64_t *busy = guard_alloc((size_t)elements * 8);
             hc_eie_cycles cycles;
-            if (hc_eie_encode(run, w, &stored, entries, error) != HC_OK || hc_eie_check(&stored, error) != HC_OK ||
-                hc_eie_multiply(run, &stored, x, y, error) != HC_OK ||
-                hc_eie_load(&stored, x, 4, busy, &cycles, error) != HC_OK)
-                return false;
+            if ((status = hc_eie_encode(run, w, &stored, entries, error)) != HC_OK ||
+                (status = hc_eie_check(&stored, error)) != HC_OK ||
+                (status = hc_eie_multiply(run, &stored, x, y, error)) != HC_OK ||
+                (status = hc_eie_load(&stored, x, 4, busy, &cycles, error)) != HC_OK)
+                return status;
             hc_eie_decode(run, &stored, dense);
             add_bytes(hash, codebook, sizeof codebook);
             add_bytes(hash, pointers, elements * (COLUMNS + 1) * 4);
@@ -124,11 +131,11 @@ static bool eie(const hc_run *run, uint64_t *hash, hc_error *error) {
             add_bytes(hash, busy, elements * 8);
             add_bytes(hash, &cycles, sizeof cycles);
         }
-    return true;
+    return HC_OK;
 }
 
 /* Items of each size, none to all of them zero, beyond one block of a thread. */
-static bool bitmap(const hc_run *run, uint64_t *hash, hc_error *error) {
+static hc_status bitmap(const hc_run *run, uint64_t *hash, hc_error *error) {
     static const int64_t COUNTS[] = {0, 1, 63, 64, 200, 70001};
     for (int bytes = 1; bytes <= 8; bytes *= 2)
         for (size_t i = 0; i < sizeof COUNTS / sizeof *COUNTS; i++)
@@ -145,23 +152,22 @@ static bool bitmap(const hc_run *run, uint64_t *hash, hc_error *error) {
                 }
                 uint8_t *bits = guard_alloc((size_t)marks);
                 int64_t kept;
-                if (hc_bitmap_mark(run, bytes, count, items, bits, &kept, error) != HC_OK)
-                    return false;
+                hc_status status = hc_bitmap_mark(run, bytes, count, items, bits, &kept, error);
+                if (status != HC_OK)
+                    return status;
                 unsigned char *values = guard_alloc((size_t)(kept * bytes));
-                if (hc_bitmap_compress(run, bytes, count, items, bits, kept, values, error) != HC_OK ||
-                    hc_bitmap_expand(run, bytes, count, bits, kept, values, back, error) != HC_OK)
-                    return false;
-                if (memcmp(items, back, (size_t)(count * bytes)) != 0) {
-                    strcpy(error->text, "items do not come back");
-                    return false;
-                }
+                if ((status = hc_bitmap_compress(run, bytes, count, items, bits, kept, values, error)) != HC_OK ||
+                    (status = hc_bitmap_expand(run, bytes, count, bits, kept, values, back, error)) != HC_OK)
+                    return status;
+                if (memcmp(items, back, (size_t)(count * bytes)) != 0)
+                    return hc_fail(error, HC_VALUE, "items do not come back");
                 add_bytes(hash, bits, marks);
                 add_bytes(hash, values, kept * bytes);
             }
-    return true;
+    return HC_OK;
 }
 
-static bool outer(const hc_run *run, uint64_t *hash, hc_error *error) {
+static hc_status outer(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { N = 2, C = 70, H = 9, W = 11, K = 67, R = 3, S = 3 };
     const int64_t x_shape[4] = {N, C, H, W}, w_shape[4] = {K, C, R, S};
     for (int64_t stride = 1; stride <= 2; stride++)
@@ -175,17 +181,19 @@ static bool outer(const hc_run *run, uint64_t *hash, hc_error *error) {
             hc_outer_counts counts;
             float *y = guard_alloc((size_t)size * 4);
             const hc_view out = view_of(y, HC_F32, 4, out_shape);
-            if (hc_conv2d_outer(run, &x, &w, &window, &out, error) != HC_OK ||
-                hc_count_outer(run, &x, &w, &window, out_size, &machine, &counts, error) != HC_OK)
-                return false;
+            hc_status status = hc_conv2d_outer(run, &x, &w, &window, &out, error);
+            if (status == HC_OK)
+                status = hc_count_outer(run, &x, &w, &window, out_size, &machine, &counts, error);
+            if (status != HC_OK)
+                return status;
             add_bytes(hash, y, size * 4);
             add_bytes(hash, &counts, sizeof counts);
         }
-    return true;
+    return HC_OK;
 }
 
 /* Three sweeps of the search for an order of columns. */
-static bool permute(const hc_run *run, uint64_t *hash, hc_error *error) {
+static hc_status permute(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { ROWS = 40, LD = 64, COLUMNS = 30 };
     int16_t *scores = guard_alloc(COLUMNS * LD * sizeof *scores);
     memset(scores, 0, COLUMNS * LD * sizeof *scores);
@@ -200,16 +208,27 @@ static bool permute(const hc_run *run, uint64_t *hash, hc_error *error) {
                 order[i] = i < COLUMNS ? i : -1;
             for (int sweep = 0; sweep < 3; sweep++) {
                 int64_t exchanges;
-                if (hc_permute(run, ROWS, COLUMNS, LD, scores, n, m, groups, order, &exchanges, error) != HC_OK)
-                    return false;
+                const hc_status status =
+                    hc_permute(run, ROWS, COLUMNS, LD, scores, n, m, groups, order, &exchanges, error);
+                if (status != HC_OK)
+                    return status;
                 add_bytes(hash, &exchanges, sizeof exchanges);
             }
             add_bytes(hash, order, groups * m * (int64_t)sizeof *order);
         }
-    return true;
+    return HC_OK;
 }
 
 const operation OPERATIONS[] = {
-    {"prune", prune}, {"csr", csr},         {"eie", eie}, {"bitmap", bitmap},
-    {"outer", outer}, {"permute", permute}, {NULL, NULL},
+    {"prune", prune},
+    {"csr", csr},
+    {"eie", eie},
+    {"bitmap", bitmap},
+    {"outer", outer},
+    {"permute", permute},
+    {"dense", take_dense},
+    {"compare", take_compare},
+    {"emulate", take_emulated},
+    {"systolic", take_systolic},
+    {NULL, NULL},
 };

@@ -3,8 +3,9 @@
  *
  * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator. There
  * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. With
- * "fingerprints" it does what fingerprints.h says.
+ * "fingerprints" or "allocations" it does what fingerprints.h or allocations.h says.
  */
+#include "allocations.h"
 #include "arrays.h"
 #include "fingerprints.h"
 #include "guard.h"
@@ -319,6 +320,8 @@ static void check_all(const hc_run *run) {
 int main(int n_arguments, char **arguments) {
     if (n_arguments > 1 && strcmp(arguments[1], "fingerprints") == 0)
         return fingerprints();
+    if (n_arguments > 1 && strcmp(arguments[1], "allocations") == 0)
+        return allocations();
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;
     report(guard_works(), "the guard", "a byte outside the memory goes unseen: nothing below means anything");
     for (int i = -1; i <= HC_N_ISA; i++) {

@@ -1,0 +1,133 @@
+#include "allocations.h"
+
+#include "fingerprints.h"
+#include "guard.h"
+#include "operations.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+void *__real_hc_alloc_aligned(int64_t bytes);
+void __real_hc_free_aligned(void *pointer);
+void *__wrap_hc_alloc_aligned(int64_t bytes);
+void __wrap_hc_free_aligned(void *pointer);
+
+/* Which allocation from now on fails (0: none), and all after it too, or it alone. */
+static atomic_llong asked, failing, held;
+static atomic_bool for_good;
+
+void *__wrap_hc_alloc_aligned(int64_t bytes) {
+    const long long number = atomic_fetch_add(&asked, 1) + 1, wanted = atomic_load(&failing);
+    if (wanted && (for_good ? number >= wanted : number == wanted))
+        return NULL;
+    void *memory = __real_hc_alloc_aligned(bytes);
+    atomic_fetch_add(&held, memory != NULL);
+    return memory;
+}
+
+void __wrap_hc_free_aligned(void *pointer) {
+    atomic_fetch_sub(&held, pointer != NULL);
+    __real_hc_free_aligned(pointer);
+}
+
+enum {
+    ALIKE = 4,
+    MAX_FAMILIES = 64
+}; /* formats of a family that are tried; others ask for memory at the same places */
+
+/* One of the two. */
+typedef struct {
+    const char *name;
+    const hc_format *format;
+    operation_fn *take;
+} subject;
+
+typedef struct {
+    hc_status status;
+    uint64_t hash;
+    long long asked, kept; /* allocations, and how many of them were not given back */
+    hc_error error;
+} outcome;
+
+static outcome attempt(const subject *of, long long number, bool all_after) {
+    const hc_run run = {.isa = hc_cpu_isa(), .n_threads = 2};
+    outcome found = {.hash = 0xcbf29ce484222325u};
+    const long long before = atomic_load(&held);
+    atomic_store(&asked, 0);
+    atomic_store(&for_good, all_after);
+    atomic_store(&failing, number);
+    found.status = of->format ? fingerprint(&run, of->format, of->format->m ? 328 : 37, &found.hash, &found.error)
+                              : of->take(&run, &found.hash, &found.error);
+    atomic_store(&failing, 0);
+    found.asked = atomic_load(&asked);
+    found.kept = atomic_load(&held) - before;
+    if (!guard_release()) {
+        found.status = HC_VALUE;
+        strcpy(found.error.text, "wrote outside its memory");
+    }
+    return found;
+}
+
+static bool fail(const subject *of, long long number, const char *what, const outcome *found) {
+    printf("FAILED %s, allocation %lld: %s (status %d: %s)\n", of->name, number, what, (int)found->status,
+           found->error.text);
+    return false;
+}
+
+/* Every allocation of one call or a few; of long rows of like calls some. */
+static long long after(long long number) { return number < 24 ? number + 1 : number + number / 2; }
+
+static bool fail_each(const subject *of, long long *tried) {
+    /* The first time, where tables that are kept are not made yet; what it leaves may be one of them. */
+    bool passed = true;
+    outcome found, good = {0};
+    for (long long number = 1;; number = after(number)) {
+        found = attempt(of, number, true);
+        if (found.status == HC_OK && found.asked < number)
+            break;
+        if (found.status != HC_MEMORY && found.status != HC_OK)
+            return fail(of, number, "wanted HC_MEMORY at first", &found);
+    }
+    good = attempt(of, 0, false);
+    for (int all_after = 0; all_after < 2; all_after++)
+        for (long long number = 1; number <= good.asked; number = after(number), ++*tried) {
+            found = attempt(of, number, all_after);
+            if (found.status == HC_OK ? found.hash != good.hash
+                                      : found.status != HC_MEMORY || !strstr(found.error.text, "no memory"))
+                passed = fail(of, number, "wanted HC_MEMORY with a sentence, or the same bits", &found);
+            if (found.kept != 0)
+                passed = fail(of, number, "memory is not given back", &found);
+            if (!all_after)
+                continue;
+            found = attempt(of, 0, false);
+            if (found.status != HC_OK || found.hash != good.hash || found.kept != 0)
+                return fail(of, number, "the next call is not what it was", &found);
+        }
+    return passed;
+}
+
+int allocations(void) {
+    char line[256];
+    bool passed = true;
+    long long tried = 0;
+    int n_subjects = 0, tried_of[MAX_FAMILIES] = {0};
+    while (fgets(line, sizeof line, stdin)) {
+        char *text;
+        hc_format format;
+        if (!read_format(line, &text, &format)) {
+            printf("FAILED no format in the line: %s\n", line);
+            return 1;
+        }
+        if (format.m == 0 && format.family < MAX_FAMILIES && ++tried_of[format.family] > ALIKE)
+            continue;
+        passed = fail_each(&(subject){.name = text, .format = &format}, &tried) && passed;
+        n_subjects++;
+    }
+    for (const operation *one = OPERATIONS; one->name; one++, n_subjects++)
+        passed = fail_each(&(subject){.name = one->name, .take = one->take}, &tried) && passed;
+    passed = passed && tried > 0; /* the hooks are in the way */
+    printf("%lld allocations of %d formats and operations failed, %s\n", tried, n_subjects,
+           passed ? "each with a sentence" : "not all of them well");
+    return !passed;
+}
