@@ -27,11 +27,15 @@ from .formats import encode
 from .rows import Refused
 
 
-def draw(rng, masks) -> dict:
-    fmt = draw_format(rng)
+def draw(rng, masks, fmt=None) -> dict:
+    fmt = fmt or draw_format(rng)
     shape = draw_shape(rng, 200 if learns(fmt) else 3000)
+    if chance(rng, 0.01) and shape and not learns(fmt):  # enough for several threads
+        shape = (int(rng.integers(20, 60)) * 1000 // max(shape[-1], 1), shape[-1])
     kind, values = magnitudes(rng, shape, fmt)
-    values = cast(values, choose(rng, dtypes(fmt)))
+    types = dtypes(fmt)
+    exact = kind == "codes" and np.float64 in types and chance(rng, 0.6)  # narrower types round what lies between codes
+    values = cast(values, np.float64 if exact else choose(rng, types))
     if values.size and chance(rng, 0.1):
         kind, values = "poisoned " + kind, poison(rng, values)
     importance = None

@@ -120,7 +120,8 @@ def between_codes(fmt) -> tuple[np.ndarray, float]:
         steps = int(kind.code(kind.largest)) >> kind.shift
         codes = np.unique(np.linspace(0, steps - 1, 200).astype(np.int64))
         return (kind.value(codes << kind.shift) + kind.value(codes + 1 << kind.shift)) / 2, kind.largest
-    top = 2 ** (getattr(base, "bits", 8) - (not getattr(base, "unsigned", False))) - 1
+    is_signed = getattr(base, "symmetric", True) and not getattr(base, "unsigned", False)
+    top = 2 ** (getattr(base, "bits", 8) - is_signed) - 1
     return np.arange(max(min(top, 500), 1)) + 0.5, float(top)
 
 
@@ -133,6 +134,9 @@ def magnitudes(rng, shape, fmt):
     if kind == "codes":
         points, full = between_codes(fmt)
         unit = float(np.float32(rng.uniform(0.5, 2))) if chance(rng, 0.5) else 2.0 ** int(rng.integers(-9, 9))
+        if not getattr(getattr(fmt, "base", fmt), "symmetric", True):  # full range, the zero point halfway too
+            x = unit * (rng.choice([0, full, *points + 0.5], shape) - int(rng.integers(full)) - 0.5)
+            return kind, x
         x = rng.choice([-1.0, 1.0], shape) * unit * np.where(rng.random(shape) < 0.2, full, rng.choice(points, shape))
     if kind == "wide":
         x = np.sign(x) * 2.0 ** rng.uniform(-40, 40, shape)
@@ -188,6 +192,7 @@ def draw_operand(rng, shape, fmt):
 
 
 def dtypes(fmt):
+    """Not float64 for patterns: what they keep is stored as float32, and rounded once more from there."""
     return [np.float32, np.float16, ml_dtypes.bfloat16] if isinstance(fmt, hc.Sparse) else DTYPES
 
 

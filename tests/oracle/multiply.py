@@ -39,6 +39,8 @@ def draw(rng, masks) -> dict:
     if chance(rng, 0.1):
         k = int(rng.integers(256, 600))
     elif chance(rng, 0.02):
+        k, m, n = min(k, 48), int(rng.integers(60, 300)), int(rng.integers(60, 300))
+    elif chance(rng, 0.02):
         k, m, n = int(rng.integers(1000, 5000)), min(m, 12), min(n, 12)
     leading = (int(rng.integers(1, 4)),) if form in ("batch of x", "batches") else ()
     w = draw_operand(rng, (*leading, n, k) if form == "batches" else (n, k), fmt)
