@@ -10,6 +10,7 @@ import heterocompute as hc
 
 from .compare import Mismatch, same, unpack
 from .draw import (
+    DTYPES,
     cast,
     chance,
     choose,
@@ -17,7 +18,6 @@ from .draw import (
     draw_clip,
     draw_format,
     draw_shape,
-    dtypes,
     lay_out,
     machine,
     magnitudes,
@@ -33,9 +33,8 @@ def draw(rng, masks, fmt=None) -> dict:
     if chance(rng, 0.01) and shape and not learns(fmt):  # enough for several threads
         shape = (int(rng.integers(20, 60)) * 1000 // max(shape[-1], 1), shape[-1])
     kind, values = magnitudes(rng, shape, fmt)
-    types = dtypes(fmt)
-    exact = kind == "codes" and np.float64 in types and chance(rng, 0.6)  # narrower types round what lies between codes
-    values = cast(values, np.float64 if exact else choose(rng, types))
+    exact = kind == "codes" and chance(rng, 0.6)  # narrower types round what lies between codes
+    values = cast(values, np.float64 if exact else choose(rng, DTYPES))
     if values.size and chance(rng, 0.1):
         kind, values = "poisoned " + kind, poison(rng, values)
     importance = None

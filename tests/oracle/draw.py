@@ -188,12 +188,7 @@ def draw_operand(rng, shape, fmt):
         x = np.where(rng.random(shape) < 0.7, 0.0, x)
     elif kind == "zero rows":
         x = x * (rng.random((*shape[:-1], 1)) < 0.7)
-    return cast(x, choose(rng, dtypes(fmt)))
-
-
-def dtypes(fmt):
-    """Not float64 for patterns: what they keep is stored as float32, and rounded once more from there."""
-    return [np.float32, np.float16, ml_dtypes.bfloat16] if isinstance(fmt, hc.Sparse) else DTYPES
+    return cast(x, choose(rng, DTYPES))
 
 
 def poison(rng, x):
