@@ -1,7 +1,7 @@
 """The plan held against the clock: every path of many products, forced and timed, beside its estimate.
 
-A row is a product: what the plan chose, what was the fastest, and how much longer the choice took. A table is a class of
-instruction sets, and holds the lines that csrc/ops/product/measures.def wants for it: the estimate of a path is
+A row is a product: what the plan chose, what was the fastest, and how much longer the choice took. A table is a class
+of instruction sets, and holds the lines that csrc/ops/product/measures.def wants for it: the estimate of a path is
 call + code * codes + decoded * decoded codes + product * multiply-adds + value * values of x, in nanoseconds, with the
 coefficients, none negative, that bring estimate / time nearest to 1.
 """
@@ -75,10 +75,8 @@ def _row(
             raise CheckFailed(f"{name}: path {path} gives other bits")
     chosen, best = candidates[number][0], min(times, key=lambda path: times[path])
     estimate = candidates[number][3]
-    return {
-        "name": name, "chosen": chosen, "fastest": best, "seconds": times[chosen], "slower": times[chosen] / times[best],
-        "estimate": estimate / times[chosen],
-    }  # fmt: skip
+    ratios = {"slower": times[chosen] / times[best], "estimate": estimate / times[chosen]}
+    return {"name": name, "chosen": chosen, "fastest": best, "seconds": times[chosen], **ratios}
 
 
 def _fastest(call: Callable[[], object]) -> float:

@@ -93,7 +93,7 @@ def check(case) -> None:
             out = np.full(x.shape[::-1], 7, np.float32).T
             hc.fake_quantize(x, fmt, axis=named, clip=clip, out=out)
             same("fake_quantize out=", out, wanted.dequantize())
-        if isinstance(fmt, hc.Sparse):
+        if isinstance(fmt, hc.Sparse) and x.dtype != np.float64:  # `N:M` alone stores float32, and would round those
             pattern = f"{fmt.n}:{fmt.m}"
             mask = wanted.mask()
             same("prune_mask", hc.prune_mask(x, pattern, axis=named), mask)

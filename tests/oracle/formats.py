@@ -57,7 +57,9 @@ def keep(x, axis, n: int, m: int):
     rows = np.zeros((blocks.rows, size))
     rows[:, : blocks.last] = blocks.flat(blocks.split(x))
     quads = rows.reshape(blocks.rows, size // m, m)
-    places = np.sort(np.argsort(-np.abs(quads), axis=2, kind="stable")[:, :, :n], axis=2)
+    with np.errstate(over="ignore"):
+        scores = np.abs(quads).astype(np.float32)  # magnitudes are compared as float32; of equal ones the first stays
+    places = np.sort(np.argsort(-scores, axis=2, kind="stable")[:, :, :n], axis=2)
     kept = np.take_along_axis(quads, places, axis=2)
     shape = list(x.shape)
     shape[axis[-1]] = size // m * n
