@@ -48,12 +48,10 @@ def test_paths_by_operands_and_rows(isa: str) -> None:
     quarter = hc.prune(w, "1:4")
     with hc.use(isa=isa):
         assert chosen(x, vsq.T) == chosen(x, codebook.T) == "gemm"
-        assert chosen(x[:8], vsq.T) == chosen(vsq, x[:3].T) == "gemv"
-        assert chosen(x[0], quarter.T) in ("gemv-nonzeros", "gemv-batch")
-        assert chosen(x[:9], vsq.T) == "gemm"
-        assert chosen(x[:9], quarter.T) == chosen(quarter, x.T) == "gemm-nonzeros"
+        assert chosen(x[0], vsq.T) == chosen(vsq, x[0]) == "gemv"
+        assert chosen(x[0], quarter.T).startswith("gemv-")
+        assert chosen(x, quarter.T) == chosen(quarter, x.T) == "gemm-nonzeros"
         assert chosen(x, vsq.T, "int8") == chosen(x, int8.T, "int8") == "gemm"
-        assert chosen(x[:8], int8.T, "int8") == "gemv"
         assert chosen(x, codebook.T, "int8") == "gemm"
         assert chosen(hc.quantize(x, "int8"), vsq.T) == "gemm"
         assert chosen(x, vsq.T, "int8+2:4") in ("gemm", "gemm-nonzeros")

@@ -9,7 +9,7 @@ typedef struct {
 } hc_cost;
 
 typedef struct {
-    uint32_t needs;
+    uint32_t any;
     hc_cost of[HC_N_PATHS];
 } hc_measures;
 
@@ -20,7 +20,7 @@ static const hc_measures MEASURES[] = {
 
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) {
     const hc_measures *found = MEASURES;
-    while (found->needs & ~run->isa)
+    while (found->any && !(found->any & run->isa))
         found++;
     const hc_cost *ns = &found->of[path];
     if (ns->call == 0) /* not measured: taken where it is forced, or alone */
