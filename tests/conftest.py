@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import zlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,26 @@ def pytest_report_header() -> str:
     """Say which package is under test."""
     spec = importlib.util.find_spec("heterocompute")
     return f"heterocompute: {spec.origin if spec else 'not installed'}, ISA mask: {isa_mask()}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it at the end too, where it is read."""
+    terminalreporter.write_line(pytest_report_header())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sweep(every=n)` take the mark from one case in n, which then always run."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("sweep")
+        if mark is None:
+            continue
+        test = item.nodeid.split("[")[0]
+        cases[test] += 1
+        # not the same case of all tests, so that together they take all formats
+        if (cases[test] + zlib.crc32(test.encode())) % mark.kwargs["every"] == 0:
+            item.own_markers = [other for other in item.own_markers if other is not mark]
 
 
 def isa_mask() -> str:

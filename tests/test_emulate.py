@@ -40,6 +40,7 @@ def table_bits(conversion: str, gamma: int) -> int:
 @pytest.mark.parametrize("a_text", INTEGERS)
 @pytest.mark.parametrize("b_text", INTEGERS)
 @pytest.mark.parametrize("conversion", ["exact", "mitchell"])
+@pytest.mark.sweep(every=5)
 def test_products_of_codes_are_the_definition(a_text, b_text, conversion):
     a, b = hc.quantize(reals((2, 40), 1), a_text), hc.quantize(reals((3, 40), 2), b_text)
     groups = a.format.group or b.format.group

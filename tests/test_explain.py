@@ -93,6 +93,7 @@ def test_a_compared_product_shows_both_times() -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "small", "infinite", "nan", "tiny weights"])
 @pytest.mark.parametrize("pattern", ["1:2", "5:8", "3:4", "7:8", "15:16", "1:1"])
+@pytest.mark.sweep(every=5)
 def test_a_choice_changes_no_bit(pattern: str, kind: str) -> None:
     rng = np.random.default_rng(9)
     x, w = reals((24, 512), 10), reals((96, 512), 11)

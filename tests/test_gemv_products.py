@@ -24,6 +24,7 @@ SIZES = [(1, 4, 1), (1, 5, 30), (2, 3, 257), (3, 4, 512), (4, 9, 1029), (8, 5, 1
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("text", STORED)
+@pytest.mark.sweep(every=5)
 def test_few_vectors_follow_the_stated_order(text: str, isa: str) -> None:
     fmt = hc.format(text)
     with hc.use(isa=isa):
@@ -69,6 +70,7 @@ def test_no_byte_behind_the_operands_is_read(text: str, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("text", STORED)
+@pytest.mark.sweep(every=5)
 def test_padding_does_not_touch_the_sign_of_zero(text: str, isa: str) -> None:
     """Products below the smallest subnormal round to -0 in every chain; a padded code would make one of them +0."""
     fmt = hc.format(text)

@@ -24,6 +24,7 @@ ACTIVATIONS = ["int8", "int8-g64", "int8-g16", "int16"]
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=5)
 def test_few_integer_vectors_follow_the_definition(text: str, isa: str) -> None:
     for seed, (m, n, k) in enumerate(SIZES):
         x, w = reals((m, k), seed), hc.quantize(reals((n, k), seed + 1), text)

@@ -75,6 +75,7 @@ SPARSE_ARCH = hw.Arch(
     ids=["gemm", "conv", "layer", "sparse"],
 )
 @pytest.mark.parametrize("objective", model.OBJECTIVES)
+@pytest.mark.sweep(every=5)
 def test_the_core_counts_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch, objective: str) -> None:
     found = space_of(problem, arch, objective)
     rng = random.Random(7)

@@ -56,6 +56,7 @@ def test_every_value_is_the_stated_chain(layer: Any, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", isas("outer_", "pack_"))
 @pytest.mark.parametrize("density", [0.02, 0.1, 0.5, 1.0])
+@pytest.mark.sweep(every=5)
 def test_it_is_conv2d_of_the_same_values(density: float, isa: str) -> None:
     for seed, (stride, padding, filters) in enumerate([(1, 1, 70), (2, 1, 130), (1, 0, 16), (2, 3, 40)]):
         x, w = thinned((2, 130, 11, 19), density, seed), thinned((filters, 130, 3, 3), density, seed + 5)

@@ -30,6 +30,7 @@ SIZES = [(1, 5, 50), (3, 17, 64), (8, 33, 37), (9, 16, 37), (13, 35, 128), (2, 3
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.sweep(every=5)
 def test_products_are_those_of_the_definition(weights: str, isa: str) -> None:
     fmt = hc.format(weights)
     with hc.use(isa=isa):
@@ -258,6 +259,7 @@ def test_bad_arguments_are_named(call, kind, words) -> None:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.sweep(every=5)
 def test_prepacked_weights_give_the_same_bits(weights: str, isa: str) -> None:
     with hc.use(isa=isa):
         for (n, k), activations in itertools.product([(5, 64), (70, 100), (33, 1030)], ACTIVATIONS):

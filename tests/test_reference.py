@@ -313,6 +313,7 @@ def test_refit_takes_the_codes_again_and_errs_less():
     [((3, 37), -1), ((37, 3), 0), ((4, 21, 2, 3), (2, 3, 1)), ((4, 21, 2, 3), 1), ((5,), 0), ((1, 1), (0, 1))]
     + [((0, 4), 1), ((4, 0), 1), ((0,), 0), ((2, 0, 3), (0, 1)), ((2, 0, 3), (1, 0))],
 )
+@pytest.mark.sweep(every=5)
 def test_components_have_their_layout_and_empty_arrays_work(text, shape, axis):
     x = np.random.default_rng(4).standard_normal(shape)
     components, _, _, values = quantized(x, text, axis)

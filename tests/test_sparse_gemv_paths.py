@@ -49,6 +49,7 @@ def legal(base: str, pattern: str) -> str | None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("m", range(1, 33))
+@pytest.mark.sweep(every=5)
 def test_every_pattern_meets_what_it_keeps(m: int, isa: str | None) -> None:
     """Ones times whole numbers: the sums are exact, so that they name the columns."""
     rng = np.random.default_rng(m)
@@ -65,6 +66,7 @@ def test_every_pattern_meets_what_it_keeps(m: int, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.sweep(every=5)
 def test_floats_follow_the_stated_order(pattern: str, isa: str | None) -> None:
     x, s = reals((8, 197), 3), hc.prune(reals((2, 197), 4), pattern)
     expected = chain(x, s)
@@ -76,6 +78,7 @@ def test_floats_follow_the_stated_order(pattern: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("base", ROW_SCALED)
+@pytest.mark.sweep(every=5)
 def test_row_scales_follow_the_stated_order(base: str, isa: str | None) -> None:
     for pattern in ("1:2", "3:4", "2:5", "5:8", "1:16"):
         x, w = reals((8, 333), 5), reals((5, 333), 6)
@@ -95,6 +98,7 @@ def test_row_scales_follow_the_stated_order(base: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS[1:])
 @pytest.mark.parametrize("base", [*ROW_SCALED, *GROUPED])
+@pytest.mark.sweep(every=5)
 def test_every_way_gives_the_scalar_bits(base: str, isa: str | None) -> None:
     for pattern in ("1:2", "1:4", "3:4", "2:5", "3:8", "1:32"):
         for n, k in ((5, 1), (6, 95), (33, 450), (3, 2056)):

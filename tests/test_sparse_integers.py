@@ -66,6 +66,7 @@ def exact(a: hc.QuantizedArray, b: hc.QuantizedArray) -> Array:
 
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=5)
 def test_sums_over_what_is_kept_are_exact(text: str, isa: str | None) -> None:
     for m, n, k in SHAPES:
         x, w = hc.quantize(reals((m, k), k), "int8"), hc.quantize(reals((n, k), m), text)
@@ -82,6 +83,7 @@ def test_sums_over_what_is_kept_are_exact(text: str, isa: str | None) -> None:
     "activations", ["int8", "int16", "int24", "vsq4-g16-s4", "vsq4-g16-s6", "int8+2:4", "int8-asym"]
 )
 @pytest.mark.parametrize("pattern", ["2:4", "1:4", "1:8", "1:16"])
+@pytest.mark.sweep(every=5)
 def test_activations_are_quantized_on_the_way(pattern: str, activations: str, isa: str | None) -> None:
     for m, n, k in [(30, 40, 203), (100, 36, 72)]:
         x, w = reals((m, k), n), hc.quantize(reals((n, k), m), f"int8+{pattern}")
@@ -98,6 +100,7 @@ def test_activations_are_quantized_on_the_way(pattern: str, activations: str, is
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("pattern", SOME)
 @pytest.mark.parametrize("k", [64, 16384, 16392, 33333])
+@pytest.mark.sweep(every=5)
 def test_extreme_codes_give_the_exact_integer(k: int, pattern: str, isa: str | None) -> None:
     """All products of one sign, as large as they get, over one slab of k and several."""
     n, m = map(int, pattern.split(":"))

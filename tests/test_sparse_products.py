@@ -23,6 +23,7 @@ def own(a: Any, b: Any) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.sweep(every=5)
 def test_many_vectors_give_the_own_dense_product(pattern: str, isa: str) -> None:
     for seed, (m, n, k) in enumerate(SHAPES):
         x, w = reals((m, k), seed), reals((n, k), seed + 1)
