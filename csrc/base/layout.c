@@ -14,8 +14,13 @@ hc_status hc_geometry_init(const hc_format *format, int unit, int64_t rows, int6
     hc_geometry g = {.rows = rows, .runs = runs, .run_length = run_length, .whole_length = run_length};
     int64_t values, bits;
     bool fits = hc_mul_size(runs, run_length, &g.whole_columns);
-    if (format->m > 0)
-        g.run_length = run_length = (run_length / format->m + (run_length % format->m != 0)) * format->n;
+    if (format->m > 0) {
+        const int64_t blocks = run_length / format->m + (run_length % format->m != 0);
+        /* the whole blocks too, as bytes of float64 */
+        fits = fits && hc_mul_size(blocks, runs, &values) && hc_mul_size(values, 8 * (int64_t)format->m, &bits) &&
+               hc_mul_size(bits, hc_max(rows, 1), &bits);
+        g.run_length = run_length = blocks * format->n;
+    }
     fits = fits && hc_mul_size(runs, run_length, &g.columns);
     if (format->group == 0 && unit == 1) {
         g.group = g.columns;
@@ -31,7 +36,7 @@ hc_status hc_geometry_init(const hc_format *format, int unit, int64_t rows, int6
     fits = fits && hc_mul_size(rows, hc_max(g.padded, 1), &values) && hc_mul_size(values, 64, &bits);
     if (!fits)
         return hc_fail(error, HC_VALUE, "shape: %lld rows of %lld x %lld values overflow the size of an array",
-                       (long long)rows, (long long)runs, (long long)run_length);
+                       (long long)rows, (long long)runs, (long long)g.whole_length);
     *geometry = g;
     return HC_OK;
 }

@@ -102,7 +102,9 @@ typedef struct {
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
 
 /* The kernels of a format, the best SIMD set first, NULL behind the last. */
-const hc_format_simd *const *hc_format_simd_sets(int32_t family);
+typedef const hc_format_simd *const *hc_simd_sets;
+hc_simd_sets hc_format_simd_sets(int32_t family);
+static inline bool hc_simd_runs(const hc_format_simd *set, uint32_t isa) { return (set->needs & ~isa) == 0; }
 
 /* All kernels of all formats by number, for tests and tables: "encode_int" and its set; false past the end. */
 bool hc_format_kernel(int number, const char **name, const hc_format_simd **set);

@@ -73,6 +73,12 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
     return HC_OK;
 }
 
+hc_status hc_check_encoding(const char *name, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
+                            hc_geometry *geometry, hc_error *error) {
+    const hc_status status = hc_check_view(name, x, error);
+    return status == HC_OK ? hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, geometry, error) : status;
+}
+
 static bool is_of(const hc_prepacked_origin *origin, const hc_format *format, const hc_geometry *geometry) {
     return memcmp(&origin->format, format, sizeof *format) == 0 && /* neither has a padding */
            memcmp(&origin->geometry, geometry, sizeof *geometry) == 0;
@@ -149,7 +155,9 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
     if (activations && a->dense && b->dense)
         return hc_fail(error, HC_VALUE, "matmul: activations= needs a quantized operand, both are dense");
     if (activations) {
-        status = hc_format_check(activations, error);
+        const int dense = a->dense ? 0 : 1, axis = sides[dense].ndim - 1 - dense;
+        status = hc_check_encoding("matmul: activations", a->dense ? a->dense : b->dense, activations, 1, &axis,
+                                   &sides[dense].geometry, error);
         if (status != HC_OK)
             return status;
     }

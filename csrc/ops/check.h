@@ -14,6 +14,9 @@ static inline int64_t hc_values(const hc_view *view) {
         values *= view->shape[i];
     return values;
 }
+/* x can be quantized to this format along these axes. */
+hc_status hc_check_encoding(const char *name, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
+                            hc_geometry *geometry, hc_error *error);
 /* The format learns a codebook; importance has the shape of x, its values are finite and not negative. */
 hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
                               hc_error *error);
@@ -29,7 +32,7 @@ hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry
 typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];
-    hc_geometry geometry; /* of a packed one */
+    hc_geometry geometry; /* of a packed one, and of a dense one that becomes packed */
 } hc_side;
 hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations, const hc_view *bias,
                           const hc_view *out, hc_side sides[2], hc_error *error);

@@ -3,7 +3,6 @@
 
 #include "base/convert.h"
 #include "ops/codec/clip.h"
-#include "ops/codec/learn.h"
 
 #include <float.h>
 #include <math.h>
@@ -26,7 +25,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     else
         hc_rows_init(&blocks->view, encoder->x, g, encoder->n_axes, encoder->axes);
     blocks->direct = !prunes && hc_rows_direct(&blocks->view, 0, &direct);
-    const int64_t columns = hc_max(g->padded, 1), size = hc_dtype_size(hc_rows_dtype(&blocks->view));
+    const int64_t columns = hc_max(g->padded, 1), size = hc_rows_size(&blocks->view);
     blocks->n_threads = columns * rows < SMALL ? 1 : run->n_threads;
     blocks->ld = hc_round_up(columns, 16) + 16; /* no power of two, which would share cache sets between rows */
     int64_t block = hc_min(BLOCK_VALUES / columns, hc_ceil_div(rows, 4 * (int64_t)blocks->n_threads));
@@ -45,7 +44,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     blocks->thresholds_at = blocks->scratch_at + (sorts ? hc_round_up(g->group * 8, HC_CACHE_LINE) : 0);
     bytes = blocks->thresholds_at + (sorts ? blocks->block_rows * g->groups * 4 : 0);
     blocks->learn_at = hc_round_up(bytes, HC_CACHE_LINE);
-    blocks->extra_at = blocks->learn_at + hc_learn_row_bytes(encoder);
+    blocks->extra_at = blocks->learn_at + encoder->learn_row_bytes;
     blocks->thread_bytes = hc_round_up(blocks->extra_at + blocks->block_rows * extra_row_bytes, HC_CACHE_LINE);
     if (blocks->thread_bytes == 0)
         return HC_OK;

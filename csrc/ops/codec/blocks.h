@@ -4,12 +4,12 @@
  * Memory: nothing for contiguous float32 or float64 rows; else one block a thread, at most 16 MiB or one row. Of a pattern
  * a block is what is kept, always gathered, with its positions and a tile of x.
  * Percentile and OCTAV take 8 bytes a value of one group and 4 bytes a group of a block on top. Codebooks of rows take
- * what learning one row does (ops/learn.h) for each thread.
+ * what learning one row does (learn.h) for each thread.
  */
 #ifndef HC_BLOCKS_H
 #define HC_BLOCKS_H
 
-#include "ops/codec/encoder.h"
+#include "ops/codec/encoding.h"
 #include "ops/codec/rows.h"
 
 #include <stdatomic.h>
@@ -37,9 +37,6 @@ static inline void *hc_blocks_extra(const hc_blocks *blocks, int thread) {
 bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows *x, const float **thresholds);
 /* The positions of what is kept of loaded rows, to the same rows of `out`; nothing where the format keeps all. */
 void hc_blocks_metadata(const hc_blocks *blocks, int thread, const hc_float_rows *x, const hc_components *out);
-/* Encodes loaded rows by the best kernel that takes them; returns as hc_encode_fn, never HC_DECLINED. */
-int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
-                        const hc_components *out);
 /* Frees; where a task noted an illegal value, the error that names the first one of the whole array. */
 hc_status hc_blocks_finish(hc_blocks *blocks, hc_error *error);
 

@@ -8,6 +8,8 @@
  */
 #include "ops/codec/clip.h"
 
+#include "base/float_env.h"
+
 #include <float.h>
 #include <math.h>
 
@@ -140,4 +142,46 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
             thresholds[row * geometry->groups + group] = threshold;
         }
     return illegal;
+}
+
+/* All values in the order of the rows; false where one is NaN and a pattern has no place for it. */
+static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch) {
+    const hc_geometry *g = &encoder->geometry;
+    const hc_pruner *pruner = &encoder->pruner;
+    if (encoder->format.m == 0) {
+        hc_row_view view;
+        hc_rows_init(&view, encoder->x, g, encoder->n_axes, encoder->axes);
+        hc_rows_gather(&view, 0, g->rows, 0, g->padded, values, g->padded);
+        return true;
+    }
+    const hc_kept_rows kept = {.dtype = hc_rows_dtype(&pruner->x),
+                               .values = values,
+                               .ld = g->padded,
+                               .metadata = (uint8_t *)scratch + pruner->scratch_bytes}; /* of one row after the other */
+    return hc_prune_rows(pruner, g->rows, scratch, &kept);
+}
+
+hc_status hc_clip_whole(hc_encoder *encoder, hc_error *error) {
+    if (encoder->clip.kind == HC_CLIP_ABSMAX || encoder->ops->clip_domain(&encoder->format) != HC_CLIP_WHOLE)
+        return HC_OK;
+    const hc_geometry *g = &encoder->geometry;
+    const hc_dtype dtype = encoder->x->dtype == HC_F64 ? HC_F64 : HC_F32;
+    const int64_t n = g->rows * g->padded;
+    void *values = hc_alloc_aligned(n * hc_dtype_size(dtype));
+    const int64_t pruning = encoder->pruner.scratch_bytes + encoder->pruner.row_bytes;
+    double *scratch = hc_alloc_aligned(hc_max(n * (int64_t)sizeof *scratch, pruning));
+    hc_status status = HC_OK;
+    if (values && scratch && n > 0 && gather_whole(encoder, values, (char *)scratch)) {
+        const hc_float_rows x = {values, dtype, n, 0, 1};
+        const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
+        const hc_float_env saved = hc_float_env_enter();
+        hc_clip_thresholds(&encoder->clip, &encoder->format, &row, &x, scratch, &encoder->threshold);
+        hc_float_env_leave(saved);
+    } else if (!values || !scratch) {
+        status =
+            hc_fail(error, HC_MEMORY, "%s: no memory for the threshold of %lld values", encoder->name, (long long)n);
+    }
+    hc_free_aligned(scratch);
+    hc_free_aligned(values);
+    return status;
 }

@@ -1,7 +1,11 @@
 /* quantize, dequantize, both in one, and the sums that errors are made of. */
 #include "ops/check.h"
 #include "ops/codec/blocks.h"
+#include "ops/codec/clip.h"
+#include "ops/codec/decode.h"
+#include "ops/codec/encoder.h"
 #include "ops/codec/learn.h"
+#include "ops/product/operand.h"
 #include "ops/product/sparse.h"
 
 #include "base/convert.h"
@@ -9,15 +13,41 @@
 #include "base/threads.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+/* Everything before the first row is encoded. The encoder is freed whether this fails or not. */
+static hc_status start(hc_encoder *encoder, const hc_run *run, const char *name, const hc_view *x,
+                       const hc_view *importance, const hc_format *format, int n_axes, const int *axes,
+                       const hc_clip *clip, hc_error *error) {
+    hc_geometry geometry = {0};
+    char argument[64];
+    snprintf(argument, sizeof argument, "%s: w", name);
+    *encoder = (hc_encoder){0};
+    hc_status status = hc_check_encoding(argument, x, format, n_axes, axes, &geometry, error);
+    if (status == HC_OK && format->m > 0 && importance)
+        status = hc_fail(error, HC_VALUE, "%s: importance is for all values, a pattern keeps some of them", name);
+    if (status == HC_OK && clip)
+        status = hc_clip_check(clip, format, name, error);
+    if (status == HC_OK && importance)
+        status = hc_check_importance(name, importance, x, format, error);
+    if (status != HC_OK)
+        return status;
+    hc_encoder_init(encoder, run, name, "w", x, format, &geometry, n_axes, axes);
+    encoder->importance = importance;
+    if (clip)
+        encoder->clip = *clip;
+    status = hc_clip_whole(encoder, error);
+    return status == HC_OK ? hc_encoder_observe(encoder, run, error) : status;
+}
 
 hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
                                hc_packed *packed, hc_error *error) {
     if (x->ndim != packed->ndim || memcmp(x->shape, packed->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
         return hc_fail(error, HC_VALUE, "quantize: x has another shape than the array");
     hc_encoder encoder;
-    hc_status status = hc_encoder_init(&encoder, run, "quantize", "w", x, importance, &packed->format, packed->n_axes,
-                                       packed->axes, clip, error);
+    hc_status status =
+        start(&encoder, run, "quantize", x, importance, &packed->format, packed->n_axes, packed->axes, clip, error);
     if (status == HC_OK)
         status = hc_encoder_rows(&encoder, run, 0, encoder.geometry.rows, &packed->components, error);
     hc_encoder_free(&encoder);
@@ -205,7 +235,7 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
         return hc_fail(error, HC_VALUE, "fake_quantize: out has another shape than x");
     hc_encoder encoder;
     hc_fake_job job = {.run = run};
-    hc_status status = hc_encoder_init(&encoder, run, "fake_quantize", "w", x, NULL, format, n_axes, axes, clip, error);
+    hc_status status = start(&encoder, run, "fake_quantize", x, NULL, format, n_axes, axes, clip, error);
     if (status == HC_OK)
         status = fake_rows(&job, &encoder, out, error);
     hc_encoder_free(&encoder);

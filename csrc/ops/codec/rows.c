@@ -50,7 +50,7 @@ void hc_rows_init(hc_row_view *view, const hc_view *array, const hc_geometry *ge
 }
 
 bool hc_rows_direct(const hc_row_view *view, int64_t first_row, hc_float_rows *direct) {
-    const int64_t size = hc_dtype_size(view->dtype);
+    const int64_t size = hc_rows_size(view);
     const int64_t stride = view->rows.n ? view->rows.stride[0] : 0;
     if ((view->dtype != HC_F32 && view->dtype != HC_F64) || view->rows.n > 1 || view->runs.n > 0 ||
         view->padded_run != view->run_length || (view->column_stride != size && view->run_length > 1) ||

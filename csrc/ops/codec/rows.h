@@ -30,6 +30,7 @@ bool hc_rows_direct(const hc_row_view *view, int64_t first_row, hc_float_rows *d
 
 /* float64 for float64, float32 for the others, which it holds exactly. */
 static inline hc_dtype hc_rows_dtype(const hc_row_view *view) { return view->dtype == HC_F64 ? HC_F64 : HC_F32; }
+static inline int64_t hc_rows_size(const hc_row_view *view) { return view->dtype == HC_F64 ? 8 : 4; } /* bytes */
 
 /* True where neighbouring rows are nearer in memory than neighbouring columns: blocks of rows are then best. */
 bool hc_rows_across(const hc_row_view *view);

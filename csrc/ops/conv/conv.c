@@ -4,6 +4,7 @@
  * Memory: the drivers' bound, and for activations= the codes of IMAGE_BYTES worth of images (one image at least).
  */
 #include "ops/check.h"
+#include "ops/codec/encoder.h"
 #include "ops/product/operand.h"
 #include "ops/product/plan.h"
 
@@ -199,14 +200,18 @@ static hc_status quantized_conv(const hc_run *run, const hc_view *x, const hc_op
         .ndim = 5,
         .shape = {s->n, window->groups, per_group, s->height, s->width},
         .strides = {x->strides[0], per_group * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
+    static const int AXES[] = {1, 3, 4, 2};
+    hc_geometry geometry = {0};
+    hc_status status = hc_check_encoding("conv2d: activations: x", &grouped, activations, 4, AXES, &geometry, error);
+    if (status != HC_OK)
+        return status;
     hc_encoder encoder;
-    hc_status status = hc_encoder_init(&encoder, run, "conv2d: activations", "x", &grouped, NULL, activations, 4,
-                                       (const int[]){1, 3, 4, 2}, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
+    hc_encoder_init(&encoder, run, "conv2d: activations", "x", &grouped, activations, &geometry, 4, AXES);
+    status = hc_encoder_observe(&encoder, run, error);
     if (status != HC_OK) {
         hc_encoder_free(&encoder);
         return status;
     }
-    hc_geometry geometry = encoder.geometry;
     const int64_t columns = geometry.whole_columns;
     const int64_t images_at_once = hc_max(1, hc_min(s->n, IMAGE_BYTES / hc_max(4 * columns, 1)));
     const bool integers = encoder.ops->decode_int && w->packed && hc_format_find(w->packed->format.family)->decode_int;

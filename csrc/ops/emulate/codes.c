@@ -8,7 +8,7 @@
  */
 #include "base/threads.h"
 #include "ops/check.h"
-#include "ops/codec/encoder.h"
+#include "ops/codec/decode.h"
 
 #include <math.h>
 #include <stdlib.h>

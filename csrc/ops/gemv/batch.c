@@ -6,7 +6,7 @@
  * Memory: the panel; four decoded rows and their columns for each thread.
  */
 #include "base/threads.h"
-#include "ops/codec/encoder.h"
+#include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 

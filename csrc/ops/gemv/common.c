@@ -1,6 +1,6 @@
 /* Weight rows as the kernels of few vectors take them: read as they are stored, unpacked, or decoded a row at a time. */
 #include "base/convert.h"
-#include "ops/codec/encoder.h"
+#include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
 
 #include <math.h>
@@ -19,6 +19,15 @@ const char *hc_gemv_int_sides_refuse(const hc_product *p) {
     if (!p->w_packed || !p->x_packed || p->w_packed->geometry->runs != 1 || p->x_packed->geometry->runs != 1)
         return "a side is no packed rows of one run";
     return p->x->sparse ? "x has a pattern" : NULL;
+}
+
+int hc_gemv_zero_code(const hc_stored_form *form) {
+    if (form->has_zero_points || form->has_row_tables)
+        return -1;
+    for (int code = 0; code < 16 && form->has_table; code++)
+        if (form->table[code] == 0)
+            return code;
+    return form->has_table ? -1 : 0;
 }
 
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {

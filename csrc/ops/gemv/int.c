@@ -7,7 +7,7 @@
  */
 #include "base/convert.h"
 #include "base/threads.h"
-#include "ops/codec/encoder.h"
+#include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
 
 #include <float.h>

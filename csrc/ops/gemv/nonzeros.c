@@ -7,6 +7,7 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 

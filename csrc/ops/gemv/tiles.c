@@ -10,7 +10,7 @@
  * of ROWS weights for each thread.
  */
 #include "base/threads.h"
-#include "ops/codec/encoder.h"
+#include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
 #include "ops/product/sparse.h"
 

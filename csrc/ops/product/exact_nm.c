@@ -7,7 +7,8 @@
  */
 
 #include "base/threads.h"
-#include "ops/product/plan.h"
+#include "ops/product/packed_rows.h"
+#include "ops/product/product.h"
 
 #include <string.h>
 

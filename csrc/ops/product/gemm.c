@@ -1,7 +1,7 @@
 /* Products of two sources, blocked. The smaller side is packed once into panels that all threads read (pack.h). The
  * other is taken in groups of a few panels: a task packs its group into memory of its thread's own, which stays in
  * L2, and multiplies it with all shared panels. So each side is decoded once, unless the shared one
- * passes SHARED_BYTES. Threads share M and N, never k, and every value keeps the order of ops/source.h, so neither
+ * passes SHARED_BYTES. Threads share M and N, never k, and every value keeps the order of product.h, so neither
  * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), KC blocks are the outer
  * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
  *
@@ -10,7 +10,7 @@
  */
 #include "base/threads.h"
 #include "ops/product/gemm_tile.h"
-#include "ops/product/plan.h"
+#include "ops/product/product.h"
 #include "ops/product/sparse.h"
 
 #include <string.h>

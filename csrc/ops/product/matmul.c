@@ -1,10 +1,11 @@
-/* out = a @ b, either side dense or packed. Both sides become rows over k (ops/source.h): the dense or left one gives
+/* out = a @ b, either side dense or packed. Both sides become rows over k (product.h): the dense or left one gives
  * the rows of the answer, the packed or right one its columns. Leading dimensions of one side alone are just more
  * rows; those that both have, or that a packed side has, are walked one matrix at a time.
  *
  * Memory: activations are quantized in blocks of ACTIVATION_BYTES; the drivers bound their own (gemm.c, gemv.c).
  */
 #include "ops/check.h"
+#include "ops/codec/encoder.h"
 #include "ops/product/operand.h"
 #include "ops/product/plan.h"
 #include "ops/product/sparse.h"
@@ -246,8 +247,9 @@ static hc_status matmul(const hc_run *run, const hc_operand *a, const hc_operand
     hc_encoder encoder = {0};
     if (activations) {
         const int axis = (int)x->k_axis;
-        status = hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, NULL, activations, 1,
-                                 &axis, &(hc_clip){HC_CLIP_ABSMAX, 0}, error);
+        hc_encoder_init(&encoder, run, "matmul: activations", "x", x->operand->dense, activations, &x->side->geometry,
+                        1, &axis);
+        status = hc_encoder_observe(&encoder, run, error);
     }
     const int x_axis = swap ? lead + 1 : lead, w_axis = swap ? lead : lead + 1;
     for (int64_t batch = 0; status == HC_OK && batch < batches; batch++) {

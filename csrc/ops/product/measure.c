@@ -1,11 +1,40 @@
-/* Decoded tiles against kept values alone, where which is faster depends on the pattern, the shapes and the machine: both are
+/* Estimates: nanoseconds that were measured, for each path and class of machines. They need not be right, only tell paths
+ * apart that give the same bits. `heterocompute bench plan` measures them, holds the plan against the clock and prints the
+ * lines of a class.
+ *
+ * Decoded tiles against kept values alone: which is faster depends on the pattern, the shapes and the machine, so both are
  * measured once on a part of the operands, in one thread, and remembered by kind and size.
  */
-#include "ops/product/plan.h"
+#include "ops/product/measure.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
+
+typedef struct {
+    double call, code, decoded, product, value; /* ns: of a call, and of each count of hc_work */
+} hc_cost;
+
+typedef struct {
+    uint32_t any;
+    hc_cost of[HC_N_PATHS];
+} hc_measures;
+
+/* Best first. */
+static const hc_measures MEASURES[] = {
+#include "ops/product/measures.def"
+};
+
+double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) {
+    const hc_measures *found = MEASURES;
+    while (found->any && !(found->any & run->isa))
+        found++;
+    const hc_cost *ns = &found->of[path];
+    if (ns->call == 0) /* not measured: taken where it is forced, or alone */
+        return 1e6;
+    return 1e-9 * (ns->call + ns->code * work->codes + ns->decoded * work->decoded + ns->product * work->products +
+                   ns->value * work->values);
+}
 
 enum {
     SAMPLE_X = 384, /* rows of either side that are measured */

@@ -1,6 +1,7 @@
 /* Rows of views and of packed arrays, as the product drivers take them. */
 #include "ops/product/operand.h"
 
+#include "ops/product/packed_rows.h"
 #include "ops/product/sparse.h"
 
 #include "base/convert.h"
@@ -95,120 +96,23 @@ void hc_dense_source(hc_source *source, const hc_dense_context *context) {
     }
 }
 
-/* Calls `part` for every run that the columns touch: padded columns [tile.first_column, ..) hold them from `skip` on,
- * and they go to the answer's column `to`. */
-typedef struct {
-    hc_tile tile;
-    int64_t skip, to, count;
-} hc_run_part;
-
-static bool next_part(const hc_packed_context *packed, int64_t first_column, int64_t columns, hc_run_part *part) {
-    const hc_geometry *g = packed->geometry;
-    part->to += part->count;
-    if (part->to >= columns)
-        return false;
-    const bool by_runs = packed->format->group || g->padded != g->columns;
-    const int64_t length = by_runs ? g->run_length : g->columns;
-    const int64_t column = first_column + part->to, run = column / length, inside = column % length;
-    const int64_t run_padded = by_runs ? g->groups_per_run * g->group : g->columns;
-    const int64_t padded = run * run_padded + inside;
-    part->count = hc_min(length - inside, columns - part->to);
-    part->tile.first_column = padded & ~(int64_t)7;
-    part->skip = padded - part->tile.first_column;
-    part->tile.columns = part->skip + part->count;
-    return true;
-}
-
-void hc_packed_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
-                      float *values, int64_t ld) {
-    const hc_packed_context *packed = source->context;
-    hc_run_part part = {.tile = {.first_row = packed->first_row + first_row, .rows = rows}};
-    while (next_part(packed, first_column, columns, &part)) {
-        if (part.skip == 0) {
-            hc_decode_tile(packed->run, packed->format, packed->geometry, packed->components, &part.tile,
-                           values + part.to, ld);
-            continue;
-        }
-        /* A start that is no byte: decode piece by piece through a small buffer. */
-        enum { PIECE = 512 };
-        float piece[PIECE];
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = 0; c < part.tile.columns; c += PIECE) {
-                const hc_tile tile = {part.tile.first_row + r, 1, part.tile.first_column + c,
-                                      hc_min(PIECE, part.tile.columns - c)};
-                hc_decode_tile(packed->run, packed->format, packed->geometry, packed->components, &tile, piece, PIECE);
-                const int64_t from = c == 0 ? part.skip : 0;
-                memcpy(values + r * ld + part.to + c + from - part.skip, piece + from,
-                       (size_t)(tile.columns - from) * sizeof *piece);
-            }
-    }
-}
-
-void hc_packed_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
-                        int64_t first_column, int64_t columns, const hc_int_tile *out) {
-    const hc_packed_context *packed = source->context;
-    const int n_limbs = source->form[mode].n_limbs;
-    hc_run_part part = {.tile = {.first_row = packed->first_row + first_row, .rows = rows}};
-    int64_t group = 0;
-    while (next_part(packed, first_column, columns, &part)) {
-        hc_int_tile tile = *out;
-        tile.group_scale = out->group_scale ? out->group_scale + group : NULL;
-        for (int i = 0; i < n_limbs; i++)
-            tile.limb[i] = out->limb[i] + part.to;
-        if (part.skip == 0) {
-            hc_decode_int_tile(packed->run, packed->format, packed->geometry, packed->components, &part.tile, mode,
-                               &tile);
-        } else {
-            enum { PIECE = 1024 };
-            int8_t piece[3][PIECE];
-            const int64_t effective = packed->geometry->group;
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t c = 0; c < part.tile.columns; c += PIECE) {
-                    const hc_tile one = {part.tile.first_row + r, 1, part.tile.first_column + c,
-                                         hc_min(PIECE, part.tile.columns - c)};
-                    float scales[PIECE + 1];
-                    hc_int_tile small = {.limb = {piece[0], piece[1], piece[2]},
-                                         .ld = PIECE,
-                                         .group_scale = scales,
-                                         .groups_ld = PIECE + 1,
-                                         .row_scale = out->row_scale ? out->row_scale + r : NULL};
-                    hc_decode_int_tile(packed->run, packed->format, packed->geometry, packed->components, &one, mode,
-                                       &small);
-                    const int64_t from = c == 0 ? part.skip : 0;
-                    for (int i = 0; i < n_limbs; i++)
-                        memcpy(tile.limb[i] + r * out->ld + c + from - part.skip, piece[i] + from,
-                               (size_t)(one.columns - from));
-                    if (!out->group_scale)
-                        continue;
-                    /* Groups that only the skipped columns touch are not the caller's. */
-                    const int64_t wanted = (part.tile.first_column + part.skip) / effective;
-                    const int64_t first = one.first_column / effective;
-                    const int64_t last = (one.first_column + one.columns - 1) / effective;
-                    for (int64_t g = hc_max(first, wanted); g <= last; g++)
-                        tile.group_scale[r * out->groups_ld + g - wanted] = scales[g - first];
-                }
-        }
-        if (packed->format->group)
-            group += hc_ceil_div(part.count, packed->geometry->group); /* parts start at group boundaries */
-    }
-}
-
 void hc_packed_source(hc_source *source, const hc_packed_context *context, int64_t rows) {
-    if (context->format->m > 0) {
-        hc_sparse_source(source, context, rows);
-        return;
-    }
-    const hc_format_ops *ops = hc_format_find(context->format->family);
+    const hc_geometry *g = context->geometry;
+    const hc_format *format = context->format;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    const bool is_sparse = format->m > 0;
+    const int64_t group = is_sparse ? g->group / format->n * format->m : g->group;
     *source = (hc_source){.rows = rows,
-                          .columns = context->geometry->columns,
-                          .floats = hc_packed_floats,
-                          .runs = context->geometry->runs,
-                          .run_length = context->geometry->run_length,
-                          .group = context->format->group ? context->geometry->group : 0,
-                          .context = context};
+                          .columns = g->whole_columns,
+                          .floats = is_sparse ? hc_sparse_floats : hc_packed_floats,
+                          .runs = g->runs,
+                          .run_length = g->whole_length,
+                          .group = format->group ? group : 0,
+                          .context = context,
+                          .sparse = is_sparse ? context : NULL};
     if (ops->decode_int) {
-        source->integers = hc_packed_integers;
-        ops->int_form(context->format, HC_INT_FOLDED, &source->form[HC_INT_FOLDED]);
-        ops->int_form(context->format, HC_INT_GROUPED, &source->form[HC_INT_GROUPED]);
+        source->integers = is_sparse ? hc_sparse_integers : hc_packed_integers;
+        ops->int_form(format, HC_INT_FOLDED, &source->form[HC_INT_FOLDED]);
+        ops->int_form(format, HC_INT_GROUPED, &source->form[HC_INT_GROUPED]);
     }
 }

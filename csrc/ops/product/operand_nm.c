@@ -1,4 +1,5 @@
 /* Kept values back between zeros: rows of whole columns for products, and whole arrays. */
+#include "ops/product/packed_rows.h"
 #include "ops/product/sparse.h"
 
 #include "base/layout.h"
@@ -52,8 +53,8 @@ static int64_t masks_of(const hc_packed_context *packed, const hc_sparse_masks *
     return hc_ceil_div(columns, 64);
 }
 
-static void sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column,
-                          int64_t columns, float *values, int64_t ld) {
+void hc_sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
+                      float *values, int64_t ld) {
     const hc_packed_context *packed = source->context;
     hc_expand_fn *const spread = HC_PICK(expand_x32, packed->run);
     float kept[KEPT], whole[KEPT + 64];
@@ -70,8 +71,8 @@ static void sparse_floats(const hc_source *source, int64_t first_row, int64_t ro
         }
 }
 
-static void sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
-                            int64_t first_column, int64_t columns, const hc_int_tile *out) {
+void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
+                        int64_t first_column, int64_t columns, const hc_int_tile *out) {
     const hc_packed_context *packed = source->context;
     hc_expand_fn *const spread = HC_PICK(expand_x8, packed->run);
     const int n_limbs = source->form[mode].n_limbs;
@@ -104,25 +105,6 @@ static void sparse_integers(const hc_source *source, hc_int_mode mode, int64_t f
             groups -= source->group == 0;
             c += s.count;
         }
-    }
-}
-
-void hc_sparse_source(hc_source *source, const hc_packed_context *context, int64_t rows) {
-    const hc_geometry *g = context->geometry;
-    const hc_format *format = context->format;
-    *source = (hc_source){.rows = rows,
-                          .columns = g->whole_columns,
-                          .floats = sparse_floats,
-                          .runs = g->runs,
-                          .run_length = g->whole_length,
-                          .group = format->group ? g->group / format->n * format->m : 0,
-                          .context = context,
-                          .sparse = context};
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (ops->decode_int) {
-        source->integers = sparse_integers;
-        ops->int_form(format, HC_INT_FOLDED, &source->form[HC_INT_FOLDED]);
-        ops->int_form(format, HC_INT_GROUPED, &source->form[HC_INT_GROUPED]);
     }
 }
 
@@ -166,10 +148,9 @@ static void whole_task(void *context, int64_t task, int thread) {
                                       .geometry = job->geometry,
                                       .components = &job->packed->components};
     char *memory = job->memory + thread * job->thread_bytes;
-    hc_source source;
-    hc_sparse_source(&source, &packed, job->whole.rows);
+    const hc_source source = {.context = &packed};
     if (job->view.dtype == HC_F32) {
-        sparse_floats(&source, first, rows, column, columns, (float *)(void *)memory, columns);
+        hc_sparse_floats(&source, first, rows, column, columns, (float *)(void *)memory, columns);
     } else {
         double *values = (double *)(void *)memory, kept[KEPT];
         int32_t place[KEPT];

@@ -11,7 +11,7 @@
 #define HC_PACK_H
 
 #include "kernels/kernel.h"
-#include "ops/product/source.h"
+#include "ops/product/product.h"
 #include "ops/product/sparse.h"
 
 enum { HC_MAX_LIMBS = 3, HC_MAX_SIGNED_LIMBS = 4 }; /* parts of an integer of a, of b */

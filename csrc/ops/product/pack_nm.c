@@ -2,6 +2,7 @@
  * (kernels/kernel.h, gemm_nm_s8_of8 and on). So a panel takes at most the bytes of the dense one, and gemm.c drives both
  * alike, within the same bounds.
  */
+#include "ops/product/packed_rows.h"
 #include "ops/product/sparse.h"
 
 #include "sparsity/nm.h"

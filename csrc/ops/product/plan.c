@@ -1,9 +1,9 @@
-/* The table of paths.def, the order of a product, and the choice. */
+/* The table of paths.def, and the choice. */
 #include "ops/product/plan.h"
 
-#include <string.h>
+#include "ops/product/measure.h"
 
-enum { THREAD_PRODUCTS = 1 << 20 }; /* a thread is worth waking for this many: 5 to 20 us */
+#include <string.h>
 
 #define HC_PATH(order, symbol, ...)                                                                                    \
     const char *hc_##symbol##_refuses(const hc_product *product);                                                      \
@@ -38,14 +38,6 @@ const char *hc_path_name(int number) {
             return PATHS[i].name;
     }
     return NULL;
-}
-
-hc_order hc_order_of(const hc_source *x, const hc_source *w) {
-    if (x->form[HC_INT_FOLDED].available && w->form[HC_INT_FOLDED].available)
-        return HC_ORDER_FOLDED;
-    if (x->form[HC_INT_GROUPED].available && w->form[HC_INT_GROUPED].available)
-        return HC_ORDER_GROUPED;
-    return HC_ORDER_CHAIN;
 }
 
 static int64_t longest_group(const hc_source *source) {
@@ -126,31 +118,6 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
             plan->candidate[i].reason = path->differs(product);
     }
     return HC_OK;
-}
-
-hc_rows hc_merged_rows(const hc_rows *rows) {
-    hc_rows merged = *rows;
-    merged.n_dims = 0;
-    for (int i = 0; i < rows->n_dims; i++) {
-        const int last = merged.n_dims - 1;
-        if (rows->shape[i] == 1)
-            continue;
-        if (last >= 0 && merged.stride[last] == rows->shape[i] * rows->stride[i]) {
-            merged.shape[last] *= rows->shape[i];
-            merged.stride[last] = rows->stride[i];
-        } else {
-            merged.shape[merged.n_dims] = rows->shape[i];
-            merged.stride[merged.n_dims++] = rows->stride[i];
-        }
-    }
-    return merged;
-}
-
-hc_run hc_run_for(const hc_product *product) {
-    const double products =
-        (double)product->x->rows * (double)product->w->rows * (double)product->x->columns / THREAD_PRODUCTS;
-    const int n_threads = product->run->n_threads;
-    return (hc_run){product->run->isa, products < n_threads ? (int)products + 1 : n_threads, 0};
 }
 
 static void fill_zeros(const hc_rows *out, int64_t columns) {

@@ -6,27 +6,7 @@
 #ifndef HC_PLAN_H
 #define HC_PLAN_H
 
-#include "ops/product/operand.h"
-#include "ops/product/source.h"
-
-/* y[i, j] = sum over k of x_i[k] w_j[k], the rows of `out` being those of x and its columns the rows of w. */
-typedef struct {
-    const hc_run *run;
-    hc_order order;
-    const hc_source *x, *w;
-    const hc_packed_context *x_packed, *w_packed; /* the side as packed rows, or NULL */
-    const float *vectors;                         /* HC_ORDER_GEMV: the rows of x, ld_vectors apart; else NULL */
-    int64_t ld_vectors;
-    hc_rows out;
-} hc_product;
-
-/* How much there is to do; a path's measures (measures.c) make an estimate of it. */
-typedef struct {
-    double codes;    /* read as they are stored */
-    double decoded;  /* codes that are decoded, and packed where the path packs */
-    double products; /* multiply-adds, those of padded tiles included */
-    double values;   /* of x that are brought into the path's order */
-} hc_work;
+#include "ops/product/product.h"
 
 typedef struct {
     hc_order order;
@@ -55,34 +35,11 @@ typedef struct {
     } candidate[HC_MAX_PATHS];
 } hc_plan;
 
-/* Integers where both sides have them, folded before grouped; else floats, those of few vectors in an order of their own. */
-hc_order hc_order_of(const hc_source *x, const hc_source *w);
-
 /* HC_VALUE where exact sums pass 64 bits, or where the run forces a path that refuses. With `all`, candidates that need not
  * be looked at are looked at too. */
 hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc_error *error);
 
 /* Plans and runs. Nothing to do where either side has no rows; zeros where there are no columns. */
 hc_status hc_multiply(const hc_product *product, hc_error *error);
-
-/* For paths: dimensions of rows that lie evenly one after another become one, so that most answers have one; the same run
- * with no more threads than are worth waking. */
-hc_rows hc_merged_rows(const hc_rows *rows);
-hc_run hc_run_for(const hc_product *product);
-
-/* The paths by number, in the order of paths.def. */
-typedef enum {
-#define HC_PATH(order, symbol, ...) HC_PATH_##order##_##symbol,
-#include "ops/product/paths.def"
-#undef HC_PATH
-    HC_N_PATHS
-} hc_path_number;
-
-/* Estimate in one thread, by the measures of the best class of machines that the run's instruction sets allow. */
-double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
-
-/* Instead of estimates: seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, measured on a part of the
- * operands and remembered; false where that is not worth it or there is no memory. */
-bool hc_measure_nm(const hc_product *product, double *gemm, double *nonzeros);
 
 #endif

@@ -8,11 +8,14 @@
 #define HC_SPARSE_H
 
 #include "kernels/kernel.h"
-#include "ops/product/operand.h"
+#include "ops/product/product.h"
 #include "sparsity/nm.h"
 
-/* The rows of a packed array whose format has a pattern, as whole columns. */
-void hc_sparse_source(hc_source *source, const hc_packed_context *context, int64_t rows);
+/* The two functions of a source whose context is an hc_packed_context with a pattern: whole columns. */
+void hc_sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
+                      float *values, int64_t ld);
+void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
+                        int64_t first_column, int64_t columns, const hc_int_tile *out);
 
 /* out: float32 or float64 of the packed shape, any strides; all is checked. */
 hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,

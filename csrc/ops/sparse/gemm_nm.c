@@ -9,7 +9,8 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
-#include "ops/product/plan.h"
+#include "ops/product/packed_rows.h"
+#include "ops/product/product.h"
 #include "ops/product/sparse.h"
 #include "sparsity/nm.h"
 

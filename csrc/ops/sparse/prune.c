@@ -34,10 +34,10 @@ typedef struct {
 static hc_tile_memory tile_memory(const hc_pruner *p) {
     const int64_t values = p->tile_rows * p->tile_columns, row = hc_round_up(p->tile_columns, HC_CACHE_LINE);
     const bool is_double = p->x.dtype == HC_F64;
-    hc_tile_memory at = {.scores = hc_round_up(values * hc_dtype_size(hc_rows_dtype(&p->x)), HC_CACHE_LINE)};
+    hc_tile_memory at = {.scores = hc_round_up(values * hc_rows_size(&p->x), HC_CACHE_LINE)};
     at.single = at.scores;
     if (p->has_scores)
-        at.single += hc_round_up(values * hc_dtype_size(hc_rows_dtype(&p->scores)), HC_CACHE_LINE);
+        at.single += hc_round_up(values * hc_rows_size(&p->scores), HC_CACHE_LINE);
     at.kept = at.single + (is_double ? row * 4 : 0);
     at.positions = at.kept + (is_double ? row * 4 : 0);
     at.bytes = at.positions + (is_double ? row : 0);
@@ -46,7 +46,13 @@ static hc_tile_memory tile_memory(const hc_pruner *p) {
 
 void hc_pruner_init(hc_pruner *p, const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m,
                     const hc_geometry *geometry, int n_axes, const int *axes) {
-    *p = (hc_pruner){.n = n, .m = m, .geometry = *geometry, .has_scores = scores != NULL};
+    *p = (hc_pruner){.n = n, .m = m, .has_scores = scores != NULL};
+    p->geometry = (hc_geometry){.rows = geometry->rows,
+                                .runs = geometry->runs,
+                                .run_length = geometry->whole_length,
+                                .columns = geometry->whole_columns,
+                                .whole_length = geometry->whole_length,
+                                .whole_columns = geometry->whole_columns};
     hc_prune_geometry(n, m, &p->geometry, &p->row_bytes);
     hc_rows_init(&p->x, x, &p->geometry, n_axes, axes);
     if (scores)
@@ -114,7 +120,7 @@ static void saturate(const hc_pruner *p, int64_t count, const double *x, const u
 bool hc_prune_tile(const hc_pruner *p, int64_t first, int64_t rows, int64_t column, void *scratch,
                    const hc_kept_rows *out) {
     const int64_t columns = hc_min(p->tile_columns, p->geometry.padded - column), blocks = columns / p->m;
-    const int64_t start = column / p->m * p->n, count = blocks * p->n, size = hc_dtype_size(hc_rows_dtype(&p->x));
+    const int64_t start = column / p->m * p->n, count = blocks * p->n, size = hc_rows_size(&p->x);
     const hc_tile_memory at = tile_memory(p);
     char *const memory = scratch;
     float *const all_scores = (float *)(void *)(memory + at.scores), *const single =

@@ -23,7 +23,7 @@ typedef struct {
 
 /* Whole rows as blocks of m, and the bytes of a row's metadata; false where sizes overflow. */
 bool hc_prune_geometry(int n, int m, hc_geometry *geometry, int64_t *row_bytes);
-/* `geometry` is that of hc_geometry_of_axes without a format; all is checked. scores: of x's shape, or NULL for |x|. padded_run is kept_run,
+/* `geometry` is that of x, without a format or with one of this pattern; all is checked. scores: of x's shape, or NULL for |x|. padded_run is kept_run,
  * unless the caller changes it. */
 void hc_pruner_init(hc_pruner *pruner, const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m,
                     const hc_geometry *geometry, int n_axes, const int *axes);

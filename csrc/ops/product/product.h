@@ -4,9 +4,10 @@
  *
  * What products write to is a target: any strides, rows split over several dimensions.
  */
-#ifndef HC_SOURCE_H
-#define HC_SOURCE_H
+#ifndef HC_PRODUCT_H
+#define HC_PRODUCT_H
 
+#include "formats/format.h"
 #include "hc.h"
 
 /* Row r of a matrix whose rows run over several dimensions in C order; strides in bytes. */
@@ -42,7 +43,7 @@ struct hc_source {
     const hc_prepacked *prepacked;   /* panels of exactly these rows, if they were made before */
     int64_t runs, run_length, group; /* group boundaries in columns: every run starts anew; group 0: one group a row */
     const void *context;
-    const void *sparse; /* the context of hc_sparse_source (ops/sparse.h), else NULL */
+    const void *sparse; /* the context, where the format has a pattern; else NULL */
     /* float32 values of neighbouring rows lie side by side: (row, column) at side + row * 4 + column * side_stride; or
      * NULL. */
     const char *side;
@@ -61,5 +62,40 @@ struct hc_source {
  *   GEMV     up to HC_GEMV_MOST rows of floats: 16 accumulators over groups or 64 over columns, as the public API says */
 typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
 enum { HC_GEMV_MOST = 8 };
+/* Integers where both sides have them, folded before grouped; else floats, those of few vectors in an order of their own. */
+hc_order hc_order_of(const hc_source *x, const hc_source *w);
+
+/* Rows [first_row, first_row + rows) of a packed array. */
+typedef struct {
+    const hc_run *run;
+    const hc_format *format;
+    const hc_geometry *geometry;
+    const hc_components *components;
+    int64_t first_row;
+} hc_packed_context;
+
+/* y[i, j] = sum over k of x_i[k] w_j[k], the rows of `out` being those of x and its columns the rows of w. */
+typedef struct {
+    const hc_run *run;
+    hc_order order;
+    const hc_source *x, *w;
+    const hc_packed_context *x_packed, *w_packed; /* the side as packed rows, or NULL */
+    const float *vectors;                         /* HC_ORDER_GEMV: the rows of x, ld_vectors apart; else NULL */
+    int64_t ld_vectors;
+    hc_rows out;
+} hc_product;
+
+/* How much there is to do; a path's measures (measures.def) make an estimate of it. */
+typedef struct {
+    double codes;    /* read as they are stored */
+    double decoded;  /* codes that are decoded, and packed where the path packs */
+    double products; /* multiply-adds, those of padded tiles included */
+    double values;   /* of x that are brought into the path's order */
+} hc_work;
+
+/* Dimensions of rows that lie evenly one after another become one, so that most answers have one; the same run
+ * with no more threads than are worth waking. */
+hc_rows hc_merged_rows(const hc_rows *rows);
+hc_run hc_run_for(const hc_product *product);
 
 #endif

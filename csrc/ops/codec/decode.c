@@ -1,0 +1,32 @@
+/* Decoding: each SIMD set of the format is asked until one does not decline. */
+#include "ops/codec/decode.h"
+
+void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                    const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
+    if (tile->rows == 0 || tile->columns == 0) /* then there may be no memory either */
+        return;
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (hc_simd_runs(*set, run->isa) && (*set)->values &&
+            (*set)->values(format, geometry, components, tile, values, ld) == HC_DONE)
+            return;
+    hc_format_find(format->family)->decode(format, geometry, components, tile, values, ld);
+}
+
+void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, hc_int_mode mode,
+                        const hc_int_tile *out) {
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (hc_simd_runs(*set, run->isa) && (*set)->integers &&
+            (*set)->integers(format, geometry, components, tile, mode, out) == HC_DONE)
+            return;
+    hc_format_find(format->family)->decode_int(format, geometry, components, tile, mode, out);
+}
+
+void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                          const hc_components *components, const hc_tile *tile, const hc_code_tile *out) {
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (hc_simd_runs(*set, run->isa) && (*set)->codes &&
+            (*set)->codes(format, geometry, components, tile, out) == HC_DONE)
+            return;
+    hc_format_find(format->family)->decode_codes(format, geometry, components, tile, out);
+}

@@ -1,0 +1,16 @@
+/* Tiles of packed rows by the best SIMD set of their format that the run allows, else by its definition. */
+#ifndef HC_DECODE_H
+#define HC_DECODE_H
+
+#include "formats/format.h"
+#include "hc.h"
+
+/* Tiles as in base/packed.h. */
+void hc_decode_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                    const hc_components *components, const hc_tile *tile, float *values, int64_t ld);
+void hc_decode_int_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                        const hc_components *components, const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out);
+void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_geometry *geometry,
+                          const hc_components *components, const hc_tile *tile, const hc_code_tile *out);
+
+#endif

@@ -1,0 +1,22 @@
+/* What a product costs by each path. */
+#ifndef HC_MEASURE_H
+#define HC_MEASURE_H
+
+#include "ops/product/product.h"
+
+/* The paths by number, in the order of paths.def. */
+typedef enum {
+#define HC_PATH(order, symbol, ...) HC_PATH_##order##_##symbol,
+#include "ops/product/paths.def"
+#undef HC_PATH
+    HC_N_PATHS
+} hc_path_number;
+
+/* Estimate in one thread, by the measures of the best class of machines that the run's instruction sets allow. */
+double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
+
+/* Instead of estimates: seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, measured on a part of the
+ * operands and remembered; false where that is not worth it or there is no memory. */
+bool hc_measure_nm(const hc_product *product, double *gemm, double *nonzeros);
+
+#endif

@@ -1,0 +1,37 @@
+/* The order of a product; rows and threads as its paths want them. */
+#include "ops/product/product.h"
+
+enum { THREAD_PRODUCTS = 1 << 20 }; /* a thread is worth waking for this many: 5 to 20 us */
+
+hc_order hc_order_of(const hc_source *x, const hc_source *w) {
+    if (x->form[HC_INT_FOLDED].available && w->form[HC_INT_FOLDED].available)
+        return HC_ORDER_FOLDED;
+    if (x->form[HC_INT_GROUPED].available && w->form[HC_INT_GROUPED].available)
+        return HC_ORDER_GROUPED;
+    return HC_ORDER_CHAIN;
+}
+
+hc_rows hc_merged_rows(const hc_rows *rows) {
+    hc_rows merged = *rows;
+    merged.n_dims = 0;
+    for (int i = 0; i < rows->n_dims; i++) {
+        const int last = merged.n_dims - 1;
+        if (rows->shape[i] == 1)
+            continue;
+        if (last >= 0 && merged.stride[last] == rows->shape[i] * rows->stride[i]) {
+            merged.shape[last] *= rows->shape[i];
+            merged.stride[last] = rows->stride[i];
+        } else {
+            merged.shape[merged.n_dims] = rows->shape[i];
+            merged.stride[merged.n_dims++] = rows->stride[i];
+        }
+    }
+    return merged;
+}
+
+hc_run hc_run_for(const hc_product *product) {
+    const double products =
+        (double)product->x->rows * (double)product->w->rows * (double)product->x->columns / THREAD_PRODUCTS;
+    const int n_threads = product->run->n_threads;
+    return (hc_run){product->run->isa, products < n_threads ? (int)products + 1 : n_threads, 0};
+}
