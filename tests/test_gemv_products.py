@@ -79,3 +79,12 @@ def test_padding_does_not_touch_the_sign_of_zero(text: str, isa: str) -> None:
         x = np.full((1, k), -1e-45, np.float32)
         with hc.use(isa=isa):
             assert same_bits(hc.linear(x, hc.quantize(w, fmt)), product.linear(x, product.packed(w, fmt)))
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_the_longest_rows_of_the_largest_integers(isa: str) -> None:
+    """Every code and scale 15 and every x 127: of so many columns a lane of 32 bits that is never emptied overflows."""
+    columns = 1 << 20
+    x, q = np.ones((1, columns), np.float32), hc.quantize(np.ones((1, columns), np.float32), "vsq4u-g16-s4")
+    with hc.use(isa=isa, path="gemv"):
+        assert hc.linear(x, q, activations="int8").item() == columns

@@ -63,7 +63,7 @@ typedef int64_t hc_gemv_sum_fn(int64_t n, const float *integers, const int32_t *
 /* gemv_folded:  sums[line] = the sum over the groups of scale_g * sum_k x_k * ((code_k ^ flip) - zero), for codes and
  * unsigned integer scales of 4 bits, and 1, 2 or 4 lines of x. A group fills 2, 4 or 8 32-bit words; x as in gemv_dots;
  * start[w] = -zero * sum of x over word w.
- * Budget: |x| <= 128 and at most 2^20 codes keep the sum of each word's lane inside int32. */
+ * Budget: |x| <= 128 and at most 2^20 codes, 2^13 words for each of 16 lanes, keep every lane inside int32. */
 typedef struct {
     int flip, words;
     int64_t row_bytes;
