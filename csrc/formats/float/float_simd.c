@@ -264,12 +264,12 @@ static int64_t float_values(const hc_format *format, const hc_geometry *geometry
 
 static int64_t float_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                            const hc_tile *tile, const hc_code_tile *out) {
-    if (float_type(format) < FIRST_SMALL) {
-        for (int64_t i = 0; i < tile->rows; i++)
-            out->row_scale[i] = 1;
-        return wide_rows(format, components, tile, out->codes, out->codes_ld);
-    }
-    return decode_codes(format, geometry, components, tile, out);
+    if (float_type(format) >= FIRST_SMALL)
+        return decode_codes(format, geometry, components, tile, out);
+    const int64_t done = wide_rows(format, components, tile, out->codes, out->codes_ld);
+    for (int64_t i = 0; done == HC_DONE && i < tile->rows; i++)
+        out->row_scale[i] = 1;
+    return done;
 }
 
 HC_SIMD_TABLE(float, .observe = observe_maximum, .encode = encode, .values = float_values, .codes = float_codes);
