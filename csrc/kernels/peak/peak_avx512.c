@@ -92,7 +92,11 @@ static inline uint64_t sum_lines(const char *from, int64_t size, int64_t ahead) 
         sum_u64x8[0] = _mm512_add_epi64(sum_u64x8[0], line(from + at, ahead));
     const __m512i low = _mm512_add_epi64(sum_u64x8[0], sum_u64x8[1]),
                   high = _mm512_add_epi64(sum_u64x8[2], sum_u64x8[3]);
-    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(low, high));
+    const __m512i sum = _mm512_add_epi64(low, high);
+    const __m256i half = _mm256_add_epi64(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
+    uint64_t two[2]; /* what reduces all of it in immintrin.h adds signed numbers, which must not overflow */
+    _mm_storeu_si128((__m128i *)two, _mm_add_epi64(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+    return two[0] + two[1];
 }
 
 uint64_t hc_peak_read_avx512(const void *bytes, int64_t size, int64_t ahead) {
