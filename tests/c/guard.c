@@ -2,6 +2,7 @@
 #include "guard.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,39 +10,76 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { POISON = 0xa5, MAX_BLOCKS = 4096 };
+/* KEPT: blocks of one page that wait for their next use, since a system call takes longer than most checks. */
+enum { POISON = 0xa5, MAX_BLOCKS = 4096, KEPT = 64 };
 
 static struct {
     unsigned char *start;
-    size_t slack, total;
+    size_t slack, bytes, usable;
 } blocks[MAX_BLOCKS];
 static int n_blocks;
+static unsigned char *kept[KEPT];
+static int n_kept;
 
-void *guard_alloc(size_t bytes) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t usable = (bytes + page) / page * page;
-    unsigned char *start = mmap(NULL, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (n_blocks == MAX_BLOCKS || start == MAP_FAILED || mprotect(start + usable, page, PROT_NONE) != 0) {
+static size_t page_size(void) {
+    static size_t page;
+    return page ? page : (page = (size_t)sysconf(_SC_PAGESIZE));
+}
+
+void *guard_alloc_before(size_t bytes, size_t behind) {
+    const size_t page = page_size(), usable = (bytes + behind + page) / page * page;
+    unsigned char *start = MAP_FAILED;
+    if (n_blocks < MAX_BLOCKS && usable == page && n_kept > 0)
+        start = kept[--n_kept];
+    else if (n_blocks < MAX_BLOCKS)
+        start = mmap(NULL, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED || mprotect(start + usable, page, PROT_NONE) != 0) {
         fprintf(stderr, "guard: no memory\n");
         exit(2);
     }
     memset(start, POISON, usable);
     blocks[n_blocks].start = start;
-    blocks[n_blocks].slack = usable - bytes;
-    blocks[n_blocks].total = usable + page;
+    blocks[n_blocks].slack = usable - bytes - behind;
+    blocks[n_blocks].bytes = bytes;
+    blocks[n_blocks].usable = usable;
     n_blocks++;
-    return start + usable - bytes;
+    return start + usable - bytes - behind;
+}
+
+void *guard_alloc(size_t bytes) { return guard_alloc_before(bytes, 0); }
+
+static bool is_poisoned(const unsigned char *from, size_t bytes) {
+    unsigned char other = 0;
+    for (size_t i = 0; i < bytes; i++)
+        other |= from[i] ^ POISON;
+    return other == 0;
 }
 
 bool guard_release(void) {
     bool untouched = true;
     while (n_blocks > 0) {
         n_blocks--;
-        for (size_t i = 0; i < blocks[n_blocks].slack; i++)
-            untouched = untouched && blocks[n_blocks].start[i] == POISON;
-        munmap(blocks[n_blocks].start, blocks[n_blocks].total);
+        unsigned char *start = blocks[n_blocks].start;
+        const size_t usable = blocks[n_blocks].usable, end = blocks[n_blocks].slack + blocks[n_blocks].bytes;
+        untouched = is_poisoned(start, blocks[n_blocks].slack) && is_poisoned(start + end, usable - end) && untouched;
+        if (usable == page_size() && n_kept < KEPT)
+            kept[n_kept++] = start;
+        else
+            munmap(start, usable + page_size());
     }
     return untouched;
+}
+
+const void *guard_nearest(const void *address, size_t *bytes) {
+    const uintptr_t at = (uintptr_t)address;
+    for (int i = 0; i < n_blocks; i++) {
+        const uintptr_t start = (uintptr_t)blocks[i].start;
+        if (at < start || at >= start + blocks[i].usable + page_size())
+            continue;
+        *bytes = blocks[i].bytes;
+        return blocks[i].start + blocks[i].slack;
+    }
+    return NULL;
 }
 
 bool guard_works(void) {
@@ -56,5 +94,10 @@ bool guard_works(void) {
     int status = 0;
     const bool fired = child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status);
     memory[-1] = 1;
-    return !guard_release() && fired;
+    const bool front = !guard_release();
+    memory = guard_alloc_before(13, 5);
+    memory[13] = 1;
+    const bool behind = !guard_release();
+    guard_alloc_before(13, 5);
+    return guard_release() && front && behind && fired;
 }

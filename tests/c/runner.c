@@ -3,12 +3,13 @@
  *
  * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator. There
  * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. With
- * "fingerprints" or "allocations" it does what fingerprints.h or allocations.h says.
+ * "fingerprints", "allocations" or "kernels" it does what fingerprints.h, allocations.h or kernels.h says.
  */
 #include "allocations.h"
 #include "arrays.h"
 #include "fingerprints.h"
 #include "guard.h"
+#include "kernels.h"
 #include "plain.h"
 
 #include <math.h>
@@ -322,6 +323,8 @@ int main(int n_arguments, char **arguments) {
         return fingerprints();
     if (n_arguments > 1 && strcmp(arguments[1], "allocations") == 0)
         return allocations();
+    if (n_arguments > 1 && strcmp(arguments[1], "kernels") == 0)
+        return kernels(n_arguments - 2, arguments + 2);
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;
     report(guard_works(), "the guard", "a byte outside the memory goes unseen: nothing below means anything");
     for (int i = -1; i <= HC_N_ISA; i++) {

@@ -1,6 +1,6 @@
 /* Products of many rows: contracts of the kernels that work on panels, and on the sums that come out.
  *
- * Panel of a (mr rows) or b (nr rows):   panel[(k / kr * mr + i) * kr + k % kr]
+ * Panel of a (mr rows) or b (nr rows):   panel[(k / kr * mr + i) * kr + k % kr]; of integers, aligned as 4 of them.
  */
 #ifndef HC_KERNELS_GEMM_H
 #define HC_KERNELS_GEMM_H

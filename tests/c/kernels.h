@@ -1,0 +1,60 @@
+/* Every kernel alone, called on hostile shapes and values against the definition of its family: the scalar kernel, or, for
+ * the scalar kernel too, what the family's header says, in plain C. A family's test is a function check_<family>:
+ *
+ *   for all cases {
+ *       begin("k %d", k);                            what a message says; frees the memory of the case before
+ *       inputs, outputs                              hostile.h; both outputs begin alike
+ *       definition(..., wanted); kernel(..., got)
+ *       same("c", F32, got, wanted, n);              with the padding, which stays
+ *   }
+ *
+ * All cases run twice: with memory that ends on a forbidden page, and with memory at odd addresses. The first error of
+ * a kernel ends its check: another item, a write beside the outputs, a signal (a read or write outside of memory).
+ */
+#ifndef HC_TEST_KERNELS_H
+#define HC_TEST_KERNELS_H
+
+#include "formats/format.h"
+#include "hostile.h"
+#include "kernels/kernel.h"
+
+/* [--bench] [a prefix of family_isa ...]; 0, or 1 if something failed. */
+int kernels(int n_arguments, char **arguments);
+
+/* A family without a test does not link. */
+#define HC_FAMILY(name, type) void check_##name(const hc_kernel *kernel);
+#define HC_KERNEL(family, isa, ...)
+#include "kernels/kernels.def"
+#undef HC_FAMILY
+#undef HC_KERNEL
+
+/* The kernels of formats, "encode" of "int" of a SIMD set. */
+bool check_format_kernel(const char *kind, const char *format, const hc_format_simd *set);
+
+__attribute__((format(printf, 1, 2))) void begin(const char *arguments, ...);
+
+typedef enum { F32, F64, U8, I8, U16, I32, I64, U64 } item_type;
+/* Ends the check at the first item with other bits; NaNs are all the same, as ops/ makes them one. */
+void same(const char *what, item_type type, const void *got, const void *wanted, int64_t n);
+__attribute__((format(printf, 1, 2), noreturn)) void fail(const char *message, ...);
+
+/* The next case is of usual size: with --bench its definition and kernel are timed, for the table. */
+void usual(void);
+bool times_definition(void);
+bool times_kernel(void);
+#define BENCH(definition, call)                                                                                        \
+    do {                                                                                                               \
+        while (times_definition())                                                                                     \
+            definition;                                                                                                \
+        while (times_kernel())                                                                                         \
+            call;                                                                                                      \
+    } while (0)
+
+/* Sizes around those of registers and tiles. */
+#define FOR_EACH(type, item, ...)                                                                                      \
+    for (const type *item = (const type[]){__VA_ARGS__}, *const item##_end =                                           \
+                                                             item +                                                    \
+                                                             sizeof((const type[]){__VA_ARGS__}) / sizeof(type);       \
+         item < item##_end; item++)
+
+#endif

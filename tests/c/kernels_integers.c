@@ -1,0 +1,276 @@
+/* Packed weights times few integer vectors, against the scalar kernels; where a family has none, against its equation. */
+#include "kernels.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define D PRId64
+
+static void *zeros(int64_t n, int64_t size) { return memset(items(n, size), 0, (size_t)(n * size)); }
+
+/* Where gemv_dots has x of code k. */
+static int64_t place_of(int bits, int64_t k) { return bits == 8 ? k : k / 128 * 128 + k % 2 * 64 + k % 128 / 2; }
+
+/* Lines of n places each, what is behind column `columns` 0. */
+static int8_t *draw_lines(int bits, int n_lines, int64_t n, int64_t columns, integer_kind kind) {
+    int8_t *x = zeros(n_lines * n, 1);
+    for (int line = 0; line < n_lines; line++)
+        for (int64_t k = 0; k < columns; k++)
+            x[line * n + place_of(bits, k)] = (int8_t)draw_integer(-128, 127, kind);
+    return x;
+}
+
+/* The least are those that `flip`, of a byte, makes 0. */
+static uint8_t *draw_codes(int64_t bytes, int flip, integer_kind kind) {
+    uint8_t *codes = items(bytes, 1);
+    for (int64_t i = 0; i < bytes; i++)
+        codes[i] = (uint8_t)(draw_integer(0, 255, kind) ^ flip);
+    return codes;
+}
+
+static void dots_case(const hc_kernel *kernel, int bits, int64_t words, int64_t segments, int64_t missing, int n_lines,
+                      bool is_signed, integer_kind codes, integer_kind values) {
+    const int64_t segment = words * 32 / bits, row_bytes = segments * words * 4 - missing;
+    const int64_t padded = hc_round_up(segments, 16), ld = padded + 16 * (segments % 2);
+    begin("%d bits, %" D " segments of %" D ", row of %" D " bytes, %d lines, %s, codes %s, x %s", bits, segments,
+          segment, row_bytes, n_lines, is_signed ? "signed" : "unsigned", integer_kind_name(codes),
+          integer_kind_name(values));
+    const int flip = is_signed ? 1 << (bits - 1) : 0;
+    const int64_t x_bytes = (words < 16 ? padded : segments) * segment, n = (n_lines - 1) * ld + padded;
+    hc_gemv_dots_args args = {.bits = bits,
+                              .flip = flip,
+                              .segment = segment,
+                              .segments = segments,
+                              .row_bytes = row_bytes,
+                              .codes = draw_codes(row_bytes, flip * (bits == 4 ? 17 : 1), codes),
+                              .n_lines = n_lines,
+                              .x_bytes = x_bytes,
+                              .ld = ld,
+                              .x = draw_lines(bits, n_lines, x_bytes, row_bytes * 8 / bits, values)},
+                      other = args;
+    args.dots = items(n, 4);
+    other.dots = items(n, 4);
+    hc_gemv_dots_scalar(&other);
+    kernel->fn.gemv_dots(&args);
+    for (int line = 0; line < n_lines; line++) {
+        same("dots", I32, args.dots + line * ld, other.dots + line * ld, segments);
+        if (line + 1 < n_lines)
+            same("what lies between dots", I32, args.dots + line * ld + padded, other.dots + line * ld + padded,
+                 ld - padded);
+    }
+    BENCH(hc_gemv_dots_scalar(&other), kernel->fn.gemv_dots(&args));
+}
+
+void check_gemv_dots(const hc_kernel *kernel) {
+    int i = 0;
+    for (int bits = 4; bits <= 8; bits += 4)
+        FOR_EACH(int64_t, words, 1, 2, 4, 8, 16, 32, 48, 80)
+    FOR_EACH(int64_t, segments, 1, 2, 7, 8, 9, 15, 16, 17, 33)
+    for (int n_lines = 1; n_lines <= 4; n_lines++, i++) {
+        const int64_t missing = i % 3 == 0 ? 0 : i % 3 == 1 ? 1 : draw_below(*words * 4);
+        dots_case(kernel, bits, *words, *segments, missing, n_lines, i / 2 % 2, (integer_kind)(i / 3 % N_INTEGER_KINDS),
+                  (integer_kind)(i / 5 % N_INTEGER_KINDS));
+    }
+    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, MOST, LEAST); /* the whole budget */
+    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, MOST, MOST);
+    usual();
+    dots_case(kernel, 4, 4, 128, 0, 1, true, ANY, ANY);
+}
+
+static void sum_case(const hc_kernel *kernel, int64_t n, integer_kind kind) {
+    begin("n %" D ", %s", n, integer_kind_name(kind));
+    float *integers = items(n, 4);
+    int32_t *dots = items(n, 4), *corrections = items(n, 4);
+    for (int64_t i = 0; i < n; i++) {
+        integers[i] = (float)draw_integer(i % 3 ? 0 : -(1 << 24) + 1, (1 << 24) - 1, kind);
+        dots[i] = (int32_t)draw_integer(INT32_MIN, INT32_MAX, kind);
+        corrections[i] = (int32_t)draw();
+    }
+    const int64_t wanted = hc_gemv_sum_scalar(n, integers, dots, corrections);
+    const int64_t got = kernel->fn.gemv_sum(n, integers, dots, corrections);
+    same("sum", I64, &got, &wanted, 1);
+    BENCH(hc_gemv_sum_scalar(n, integers, dots, corrections), kernel->fn.gemv_sum(n, integers, dots, corrections));
+}
+
+void check_gemv_sum(const hc_kernel *kernel) {
+    for (int kind = 0; kind < N_INTEGER_KINDS; kind++)
+        for (int64_t n = 0; n <= 70; n++)
+            sum_case(kernel, n, (integer_kind)kind);
+    usual();
+    sum_case(kernel, 256, ANY);
+}
+
+/* Minus zero times the sums of x over the words of a line. */
+static int32_t *make_start(int bits, int zero, int n_lines, int64_t x_bytes, const int8_t *x) {
+    const int64_t codes = 32 / bits, words = x_bytes / codes;
+    int32_t *start = zeros(n_lines * words, 4);
+    for (int64_t i = 0; i < n_lines * words * codes; i++)
+        start[i / codes] -= zero * x[i / x_bytes * x_bytes + place_of(bits, i % x_bytes)];
+    return start;
+}
+
+static int draw_zero(bool is_signed) { return is_signed ? 8 : (int)draw_below(16); }
+
+static void folded_case(const hc_kernel *kernel, int words, int64_t row_bytes, int n_lines, bool is_signed,
+                        integer_kind codes, integer_kind values) {
+    begin("row of %" D " bytes, %d words a group, %d lines, %s, codes %s, x %s", row_bytes, words, n_lines,
+          is_signed ? "signed" : "unsigned", integer_kind_name(codes), integer_kind_name(values));
+    const int zero = is_signed        ? 8
+                     : codes == MOST  ? 0
+                     : codes == LEAST ? 15
+                                      : draw_zero(false); /* far from the codes */
+    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 2, groups = hc_ceil_div(row_bytes, 4 * words);
+    hc_gemv_folded_args args = {.flip = is_signed ? 8 : 0,
+                                .words = words,
+                                .row_bytes = row_bytes,
+                                .codes = draw_codes(row_bytes, is_signed ? 0x88 : 0, codes),
+                                .scales = draw_codes(hc_ceil_div(groups, 2), 0, codes == ANY ? ANY : MOST),
+                                .n_lines = n_lines,
+                                .x_bytes = x_bytes,
+                                .x = draw_lines(4, n_lines, x_bytes, row_bytes * 2, values)},
+                        other;
+    args.start = make_start(4, zero, n_lines, x_bytes, args.x);
+    other = args;
+    args.sums = items(n_lines, 8);
+    other.sums = items(n_lines, 8);
+    hc_gemv_folded_scalar(&other);
+    kernel->fn.gemv_folded(&args);
+    same("sums", I64, args.sums, other.sums, n_lines);
+    BENCH(hc_gemv_folded_scalar(&other), kernel->fn.gemv_folded(&args));
+}
+
+void check_gemv_folded(const hc_kernel *kernel) {
+    int i = 0;
+    for (int words = 2; words <= 8; words *= 2)
+        for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+            for (int64_t row_bytes = 0; row_bytes <= 330; row_bytes += row_bytes < 140 ? 1 : 13)
+                for (int j = 0; j < 2; j++, i++)
+                    folded_case(kernel, words, row_bytes, n_lines, j, (integer_kind)(i / 2 % N_INTEGER_KINDS),
+                                (integer_kind)(i / 3 % N_INTEGER_KINDS));
+    folded_case(kernel, 2, 1 << 19, 1, false, MOST, LEAST); /* the whole budget */
+    folded_case(kernel, 8, 1 << 19, 4, false, LEAST, LEAST);
+    usual();
+    folded_case(kernel, 2, 2048, 1, true, ANY, ANY);
+}
+
+static void chain_case(const hc_kernel *kernel, int64_t n, int64_t ld, bool corrected, integer_kind dots_kind,
+                       float_kind kind) {
+    begin("n %" D ", ld %" D ", dots %s, scales %s", n, ld, corrected ? integer_kind_name(dots_kind) : "float32",
+          float_kind_name(kind));
+    const float *x_scales = floats(n, kind), *scales = floats(16 * ld, kind);
+    int32_t *corrections = corrected ? items(n, 4) : NULL, *integers = corrected ? items(16 * ld, 4) : NULL;
+    for (int64_t i = 0; corrected && i < 16 * ld; i++)
+        integers[i] = (int32_t)draw_integer(INT32_MIN, INT32_MAX, dots_kind);
+    for (int64_t i = 0; corrected && i < n; i++)
+        corrections[i] = (int32_t)draw();
+    const void *dots = corrected ? (const void *)integers : floats(16 * ld, kind);
+    float *wanted = items(16, 4), *got = items(16, 4);
+    hc_gemv_chain_scalar(n, ld, x_scales, scales, dots, corrections, wanted);
+    kernel->fn.gemv_chain(n, ld, x_scales, scales, dots, corrections, got);
+    same("out", F32, got, wanted, 16);
+    BENCH(hc_gemv_chain_scalar(n, ld, x_scales, scales, dots, corrections, wanted),
+          kernel->fn.gemv_chain(n, ld, x_scales, scales, dots, corrections, got));
+}
+
+void check_gemv_chain(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, n, 0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 47, 61)
+    for (int i = 0; i < 2 * N_FLOAT_KINDS * 2; i++)
+        chain_case(kernel, *n, hc_round_up(*n, 16) + 16 * (i / 2 % 2), i % 2, (integer_kind)(i / 4 % N_INTEGER_KINDS),
+                   (float_kind)(i / 4));
+    usual();
+    chain_case(kernel, 128, 128, true, ANY, PLAIN);
+}
+
+/* gemv_dots and gemv_chain of the rows; those that do not exist are not looked at. */
+static void scaled_definition(const hc_gemv_scaled_args *args) {
+    enum { MOST_SEGMENTS = 512 };
+    const int64_t ld = hc_round_up(args->segments, 16), row_bytes = args->segments * args->words * 4;
+    static int32_t dots[16 * MOST_SEGMENTS], corrections[MOST_SEGMENTS];
+    static float scales[16 * MOST_SEGMENTS];
+    for (int line = 0; line < args->n_lines; line++) {
+        for (int row = 0; row < args->n_rows; row++) {
+            hc_gemv_dots_args of_row = {.bits = args->bits,
+                                        .flip = args->flip,
+                                        .segment = args->words * 32 / args->bits,
+                                        .segments = args->segments,
+                                        .row_bytes = row_bytes,
+                                        .codes = args->codes + row * args->code_stride,
+                                        .n_lines = 1,
+                                        .x = args->x + line * args->x_bytes,
+                                        .dots = dots + row * ld};
+            hc_gemv_dots_scalar(&of_row);
+            const uint8_t *from = args->scales + row * args->scale_stride;
+            if (args->scale_bits == 16)
+                hc_gemv_scales_scalar(from, HC_SCALES_F16, 1, args->segments, scales + row * ld);
+            else
+                memcpy(scales + row * ld, from, (size_t)args->segments * 4);
+        }
+        for (int64_t s = 0; s < args->segments; s++) {
+            corrections[s] = 0;
+            for (int64_t w = 0; w < args->words; w++)
+                corrections[s] -= args->start[line * args->ld_start + s * args->words + w];
+        }
+        hc_gemv_chain_scalar(args->segments, ld, args->x_scales + line * args->ld_scales, scales, dots, corrections,
+                             args->out + line * 16);
+    }
+}
+
+static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t segments, int n_rows, int n_lines,
+                        int scale_bits, integer_kind codes, integer_kind values, float_kind kind) {
+    const int64_t row_bytes = segments * words * 4, scale_bytes = segments * scale_bits / 8, gap = n_rows % 3 * 5;
+    begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s", bits,
+          segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes), integer_kind_name(values),
+          float_kind_name(kind));
+    const bool is_signed = draw_below(2);
+    const int flip = is_signed ? 1 << (bits - 1) : 0;
+    const int zero = bits == 8 ? (is_signed ? 128 : (int)draw_below(256)) : draw_zero(is_signed);
+    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits;
+    hc_gemv_scaled_args args = {.bits = bits,
+                                .flip = flip,
+                                .words = words,
+                                .scale_bits = scale_bits,
+                                .n_rows = n_rows,
+                                .n_lines = n_lines,
+                                .segments = segments,
+                                .code_stride = row_bytes + gap,
+                                .scale_stride = scale_bytes + 2 * gap,
+                                .codes = draw_codes((n_rows - 1) * (row_bytes + gap) + row_bytes,
+                                                    flip * (bits == 4 ? 17 : 1), codes),
+                                .x_bytes = x_bytes,
+                                .ld_start = x_bytes * bits / 32,
+                                .ld_scales = segments,
+                                .x = draw_lines(bits, n_lines, x_bytes, row_bytes * 8 / bits, values),
+                                .x_scales = floats(n_lines * segments, kind)},
+                        other;
+    uint8_t *scales = random_bytes((n_rows - 1) * (scale_bytes + 2 * gap) + scale_bytes);
+    for (int row = 0; row < n_rows && scale_bits == 32; row++)
+        for (int64_t s = 0; s < segments; s++)
+            memcpy(scales + row * args.scale_stride + 4 * s, (float[]){draw_float(kind)}, 4);
+    for (int row = 0; row < n_rows && scale_bits == 16 && kind != SPECIAL; row++) /* without infinities and NaN */
+        for (int64_t s = 0; s < segments; s++)
+            scales[row * args.scale_stride + 2 * s + 1] &= 0xbf;
+    args.scales = scales;
+    args.start = make_start(bits, zero, n_lines, x_bytes, args.x);
+    other = args;
+    args.out = items(16 * n_lines, 4);
+    other.out = items(16 * n_lines, 4);
+    scaled_definition(&other);
+    kernel->fn.gemv_scaled(&args);
+    for (int line = 0; line < n_lines; line++)
+        same("out", F32, args.out + 16 * line, other.out + 16 * line, n_rows);
+    BENCH(scaled_definition(&other), kernel->fn.gemv_scaled(&args));
+}
+
+void check_gemv_scaled(const hc_kernel *kernel) {
+    int i = 0;
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int words = 4; words <= 32; words *= 2)
+            FOR_EACH(int64_t, segments, 1, 2, 3, 4, 5, 15, 16, 17, 31, 67, 131)
+    for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+        for (int scale_bits = 16; scale_bits <= 32; scale_bits += 16, i++)
+            scaled_case(kernel, bits, words, *segments, i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines, scale_bits,
+                        (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS),
+                        (float_kind)(i / 2 % N_FLOAT_KINDS));
+    usual();
+    scaled_case(kernel, 4, 4, 128, 16, 1, 16, ANY, ANY, PLAIN);
+}
