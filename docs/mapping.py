@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from heterocompute import _heterocompute as core
-from heterocompute import hardware as hw
+from heterocompute import _heterocompute as core, hardware as hw
 from heterocompute.hardware.mapper import dataflow, model
 from heterocompute.hardware.mapper.nest import nest
 

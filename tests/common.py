@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import _heterocompute as core
-from heterocompute import reference
+from heterocompute import _heterocompute as core, reference
 
 FORMATS = [text for family in hc.Format.families() for text in family.examples]
 SMALL_FORMATS = [text for text in FORMATS if getattr(hc.format(text), "bits", 99) <= 8]

@@ -11,7 +11,7 @@ import pytest
 from common import FORMATS, reals
 
 import heterocompute as hc
-from heterocompute.bits import unpack
+from heterocompute.arrays.bits import unpack
 
 
 @pytest.mark.parametrize("text", FORMATS)
@@ -165,7 +165,7 @@ def test_dlpack_arrays_go_in_without_a_copy() -> None:
     x = reals((6, 40), 4)
     for view in (x, x[::2], x.T, x[:, ::-1][::-1]):
         assert hc.quantize(_Exporter(view), "int4-g16") == hc.quantize(view, "int4-g16")
-    from heterocompute.inputs import as_array
+    from heterocompute.arrays.dense import as_array
 
     assert np.shares_memory(as_array(_Exporter(x), "x"), x)
     with pytest.raises(TypeError, match="astype"):

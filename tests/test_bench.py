@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from heterocompute import _heterocompute as _core
-from heterocompute import bench
+from heterocompute import _heterocompute as _core, bench
 from heterocompute.bench import gemm, gemv, quantize
 from heterocompute.bench.limits import NAMES as LOOPS
 from heterocompute.bench.measure import Candidate, CheckFailed, Options, Times, expect_close, expect_equal

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.checkpoint import inspect, quantize_checkpoint
-from heterocompute.recipes import parse_recipe, read_recipe
-from heterocompute.safetensors_file import Reader, Writer
-from heterocompute.safetensors_io import save
-from heterocompute.selection import FirstMatch, axis_of, select
+from heterocompute.base.container import Reader, Writer
+from heterocompute.files.checkpoint import inspect, quantize_checkpoint
+from heterocompute.files.recipes import parse_recipe, read_recipe
+from heterocompute.files.safetensors import save
+from heterocompute.files.selection import FirstMatch, axis_of, select
 
 
 def tensors():
@@ -324,7 +324,7 @@ def test_inspect_describes_every_tensor(tmp_path):
 
 
 def test_range_is_found_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("heterocompute.checkpoint.BLOCK", 3)
+    monkeypatch.setattr("heterocompute.files.checkpoint.BLOCK", 3)
     save(tmp_path / "in", {"w": np.array([[0, 1, 2, np.nan], [9, 3, np.nan, -7]], np.float16)})
     row = inspect(tmp_path / "in")[0]
     assert (row["min"], row["max"], row["nan"]) == (-7, 9, 2)
@@ -336,7 +336,7 @@ PEAK = """
 import sys
 import numpy as np
 import heterocompute as hc
-from heterocompute.checkpoint import inspect, quantize_checkpoint
+from heterocompute.files.checkpoint import inspect, quantize_checkpoint
 
 def peak():
     with open("/proc/self/status") as file:
@@ -344,7 +344,7 @@ def peak():
 
 hc.quantize(np.ones((64, 64), np.float32), "int4-g16")  # threads and code are not what is measured
 before = peak()
-getattr(sys.modules["heterocompute.checkpoint"], sys.argv[1])(*sys.argv[2:])
+getattr(sys.modules["heterocompute.files.checkpoint"], sys.argv[1])(*sys.argv[2:])
 print(peak() - before)
 """
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import cli
-from heterocompute.interrupt import is_command
-from heterocompute.safetensors_io import save
+from heterocompute.base.interrupt import is_command
+from heterocompute.cli import command as cli
+from heterocompute.files.safetensors import save
 
 COMMANDS = ["study", "quantize", "inspect", "bench", "info"]
 
@@ -301,15 +301,15 @@ def test_names_fit_a_narrow_encoding(tmp_path):
 # A call of the core that takes long and cannot be interrupted: the second thread sleeps, whatever the main one does.
 BUSY = """
 import sys, time
-import heterocompute.checkpoint as checkpoint, heterocompute.ops as ops
-from heterocompute import cli
-from heterocompute.interrupt import is_command
+import heterocompute.files.checkpoint as checkpoint, heterocompute.studies.run as run
+from heterocompute.cli import command as cli
+from heterocompute.base.interrupt import is_command
 
 def busy(*_, **__):
     print("busy", file=sys.stderr, flush=True)
     time.sleep(600)
 
-checkpoint.quantize = ops.quantize = busy
+checkpoint.quantize = run.quantize = busy
 sys.exit(cli.main(sys.argv[1:]))
 """
 

@@ -11,9 +11,9 @@ from common import reals, same_bits
 
 import heterocompute as hc
 from heterocompute import reference
-from heterocompute.codebooks import huffman_lengths
+from heterocompute.arrays.codes import huffman_lengths
 from heterocompute.reference import kmeans
-from heterocompute.zoo import train_digits
+from heterocompute.training import train_digits
 
 LARGEST = np.finfo(np.float32).max
 SMALLEST = np.float32(2.0**-149)

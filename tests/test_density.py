@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import cli
-from heterocompute.density import PATTERNS
-from heterocompute.safetensors_io import save
+from heterocompute.cli import command as cli
+from heterocompute.files.safetensors import save
+from heterocompute.studies.density import PATTERNS
 
 RANDOM = np.random.default_rng(4)
 WEIGHTS = {
@@ -218,7 +218,7 @@ def test_the_shipped_network_recovers() -> None:
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocompute.density.PATTERNS", {"N:M": ["2:4"]})
+    monkeypatch.setattr("heterocompute.studies.density.PATTERNS", {"N:M": ["2:4"]})
     page = tmp_path / "r.html"
     arguments = ["study", "--density", "--include", "fc2*"]
     assert cli.main([*arguments, "--json", "--html", str(page), "--csv", str(tmp_path / "r.csv")]) == 0

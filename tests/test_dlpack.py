@@ -10,7 +10,7 @@ import pytest
 from common import reals
 
 import heterocompute as hc
-from heterocompute.inputs import as_array
+from heterocompute.arrays.dense import as_array
 
 FLOAT, BFLOAT, BOOL, INT, UINT = 2, 4, 6, 0, 1
 

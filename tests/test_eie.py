@@ -14,10 +14,10 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
-from heterocompute.checkpoint import inspect
+from heterocompute.base.container import Writer
+from heterocompute.files.checkpoint import inspect
+from heterocompute.files.safetensors import save
 from heterocompute.reference import compressed, kmeans
-from heterocompute.safetensors_file import Writer
-from heterocompute.safetensors_io import save
 
 SHAPES = [(1, 1), (4, 1), (1, 7), (23, 5), (64, 65), (130, 33), (5, 0), (0, 5), (0, 0)]
 COUNTS = [1, 2, 4, 64]

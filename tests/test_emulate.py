@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
-from itertools import product as pairs
+from itertools import pairwise, product as pairs
 
 import numpy as np
 import pytest

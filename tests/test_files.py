@@ -10,9 +10,9 @@ import pytest
 from common import assert_refused, read_raw, write_raw
 
 import heterocompute as hc
-from heterocompute.bits import unpack
-from heterocompute.safetensors_file import DTYPES, Reader, Writer, numpy_dtype
-from heterocompute.safetensors_io import save
+from heterocompute.arrays.bits import unpack
+from heterocompute.base.container import DTYPES, Reader, Writer, numpy_dtype
+from heterocompute.files.safetensors import save
 
 # Of every family, one without and one with what makes groups short.
 FORMATS = ["int8", "int4-g16", "int3-g5-asym-f16", "int24", "vsq4-g16-s4", "vsq4-g16-s4-tensor", "vsq3u-g5"]

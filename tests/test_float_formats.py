@@ -11,7 +11,7 @@ from common import isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import reference
-from heterocompute.bits import pack, unpack
+from heterocompute.arrays.bits import pack, unpack
 from heterocompute.reference.minifloat import TYPES
 
 ML = {

@@ -15,11 +15,11 @@ import pytest
 from common import FORMATS, flushing, reals
 
 import heterocompute as hc
-from heterocompute import float_env
 from heterocompute import hardware as hw
-from heterocompute.density import _check_zeros
-from heterocompute.safetensors_io import save
-from heterocompute.zoo.retrain import mask_of
+from heterocompute.base import float_env
+from heterocompute.files.safetensors import save
+from heterocompute.studies.density import _check_zeros
+from heterocompute.training.retrain import mask_of
 
 TINY = (reals((8, 32), 1) * 2.0**-140).astype(np.float32)  # subnormal, or zero
 TINY64 = reals((8, 32), 2, np.float64) * 2.0**-1060
@@ -134,7 +134,7 @@ def test_every_format_counts_subnormals(fmt: str) -> None:
 
 
 def test_files_are_read_alike(tmp_path: Path) -> None:
-    from heterocompute.checkpoint import inspect
+    from heterocompute.files.checkpoint import inspect
 
     path = tmp_path / "w.safetensors"
     save(path, {"tiny": TINY, "q": Q, "eie": EIE})

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from common import FORMATS, same_bits
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
-from heterocompute.arrays import component_layout, core_format
-from heterocompute.bits import pack
+from heterocompute.arrays.bits import pack
+from heterocompute.arrays.quantized import component_layout, core_format
 
 each_format = pytest.mark.parametrize("text", FORMATS)
 few = settings(max_examples=12, deadline=None, derandomize=True)

@@ -9,8 +9,8 @@ import pytest
 from common import assert_refused, read_raw, write_raw
 
 import heterocompute as hc
-from heterocompute.safetensors_file import Reader, Writer, nbytes_of
-from heterocompute.safetensors_io import save
+from heterocompute.base.container import Reader, Writer, nbytes_of
+from heterocompute.files.safetensors import save
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from common import assert_refused, read_raw, write_raw
 
 import heterocompute as hc
-from heterocompute import checkpoint
+from heterocompute.base.container import Reader, Writer
+from heterocompute.base.json_text import MAX_MARKS, MAX_STRINGS, strict_json
+from heterocompute.files import checkpoint
+from heterocompute.files.safetensors import save
 from heterocompute.hardware import as_network
-from heterocompute.json_text import MAX_MARKS, MAX_STRINGS, strict_json
-from heterocompute.safetensors_file import Reader, Writer
-from heterocompute.safetensors_io import save
 
 SECONDS = 60  # what runs here takes less than one
 EIE = {"format": "eie-p1", "shape": [1, 1], "axis": [1], "dtype": "float32"}

@@ -8,8 +8,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 import heterocompute as hc
 from heterocompute import reference

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from heterocompute import cli_map
 from heterocompute import hardware as hw
-from heterocompute.cli import main
+from heterocompute.cli import main, map as cli_map
 
 pytest.importorskip("yaml", reason="PyYAML is not installed (extra yaml)")
 

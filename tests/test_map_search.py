@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heterocompute import _heterocompute as core
-from heterocompute import hardware as hw
+from heterocompute import _heterocompute as core, hardware as hw
 from heterocompute.hardware.mapper import dataflow, model, searching
 from heterocompute.hardware.mapper.nest import nest
 

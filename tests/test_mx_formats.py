@@ -11,7 +11,7 @@ from common import isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import reference
-from heterocompute.bits import unpack
+from heterocompute.arrays.bits import unpack
 from heterocompute.reference import convolution, product
 
 RAMP = np.arange(-16, 16).astype(np.float32) * np.float32(0.48)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.checkpoint import prune_checkpoint
 from heterocompute.cli import main
-from heterocompute.safetensors_io import save
+from heterocompute.files.checkpoint import prune_checkpoint
+from heterocompute.files.safetensors import save
 
 RANDOM = np.random.default_rng(6)
 DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
@@ -54,7 +54,7 @@ def test_zeros_stand_in_tensors_of_the_same_type(paths: tuple[str, str], dtype: 
 
 
 def test_rows_in_blocks_are_rows_at_once(paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heterocompute.checkpoint.BLOCK", 100)  # two rows of the matrix, two filters
+    monkeypatch.setattr("heterocompute.files.checkpoint.BLOCK", 100)  # two rows of the matrix, two filters
     weights = tensors()
     save(paths[0], weights)
     prune_checkpoint(*paths, "60%")

@@ -7,8 +7,7 @@ from common import takes
 
 from heterocompute import reference
 from heterocompute.formats import Format, format
-from heterocompute.reference import clip as clipping
-from heterocompute.reference import layout
+from heterocompute.reference import clip as clipping, layout
 
 EXAMPLES = [text for family in Format.families() for text in family.examples]
 RAMP = np.arange(-16, 16).astype(np.float32) * np.float32(0.48)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from heterocompute import report
+from heterocompute.report import files, study as report
 
 HOSTILE = "</script><img src=x onerror=alert(1)> \x1b[31m[bold]{{table}} & 'q' \u2028"
 
@@ -114,14 +114,14 @@ def test_worst_first_counts_exact_as_best() -> None:
 
 
 def test_csv_keeps_all_columns_and_leaves_none_empty() -> None:
-    lines = list(csv.DictReader(io.StringIO(report.csv_text([*ROWS, {**ROWS[0], "more": 'a,"b"\n'}]))))
+    lines = list(csv.DictReader(io.StringIO(files.csv_text([*ROWS, {**ROWS[0], "more": 'a,"b"\n'}]))))
     assert list(lines[0]) == [*ROWS[0], "more"]
     assert lines[0]["sqnr_db"] == "" and lines[1]["sqnr_db"] == "40.0" and lines[3]["more"] == 'a,"b"\n'
 
 
 def test_a_file_is_replaced_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "page.html"
-    report.write_text(path, "old ● text")
+    files.write_text(path, "old ● text")
     assert path.read_text(encoding="utf-8") == "old ● text"
 
     def fail(*_: object) -> None:
@@ -129,21 +129,21 @@ def test_a_file_is_replaced_whole_or_stays(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(KeyboardInterrupt):
-        report.write_text(path, "new")
+        files.write_text(path, "new")
     assert path.read_text(encoding="utf-8") == "old ● text" and list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError):
-        report.write_text(tmp_path / "absent" / "page.html", "new")
+        files.write_text(tmp_path / "absent" / "page.html", "new")
 
 
 def test_a_link_keeps_leading_there_and_a_device_stays(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("old")
     os.symlink(tmp_path / "page.html", tmp_path / "link.html")
-    report.write_text(tmp_path / "link.html", "new")
+    files.write_text(tmp_path / "link.html", "new")
     assert (tmp_path / "link.html").is_symlink()
     assert (tmp_path / "page.html").read_text() == "new"
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="exists and is not a regular file"):
-        report.write_text(tmp_path / "pipe", "new")
+        files.write_text(tmp_path / "pipe", "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html", "page.html", "pipe"]
 
 

@@ -397,7 +397,7 @@ def test_matrices_of_scipy() -> None:
 
 def test_a_checkpoint_is_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from heterocompute.cli import main
-    from heterocompute.safetensors_io import save
+    from heterocompute.files.safetensors import save
 
     weights = {"a.weight": reals((8, 20), 1), "b.weight": reals((4, 6, 3, 3), 2), "a.bias": reals(8, 3)}
     before, after = tmp_path / "before.safetensors", tmp_path / "after.safetensors"

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import checkpoint, cli
-from heterocompute.safetensors_io import save
+from heterocompute.cli import command as cli
+from heterocompute.files import checkpoint
+from heterocompute.files.safetensors import save
 
 pytestmark = pytest.mark.skipif(os.name != "posix" or not os.path.exists("/dev/full"), reason="needs /dev/full")
 
@@ -139,7 +140,7 @@ READERS = {
 # Runs each line of arguments in one process, which ends by the limit of time if one of them does not.
 EACH = """
 import contextlib, io, json, sys
-from heterocompute import cli
+from heterocompute.cli import command as cli
 for arguments in json.load(sys.stdin):
     error = io.StringIO()
     with contextlib.redirect_stderr(error):
@@ -184,7 +185,7 @@ def test_too_little_memory_names_file_and_tensor(model, tmp_path, monkeypatch, c
     assert cli.main(["quantize", model, str(tmp_path / "out"), "--format", "int8"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == f"heterocompute quantize: {model}: tensor 'fc.weight': not enough memory"
-    monkeypatch.setattr("heterocompute.ops.quantize", starve)
+    monkeypatch.setattr("heterocompute.studies.run.quantize", starve)
     assert cli.main(["study", model, "--formats", "int8"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == f"heterocompute study: {model}: tensor 'fc.weight': not enough memory"

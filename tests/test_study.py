@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import safetensors_file
-from heterocompute.safetensors_io import save
-from heterocompute.study_run import NETWORK_ACTIVATIONS, NETWORK_FORMATS, TENSOR_FORMATS
+from heterocompute.base import container as safetensors_file
+from heterocompute.files.safetensors import save
+from heterocompute.studies.run import NETWORK_ACTIVATIONS, NETWORK_FORMATS, TENSOR_FORMATS
 
 RANDOM = np.random.default_rng(5)
 CONV = RANDOM.standard_normal((8, 12, 3, 3)).astype(np.float32)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import cli
-from heterocompute.arrays import component_layout
+from heterocompute.arrays.quantized import component_layout
+from heterocompute.cli import command as cli
 from heterocompute.reference import emulation
 
 RANDOM = np.random.default_rng(3)

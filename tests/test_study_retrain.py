@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import cli
-from heterocompute.study_run import NETWORK_FORMATS, NETWORK_RETRAINED
-from heterocompute.zoo.retrain import mask_of
+from heterocompute.cli import command as cli
+from heterocompute.studies.run import NETWORK_FORMATS, NETWORK_RETRAINED
+from heterocompute.training.retrain import mask_of
 
 RANDOM = np.random.default_rng(8)
 W = RANDOM.standard_normal((6, 32)).astype(np.float32)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute import cli
-from heterocompute.safetensors_io import save
-from heterocompute.texts import MAX_MESSAGE, one_line, printable, quoted, read_small, read_toml, shortened
+from heterocompute.base.texts import MAX_MESSAGE, one_line, printable, quoted, read_small, read_toml, shortened
+from heterocompute.cli import command as cli
+from heterocompute.files.safetensors import save
 
 HOSTILE = "a\x1b[31mb\x07\r\x9b2J\u202ec\x00\x7f\u2028"
 
@@ -142,7 +142,7 @@ def test_a_long_table_is_laid_out_as_a_short_one(capsys, monkeypatch, model, tmp
     for arguments in (["inspect", model], ["inspect", wide], ["devices"], ["count", "resnet18"]):
         lines = []
         for most in (1000, -1):
-            monkeypatch.setattr("heterocompute.cli_parts.MAX_RICH_ROWS", most)
+            monkeypatch.setattr("heterocompute.cli.parts.MAX_RICH_ROWS", most)
             assert cli.main([str(argument) for argument in arguments]) == 0
             lines.append([line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()])
         assert lines[0] == lines[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.zoo import train_digits
+from heterocompute.training import train_digits
 from heterocompute.zoo.network import FILE, LAYERS, STRIDES
 
 AXES = {4: (2, 3, 1), 2: (-1,)}

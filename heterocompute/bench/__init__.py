@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .. import runtime
+from ..base import runtime
 
 __all__ = ["NAMES", "main"]
 

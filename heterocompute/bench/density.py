@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..eie import encode_csr
-from ..ops import linear, matmul
-from ..prune import prune
-from ..runtime import use
+from ..arrays.eie import encode_csr
+from ..base.runtime import use
+from ..products.matmul import linear, matmul
+from ..pruning.prune import prune
 from .measure import Candidate, Options, Row, Table, Times, expect_close, expect_equal
 
 Array = np.ndarray[Any, Any]

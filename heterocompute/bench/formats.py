@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ..base.runtime import use
 from ..formats import format as parse_format
-from ..ops import error, quantize
-from ..runtime import use
+from ..products.error import error
+from ..products.quantize import quantize
 from ..zoo import digits
 from .measure import Candidate, Options, Row, Table, Times
 

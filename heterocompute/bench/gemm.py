@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import QuantizedArray
+from ..arrays.prepacked import Prepacked, prepack
+from ..arrays.quantized import QuantizedArray
+from ..base.runtime import use
 from ..formats import format as parse_format
-from ..ops import linear, quantize
-from ..prepacked import Prepacked, prepack
+from ..products.matmul import linear
+from ..products.quantize import quantize
 from ..reference import product as reference
-from ..runtime import use
 from .blas import Blas, find_blas
 from .limits import loop_limit
 from .measure import Candidate, CheckFailed, Options, Row, Table, Times, expect_close, expect_equal

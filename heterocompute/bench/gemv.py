@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import QuantizedArray
+from ..arrays.quantized import QuantizedArray
+from ..base.runtime import use
 from ..formats import format as parse_format
-from ..ops import linear, quantize
+from ..products.matmul import linear
+from ..products.quantize import quantize
 from ..reference import product as reference
-from ..runtime import use
 from .blas import Blas, find_blas
 from .limits import READS, read_limits
 from .machine import beyond_cache_bytes

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import quantize
+from ..base.runtime import use
+from ..products.quantize import quantize
 from ..reference import kmeans
-from ..runtime import use
 from .measure import Candidate, CheckFailed, Options, Row, Table, Times
 
 Array = np.ndarray[Any, Any]

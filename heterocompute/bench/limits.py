@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from .. import runtime
+from ..base import runtime
 from .blas import Blas, find_blas
 from .machine import beyond_cache_bytes
 from .measure import Candidate, CheckFailed, Options, Table, Times, expect_close

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .. import runtime
+from ..base import runtime
 
 PACKAGES = ("heterocompute", "numpy", "scipy-openblas32", "ml_dtypes", "torch", "onnxruntime")
 VARIABLES = ("HETEROCOMPUTE_", "OPENBLAS_", "OMP_", "MKL_")

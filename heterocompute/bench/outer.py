@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..convolution import conv2d
-from ..outer import conv2d_outer
-from ..runtime import use
+from ..base.runtime import use
+from ..products.conv import conv2d
+from ..products.outer import conv2d_outer
 from .density import OWN, break_evens
 from .measure import Candidate, Options, Table, Times, expect_equal
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .. import reference
+from ..base.runtime import use
 from ..formats import format as parse_format
-from ..ops import fake_quantize, quantize
-from ..runtime import use
+from ..products.quantize import fake_quantize, quantize
 from .limits import READS, read_limits
 from .machine import beyond_cache_bytes
 from .measure import Candidate, CheckFailed, Options, Row, Table, Times, expect_equal

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import QuantizedArray
-from ..ops import linear, matmul, quantize
-from ..prune import prune
-from ..runtime import use
+from ..arrays.quantized import QuantizedArray
+from ..base.runtime import use
+from ..products.matmul import linear, matmul
+from ..products.quantize import quantize
+from ..pruning.prune import prune
 from .limits import READS, read_limits
 from .machine import beyond_cache_bytes
 from .measure import Candidate, Options, Table, Times, expect_equal

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from .. import runtime
-from ..arguments import Array
-from ..arrays import QuantizedArray
-from ..bits import unpack
+from ..arrays.bits import unpack
+from ..arrays.quantized import QuantizedArray
+from ..base import runtime
 from ..formats import Log, Sparse
+from ..products.arguments import Array
 from .model import NAME, Model, as_integer, is_integers, refuse
 
 _LOG_SUMS, LOG_ZERO, _LOG_SIGN = 2047, 512, 10  # as csrc/hc.h has them; LOG_ZERO is past every sum of exponents

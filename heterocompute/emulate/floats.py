@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from .. import runtime
-from ..arguments import Array
-from ..arrays import QuantizedArray
+from ..arrays.quantized import QuantizedArray
+from ..base import runtime
+from ..products.arguments import Array
 from .model import FLOATS, NAME, Model, is_integers
 
 

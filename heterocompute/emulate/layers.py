@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..arguments import Array, as_bias, as_pair, group_count, window_size
-from ..arrays import QuantizedArray
-from ..float_env import counts_subnormals
+from ..arrays.dense import as_array
+from ..arrays.quantized import QuantizedArray
+from ..base.float_env import counts_subnormals
 from ..formats import Format
-from ..inputs import as_array
-from ..ops import quantize
+from ..products.arguments import Array, as_bias, as_pair, group_count, window_size
+from ..products.quantize import quantize
 from .codes import LOG_ZERO, Codes, code_runs, multiply_codes, quantized
 from .model import Model, as_operand, parse_model
 from .product import matmul

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import QuantizedArray
-from ..inputs import as_array, as_exported, check_dimensions, exports_dlpack
+from ..arrays.dense import as_array, as_exported, check_dimensions, exports_dlpack
+from ..arrays.quantized import QuantizedArray
 
 NAME = "emulate.matmul"
 # Bits of the significand, exponent of the smallest normal number.

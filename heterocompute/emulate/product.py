@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arguments import Array, as_matrix, product_shape
-from ..float_env import counts_subnormals
+from ..base.float_env import counts_subnormals
+from ..products.arguments import Array, as_matrix, product_shape
 from .codes import multiply_codes
 from .floats import multiply_floats
 from .model import NAME, as_operand, parse_model, refuse

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Format
-from ..formats import format as parse_format
-from ..ops import quantize
+from ..formats import Format, format as parse_format
+from ..products.quantize import quantize
 from .model import FLOATS, INSTRUCTIONS
 from .product import matmul
 

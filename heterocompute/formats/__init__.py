@@ -12,18 +12,19 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
+import sys
 from itertools import permutations
+from types import ModuleType
 
-from ..inputs import shown
-from .base import Format, StoredRules
+from ..base.values import shown
+from .base import Format as Format, StoredRules as StoredRules
 from .codebooks import NF4, Codebook
 from .floats import MX, NVFP4, Float
 from .integers import VSQ, Int
 from .logs import Log
-from .sparse import Sparse, parse_pattern
+from .sparse import Sparse as Sparse, parse_pattern as parse_pattern
 
-__all__ = ["MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "StoredRules", "format"]
-__all__ += ["formats", "parse_pattern"]
+__all__ = ["MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format", "formats"]
 
 
 def format(text: str | Format) -> Format:
@@ -90,6 +91,16 @@ def formats() -> dict[str, str]:
     'uniform integers, one scale for a row or a group, zero point or none'
     """
     return {cls.family: cls.description for cls in Format.families()}
+
+
+class _Callable(ModuleType):
+    """The name ``heterocompute.formats`` means this module and the function in it alike."""
+
+    def __call__(self) -> dict[str, str]:
+        return formats()
+
+
+sys.modules[__name__].__class__ = _Callable
 
 
 def _parse(text: str) -> Format | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..inputs import shown
+from ..base.values import shown
 
 # The C core holds a group's length in a signed 32-bit number.
 MAX_GROUP = 2**31 - 1

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..inputs import shown
+from ..base.values import shown
 from .base import Format, StoredRules
 from .floats import Float
 

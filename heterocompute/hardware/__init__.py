@@ -67,13 +67,7 @@ if TYPE_CHECKING:
         search,
         write_yaml,
     )
-    from .network import (
-        Attention,
-        Builder,
-        Network,
-        Node,
-        as_network,
-    )
+    from .network import Attention, Builder, Network, Node, as_network
     from .networks_table import networks
     from .operands import Operand, operand, state_arithmetic
     from .pairing import product_dtype

@@ -127,7 +127,7 @@ class Roofline:
         ImportError
             matplotlib is not installed; the extra ``plot`` brings it.
         """
-        from ..report import write_figure
+        from ..report.files import write_figure
         from .figures import roofline_figure
 
         figure = roofline_figure(self.to_dict())

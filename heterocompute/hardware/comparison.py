@@ -168,7 +168,7 @@ class BatchSweep:
         ImportError
             matplotlib is not installed; the extra ``plot`` brings it.
         """
-        from ..report import write_figure
+        from ..report.files import write_figure
         from .figures import line_figure
 
         lines = {"seconds": "time (s)", "throughput": "samples a second", "memory": "memory (bytes)"}

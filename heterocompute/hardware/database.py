@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..inputs import shown
-from ..texts import printable, quoted, read_toml, shortened
+from ..base.texts import printable, quoted, read_toml, shortened
+from ..base.values import shown
 from .chip import KINDS, Device
 
 __all__ = ["device", "devices", "load_devices"]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..texts import read_small
+from ..base.texts import read_small
 from .chip import Device
 
 __all__ = ["cache_file", "host"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 
-from ..inputs import shown
+from ..base.values import shown
 from . import cnns
 from .network import Network
 from .transformers import bert, gpt, llama

@@ -13,8 +13,8 @@ import stat
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..inputs import shown
-from ..texts import printable, quoted, shortened
+from ..base.texts import printable, quoted, shortened
+from ..base.values import shown
 from .layers import (
     Activation,
     AdaptiveAvgPool2d,

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..formats import Format
-from ..formats import format as parse_format
+from ..formats import Format, format as parse_format
 
 __all__ = ["FAMILIES", "Operand", "operand", "state_arithmetic"]
 

@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..formats import Format
-from .circuits import (
-    ASSUMPTIONS,
-    Cost,
-    float_add,
-    float_multiply,
-    int_add,
-    int_multiply,
-    mux,
-    scaled,
-    table_read,
-)
+from .circuits import ASSUMPTIONS, Cost, float_add, float_multiply, int_add, int_multiply, mux, scaled, table_read
 from .counting import check_count
 from .operands import Operand, log_range, operand
 

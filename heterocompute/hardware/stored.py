@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import Format
-from ..formats import format as parse_format
+from ..formats import Format, format as parse_format
 from .chip import dtype_bits
 
 __all__ = ["Stored", "stored"]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
-from ..float_env import counts_subnormals
+from ..base.float_env import counts_subnormals
 
 #: In the order of csrc/model/systolic.h.
 DATAFLOWS = ("ws", "is", "os")

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import emulate as emulation
-from ..arrays import QuantizedArray
-from ..convolution import conv2d
-from ..float_env import counts_subnormals
-from ..ops import linear
-from ..safetensors_file import Reader
+from ..arrays.quantized import QuantizedArray
+from ..base.container import Reader
+from ..base.float_env import counts_subnormals
+from ..products.conv import conv2d
+from ..products.matmul import linear
 
 __all__ = ["Digits", "digits"]
 
@@ -59,7 +59,7 @@ class Digits:
 
     @classmethod
     def load(cls, path: str | Path = FILE) -> Digits:
-        """Read a file that ``python -m heterocompute.zoo.train_digits`` wrote.
+        """Read a file that ``python -m heterocompute.training.train_digits`` wrote.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class Digits:
 
         Notes
         -----
-        `heterocompute.zoo.retrain` says how. The same arguments give the same bytes on the same machine.
+        `heterocompute.training.retrain` says how. The same arguments give the same bytes on the same machine.
 
         Examples
         --------
@@ -209,7 +209,7 @@ class Digits:
         >>> net.accuracy(pruned) < 0.6 < 0.8 < net.accuracy(net.retrain(net.weights, pruned))
         True
         """
-        from .retrain import retrain
+        from ..training.retrain import retrain
 
         return retrain(self, weights, changed, seed, epochs)
 
@@ -224,7 +224,8 @@ def digits() -> Digits:
     Notes
     -----
     The images are from E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
-    Repository, 1998 (CC BY 4.0), as scikit-learn carries them. `heterocompute/zoo/train_digits.py` trains it again.
+    Repository, 1998 (CC BY 4.0), as scikit-learn carries them. `heterocompute/training/train_digits.py` trains it
+    again.
 
     Examples
     --------

@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...texts import printable
+from ...base.texts import printable
 from .arch import Arch, Level
 from .mapping import Mapping
 from .nest import Nest, nest, share_down, share_up

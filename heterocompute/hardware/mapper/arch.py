@@ -6,12 +6,11 @@ over what lies below it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as MappingABC
+from collections.abc import Iterable, Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...inputs import shown
+from ...base.values import shown
 from .problem import named, whole
 
 MAX_AMOUNT = 1e100  # times any count, squared, it is still a float64

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ...inputs import shown
-from ...report import write_text
-from ...texts import printable, shortened
+from ...base.texts import printable, shortened
+from ...base.values import shown
+from ...report.files import write_text
 from .arch import Arch, Level
 from .mapping import Loop, Mapping
 from .problem import Density, Problem

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as MappingABC
+from collections.abc import Iterable, Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...texts import printable
+from ...base.texts import printable
 from .problem import named, whole
 
 Loop = tuple[str, int]

@@ -8,12 +8,11 @@ axes c, stride p + dilation r, stride q + dilation s. The box that a tile covers
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping as MappingABC
-from collections.abc import Sequence
+from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...inputs import shown
+from ...base.values import shown
 
 Axis = dict[str, int]
 

@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-from ...inputs import shown
+from ...base.values import shown
 from .arch import MAX_AMOUNT, Arch, Level
 from .files import keyed, listed
 from .mapping import Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...texts import printable, read_small
+from ...base.texts import printable, read_small
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24

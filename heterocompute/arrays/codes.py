@@ -1,0 +1,164 @@
+"""The codes of an array: row by row, and what they would take as a Huffman code."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..arrays.bits import unpack
+from ..arrays.quantized import QuantizedArray
+from ..formats import Sparse
+
+__all__ = ["CodeStorage", "code_storage"]
+
+Array = np.ndarray[Any, Any]
+
+BLOCK = 1 << 22  # codes unpacked at a time
+
+
+@dataclass(frozen=True)
+class CodeStorage:
+    """What an array's codes take, as they are stored and as a Huffman code.
+
+    Attributes
+    ----------
+    codes : int
+        Codes, without those that only pad a short group.
+    bits : int
+        Stored bits of a code.
+    entropy : float
+        Of the codes' frequencies, bits a code: no code of single codes takes less.
+    huffman : float
+        Bits a code of a Huffman code; less than entropy + 1.
+    nbytes : int
+        Bytes of the array as it is stored.
+    huffman_nbytes : int
+        Bytes with the codes as one Huffman stream, a byte for the code length of each of the 2^bits symbols, and all
+        other components as they are.
+    ratio, huffman_ratio : float
+        4 bytes a value, divided by each of the two.
+    """
+
+    codes: int
+    bits: int
+    entropy: float
+    huffman: float
+    nbytes: int
+    huffman_nbytes: int
+    ratio: float
+    huffman_ratio: float
+
+
+def code_storage(q: QuantizedArray) -> CodeStorage:
+    """Report what the codes of an array take as they are, by their entropy, and as a Huffman code.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        Of any format with codes of up to 16 bits, of a sparse one the codes of the kept values. Products and files keep
+        the codes as they are stored.
+
+    Returns
+    -------
+    CodeStorage
+
+    Raises
+    ------
+    TypeError
+        q is no quantized array.
+    ValueError
+        Codes of more than 16 bits.
+
+    Notes
+    -----
+    Han, Mao, Dally, "Deep Compression", ICLR 2016 (arXiv 1510.00149), section 4, after Huffman, Proc. IRE 1952.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> report = hc.code_storage(hc.quantize(np.float32([[1, 1, 1, 1, 5, 5, 7, 9]]), "cb2"))
+    >>> report.bits, report.entropy, report.huffman, report.nbytes, report.huffman_nbytes
+    (2, 1.75, 1.75, 18, 22)
+    """
+    if not isinstance(q, QuantizedArray):
+        raise TypeError(f"code_storage: q is {type(q).__name__}, wanted a QuantizedArray")
+    bits = q.format.bits
+    if bits > 16:
+        raise ValueError(f"code_storage: codes of {q.format} have {bits} bits, wanted at most 16")
+    counts = np.zeros(2**bits, np.int64)
+    rows = max(1, BLOCK * 8 // max(8 * q.components["codes"][:1].nbytes, 1))
+    for first in range(0, len(q.components["codes"]), rows):
+        counts += np.bincount(_real_codes(q, first, rows).reshape(-1), minlength=2**bits)
+    n = int(counts.sum())
+    p = counts[counts > 0] / max(n, 1)
+    lengths = huffman_lengths(counts.tolist())
+    stream = sum(length * count for length, count in zip(lengths, counts.tolist(), strict=True))
+    others = q.nbytes - q.components["codes"].nbytes
+    packed = -(-stream // 8) + 2**bits + others
+    return CodeStorage(
+        n,
+        bits,
+        abs(float(-(p * np.log2(p)).sum())),
+        stream / n if n else 0.0,
+        q.nbytes,
+        packed,
+        4 * q.size / q.nbytes if q.nbytes else 0.0,
+        4 * q.size / packed,
+    )
+
+
+def huffman_lengths(counts: list[int]) -> list[int]:
+    """Return the code length of each symbol; 0 for one that never occurs, 1 for one that is alone.
+
+    Parameters
+    ----------
+    counts : list of int
+
+    Returns
+    -------
+    list of int
+
+    Examples
+    --------
+    >>> from heterocompute.arrays.codes import huffman_lengths
+    >>> huffman_lengths([5, 0, 1, 1, 2])
+    [1, 0, 3, 3, 2]
+    """
+    heap: list[tuple[int, int, tuple[int, ...]]] = [(count, i, (i,)) for i, count in enumerate(counts) if count]
+    if len(heap) == 1:
+        return [int(count > 0) for count in counts]
+    heapq.heapify(heap)
+    lengths: Counter[int] = Counter()
+    while len(heap) > 1:
+        (a, first, left), (b, second, right) = heapq.heappop(heap), heapq.heappop(heap)
+        lengths.update(left + right)
+        heapq.heappush(heap, (a + b, min(first, second), left + right))
+    return [lengths[symbol] for symbol in range(len(counts))]
+
+
+def code_geometry(q: QuantizedArray) -> tuple[int, int, int, int]:
+    """Return runs of a row, stored values of a run, codes of a run with and without those that are padding alone."""
+    length, dim = q.shape[q.axis[-1]], getattr(q.format, "dim", 1)
+    if isinstance(q.format, Sparse):
+        length, dim = q.format.stored_length(length), getattr(q.format.base, "dim", 1)
+    runs = prod(q.shape[a] for a in q.axis[:-1])
+    group = length if q.format.group is None else min(q.format.group, length)
+    group = -(-max(group, 1) // dim) * dim
+    padded = -(-length // group) * group
+    return runs, length, padded // dim, -(-length // dim)
+
+
+def row_codes(q: QuantizedArray, first: int = 0, rows: int | None = None) -> Array:
+    """Return the codes of some rows, (rows, runs, codes of a run), padding included."""
+    runs, _, padded, _ = code_geometry(q)
+    stored = q.components["codes"][first : None if rows is None else first + rows]
+    return unpack(stored, q.format.bits, runs * padded).reshape(len(stored), runs, padded)
+
+
+def _real_codes(q: QuantizedArray, first: int, rows: int) -> Array:
+    return row_codes(q, first, rows)[:, :, : code_geometry(q)[3]]

@@ -1,0 +1,198 @@
+"""Arrays of floats as callers pass them, without a copy: NumPy's, and what lends its memory by DLPack."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..base.float_env import converted, counts_subnormals
+from ..base.values import shown
+
+__all__ = [
+    "as_array",
+    "as_exported",
+    "as_float_dtype",
+    "as_single",
+    "check_dimensions",
+    "core_view",
+    "exports_dlpack",
+    "normalize_axes",
+    "refuse_infinite",
+]
+
+Array = np.ndarray[Any, Any]
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
+
+MAX_DIMS = 32  # of the core; NumPy has 64
+_FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
+
+
+def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of floats that a caller asks for; None is float32, as in a signature's default."""
+    try:
+        found = np.dtype(np.float32 if dtype is None else dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise TypeError(f"{name}: dtype is {shown(dtype)}, wanted {', '.join(FLOATS)}") from None
+    if found.kind not in "fV" or found.name not in FLOATS:
+        raise TypeError(f"{name}: dtype is {shown(found)}, wanted {', '.join(FLOATS)}")
+    return found
+
+
+def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
+    if ndim == 0:
+        raise ValueError(f"{name}: an array without dimensions has no axis to quantize along")
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    try:
+        if any(isinstance(a, (bool, np.bool_)) for a in given):
+            raise TypeError
+        axes = tuple(operator.index(a) for a in given)
+    except TypeError:
+        raise TypeError(f"{name}: axis is {shown(axis)}, wanted an int or a tuple of ints") from None
+    for a in axes:
+        if not -ndim <= a < ndim:
+            raise ValueError(f"{name}: axis {shown(a)} is out of range for an array with {ndim} dimensions")
+    found = tuple(a % ndim for a in axes)
+    if not found or len(set(found)) != len(found):
+        raise ValueError(f"{name}: axis is {shown(axis)}, wanted one or more different axes")
+    return found
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
+    if hasattr(value, "detach"):  # a tensor that records gradients exports its values only
+        value = value.detach()
+    if (
+        hasattr(value, "is_neg") and value.is_neg()
+    ):  # a view whose memory holds the negative values; DLPack does not say
+        if not hasattr(value, "resolve_neg"):
+            raise TypeError("its values are those of the memory negated: pass .resolve_neg() of it")
+        value = value.resolve_neg()
+    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
+    if bfloat16:
+        import ml_dtypes
+
+        array = array.view(ml_dtypes.bfloat16)
+    return array
+
+
+def exports_dlpack(value: Any) -> bool:
+    """Tell whether a value is an array of another library, which lends its memory by DLPack."""
+    return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic)
+
+
+def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return the array of another library as an ndarray, of whatever dtype; TypeError where it lends none."""
+    if not on_cpu(value):
+        raise TypeError(f"{name}: wanted an array in the memory of the CPU")
+    try:
+        return _from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
+
+
+def on_cpu(value: Any) -> bool:
+    """Tell whether an object with ``__dlpack_device__`` is in the memory of the CPU; a meta tensor is nowhere."""
+    try:
+        return bool(value.__dlpack_device__()[0] == 1)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return False
+
+
+def _as_ndarray(value: Any, name: str) -> np.ndarray[Any, Any]:
+    try:
+        array: np.ndarray[Any, Any] = np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths, a list in itself
+        raise TypeError(f"{name} is {shown(value)}, wanted an array of floats") from None
+    return array
+
+
+def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return any array of floats as an ndarray, without a copy where the memory allows it; float8 and less as float32.
+
+    Raises
+    ------
+    TypeError
+        Not an array, or integers, bool, complex, objects.
+    ValueError
+        More dimensions than the core takes.
+    """
+    if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned and value.ndim <= MAX_DIMS:
+        return value
+    if isinstance(value, np.ndarray):
+        array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
+    elif hasattr(value, "dequantize") and hasattr(value, "source_dtype"):  # a QuantizedArray, which stands above this
+        raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
+    elif hasattr(value, "to_dense") and hasattr(value, "load_balance"):  # an EIEArray, likewise
+        raise TypeError(f"{name} is an EIEArray; take its to_dense() first")
+    elif exports_dlpack(value):
+        array = as_exported(value, name)
+    else:
+        array = _as_ndarray(value, name)
+    check_dimensions(array, name)
+    if array.dtype.name.startswith(SMALL_FLOATS):
+        return converted(array, np.float32)
+    if array.dtype.name not in FLOATS:
+        raise TypeError(f"{name} has dtype {array.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
+    if not array.dtype.isnative or not array.flags.aligned:
+        array = array.astype(array.dtype.newbyteorder("="), copy=True)
+    return array
+
+
+def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise ValueError where an array has more dimensions than the core takes."""
+    if array.ndim > MAX_DIMS:
+        raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")
+
+
+def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise ValueError with the index of the first NaN or infinity."""
+    finite = np.isfinite(array)
+    if not finite.all():
+        index = tuple(int(i) for i in np.unravel_index(finite.argmin(), array.shape))
+        raise ValueError(f"{name} has {float(array[index])} at index {index}")
+
+
+def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the array as the C core takes it: bfloat16 as its bits."""
+    return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
+
+
+@contextmanager
+def caller_index(value: Array, name: str) -> Iterator[None]:
+    """Let the sentence on a NaN or an infinity name the caller's argument and the index there."""
+    try:
+        yield
+    except ValueError as error:
+        if " at index " not in str(error):
+            raise
+        beyond = ""
+        illegal = ~np.isfinite(value)
+        if not illegal.any():
+            beyond = ", beyond float32's largest"
+            with np.errstate(over="ignore"):
+                illegal = ~np.isfinite(value.astype(np.float32))
+        index = tuple(int(i) for i in np.unravel_index(illegal.argmax(), value.shape))
+        raise ValueError(f"{name} has {float(value[index])} at index {index}{beyond}") from None
+
+
+@counts_subnormals
+def as_single(value: Array, name: str) -> FloatArray:
+    """Return an array as float32; ValueError where that makes an infinity of a number."""
+    if value.dtype != np.float64:
+        return value.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        single: FloatArray = value.astype(np.float32)
+    beyond = np.isinf(single) & np.isfinite(value)
+    if beyond.any():
+        index = tuple(int(i) for i in np.unravel_index(beyond.argmax(), value.shape))
+        raise ValueError(f"{name} has {float(value[index])} at index {index}, beyond float32's largest")
+    return single

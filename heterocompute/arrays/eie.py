@@ -1,0 +1,502 @@
+"""EIE's storage of pruned weights: a byte for each value that is not zero, interleaved over processing elements.
+
+Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA 2016 (arXiv 1602.01528).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from .. import _heterocompute as _core
+from ..base import runtime
+from ..base.float_env import converted, counts_subnormals
+from ..base.values import as_int, shown
+from .dense import as_array, as_float_dtype, caller_index, normalize_axes
+
+__all__ = ["EIEArray", "EIELoad", "encode_csr"]
+
+Array = np.ndarray[Any, Any]
+
+CODES = 16  # of the codebook, the one for zero included
+MOST_ELEMENTS = 4096  # or as many as there are rows
+COMPONENTS = {"codebook": (np.float32, 1), "pointers": (np.uint32, 2), "entries": (np.uint8, 1)}
+
+
+@dataclass(frozen=True, eq=False)
+class EIELoad:
+    """What the processing elements of EIE would do for one vector, cycle by cycle.
+
+    Attributes
+    ----------
+    cycles : int
+        From the first activation to the end of the last element.
+    broadcasts : int
+        Activations that are not zero, which all elements receive, at most one a cycle.
+    stalls : int
+        Cycles in which an activation waited because some element's queue was full.
+    busy : ndarray of int64, (elements,)
+        Cycles in which each element multiplied, entries that only pad included.
+    padding : int
+        Those entries, of all elements.
+    """
+
+    cycles: int
+    broadcasts: int
+    stalls: int
+    busy: Array
+    padding: int
+
+    @property
+    def efficiency(self) -> float:
+        """The load-balance efficiency: the part of all cycles of all elements that is busy; 1 without any cycle."""
+        return float(self.busy.sum() / (self.cycles * len(self.busy))) if self.cycles else 1.0
+
+    @property
+    def useful(self) -> float:
+        """The part of the busy cycles that is no padding; 1 without any."""
+        busy = int(self.busy.sum())
+        return 1 - self.padding / busy if busy else 1.0
+
+
+class EIEArray(NDArrayOperatorsMixin):
+    """A matrix in EIE's storage, made by `encode_csr`.
+
+    ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it, `save` and `heterocompute.load`
+    keep it in a file; nothing changes it. ``==`` is one bool: the same shape, axis and bytes.
+
+    Parameters
+    ----------
+    components : mapping of str to ndarray
+        ``codebook`` float32 (16,), of which number 0 is 0; ``pointers`` uint32 (elements, columns + 1): where in its
+        own entries each column of an element begins; ``entries`` uint8: those of element 0, then of element 1, and so
+        on. Low 4 bits: the value's number in the codebook. High 4 bits: how many rows of the element, zero in this
+        column, are passed over before; above 15, entries of value zero and run 15 stand between.
+    shape : (int, int)
+        Rows and columns. Row i belongs to element ``i % elements``.
+    axis : (int,), default (1,)
+        The reduction axis: 1, or 0 of a transposed one, whose columns are then what the components call rows.
+
+    Attributes
+    ----------
+    shape, ndim, size, dtype, axis
+        Of the matrix; dtype is float32.
+    components : mapping of str to ndarray
+        The stored arrays themselves, which cannot be written to.
+    elements : int
+        Processing elements over which rows are interleaved.
+    nbytes : int
+        Bytes of all components.
+    bits_per_value : float
+        ``8 * nbytes / size``.
+    nnz, padding : int
+        Entries that are no padding, and those of value zero.
+    density : float
+        ``nnz / size``.
+    mask : ndarray of bool, `shape`
+        Which values are stored.
+    T : EIEArray
+        The transposed matrix; the components are shared.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Components of another type, or that do not fit each other and the shape.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> column = np.zeros((23, 1), np.float32)
+    >>> column[[2, 3, 22], 0] = 1, 2, 3
+    >>> e = hc.encode_csr(column, elements=1)
+    >>> e.values().tolist(), e.runs().tolist(), e.padding
+    ([1.0, 2.0, 0.0, 3.0], [2, 0, 15, 2], 1)
+    >>> bool((e.to_dense() == column).all())
+    True
+    """
+
+    __slots__ = ("_axis", "_components", "_shape")
+    __hash__ = None  # type: ignore[assignment]
+
+    @counts_subnormals
+    def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:
+        if not isinstance(components, Mapping) or set(components) != set(COMPONENTS):
+            raise TypeError(f"EIEArray: components are {shown(components)}, wanted {', '.join(COMPONENTS)}")
+        self._axis = normalize_axes(axis, 2, "EIEArray")
+        if len(self._axis) != 1:
+            raise ValueError(f"EIEArray: axis is {shown(axis)}, wanted (1,) or (0,)")
+        try:
+            first, second = (as_int(n, "EIEArray: shape", 0, 2**62) for n in shape)
+        except (TypeError, ValueError, NotImplementedError):
+            raise ValueError(f"EIEArray: shape is {shown(shape)}, wanted (rows, columns)") from None
+        self._shape = (first, second)
+        rows, columns = self._stored_shape
+        self._components = {name: _frozen(components[name], name) for name in COMPONENTS}
+        pointers, codebook = self._components["pointers"], self._components["codebook"]
+        if pointers.shape[1] != columns + 1:
+            raise ValueError(f"EIEArray: pointers have shape {pointers.shape}, wanted (elements, {columns + 1})")
+        if codebook.shape != (CODES,):
+            raise ValueError(f"EIEArray: codebook has shape {codebook.shape}, wanted ({CODES},)")
+        _core.eie_check(self._packed())
+        if np.any(codebook[2:] < codebook[1:-1]):
+            numbers = ", ".join(f"{value:.4g}" for value in codebook)
+            raise ValueError(f"EIEArray: codebook is {numbers}, wanted 0 and then 15 numbers that ascend")
+
+    @property
+    def _stored_shape(self) -> tuple[int, int]:
+        return self._shape if self._axis == (1,) else (self._shape[1], self._shape[0])
+
+    def _packed(self) -> tuple[Any, ...]:
+        return (*self._stored_shape, *self._components.values())
+
+    @property
+    def components(self) -> Mapping[str, Array]:
+        return MappingProxyType(self._components)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        return self._axis
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def size(self) -> int:
+        return self._shape[0] * self._shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    @property
+    def elements(self) -> int:
+        return int(self._components["pointers"].shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._components.values())
+
+    @property
+    def bits_per_value(self) -> float:
+        return 8 * self.nbytes / self.size if self.size else 0.0
+
+    @property
+    def nnz(self) -> int:
+        return int(self._components["entries"].size) - self.padding
+
+    @property
+    def padding(self) -> int:
+        return int(np.count_nonzero((self._components["entries"] & 15) == 0))
+
+    @property
+    def density(self) -> float:
+        return self.nnz / max(self.size, 1)
+
+    @property
+    def mask(self) -> Array:
+        ones = np.zeros(CODES, np.float32)
+        ones[1:] = 1
+        kept: Array = self._decoded({**self._components, "codebook": ones}) != 0
+        return kept
+
+    @property
+    def T(self) -> EIEArray:  # noqa: N802 (NumPy's name)
+        turned = object.__new__(type(self))  # there is nothing to check
+        turned._components, turned._shape, turned._axis = self._components, self._shape[::-1], (1 - self._axis[0],)
+        return turned
+
+    def values(self) -> Array:
+        """Return the value of each entry.
+
+        Returns
+        -------
+        ndarray of float32
+        """
+        found: Array = self._components["codebook"][self._components["entries"] & 15]
+        return found
+
+    def runs(self) -> Array:
+        """Return the run of zeros before each entry.
+
+        Returns
+        -------
+        ndarray of uint8
+        """
+        found: Array = self._components["entries"] >> 4
+        return found
+
+    def to_dense(self, dtype: Any = np.float32) -> Array:
+        """Return all values.
+
+        Parameters
+        ----------
+        dtype : dtype, default float32
+            Another type of floats is converted from it.
+
+        Returns
+        -------
+        ndarray of `shape`
+        """
+        wanted = as_float_dtype(dtype, "to_dense")
+        return converted(self._decoded(self._components), wanted)
+
+    def _decoded(self, components: Mapping[str, Array]) -> Array:
+        out = np.empty(self._stored_shape, np.float32)
+        _core.eie_decode(runtime.run(), (*self._stored_shape, *components.values()), out)
+        return out if self._axis == (1,) else out.T
+
+    def to_scipy(self, layout: str = "csr") -> Any:
+        """Return what is stored as a matrix of SciPy, without the entries that pad.
+
+        Parameters
+        ----------
+        layout : {"csr", "csc"}
+
+        Returns
+        -------
+        scipy.sparse.csr_array or csc_array of float32
+
+        Raises
+        ------
+        ImportError
+            SciPy is not installed.
+        ValueError
+            Another layout.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> hc.encode_csr(np.float32([[0, 5], [7, 0]])).to_scipy().indices.tolist()
+        [1, 0]
+        """
+        if not isinstance(layout, str) or layout not in ("csr", "csc"):
+            raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
+        import scipy.sparse
+
+        starts, indices, values = _core.eie_expand(runtime.run(), self._packed())
+        rows = scipy.sparse.csr_array((values, indices, starts), shape=self._stored_shape)
+        matrix = rows if self._axis == (1,) else rows.T
+        return matrix.tocsr() if layout == "csr" else matrix.tocsc()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the components to a safetensors file, which `heterocompute.load` reads."""
+        from ..files.safetensors import save
+
+        save(path, self)
+
+    @counts_subnormals
+    def load_balance(self, x: Any = None, depth: int = 8) -> EIELoad:
+        """Count the cycles that EIE's processing elements would take for a product with one vector.
+
+        Parameters
+        ----------
+        x : array_like, shape (columns,), optional
+            The activations: those that are zero are not broadcast. None: none is zero.
+        depth : int, default 8
+            Activations that the queue of an element holds, the one that is worked on included.
+
+        Returns
+        -------
+        EIELoad
+
+        Raises
+        ------
+        TypeError
+            x holds no floats, or depth is no int.
+        ValueError
+            Another shape of x, a depth below 1, or a transposed matrix.
+
+        Notes
+        -----
+        Section 4 of the paper: each cycle the next activation that is not zero goes to the queues of all elements,
+        unless one of them is full. An element takes an entry a cycle from the column of the activation at the head of
+        its queue; a column without entries takes it a cycle to find that out. The paper's figure 8 plots `efficiency`
+        against `depth`.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> w = np.random.default_rng(0).random((64, 100)) < 0.1
+        >>> e = hc.encode_csr(w.astype(np.float32), elements=8)
+        >>> [round(e.load_balance(depth=depth).efficiency, 2) for depth in (1, 2, 8, 64)]
+        [0.26, 0.47, 0.64, 0.64]
+        """
+        if self._axis != (1,):
+            raise ValueError("load_balance: this matrix is transposed, the machine's rows are those of its T")
+        activations = None
+        if x is not None:
+            given = as_array(x, "load_balance: x")
+            if given.shape != self._shape[1:]:
+                raise ValueError(f"load_balance: x has shape {given.shape}, wanted {self._shape[1:]}")
+            with np.errstate(over="ignore"):  # of these values only whether they are zero counts
+                activations = np.ascontiguousarray(given, np.float32)
+        deep = as_int(depth, "load_balance: depth", 1)
+        busy = np.empty(self.elements, np.int64)
+        cycles, broadcasts, stalls, padding = _core.eie_load(self._packed(), activations, min(deep, 2**62), busy)
+        return EIELoad(cycles, broadcasts, stalls, busy, padding)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("an EIEArray has no array of floats to share")
+        values = self.to_dense()
+        return values if dtype is None else converted(values, dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
+            raise TypeError(f"{ufunc.__name__} is not for an EIEArray; call to_dense() for its values")
+        from ..products.matmul import matmul
+
+        return matmul(inputs[0], inputs[1], out=options.get("out", (None,))[0])
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise TypeError(f"{func.__name__} is not for an EIEArray; call to_dense() for its values")
+
+    def __matmul__(self, other: Any) -> Any:
+        from ..products.matmul import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from ..products.matmul import matmul
+
+        return matmul(other, self)
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise ValueError("rows of an EIEArray are interleaved; call to_dense() to index the values")
+
+    def __eq__(self, other: object) -> Any:
+        """Tell whether shape, axis and the bytes of all components are the same."""
+        if not isinstance(other, EIEArray):
+            return NotImplemented
+        return (self._shape, self._axis) == (other._shape, other._axis) and all(
+            part.shape == other._components[name].shape and part.tobytes() == other._components[name].tobytes()
+            for name, part in self._components.items()
+        )
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._components, self._shape, self._axis)
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"EIEArray(shape={self._shape}, axis={self._axis}, elements={self.elements}, density={self.density:.3g}, "
+            f"padding={self.padding}, {self.nbytes} bytes)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "shape": str(self._shape),
+            "axis": str(self._axis),
+            "elements": str(self.elements),
+            "density": f"{self.density:.3g}",
+            "entries that pad": f"{self.padding:,}",
+            "bytes": f"{self.nbytes:,}",
+            "bits a value": f"{self.bits_per_value:.3f}",
+        }
+        lines = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows.items())
+        return f"<table>{lines}</table>"
+
+
+def _frozen(part: Any, name: str) -> Array:
+    """Return a component that nobody can write to."""
+    dtype, ndim = COMPONENTS[name]
+    if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != ndim:
+        found = f"{part.dtype} of {part.ndim} dimensions" if isinstance(part, np.ndarray) else type(part).__name__
+        raise TypeError(f"EIEArray: {name} is {found}, wanted {np.dtype(dtype)} of {ndim}")
+    frozen: Array = np.frombuffer(part.tobytes(), dtype).reshape(part.shape)  # bytes: no flag makes them writeable
+    return frozen
+
+
+@counts_subnormals
+def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
+    """Encode a matrix in EIE's storage: column after column, a byte for each value that is not zero.
+
+    Parameters
+    ----------
+    w : array_like, shape (rows, columns)
+        Floats; -0.0 is a zero. float64 is rounded to float32 first.
+    codebook : array_like, shape (16,), optional
+        Number 0 is 0 and stands for the zeros that pad, numbers 1 to 15 ascend and are finite. A value that is not zero
+        becomes the nearest of these 15, the lower one of two. None: the 15 centroids of least squared error of
+        the values that are not zero (optimal k-means), so that up to 15 different values come back as they are.
+    elements : int, default 4
+        Processing elements, 1 to 4096 or to the rows where those are more: row i belongs to element
+        ``i % elements``, and runs of zeros are counted in an element's own rows of a column. Beyond the rows of w
+        elements have nothing to do.
+
+    Returns
+    -------
+    EIEArray
+
+    Raises
+    ------
+    TypeError
+        w or codebook holds no floats, or elements is no int.
+    ValueError
+        w is no matrix, holds a NaN or an infinity; a codebook of another shape or order; elements out of range.
+
+    Notes
+    -----
+    Han et al., "EIE", ISCA 2016 (arXiv 1602.01528), section 3.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> w = np.float32([[0, 5, 0], [0, 0, 0], [7, 0, 0], [0, 0, -5]])
+    >>> e = hc.encode_csr(w, elements=2)
+    >>> e.components["entries"].size, bool((e.to_dense() == w).all())
+    (3, True)
+    >>> hc.linear(np.float32([1, 0, 2]), e)
+    array([  0.,   0.,   7., -10.], dtype=float32)
+    """
+    given = as_array(w, "encode_csr: w")
+    if given.ndim != 2:
+        raise ValueError(f"encode_csr: w has shape {given.shape}, wanted (rows, columns)")
+    rows, columns = given.shape
+    count = as_int(elements, "encode_csr: elements", 1, max(rows, MOST_ELEMENTS))
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(given, np.float32)
+    with caller_index(given, "encode_csr: w"):
+        if not np.isfinite(values).all():
+            raise ValueError("encode_csr: w has no float32 at index ")  # which one, caller_index says
+    table = _learned(values) if codebook is None else _given(codebook)
+    run = runtime.run()
+    pointers = np.empty((count, columns + 1), np.uint32)
+    entries = np.empty(_core.eie_count(run, values, pointers), np.uint8)
+    _core.eie_encode(run, values, (rows, columns, table, pointers, entries))
+    return EIEArray({"codebook": table, "pointers": pointers, "entries": entries}, (rows, columns))
+
+
+def _learned(values: Array) -> Array:
+    table = np.zeros(CODES, np.float32)
+    _core.eie_codebook(values[values != 0], table)
+    return table
+
+
+def _given(codebook: Any) -> Array:
+    table = as_array(codebook, "encode_csr: codebook")
+    if table.shape != (CODES,):
+        raise ValueError(f"encode_csr: codebook has shape {table.shape}, wanted ({CODES},), number 0 for the zeros")
+    with np.errstate(over="ignore"):
+        single = table.astype(np.float32, order="C")
+    if single[0] != 0 or not np.isfinite(single).all() or np.any(single[2:] < single[1:-1]):
+        numbers = ", ".join(f"{value:.4g}" for value in single)
+        raise ValueError(f"encode_csr: codebook is {numbers}, wanted 0 and then 15 finite numbers that ascend")
+    return single

@@ -1,0 +1,95 @@
+"""Weights prepared for many products: `prepack`, and the array that it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _heterocompute as _core
+from ..base import runtime
+from .quantized import QuantizedArray
+
+__all__ = ["Prepacked", "prepack"]
+
+
+class Prepacked(QuantizedArray):
+    """A quantized array that keeps the panels of its integer products beside its components. Made by `prepack`.
+
+    It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
+    are used. It pickles and copies as its source.
+
+    Attributes
+    ----------
+    source : QuantizedArray
+    nbytes : int
+        Bytes of the panels; 0 where the format has no integers to prepare, or rows of more than 8192 values.
+    """
+
+    __slots__ = ("_panels", "_source")
+
+    def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None) -> None:
+        super().__init__(source._components, source._format, source._shape, source._axis, source.source_dtype)
+        self._source = source
+        self._panels = panels
+
+    @property
+    def source(self) -> QuantizedArray:
+        return self._source
+
+    @property
+    def nbytes(self) -> int:
+        return self._panels[1] if self._panels else 0
+
+    @property
+    def bits_per_value(self) -> float:
+        return self.source.bits_per_value
+
+    @property
+    def T(self) -> Prepacked:  # noqa: N802 (NumPy's name)
+        """The transposed array; components and panels are shared. Two dimensions only."""
+        return Prepacked(self.source.T, self._panels)
+
+    def _packed(self) -> tuple[Any, ...]:
+        packed = super()._packed()
+        return (*packed, self._panels[0]) if self._panels else packed
+
+    def __copy__(self) -> QuantizedArray:
+        return self.source.__copy__()
+
+    def __deepcopy__(self, memo: Any) -> QuantizedArray:
+        return self.source.__deepcopy__(memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.source.__reduce__()
+
+    def __repr__(self) -> str:
+        return f"Prepacked({self.source!r}, {self.nbytes} bytes of panels)"
+
+
+def prepack(w: QuantizedArray) -> Prepacked:
+    """Prepare quantized weights for many products with quantized activations.
+
+    A product of many rows unpacks the weights each time; here that is done once, for the instruction sets of this
+    context. Products with up to 8 vectors, and those without `activations`, read the components as ever.
+
+    Parameters
+    ----------
+    w : QuantizedArray
+
+    Returns
+    -------
+    Prepacked
+        Taken wherever w is, with the same bits. Memory: about a byte a value, beside w.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.eye(32, 64, dtype=np.float32), "vsq4-g16-s4")
+    >>> x = np.ones((9, 64), np.float32)
+    >>> y = hc.linear(x, hc.prepack(q), activations="int8")
+    >>> bool((y == hc.linear(x, q, activations="int8")).all())
+    True
+    """
+    if not isinstance(w, QuantizedArray):
+        raise TypeError(f"prepack: w is a {type(w).__name__}, wanted a QuantizedArray")
+    source = w.source if isinstance(w, Prepacked) else w
+    return Prepacked(source, _core.prepack(runtime.run(), source._packed()))

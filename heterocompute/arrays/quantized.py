@@ -1,0 +1,457 @@
+"""QuantizedArray: the components of a packed array, its format and its shape.
+
+Components are plain NumPy arrays over (rows, ...): bit-packed ``codes``, ``scales``, ``coarse``, ``zero_points``
+as the format has them. Nothing here knows bits; the C core encodes and decodes.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from .. import _heterocompute as _core
+from ..base import runtime
+from ..base.float_env import converted
+from ..base.values import shown
+from ..formats import Format, Sparse
+from .bits import pack, unpack
+from .dense import FLOATS, as_float_dtype, normalize_axes
+from .metadata import check_metadata
+
+__all__ = ["QuantizedArray"]
+
+_BLOCK = 1 << 20  # codes unpacked at a time
+
+
+def core_format(fmt: Format) -> tuple[Any, ...]:
+    """Return a format as the C core takes it."""
+    if isinstance(fmt, Sparse):
+        return core_format(fmt.base), fmt.n, fmt.m
+    return (fmt.family, *fmt.core_params())
+
+
+def component_layout(
+    fmt: Format, shape: Sequence[int], axis: Sequence[int]
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Return dtype and shape of every component that an array of this format, shape and axis has.
+
+    Parameters
+    ----------
+    fmt : Format
+    shape : sequence of int
+    axis : sequence of int
+        The reduction axes, not negative, in the order that makes a row.
+
+    Raises
+    ------
+    ValueError
+        Axes outside the shape or given twice, sizes that overflow.
+    """
+    return {name: (dtype, shape) for name, (dtype, shape, _) in _layout(fmt, shape, axis).items()}
+
+
+def _layout(
+    fmt: Format, shape: Sequence[int], axis: Sequence[int]
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
+    """Return component -> (dtype, shape, whether it has a part for each row), with `values` for codes of float32."""
+    layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
+    if not (isinstance(fmt, Sparse) and fmt.is_plain):
+        return layout
+    rows, row_bytes = layout["codes"][1]
+    return {"values": (np.dtype(np.float32), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
+
+
+def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
+    try:
+        if any(isinstance(n, (bool, np.bool_)) for n in shape):
+            raise TypeError
+        sizes = tuple(operator.index(n) for n in shape)
+    except (TypeError, ValueError, NotImplementedError):  # the latter two: what cannot be iterated after all
+        raise TypeError(f"{kind}: shape is {shown(shape)}, wanted a tuple of ints") from None
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"{kind}: shape is {shown(sizes)}, wanted no size below 0")
+    if prod(n for n in sizes if n) >= 2**60:
+        raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
+    return sizes
+
+
+def _as_codes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return rows of float32 as rows of bytes."""
+    if not values.size:
+        return np.empty((values.shape[0], 4 * values.shape[1]), np.uint8)
+    if values.strides[1] != 4:  # a row of one value, seen in some other order
+        values = np.ascontiguousarray(values)
+    return values.view(np.uint8)
+
+
+class QuantizedArray(NDArrayOperatorsMixin):
+    """An array of float values, stored as the packed components of a number format.
+
+    Made by `quantize` and `load`. ``@`` and ``numpy.matmul`` reach `matmul`; any other ufunc raises, so that nothing
+    dequantizes silently.
+
+    Attributes
+    ----------
+    shape, ndim, size, dtype
+        Of the values; dtype is float32.
+    format : Format
+    axis : tuple of int
+        The reduction axes.
+    components : mapping of str to ndarray
+        The stored arrays themselves, no copies.
+    nbytes : int
+        Bytes of all components.
+    bits_per_value : float
+        ``8 * nbytes / size``.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.eye(2, 32, dtype=np.float32), "vsq4-g16-s4")
+    >>> q.shape, str(q.format), sorted(q.components)
+    ((2, 32), 'vsq4-g16-s4', ['coarse', 'codes', 'scales'])
+    >>> bool((np.asarray(q) == np.eye(2, 32)).all())
+    True
+    """
+
+    __slots__ = ("_axis", "_components", "_format", "_shape", "_source_dtype")
+    __hash__ = None  # type: ignore[assignment]
+
+    _format: Format
+    _components: dict[str, np.ndarray[Any, Any]]
+    _shape: tuple[int, ...]
+    _axis: tuple[int, ...]
+    _source_dtype: str
+
+    def __init__(
+        self,
+        components: Mapping[str, np.ndarray[Any, Any]],
+        format: Format,
+        shape: Sequence[int],
+        axis: Sequence[int],
+        source_dtype: str = "float32",
+    ) -> None:
+        kind = type(self).__name__
+        if not isinstance(format, Format):
+            raise TypeError(f"{kind}: format is {shown(format)}, wanted a Format")
+        if not isinstance(components, Mapping):
+            raise TypeError(f"{kind}: components are {shown(components)}, wanted a mapping of names to ndarrays")
+        if not isinstance(source_dtype, str) or source_dtype not in FLOATS:
+            raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, wanted {', '.join(FLOATS)}")
+        self._components = dict(components)
+        self._format = format
+        self._shape = _as_shape(shape, kind)
+        self._axis = normalize_axes(tuple(axis) if isinstance(axis, range) else axis, len(self._shape), kind)
+        self._source_dtype = source_dtype
+        layout = component_layout(format, self._shape, self._axis)
+        if set(layout) != set(self._components):
+            got = shown(sorted(map(str, self._components)))
+            raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
+        for name, (dtype, wanted) in layout.items():
+            part = self._components[name]
+            if not isinstance(part, np.ndarray):
+                raise TypeError(f"{kind}: component {name} is {type(part).__name__}, wanted an ndarray")
+            if part.dtype != dtype or part.shape != wanted:
+                raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}")
+        if isinstance(format, Sparse):
+            problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
+            if problem:
+                raise ValueError(f"{kind}: component metadata has {problem}")
+
+    @classmethod
+    def _trusted(
+        cls,
+        components: Mapping[str, np.ndarray[Any, Any]],
+        format: Format,
+        shape: Sequence[int],
+        axis: Sequence[int],
+        source_dtype: str,
+    ) -> Self:
+        """Make an array of components that were made here: there is nothing to check."""
+        array = object.__new__(cls)
+        array._components, array._format, array._source_dtype = dict(components), format, source_dtype
+        array._shape, array._axis = tuple(shape), tuple(axis)
+        return array
+
+    @property
+    def format(self) -> Format:
+        return self._format
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        return self._axis
+
+    @property
+    def source_dtype(self) -> str:
+        return self._source_dtype
+
+    @property
+    def components(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        return MappingProxyType(self._components)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self._shape)
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        return np.dtype(np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._components.values())
+
+    @property
+    def bits_per_value(self) -> float:
+        return 8 * self.nbytes / self.size if self.size else 0.0
+
+    def _packed(self) -> tuple[Any, ...]:
+        """Return what the C core takes for a packed array."""
+        parts = self._components
+        if "values" in parts:
+            parts = {**parts, "codes": _as_codes(parts["values"])}
+        return core_format(self._format), self._shape, self._axis, parts
+
+    def _remade(
+        self, components: Mapping[str, np.ndarray[Any, Any]], shape: Sequence[int], axis: Sequence[int]
+    ) -> QuantizedArray:
+        """Return an array of the same kind and format."""
+        return QuantizedArray._trusted(components, self._format, shape, axis, self.source_dtype)
+
+    def dequantize(self, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+        """Return the values.
+
+        Parameters
+        ----------
+        dtype : dtype, default float32
+            float32 is rounded once; float64 is the unrounded product of scale and code; other float types are
+            converted from float32.
+
+        Returns
+        -------
+        ndarray of `shape`
+        """
+        wanted = as_float_dtype(dtype, "dequantize")
+        double = wanted == np.float64
+        out = np.empty(self._shape, np.float64 if double else np.float32)
+        _core.dequantize(runtime.run(), self._packed(), out)
+        return converted(out, wanted)
+
+    def view_ml_dtypes(self) -> np.ndarray[Any, Any]:
+        """Return the elements, scales left out, in the type that NumPy or ml_dtypes has for them.
+
+        Returns
+        -------
+        ndarray of `shape`
+            int8, int16, uint8, or a type of ml_dtypes (bfloat16, float8_e4m3fn, float4_e2m1fn, int4, ...). It shares
+            the memory of the codes where a code is whole bytes and rows lie in the array's own order; else it is a
+            copy, one byte or more an element.
+
+        Raises
+        ------
+        TypeError
+            The format's elements have no such type.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> q = hc.quantize(np.float32([[0.5, -1.0, 0.25, 1.0]]), "int4")
+        >>> q.view_ml_dtypes()
+        array([[3, -7, 2, 7]], dtype=int4)
+        """
+        element = self._format.element_dtype
+        if element is None:
+            raise TypeError(
+                f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {self._format}"
+            )
+        import ml_dtypes
+
+        dtype = np.dtype(getattr(ml_dtypes, element, element))
+        codes, bits = self._codes(), self._format.bits
+        if codes.itemsize == dtype.itemsize:
+            values = codes.view(dtype)
+        else:
+            values = codes.astype(f"u{dtype.itemsize}").view(dtype)
+        if bits < 8 and element.startswith("int"):  # two's complement in the low bits of a byte
+            values = (codes.astype(np.int8) << (8 - bits) >> (8 - bits)).astype(dtype)
+        return values
+
+    def _codes(self) -> np.ndarray[Any, Any]:
+        """Return the codes as unsigned integers of `shape`; a view where they are whole bytes."""
+        bits, axis = self._format.bits, self._axis
+        kept = [a for a in range(self.ndim) if a not in axis]
+        length = self._shape[axis[-1]]
+        group = min(self._format.group or length, length)
+        padded = -(-length // group) * group if group else 0
+        stored = self._components["codes"]
+        runs = prod(self._shape[a] for a in axis[:-1])
+        if bits in (8, 16, 32):
+            rows = stored.view(f"<u{bits // 8}") if stored.size else stored.astype(f"<u{bits // 8}")
+        else:
+            block = max(1, _BLOCK // max(runs * padded, 1))
+            parts = [unpack(stored[i : i + block], bits, runs * padded) for i in range(0, len(stored), block)]
+            rows = np.concatenate(parts) if parts else stored
+        rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
+        order = [*kept, *axis]
+        values = rows.reshape([self._shape[a] for a in order])
+        return values.transpose(np.argsort(order))
+
+    def _along(self, axis: tuple[int, ...]) -> QuantizedArray:
+        """Return the same values in rows along other axes; for formats whose values need no row."""
+        if axis == self._axis or not _core.fits_any_axis(core_format(self._format)):
+            return self
+        kept = [a for a in range(self.ndim) if a not in axis]
+        length = prod(self._shape[a] for a in axis)
+        turned = self._codes().transpose([*kept, *axis]).reshape(-1 if length else 0, length)
+        layout = component_layout(self._format, self._shape, axis)
+        codes = np.zeros(layout["codes"][1], np.uint8)
+        block = max(1, _BLOCK // max(length, 1))
+        for i in range(0, len(turned), block):
+            codes[i : i + block] = pack(turned[i : i + block], self._format.bits)
+        return QuantizedArray({**self._components, "codes": codes}, self._format, self._shape, axis, self.source_dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("a QuantizedArray has no array of values to share; copy=False is impossible")
+        values = self.dequantize()
+        return values if dtype is None else converted(values, dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
+            raise TypeError(f"{ufunc.__name__} is not for a QuantizedArray; call dequantize() for its values")
+        from ..products.matmul import matmul
+
+        out = options.get("out", (None,))[0]
+        return matmul(inputs[0], inputs[1], out=out)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise TypeError(f"{func.__name__} is not for a QuantizedArray; call dequantize() for its values")
+
+    def __matmul__(self, other: Any) -> Any:
+        from ..products.matmul import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from ..products.matmul import matmul
+
+        return matmul(other, self)
+
+    @property
+    def T(self) -> QuantizedArray:  # noqa: N802 (NumPy's name)
+        """The transposed array; the components are shared. Two dimensions only."""
+        if self.ndim != 2:
+            raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; dequantize() has transpose")
+        return self._remade(self._components, self._shape[::-1], tuple(1 - a for a in self._axis))
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of an array without dimensions")
+        return self._shape[0]
+
+    def __getitem__(self, index: Any) -> QuantizedArray:
+        """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
+        if 0 in self._axis:
+            raise ValueError("axis 0 is a reduction axis; call dequantize() to index the values")
+        if "mean" in self._components:
+            raise ValueError(f"rows of {self._format} share blocks of scales; call dequantize() to index the values")
+        if isinstance(index, slice):
+            shape = (len(range(*index.indices(self._shape[0]))), *self._shape[1:])
+            axis, rows = self._axis, index
+        else:
+            try:
+                if isinstance(index, (bool, np.bool_)):
+                    raise TypeError
+                at = operator.index(index)
+            except TypeError:
+                raise ValueError("only an int or a slice of axis 0; call dequantize() for other indices") from None
+            if not -self._shape[0] <= at < self._shape[0]:
+                raise IndexError(f"index {at} is out of range for axis 0 with size {self._shape[0]}")
+            at %= self._shape[0]
+            shape, rows = self._shape[1:], slice(at, at + 1)
+            axis = tuple(a - 1 for a in self._axis)
+        per_index = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
+        layout = _layout(self._format, self._shape, self._axis)
+        parts = {}
+        for name, part in self._components.items():
+            if layout[name][2]:
+                outer = part.reshape(self._shape[0], per_index, *part.shape[1:])[rows]
+                part = outer.reshape(outer.shape[0] * per_index, *part.shape[1:])
+            parts[name] = part
+        return self._remade(parts, shape, axis)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether format, shape, axis and the bytes of all components are the same."""
+        if not isinstance(other, QuantizedArray):
+            return NotImplemented
+        return (
+            (self._format, self._shape, self._axis) == (other._format, other._shape, other._axis)
+            and self._components.keys() == other._components.keys()
+            and all(part.tobytes() == other._components[name].tobytes() for name, part in self._components.items())
+        )
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __copy__(self) -> QuantizedArray:
+        return self._remade(self._components, self._shape, self._axis)
+
+    def __deepcopy__(self, memo: Any) -> QuantizedArray:
+        parts = {name: part.copy() for name, part in self._components.items()}
+        return self._remade(parts, self._shape, self._axis)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QuantizedArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the components to a safetensors file, which `load` reads."""
+        from ..files.safetensors import save
+
+        save(path, self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "format": str(self._format),
+            "shape": str(self._shape),
+            "axis": str(self._axis),
+            "bytes": f"{self.nbytes:,}",
+            "bits a value": f"{self.bits_per_value:.3f}",
+        }
+        lines = "".join(f"<tr><th style='text-align:left'>{k}</th><td>{v}</td></tr>" for k, v in rows.items())
+        return f"<table>{lines}</table>{self._first_group_html()}"
+
+    def _first_group_html(self) -> str:
+        """Return the codes of the first group as a strip of cells."""
+        fmt = self._format.base if isinstance(self._format, Sparse) else self._format
+        if not self.size or not 0 < fmt.bits <= 8:
+            return ""
+        bits, codes = fmt.bits, self._components["codes"]
+        stored = self._format.stored_length(self._shape[self._axis[-1]])
+        count = -(-min(fmt.group or stored, stored, 64) // getattr(fmt, "dim", 1))
+        stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
+        first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
+        cells = "".join(
+            f"<td style='background:hsl(210,70%,{95 - 55 * int(c) // (2**bits - 1)}%);color:#000;padding:1px 4px'>"
+            f"{int(c):x}</td>"
+            for c in first
+        )
+        return f"<table><tr><th>first codes</th>{cells}</tr></table>"

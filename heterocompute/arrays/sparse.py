@@ -1,0 +1,417 @@
+"""SparseArray: the kept values of an N:M pattern, float32, and their positions.
+
+Components are plain NumPy arrays over rows: ``values`` (rows, kept) and ``metadata`` (rows, bytes), the positions in
+their blocks, ceil(log2 M) bits each, bit 0 = lowest of byte 0. A block is M values along the last reduction axis; a
+run's last block is filled with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..base import runtime
+from ..base.float_env import converted, counts_subnormals
+from ..base.values import shown
+from ..formats import Float, Sparse, parse_pattern
+from .bits import unpack
+from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axes
+from .metadata import check_metadata
+from .quantized import QuantizedArray, component_layout
+
+__all__ = ["SparseArray"]
+
+Array = np.ndarray[Any, Any]
+
+
+def pattern_of(text: Any, name: str) -> tuple[int, int]:
+    """Return (N, M) of a pattern's text.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        What asks, for the sentence of an error.
+
+    Returns
+    -------
+    (int, int)
+
+    Raises
+    ------
+    TypeError
+        No text.
+    ValueError
+        Not N:M with 1 <= N <= M <= 32.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{name}: pattern is {shown(text)}, wanted a text such as '2:4'")
+    pattern = parse_pattern(text)
+    if pattern is None:
+        raise ValueError(f"{name}: pattern is {text[:40]!r}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
+    return pattern
+
+
+class SparseArray(QuantizedArray):
+    """An array of which N of every M values are kept, made by `prune`; the others are zero.
+
+    It multiplies, indexes, saves and compares as a `QuantizedArray`; ``hc.quantize(s, fmt)`` quantizes what is kept.
+
+    Attributes
+    ----------
+    n, m : int
+        N of every M are kept.
+    mask : ndarray of bool, `shape`
+        Which; those of a run's last block that stand for no value are left out.
+    density : float
+        ``n / m``.
+    components : mapping of str to ndarray
+        ``values`` float32 (rows, kept) and ``metadata`` uint8 (rows, bytes): the stored arrays themselves.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> s = hc.prune(np.float32([[1, -4, 3, 2, 0, 0, 5, 0]]), "2:4")
+    >>> s.components["values"], s.nbytes, s.bits_per_value
+    (array([[-4.,  3.,  0.,  5.]], dtype=float32), 17, 17.0)
+    >>> s.to_dense()
+    array([[ 0., -4.,  3.,  0.,  0.,  0.,  5.,  0.]], dtype=float32)
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        components: Mapping[str, Array],
+        format: Sparse,
+        shape: Sequence[int],
+        axis: Sequence[int],
+        source_dtype: str = "float32",
+    ) -> None:
+        if not isinstance(format, Sparse) or not format.is_plain:
+            raise TypeError(f"SparseArray: format is {shown(format)}, wanted a pattern alone, such as hc.format('2:4')")
+        super().__init__(components, format, shape, axis, source_dtype)
+
+    def _remade(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int]) -> SparseArray:
+        return SparseArray._trusted(components, self._format, shape, axis, self.source_dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SparseArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
+
+    @property
+    def n(self) -> int:
+        return self._format.n  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def m(self) -> int:
+        return self._format.m  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def density(self) -> float:
+        return self.n / self.m
+
+    @property
+    def mask(self) -> Array:
+        ones = np.ones_like(self._components["values"])
+        kept: Array = self._remade({**self._components, "values": ones}, self._shape, self._axis).to_dense() != 0
+        return kept
+
+    def to_dense(self, dtype: Any = np.float32) -> Array:
+        """Return all values, zeros where none is kept.
+
+        Parameters
+        ----------
+        dtype : dtype, default float32
+
+        Returns
+        -------
+        ndarray of `shape`
+        """
+        return self.dequantize(dtype)
+
+    def positions(self) -> Array:
+        """Return where in its block each kept value stands.
+
+        Returns
+        -------
+        ndarray of uint8, (rows, kept)
+        """
+        values, metadata = self._components["values"], self._components["metadata"]
+        if self.m == 1:
+            return np.zeros(values.shape, np.uint8)
+        return unpack(metadata, (self.m - 1).bit_length(), values.shape[1])
+
+    @classmethod
+    def from_mask(cls, w: Any, mask: Any, pattern: str, axis: int | tuple[int, ...] = -1) -> SparseArray:
+        """Keep what a mask names.
+
+        Parameters
+        ----------
+        w : array_like
+            Floats.
+        mask : array_like of bool, of w's shape
+            At most N of every M along the last axis named; blocks with fewer are filled up with zeros.
+        pattern : str
+            Such as ``"2:4"``.
+        axis : int or tuple of int
+            As in `prune`.
+
+        Returns
+        -------
+        SparseArray
+
+        Raises
+        ------
+        ValueError
+            A block of the mask keeps more than N (its row and number are named), another shape.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> s = hc.SparseArray.from_mask(np.float32([1, 2, 3, 4]), [True, False, False, True], "2:4")
+        >>> s.to_dense()
+        array([1., 0., 0., 4.], dtype=float32)
+        """
+        return cls._masked(w, mask, pattern, axis, ("from_mask", "w", "mask"))
+
+    @classmethod
+    def _masked(cls, w: Any, mask: Any, pattern: Any, axis: Any, names: tuple[str, str, str]) -> SparseArray:
+        """Do what `from_mask` does; names: of the function, and of what its w and mask are there."""
+        name, values_name, mask_name = names
+        n, m = pattern_of(pattern, name)
+        values = as_array(w, f"{name}: {values_name}")
+        kept = _plain(mask, f"{name}: {mask_name}", "an array of bool")
+        if kept.dtype != np.bool_:
+            raise TypeError(f"{name}: {mask_name} has dtype {kept.dtype}, wanted bool")
+        if kept.shape != values.shape:
+            raise ValueError(f"{name}: {mask_name} has shape {kept.shape} and {values_name} has shape {values.shape}")
+        axes = normalize_axes(axis, values.ndim, name)
+        others = [a for a in range(values.ndim) if a not in axes]
+        length = values.shape[axes[-1]]
+        rows = kept.transpose([*others, *axes]).reshape(
+            prod(values.shape[a] for a in others), prod(values.shape[a] for a in axes[:-1]), length
+        )
+        padded = np.zeros((*rows.shape[:2], -(-length // m) * m), np.bool_)
+        padded[..., :length] = rows
+        counts = padded.reshape(rows.shape[0], -1, m).sum(axis=-1) if padded.size else np.zeros((0, 1), int)
+        if np.any(counts > n):
+            row, group = (int(i) for i in np.argwhere(counts > n)[0])
+            raise ValueError(
+                f"{name}: row {row}, group {group} of {mask_name} keeps {int(counts[row, group])} values of {m}, "
+                f"{pattern} keeps {n}"
+            )
+        single = as_single(values, f"{name}: {values_name}")
+        return choose(np.where(kept, single, np.float32(0)), kept.astype(np.float32), n, m, axes, values.dtype.name)
+
+    def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
+        """Return kept values and metadata as torch's CUTLASS backend of 2:4 lays them out.
+
+        Parameters
+        ----------
+        dtype : dtype, default float16
+            float16 or bfloat16 of ml_dtypes; values are rounded once.
+
+        Returns
+        -------
+        values : ndarray of `dtype`, (rows, columns / 2)
+        metadata : ndarray of int16, (rows, columns / 16)
+
+        Raises
+        ------
+        ValueError
+            Another pattern than 2:4, no two dimensions with the last one reduced, rows or columns that 32 does not
+            divide.
+
+        Notes
+        -----
+        Four positions of 2 bits are one of 4 quads of an int16; rows and columns of int16 are then reordered as in
+        ``torch.sparse._semi_structured_conversions`` (CUTLASS's ``reorder_meta``).
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> values, metadata = hc.prune(np.ones((32, 32), np.float32), "2:4").to_semi_structured()
+        >>> values.shape, metadata.shape, hex(metadata[0, 0])
+        ((32, 16), (32, 2), '0x4444')
+        """
+        if (self.n, self.m) != (2, 4):
+            raise ValueError(f"to_semi_structured: the pattern is {self.n}:{self.m}, wanted 2:4")
+        if self.ndim != 2 or self._axis != (1,) or self._shape[0] % 32 or self._shape[1] % 32:
+            raise ValueError(
+                f"to_semi_structured: shape {self._shape} pruned along {self._axis}, wanted (32 i, 32 j) along (1,)"
+            )
+        wanted = as_float_dtype(dtype, "to_semi_structured")
+        if wanted.name not in ("float16", "bfloat16"):
+            raise ValueError(f"to_semi_structured: dtype is {wanted}, wanted float16 or bfloat16")
+        plain = np.ascontiguousarray(self._components["metadata"]).view("<i2").astype(np.int16, copy=False)
+        reordered = np.empty(plain.size, np.int16)
+        reordered[_reordered_places(*plain.shape)] = plain.reshape(-1)
+        return converted(self._components["values"], wanted), reordered.reshape(plain.shape)
+
+    @classmethod
+    def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
+        """Return the array of `to_semi_structured`, or of torch's ``sparse_semi_structured_from_dense_cutlass``.
+
+        Parameters
+        ----------
+        values : array_like of float16 or bfloat16, (rows, columns / 2)
+        metadata : array_like of int16, (rows, columns / 16)
+
+        Returns
+        -------
+        SparseArray
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, or positions that do not ascend.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> s = hc.prune(np.ones((32, 32), np.float32), "2:4")
+        >>> hc.SparseArray.from_semi_structured(*s.to_semi_structured()) == s
+        True
+        """
+        kept = as_array(values, "from_semi_structured: values")
+        words = _plain(metadata, "from_semi_structured: metadata", "an array of int16")
+        if words.dtype != np.int16:
+            raise TypeError(f"from_semi_structured: metadata has dtype {words.dtype}, wanted int16")
+        if kept.ndim != 2 or kept.shape[0] % 32 or kept.shape[1] % 16 or words.shape != (len(kept), kept.shape[1] // 8):
+            raise ValueError(
+                f"from_semi_structured: values have shape {kept.shape} and metadata {words.shape}, wanted "
+                "(32 i, 16 j) and (32 i, 2 j)"
+            )
+        plain = words.reshape(-1)[_reordered_places(*words.shape)].astype("<i2").view(np.uint8)
+        fmt = Sparse(Float("fp32"), 2, 4)
+        shape = (len(kept), 2 * kept.shape[1])
+        codes: Array = plain.reshape(len(kept), kept.shape[1] // 4)
+        parts: dict[str, Array] = {"values": converted(kept, np.float32), "metadata": codes}
+        problem = check_metadata(parts["metadata"], fmt, shape, (1,))
+        if problem:
+            raise ValueError(f"from_semi_structured: metadata has {problem}")
+        return cls(parts, fmt, shape, (1,))
+
+    def to_scipy(self, layout: str = "csr") -> Any:
+        """Return what is kept as a matrix of SciPy, zeros that are kept included.
+
+        Parameters
+        ----------
+        layout : {"csr", "csc"}
+
+        Returns
+        -------
+        scipy.sparse.csr_array or csc_array of float32
+
+        Raises
+        ------
+        ImportError
+            SciPy is not installed.
+        ValueError
+            No two dimensions, another layout.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> hc.prune(np.float32([[1, -4, 3, 2]]), "2:4").to_scipy().indices.tolist()
+        [1, 2]
+        """
+        if not isinstance(layout, str) or layout not in ("csr", "csc"):
+            raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
+        import scipy.sparse
+
+        if self.ndim != 2:
+            raise ValueError(f"to_scipy: wanted two dimensions, got shape {self._shape}")
+        coordinates = np.nonzero(self.mask)
+        matrix = scipy.sparse.coo_array((self.to_dense()[coordinates], coordinates), shape=self._shape)
+        return matrix.tocsr() if layout == "csr" else matrix.tocsc()
+
+    @classmethod
+    @counts_subnormals
+    def from_scipy(cls, matrix: Any, pattern: str, axis: int = -1) -> SparseArray:
+        """Keep what a sparse matrix of SciPy stores.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse array or matrix
+            At most N stored values of every M along the axis.
+        pattern : str
+            Such as ``"2:4"``.
+        axis : int
+
+        Returns
+        -------
+        SparseArray
+
+        Raises
+        ------
+        TypeError
+            No sparse matrix, or one that holds no floats.
+        ValueError
+            A block with more than N stored values; its row and number are named.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> s = hc.prune(np.float32([[1, -4, 3, 2]]), "2:4")
+        >>> hc.SparseArray.from_scipy(s.to_scipy(), "2:4") == s
+        True
+        """
+        if not hasattr(matrix, "tocoo"):
+            raise TypeError(f"from_scipy: matrix is {shown(matrix)}, wanted a sparse matrix of SciPy")
+        if len(matrix.shape) != 2:
+            raise ValueError(f"from_scipy: matrix has shape {matrix.shape}, wanted two dimensions")
+        stored = matrix.tocsr(copy=True)
+        stored.sum_duplicates()
+        stored = stored.tocoo()
+        dense = np.zeros(matrix.shape, stored.data.dtype)
+        mask = np.zeros(matrix.shape, np.bool_)
+        dense[stored.row, stored.col] = stored.data
+        mask[stored.row, stored.col] = True
+        return cls._masked(dense, mask, pattern, axis, ("from_scipy", "matrix", "matrix"))
+
+
+def _plain(value: Any, name: str, wanted: str) -> Array:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+
+
+def _reordered_places(rows: int, columns: int) -> Array:
+    """Return where each int16 of plain metadata goes, both flat in C order."""
+    row, column = np.indices((rows, columns))
+    row = row // 32 * 32 + row % 8 * 4 + row % 32 // 8
+    up = (row % 2 == 0) & (column % 2 == 1)  # the two of a 2 x 2 block that lie across change places
+    down = (row % 2 == 1) & (column % 2 == 0)
+    step = up.astype(np.int64) - down
+    row, column = row + step, column - step
+    places: Array = (column // 2 * rows * 2 + row * 2 + column % 2).reshape(-1)
+    return places
+
+
+def choose(w: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...], source_dtype: str) -> SparseArray:
+    """Return the SparseArray of the values whose scores are largest.
+
+    Parameters
+    ----------
+    w, scores : ndarray
+        Floats of one shape; None scores by magnitude.
+    n, m : int
+    axes : tuple of int
+        Not negative.
+    source_dtype : str
+
+    Returns
+    -------
+    SparseArray
+    """
+    fmt = Sparse(Float("fp32"), n, m)
+    parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in component_layout(fmt, w.shape, axes).items()}
+    core_scores = None if scores is None else core_view(scores)
+    _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
+    return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype)

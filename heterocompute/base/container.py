@@ -1,0 +1,462 @@
+"""Safetensors files of plain tensors, read strictly and written one tensor at a time.
+
+    8 bytes   length of the header, little end first
+    header    JSON {"__metadata__": {str: str}, name: {"dtype", "shape", "data_offsets": [begin, end]}}
+    data      the tensors' bytes, one after another, without holes
+
+Own code, because the package `safetensors` writes only what is all in memory, and needs the names of dtypes
+that NumPy lacks. https://github.com/huggingface/safetensors describes the format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .json_text import is_count, strict_json
+from .texts import printable, quoted, sentence
+from .values import shown
+
+# Name in the file -> (name in NumPy, bits a value). Largest first: a writer that keeps this order aligns all.
+DTYPES = {
+    "C64": ("complex64", 64),
+    "F64": ("float64", 64),
+    "I64": ("int64", 64),
+    "U64": ("uint64", 64),
+    "F32": ("float32", 32),
+    "I32": ("int32", 32),
+    "U32": ("uint32", 32),
+    "F16": ("float16", 16),
+    "BF16": ("bfloat16", 16),
+    "I16": ("int16", 16),
+    "U16": ("uint16", 16),
+    "F8_E4M3": ("float8_e4m3fn", 8),
+    "F8_E5M2": ("float8_e5m2", 8),
+    "F8_E8M0": ("float8_e8m0fnu", 8),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8),
+    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
+    "I8": ("int8", 8),
+    "U8": ("uint8", 8),
+    "BOOL": ("bool", 8),
+    "F6_E2M3": ("float6_e2m3fn", 6),
+    "F6_E3M2": ("float6_e3m2fn", 6),
+    "F4": ("float4_e2m1fn", 4),
+}
+FILE_NAMES = {name: key for key, (name, _) in DTYPES.items()}
+
+MAX_HEADER = 100_000_000  # the limit of the safetensors package
+MAX_DIMENSIONS = 64  # NumPy's
+CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class Info:
+    """What the header says of one tensor: `dtype` by NumPy's name, `shape`, `nbytes`, `begin` in the data."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    begin: int = 0
+
+
+def nbytes_of(dtype: str, shape: Iterable[int]) -> int:
+    """Return the bytes of a tensor in a file, by NumPy's name of the dtype.
+
+    Raises
+    ------
+    ValueError
+        If a row of 4- or 6-bit values does not end on a byte.
+    """
+    bits = math.prod(shape) * DTYPES[FILE_NAMES[dtype]][1]
+    if bits % 8:
+        raise ValueError(f"{dtype} values of shape {list(shape)} do not fill whole bytes")
+    return bits // 8
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a name in `DTYPES`; bfloat16 and float8 are those of ml_dtypes."""
+    if name.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        custom: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return custom
+    return np.dtype(name)
+
+
+class Reader:
+    """Read a safetensors file tensor by tensor.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file. Its whole header is checked here; the data are read when they are asked for.
+
+    Attributes
+    ----------
+    path : str
+    names : list of str
+        In the order of the header.
+    metadata : dict of str to str
+
+    Raises
+    ------
+    ValueError
+        If the file is no safetensors file, or is cut off, or its header contradicts itself; one line that
+        names the file and, where there is one, the tensor.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> with Writer(path, {"w": ("float32", (2, 3))}) as writer:
+    ...     writer.write("w", np.arange(6, dtype=np.float32).reshape(2, 3))
+    >>> with Reader(path) as reader:
+    ...     print(reader.names, reader.info("w").shape, reader.tensor("w").sum())
+    ['w'] (2, 3) 15.0
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fsdecode(os.fspath(path))
+        if "\0" in self.path:
+            self._fail("no name of a file")
+        if not stat.S_ISREG(os.stat(self.path).st_mode):  # asked before open, which would wait on a pipe
+            self._fail("is not a regular file")
+        self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        try:
+            self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._infos
+
+    def info(self, name: str) -> Info:
+        """Return the dtype, shape and bytes of one tensor.
+
+        Raises
+        ------
+        ValueError
+            If the file has no such tensor.
+        """
+        try:
+            return self._infos[name]
+        except KeyError:
+            self._fail(f"no tensor {quoted(name)}")
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """Read one tensor into an array of its own.
+
+        Returns
+        -------
+        ndarray
+            bfloat16 and float8 as the dtypes of ml_dtypes.
+
+        Raises
+        ------
+        ValueError
+            If the file ends too early, holds a bool that is neither 0 nor 1, or 4- or 6-bit values, for which
+            NumPy has no packed dtype.
+        """
+        info, dtype = self.info(name), self._numpy_dtype(name)
+        try:
+            data = np.empty(info.nbytes, np.uint8)
+        except MemoryError as error:
+            raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
+        self._read_into(data.data, self._data_begin + info.begin, name)
+        return self._values(data, dtype, name).reshape(info.shape)
+
+    def parts(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield a tensor's values, some at a time and flat, each part in the place of the one before it."""
+        dtype = self._numpy_dtype(name)
+        for piece in self.chunks(name):
+            yield self._values(np.frombuffer(piece, np.uint8), dtype, name)
+
+    def _numpy_dtype(self, name: str) -> np.dtype[Any]:
+        dtype = self.info(name).dtype
+        if DTYPES[FILE_NAMES[dtype]][1] < 8:
+            self._fail(f"tensor {quoted(name)} is {dtype}, which has no NumPy array")
+        return numpy_dtype(dtype)
+
+    def _values(self, data: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+        if dtype.kind == "b" and data.size and data.max() > 1:
+            self._fail(f"tensor {quoted(name)} holds a bool that is neither 0 nor 1")
+        return data.view(dtype)
+
+    def chunks(self, name: str) -> Iterable[memoryview]:
+        """Yield a tensor's bytes, a piece at a time; each piece is overwritten by the next."""
+        info = self.info(name)
+        buffer = memoryview(bytearray(min(CHUNK, info.nbytes)))
+        for begin in range(0, info.nbytes, CHUNK):
+            piece = buffer[: min(CHUNK, info.nbytes - begin)]
+            self._read_into(piece, self._data_begin + info.begin + begin, name)
+            yield piece
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ValueError(f"{printable(self.path)}: {what}")
+
+    def _read_into(self, view: memoryview, begin: int, name: str) -> None:
+        self._file.seek(begin)
+        while len(view):
+            n_read = self._file.readinto(view[:CHUNK])
+            if not n_read:
+                self._fail(f"cut off in tensor {quoted(name)}")
+            view = view[n_read:]
+
+    def _read_header(self) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        length = int.from_bytes(self._file.read(8), "little")
+        if size < 8 + 2 or not 2 <= length <= min(size - 8, MAX_HEADER):
+            self._fail(f"not a safetensors file, or cut off: header of {length} bytes in a file of {size}")
+        text = bytearray(length)
+        self._read_into(memoryview(text), 8, "__metadata__")
+        try:
+            header = strict_json(bytes(text))
+        except ValueError as error:
+            self._fail(f"not a safetensors file: its header is no JSON ({printable(str(error))})")
+        if not isinstance(header, dict) or text[0] != ord("{"):
+            self._fail("not a safetensors file: its header is no JSON object")
+        metadata = header.pop("__metadata__", None)
+        self.metadata: dict[str, str] = {} if metadata is None else metadata
+        if not isinstance(self.metadata, dict) or not all(isinstance(v, str) for v in self.metadata.values()):
+            self._fail("__metadata__ is not an object of strings")
+        for name in (*header, *self.metadata, *self.metadata.values()):
+            try:
+                name.encode("utf-8")
+            except UnicodeEncodeError:
+                self._fail(f"the header holds {quoted(name)}, which is no text")
+        self._data_begin = 8 + length
+        self._infos = {name: self._parse(name, entry) for name, entry in header.items()}
+        self.names = list(self._infos)
+        self._check_places(size - self._data_begin)
+
+    def _parse(self, name: str, entry: object) -> Info:
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            self._fail(f"tensor {quoted(name)} does not have exactly dtype, shape and data_offsets")
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            self._fail(f"tensor {quoted(name)} has the unknown dtype {shown(dtype)}")
+        numpy_name, bits = DTYPES[dtype]
+        if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(is_count(n) for n in shape):
+            self._fail(f"tensor {quoted(name)} has the illegal shape {shown(shape)}")
+        # NumPy refuses overflow also where another dimension is 0.
+        if math.prod(n for n in shape if n) * bits >= 2**63:
+            self._fail(f"tensor {quoted(name)} has the shape {shown(shape)}, whose size overflows")
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(is_count(n) for n in offsets):
+            self._fail(f"tensor {quoted(name)} has the illegal data_offsets {shown(offsets)}")
+        begin, end = offsets
+        if (end - begin) * 8 != math.prod(shape) * bits:
+            self._fail(f"tensor {quoted(name)}: {dtype} {shape} needs {math.prod(shape) * bits / 8:.0f} bytes, "
+                       f"its data_offsets span {end - begin}")  # fmt: skip
+        return Info(numpy_name, tuple(shape), end - begin, begin)
+
+    def _check_places(self, size: int) -> None:
+        end = 0
+        for name, info in sorted(self._infos.items(), key=lambda item: (item[1].begin, item[1].nbytes)):
+            if info.begin != end:
+                self._fail(f"tensor {quoted(name)} begins at {info.begin}, but the one before it ends at {end}")
+            end += info.nbytes
+            if end > size:
+                self._fail(f"cut off: tensor {quoted(name)} ends at {end}, but there are {size} bytes of data")
+        if end != size:
+            self._fail(f"{size - end} bytes of data belong to no tensor")
+
+
+# Guards the birth, the renaming and the removal of the temporary files, see `remove_temporaries`.
+_temporaries: set[str] = set()
+_temporaries_lock = threading.Lock()
+
+
+def remove_temporaries() -> None:
+    """Remove every unfinished file and keep new ones from appearing; only for a process about to end."""
+    _temporaries_lock.acquire()
+    for path in _temporaries:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+class Writer:
+    """Write a safetensors file tensor by tensor: sizes first, contents in any order.
+
+    The file grows under a temporary name in the same folder and takes its own name when the ``with`` block
+    ends; if that raises, KeyboardInterrupt included, nothing remains and an older file stays as it was.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file to create or to replace; a link's target is replaced, and keeps its permission bits.
+    tensors : mapping of str to (str, tuple of int)
+        Name -> (NumPy's name of the dtype, shape) of everything that will be written.
+    metadata : mapping of str to str, optional
+
+    Raises
+    ------
+    ValueError
+        If `path` exists and is no regular file, or a tensor is called ``__metadata__``.
+    TypeError
+        If a file cannot hold a dtype.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> with Writer(path, {"a": ("float32", (2,)), "b": ("int8", (3,))}) as writer:
+    ...     writer.write("b", np.zeros(3, np.int8))
+    ...     writer.write("a", np.ones(2, np.float32))
+    >>> with Reader(path) as reader:
+    ...     reader.tensor("a").tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self.path = os.path.realpath(os.fsdecode(os.fspath(path)))
+        self._infos: dict[str, Info] = {}
+        self._missing = set(tensors)
+        header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+        for name, (dtype, _) in tensors.items():
+            if name == "__metadata__":
+                raise ValueError("save: no tensor can be called '__metadata__'")
+            if dtype not in FILE_NAMES:
+                raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
+        # The data go by width, which aligns them; the header keeps the caller's order.
+        order = {dtype: place for place, dtype in enumerate(FILE_NAMES)}
+        end = 0
+        for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: order[item[1][0]]):
+            self._infos[name] = Info(dtype, tuple(shape), nbytes_of(dtype, shape), end)
+            end += self._infos[name].nbytes
+        for name in tensors:
+            info = self._infos[name]
+            header[name] = {
+                "dtype": FILE_NAMES[info.dtype],
+                "shape": list(info.shape),
+                "data_offsets": [info.begin, info.begin + info.nbytes],
+            }
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+        text += b" " * (-len(text) % 8)
+        if len(text) > MAX_HEADER:
+            raise ValueError(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
+        self._data_begin = 8 + len(text)
+        folder = os.path.dirname(self.path)
+        self._temporary = os.path.join(folder, f".heterocompute-{secrets.token_hex(8)}.tmp")
+        try:
+            self._file = self._create()
+            self._write_at(0, memoryview(len(text).to_bytes(8, "little") + text))
+            with self._named():
+                self._file.truncate(self._data_begin + end)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _create(self) -> IO[bytes]:
+        mode = os.stat(self.path).st_mode if os.path.exists(self.path) else None
+        if mode is not None and not stat.S_ISREG(mode):
+            raise ValueError(f"{printable(self.path)}: exists and is not a regular file")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with _temporaries_lock, self._named():
+            _temporaries.add(self._temporary)
+            file = open(os.open(self._temporary, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
+        if mode is not None:
+            os.chmod(self._temporary, stat.S_IMODE(mode) & 0o777)
+        return file
+
+    def write(self, name: str, array: NDArray[Any]) -> None:
+        """Write one tensor.
+
+        Parameters
+        ----------
+        name : str
+        array : ndarray
+            Of the dtype and shape that were announced; any strides.
+
+        Raises
+        ------
+        ValueError
+            If dtype or shape are not those announced.
+        """
+        info = self._infos[name]
+        if array.dtype.name != info.dtype or array.shape != info.shape:
+            raise ValueError(
+                f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
+                f"announced as {info.dtype} {list(info.shape)}"
+            )
+        flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+        self._write_at(self._data_begin + info.begin, flat.data)
+        self._missing.discard(name)
+
+    def copy(self, name: str, reader: Reader) -> None:
+        """Copy the tensor of this name byte for byte from another file."""
+        begin = self._data_begin + self._infos[name].begin
+        for piece in reader.chunks(name):
+            self._write_at(begin, piece)
+            begin += len(piece)
+        self._missing.discard(name)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                if self._missing:
+                    raise ValueError(f"save: tensor {quoted(min(self._missing))} was announced but not written")
+                with _temporaries_lock, self._named():
+                    self._file.close()  # first: a full disk may show only here
+                    os.replace(self._temporary, self.path)
+                    _temporaries.discard(self._temporary)
+        finally:
+            self._remove()
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # no attribute: it could not be created
+            self._file.close()
+        with _temporaries_lock:
+            if self._temporary in _temporaries:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._temporary)
+                _temporaries.discard(self._temporary)
+
+    def _write_at(self, begin: int, view: memoryview) -> None:
+        with self._named():
+            self._file.seek(begin)
+            while len(view):
+                view = view[self._file.write(view[:CHUNK]) :]
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Let errors name the file: a full disk names none, and the user does not know the temporary one."""
+        try:
+            yield
+        except OSError as error:
+            raise type(error)(error.errno, error.strerror, self.path) from None

@@ -1,0 +1,292 @@
+"""What a call may use: instruction sets, threads, a BLAS. Settings are context-local; nothing here computes.
+
+Without a setting, every instruction set of the machine and every processor of the process is used, and dense
+float32 products go to OpenBLAS. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``, ``HETEROCOMPUTE_BLAS`` and
+``HETEROCOMPUTE_BACKEND`` say the same from outside; they are read at the first call, so importing never fails.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from .. import _heterocompute as _core
+from .float_env import counts_subnormals
+from .values import shown
+
+__all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
+
+MAX_THREADS = 256  # of the pool in csrc/base/threads.h
+ALL_ISA = 0xFFFF_FFFF
+BACKENDS = ("cpu", "cuda")
+BLAS_FUNCTIONS = (
+    "cblas_sgemm",
+    "cblas_sgemv",
+    "openblas_set_num_threads",
+    "openblas_get_num_threads",
+    "openblas_get_config",
+)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    isa: int | None = None
+    threads: int | None = None
+    blas: str | None = None
+    path: int = 0  # 1 + its number; 0: the plan chooses
+
+
+_DEFAULT = _Settings()
+_settings: ContextVar[_Settings] = ContextVar("heterocompute_settings", default=_DEFAULT)
+_process_threads: int | None = None
+
+
+def _isa_mask(name: object, source: str) -> int:
+    if not isinstance(name, str):
+        raise TypeError(f"{source}: wanted the name of an instruction set, got {name!r}")
+    try:
+        mask = _core.isa_mask(name)
+    except ValueError:
+        known = ", ".join(_core.isa_names(ALL_ISA))
+        raise ValueError(f"{source}: there is no instruction set {name!r}, wanted one of {known}") from None
+    missing = mask & ~_core.cpu_isa()
+    if missing:
+        lacking = ", ".join(_core.isa_names(missing)[1:])
+        raise RuntimeError(f"{source}: this machine lacks {lacking}")
+    return mask
+
+
+def _thread_count(value: object, source: str) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{source}: wanted a number of threads, got {value!r}") from None
+    if not 1 <= count <= MAX_THREADS:
+        raise ValueError(f"{source}: {count} threads, wanted 1 to {MAX_THREADS}")
+    return count
+
+
+def _check_backend(name: str, source: str) -> None:
+    if name not in BACKENDS:
+        raise ValueError(f"{source}: there is no backend {shown(name)}, wanted one of {', '.join(BACKENDS)}")
+    if name != "cpu":
+        raise RuntimeError(f"{source}: this build has no backend {name!r}, only cpu")
+
+
+@cache
+def _environment() -> _Settings:
+    """Read the environment variables, once."""
+    settings = _Settings()
+    if backend := os.environ.get("HETEROCOMPUTE_BACKEND"):
+        _check_backend(backend, "HETEROCOMPUTE_BACKEND")
+    if isa := os.environ.get("HETEROCOMPUTE_ISA"):
+        settings = replace(settings, isa=_isa_mask(isa, "HETEROCOMPUTE_ISA"))
+    if threads := os.environ.get("HETEROCOMPUTE_THREADS"):
+        if not threads.isdecimal() or len(threads) > 9:
+            raise ValueError(f"HETEROCOMPUTE_THREADS: wanted a number of threads, got {shown(threads)}")
+        settings = replace(settings, threads=_thread_count(int(threads), "HETEROCOMPUTE_THREADS"))
+    return settings
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
+    return min(os.cpu_count() or 1, MAX_THREADS)
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads the calls of this process use, unless `use` says otherwise.
+
+    Parameters
+    ----------
+    n : int
+        1 to 256.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> before = hc.get_num_threads()
+    >>> hc.set_num_threads(1)
+    >>> hc.get_num_threads()
+    1
+    >>> hc.set_num_threads(before)
+    """
+    global _process_threads
+    _process_threads = _thread_count(n, "set_num_threads")
+
+
+def get_num_threads() -> int:
+    """Return how many threads a call made here would use.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> hc.get_num_threads() >= 1
+    True
+    """
+    return _settings.get().threads or _process_threads or _environment().threads or _processors()
+
+
+@contextmanager
+def use(
+    *, isa: str | None = None, threads: int | None = None, blas: str | None = None, path: str | None = None
+) -> Iterator[None]:
+    """Use other instruction sets, threads, BLAS or paths inside a ``with`` block, in this context only.
+
+    Parameters
+    ----------
+    isa : str, optional
+        A mask: kernels that need more are not picked. ``"scalar"``, ``"avx2"``, ``"avx512"``, ``"avx512vnni"`` ...;
+        each name includes what it builds on.
+    threads : int, optional
+        1 to 256.
+    blas : {"openblas", "own"}, optional
+        Where dense float32 products go. ``"own"`` are the tiled kernels of this package, whose bits are the same
+        on every machine and thread count.
+    path : str, optional
+        The way that every product of this package's own kernels must take, a name that `explain` shows; ``"auto"``: the
+        fastest by estimate, as without it. For experiments: the bits are the same. A product that cannot go that way
+        raises ValueError with the reason.
+
+    Raises
+    ------
+    RuntimeError
+        The machine lacks the instruction set.
+    ValueError
+        An unknown name.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> with hc.use(isa="scalar", threads=1):
+    ...     hc.get_num_threads()
+    1
+    """
+    settings = _settings.get()
+    if isa is not None:
+        settings = replace(settings, isa=_isa_mask(isa, "use: isa"))
+    if threads is not None:
+        settings = replace(settings, threads=_thread_count(threads, "use: threads"))
+    if blas is not None:
+        if blas not in ("openblas", "own"):
+            raise ValueError(f"use: blas is {blas!r}, wanted 'openblas' or 'own'")
+        if blas == "openblas" and _open_blas() is None:
+            raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
+        settings = replace(settings, blas=blas)
+    if path is not None:
+        names = ["auto", *_core.paths()]
+        if path not in names:
+            raise ValueError(f"use: there is no path {path!r}, wanted one of {', '.join(names)}")
+        settings = replace(settings, path=names.index(path))
+    token = _settings.set(settings)
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
+def run() -> tuple[int, int, int]:
+    """Return (mask of instruction sets, threads, forced path) of this context, as the C core takes them."""
+    outside = _environment()  # first: a bad value is an error whatever `use` says
+    settings = _settings.get()
+    isa = outside.isa if settings.isa is None else settings.isa
+    return _core.cpu_isa() if isa is None else isa, get_num_threads(), settings.path
+
+
+@cache
+@counts_subnormals  # its threads begin here, and inherit that
+def _open_blas() -> str | None:
+    """Open the BLAS and return its description, or None if there is none."""
+    path = os.environ.get("HETEROCOMPUTE_BLAS")
+    if path:
+        config = _core.blas_open(path, *BLAS_FUNCTIONS)
+        return f"{config or 'cblas_sgemm'} ({path})".strip()
+    try:
+        import scipy_openblas32
+    except ImportError:
+        return None
+    library = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
+    return str(_core.blas_open(library, *(f"scipy_{name}" for name in BLAS_FUNCTIONS))).strip()
+
+
+def use_blas() -> bool:
+    """Tell whether a dense float32 product made here goes to a BLAS."""
+    settings = _settings.get()
+    return settings.blas != "own" and settings.path == 0 and _open_blas() is not None
+
+
+def config() -> dict[str, Any]:
+    """Return what `show_config` prints: instruction sets, threads, BLAS, compiler."""
+    used, threads, _ = run()
+    return {
+        "isa_found": _core.isa_names(_core.cpu_isa()),
+        "isa_used": _core.isa_names(used),
+        "threads": threads,
+        "blas": (_open_blas() or "none, own kernels") if use_blas() or _open_blas() is None else "own kernels",
+        "compiler": _core.compiler(),
+        "kernels": [f"{family}_{isa}" for family, isa, needs in _core.kernels() if needs & ~used == 0],
+        "formats": sorted(_core.formats()),
+    }
+
+
+def show_config(mode: str = "stdout") -> dict[str, Any] | None:
+    """Show instruction sets found and used, threads, BLAS, compiler and kernels.
+
+    Parameters
+    ----------
+    mode : {"stdout", "dicts"}
+        Print, or return a dict.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> "scalar" in hc.show_config(mode="dicts")["isa_found"]
+    True
+    """
+    if mode not in ("stdout", "dicts"):
+        raise ValueError(f"show_config: mode is {mode!r}, wanted 'stdout' or 'dicts'")
+    found = config()
+    if mode == "dicts":
+        return found
+    for name, value in found.items():
+        print(f"{name:10s} {' '.join(value) if isinstance(value, list) else value}")
+    return None
+
+
+def _register_threadpoolctl() -> None:
+    """Let threadpoolctl, where it is installed, see and limit our pool."""
+    from importlib.util import find_spec
+
+    if find_spec("threadpoolctl") is None:
+        return
+    import threadpoolctl
+
+    class Controller(threadpoolctl.LibController):  # type: ignore[misc]
+        user_api = "heterocompute"
+        internal_api = "heterocompute"
+        filename_prefixes = ("_heterocompute",)
+
+        def get_num_threads(self) -> int:
+            return get_num_threads()
+
+        def set_num_threads(self, num_threads: int) -> None:
+            set_num_threads(max(1, num_threads))
+
+        def get_version(self) -> None:
+            return None
+
+        def set_additional_attributes(self) -> None:
+            pass
+
+    threadpoolctl.register(Controller)
+
+
+_register_threadpoolctl()

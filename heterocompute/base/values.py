@@ -1,0 +1,64 @@
+"""Numbers that callers pass, and how errors show any value."""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from typing import Any
+
+import numpy as np
+
+__all__ = ["as_int", "as_real", "shown"]
+
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > 10_000:  # int's own repr refuses thousands of digits
+            return f"an int of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+
+_short = _Short()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+
+
+def shown(value: Any) -> str:
+    """Return a value as a sentence can hold it: one short line, of an array its dtype and shape."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"an array of {value.dtype} {value.shape}"
+    text = " ".join(_short.repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
+    """Return an int of a range.
+
+    Raises
+    ------
+    TypeError
+        No int, or a bool.
+    ValueError
+        Below `low` or above `high`.
+    """
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {shown(value)}, wanted an int") from None
+    if number < low or (high is not None and number > high):
+        wanted = f"{low} or more" if high is None else f"{low} to {high}"
+        raise ValueError(f"{name} is {shown(number)}, wanted {wanted}")
+    return number
+
+
+def as_real(value: Any, name: str, wanted: str) -> float:
+    """Return any real number as a float; TypeError for anything else, a bool too."""
+    try:
+        if isinstance(value, (bool, np.bool_, str, bytes, np.complexfloating)) or np.ndim(value):
+            raise TypeError
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None

@@ -1,0 +1,5 @@
+"""The command ``heterocompute``."""
+
+from .command import UsageError, main
+
+__all__ = ["UsageError", "main"]

@@ -1,0 +1,339 @@
+"""The command line: parse, call one function, show what it returned.
+
+Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Errors are one line on stderr. Long work runs on a second
+thread, so that Ctrl-C is seen at once, also inside a long call of the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from ..base.interrupt import seen
+from ..base.texts import is_same_file, printable, sentence
+from . import hardware as cli_hardware, map as cli_map, study as cli_study
+from .parts import (
+    Columns,
+    ProgressBar,
+    UsageError,
+    add_patterns,
+    interruptible,
+    note,
+    one_format,
+    open_streams,
+    print_json,
+    print_table,
+    recipe_of,
+    say,
+    standard_output,
+    tidy,
+)
+
+__all__ = ["UsageError", "main"]
+
+# What names a file to write, and one to read, in any command.
+WRITTEN = {"csv": "--csv", "html": "--html", "plot": "--plot", "yaml": "--yaml", "output": "OUT"}
+READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
+READ |= {"device_file": "--device-file"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(*args, **options)
+
+    def print_help(self, file: Any = None) -> None:
+        say(self.format_help().rstrip())
+        with standard_output():
+            sys.stdout.flush()
+
+    def error(self, message: str) -> NoReturn:
+        note(f"{self.prog}: {message} (see --help)")
+        sys.exit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        0, 1 (failed), 2 (usage), 130 (interrupted); where argparse finds the fault, or shows help, it raises
+        SystemExit with 2 or 0. An interrupt during long work ends the whole process with 130.
+
+    Examples
+    --------
+    >>> main(["quantize", "model.safetensors", "model.safetensors", "--format", "int8"])
+    2
+    """
+    try:
+        with seen(), tidy():
+            return _run(argv)
+    except KeyboardInterrupt:
+        note("interrupted")
+        return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    command, arguments = "heterocompute", argparse.Namespace()
+    try:
+        open_streams()
+        for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
+            with contextlib.suppress(AttributeError):
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        _parser().parse_args(argv, arguments)
+        command = f"heterocompute {arguments.command}"
+        _check_files(arguments)
+        code: int = arguments.run(arguments)
+        with standard_output():
+            sys.stdout.flush()
+        return code
+    except UsageError as error:
+        note(f"{command}: {error} (see --help)")
+        return 2
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        pass
+    except OSError as error:
+        place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
+        note(f"{command}: {place}{error.strerror or error}")
+    except MemoryError as error:
+        note(f"{command}: {_with_file(arguments, sentence(error))}")
+    except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError) as error:
+        note(f"{command}: {sentence(error)}")
+    return 1
+
+
+def _with_file(arguments: argparse.Namespace, text: str) -> str:
+    """Put the file that a command reads before a sentence that does not begin with it."""
+    given = (getattr(arguments, key, None) for key in ("input", "file", "model"))
+    path = next((one for one in given if isinstance(one, str)), None)
+    return text if path is None or text.startswith(printable(path)) else f"{path}: {text}"
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Find out before any work that a result could not be written, or would replace what is read."""
+    given = {key: path for key, path in vars(arguments).items() if key in {**READ, **WRITTEN} and path is not None}
+    files = [(key, path) for key, paths in given.items() for path in (paths if isinstance(paths, list) else [paths])]
+    for key, path in files:
+        if key not in WRITTEN:
+            continue
+        if path == "-":  # it would be a file of that name
+            name = WRITTEN[key]
+            raise UsageError(f"{name} is '-', wanted the path of a file; --json prints on standard output")
+        for other_key, other in files:
+            if other_key != key and is_same_file(path, other):
+                raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")
+        _check_output(path)
+
+
+def _check_output(path: str) -> None:
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "exists and is not a regular file", path)
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+# What each subcommand does.
+
+
+def _quantize(arguments: argparse.Namespace) -> int:
+    if arguments.format is None and arguments.recipe is None:
+        raise UsageError("--format or --recipe is needed")
+    from ..files.checkpoint import quantize_checkpoint
+
+    return _rewrite(arguments, "quantize", quantize_checkpoint, arguments.format, recipe_of(arguments.recipe))
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    if arguments.pattern is None and arguments.recipe is None:
+        raise UsageError("--pattern or --recipe is needed")
+    from ..files.checkpoint import prune_checkpoint
+    from ..files.recipes import parse_pattern_text
+
+    recipe = recipe_of(arguments.recipe, parse_pattern_text)
+    return _rewrite(arguments, "prune", prune_checkpoint, arguments.pattern, recipe)
+
+
+def _rewrite(arguments: argparse.Namespace, verb: str, rewrite: Callable[..., Any], change: Any, recipe: Any) -> int:
+    with ProgressBar(verb, arguments.input) as progress:
+        summary = interruptible(
+            lambda: rewrite(
+                arguments.input,
+                arguments.output,
+                change,
+                include=arguments.include,
+                exclude=arguments.exclude,
+                recipe=recipe,
+                progress=progress.update,
+            )
+        )
+    if arguments.json:
+        return print_json(summary)
+    n_changed = sum(row["format"] is not None for row in summary["tensors"])
+    before, after = summary["bytes_before"], summary["bytes"]
+    say(
+        f"{arguments.output}: {n_changed} tensors {verb}d, {len(summary['tensors']) - n_changed} "
+        f"copied, {_bytes(before)} -> {_bytes(after)}" + (f" ({after / before:.1%})" if before else "")
+    )
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from ..files.checkpoint import inspect
+
+    with ProgressBar("inspect", arguments.file) as progress:
+        rows = interruptible(lambda: inspect(arguments.file, progress=progress.update))
+    if arguments.json:
+        return print_json({"tensors": rows})
+    columns: Columns = [
+        ("name", "tensor", str),
+        ("dtype", "dtype", str),
+        ("shape", "shape", lambda shape: " x ".join(map(str, shape)) or "()"),
+        ("format", "format", lambda text: text or "-"),
+        ("bytes", "bytes", "{:,}".format),
+        ("min", "min", _number),
+        ("max", "max", _number),
+        ("nan", "NaN", str),
+    ]
+    print_table(columns, rows)
+    say(f"{len(rows)} tensors, {_bytes(sum(row['bytes'] for row in rows))}")
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from .. import bench
+
+    unknown = [name for name in arguments.names if name not in bench.NAMES]
+    if unknown:
+        raise UsageError(f"unknown benchmark {unknown[0]!r}, there are {', '.join(bench.NAMES)}")
+    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
+    return interruptible(lambda: int(bench.main(arguments.names, **options)))
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from ..base.runtime import show_config
+
+    if arguments.json:
+        return print_json(show_config(mode="dicts"))
+    with standard_output():
+        show_config()
+    return 0
+
+
+# Arguments.
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="heterocompute",
+        description="Number formats for neural networks: study them, quantize checkpoints, look inside.",
+        epilog="example:\n  heterocompute study model.safetensors --formats int8,vsq4-g16-s4",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str) -> _Parser:
+        lines = "".join(f"\n  heterocompute {example}" for example in examples)
+        brief = text.replace("%", "%%")  # of these three texts the first alone is a template
+        added: _Parser = commands.add_parser(name, help=brief, description=text, epilog=f"example:{lines}")
+        added.set_defaults(run=run)
+        added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
+        return added
+
+    cli_study.register(command)
+
+    quantize = command(
+        "quantize",
+        _quantize,
+        "Quantize a safetensors checkpoint, one tensor in memory at a time.",
+        "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
+    )
+    quantize.add_argument("input", metavar="IN", help="safetensors file")
+    quantize.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    quantize.add_argument("--format", type=one_format, metavar="F", help="format of every selected tensor")
+    add_patterns(quantize)
+
+    prune = command(
+        "prune",
+        _prune,
+        "Prune a safetensors checkpoint, one tensor in memory at a time. N:M is stored packed; after P% of each row, "
+        "global:P% of each tensor (not of the file) and block:RxC:P% of its blocks the tensors are as before, with "
+        "zeros in them.",
+        "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
+        "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
+    )
+    prune.add_argument("input", metavar="IN", help="safetensors file")
+    prune.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    prune.add_argument(
+        "--pattern", type=_one_pattern, metavar="PATTERN", help="of every selected tensor: 2:4, 50%%, ..."
+    )
+    add_patterns(prune)
+
+    inspect = command(
+        "inspect",
+        _inspect,
+        "List the tensors of a safetensors file: formats, bytes, ranges, NaN.",
+        "inspect model.safetensors",
+    )
+    inspect.add_argument("file", metavar="FILE", help="safetensors file")
+
+    bench = command(
+        "bench",
+        _bench,
+        "Measure the kernels on this machine against OpenBLAS and the peers that are installed.",
+        "bench gemm gemv --quick",
+    )
+    bench.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
+    bench.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
+    bench.add_argument("--threads", type=_positive, metavar="N", help="threads of every candidate")
+
+    cli_hardware.add_commands(command)
+    cli_map.register(command)
+    command("info", _info, "Show instruction sets, BLAS, threads and build.", "info")
+    return parser
+
+
+def _one_pattern(text: str) -> Any:
+    from ..files.recipes import parse_pattern_text
+
+    try:
+        return parse_pattern_text(text, formats=False)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r}, wanted a positive number")
+    return int(text)
+
+
+# Output.
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    return f"{size:.4g} TB"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,288 @@
+"""The model side on the command line: devices, count, roofline. What they print are dicts of heterocompute.hardware."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..base.texts import printable, quoted
+from .parts import UsageError, print_json, print_table, say
+
+__all__ = ["add_commands"]
+
+Column = tuple[str, str, Callable[[Any], str]]  # key of a row, heading, how a value is written
+
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#1c2733}
+table{border-collapse:collapse;width:100%}th,td{padding:.3em .6em;text-align:right;border-bottom:1px solid #d8dee4}
+th:first-child,td:first-child{text-align:left}h1{font-size:1.4em}p{color:#57606a}"""
+
+
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the subcommands; `command` is cli.py's (name, function, what it does, example) -> parser."""
+    devices = command("devices", _devices, "List the chips that the package knows, or one with its sources.",
+                      "devices a100-sxm-80gb")  # fmt: skip
+    devices.add_argument("name", metavar="NAME", nargs="?", help="one device with every figure and its source")
+    devices.add_argument("--kind", metavar="KIND", help="only these: gpu, tpu, npu, cpu, fpga, asic, phone, system")
+    devices.add_argument("--year", type=int, metavar="YEAR", help="only those of this year")
+    devices.add_argument("--file", metavar="FILE", help="a TOML table of your own, instead of the package's")
+    devices.add_argument("--html", metavar="PATH", help="write one whole page")
+
+    count = command("count", _count, "Count parameters and operations of a network.", "count resnet50 --like thop")
+    _add_model(count)
+    count.add_argument("--like", default="mac", metavar="TOOL",
+                       help="mac, flop, thop, fvcore, ptflops, ptflops-aten, torchinfo or torch")  # fmt: skip
+    count.add_argument("--dtype", default="fp32", metavar="TYPE", help="type of the stored parameters")
+
+    roofline = command("roofline", _roofline, "Say what bounds each layer of a network on a device, and its time.",
+                       "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024")  # fmt: skip
+    _add_model(roofline)
+    roofline.add_argument("device", metavar="DEVICE", help="a name that `heterocompute devices` lists, or host")
+    roofline.add_argument("--file", metavar="FILE", help="a TOML table of your own that has the device")
+    roofline.add_argument(
+        "--dtype", metavar="TYPE", help="type to compute in (default: fp16, bf16 or fp32, the fastest)"
+    )
+    roofline.add_argument("--format", metavar="F", help="format of the weights in memory, such as int4-g128 or 2:4")
+    roofline.add_argument("--context", type=int, metavar="N", help="a transformer that makes one token after N others")
+    roofline.add_argument("--plot", metavar="PATH", help="write the figure")
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a built-in network (resnet50, bert_base, ...) or an ONNX file")
+    parser.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
+    parser.add_argument("--html", metavar="PATH", help="write one whole page")
+
+
+def _devices(arguments: argparse.Namespace) -> int:
+    from .. import hardware as hw
+
+    found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
+    if arguments.name is not None:
+        return _one_device(chip_of(arguments.name, arguments.file, hw.device), arguments)
+    try:
+        known = hw.devices(arguments.kind)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    rows = [
+        _device_row(one)
+        for name, one in found.items()
+        if (arguments.file or name in known)
+        and arguments.kind in (None, one.kind)
+        and arguments.year in (None, one.year)
+    ]
+    if arguments.json:
+        return print_json({"devices": rows})
+    fastest = [("fp32", "fp32"), ("16", "16 bit"), ("int8", "int8"), ("fp8", "fp8"), ("int4", "int4")]
+    for row in rows:  # chips with either have both at the same rate, or one of them
+        row["peak.16"] = row["peak.fp16"] or row.get("peak.bf16")
+    columns: list[Column] = [("name", "device", str), ("year", "year", _plain)]
+    columns += [(f"peak.{dtype}", f"{title} T", _tera) for dtype, title in fastest]
+    columns += [("bandwidth", "GB/s", _giga), ("memory", "GiB", _gib), ("tdp", "W", _plain)]
+    summary = f"{len(rows)} devices; T is 10^12 dense operations/s, ? a figure that no source confirms, - one not known"
+    return _show(arguments, "Devices", [summary], columns, [{**row, "marked": row["unverified"]} for row in rows])
+
+
+def _device_row(one: Any) -> dict[str, Any]:
+    row = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
+    row |= dict.fromkeys(("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp"))
+    row |= one.figures()
+    return row | {"unverified": list(one.unverified), "aliases": list(one.aliases)}
+
+
+def _one_device(one: Any, arguments: argparse.Namespace) -> int:
+    rows = [
+        {"figure": figure, "value": value, "unverified": figure in one.unverified, "source": one.source_of(figure)}
+        for figure, value in one.figures().items()
+    ]
+    if arguments.json:
+        about = {"name": one.name, "title": one.title, "kind": one.kind, "year": one.year, "process": one.process}
+        about |= {"note": one.note, "aliases": list(one.aliases), "unverified": list(one.unverified)}
+        return print_json({**about, "figures": rows})
+    parts = {"year": one.year, "process": one.process}
+    known = [f"{part}{'?' if key in one.unverified else ''}" for key, part in parts.items() if part]
+    say(", ".join([f"{one.name}: {one.title}", *known]))
+    for row in rows:
+        row["shown"] = _figure_text(row["figure"], row["value"]) + ("?" if row["unverified"] else "")
+        row["ridge"] = ""
+        if row["figure"].startswith("peak.") and one.bandwidth is not None:
+            row["ridge"] = f"{row['value'] / one.bandwidth:.1f}"
+    columns: list[Column] = [
+        ("figure", "figure", str),
+        ("shown", "value", str),
+        ("ridge", "ridge (operations/B)", str),
+        ("source", "source", lambda text: text or "-"),
+    ]
+    return _show(arguments, one.name, [one.note] if one.note else [], columns, rows)
+
+
+def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
+    """Return a device by its name: of the file if one is given, and then of nothing else."""
+    if not file:
+        return known(name)
+    from ..hardware import load_devices
+
+    named = {alias: one for one in load_devices(file).values() for alias in (one.name, *one.aliases)}
+    if name not in named:
+        names = ", ".join(map(printable, named)) or "none"
+        raise ValueError(f"{printable(file)}: {quoted(name)} is no device of this file; it has {names}")
+    return named[name]
+
+
+def _count(arguments: argparse.Namespace) -> int:
+    from .. import hardware as hw
+
+    if arguments.like not in hw.CONVENTIONS:
+        raise UsageError(f"--like is {arguments.like!r}, wanted one of {', '.join(hw.CONVENTIONS)}")
+    _check_texts(arguments.dtype)
+    found = hw.count(
+        arguments.model, _shape(arguments.input), arguments.like, batch=_batch(arguments), dtype=arguments.dtype
+    )
+    if arguments.json:
+        return print_json(found.to_dict())
+    columns: list[Column] = [
+        ("name", "layer", str),
+        ("kind", "kind", str),
+        ("output", "output", lambda shape: " x ".join(map(str, shape))),
+        ("params", "parameters", "{:,}".format),
+        ("count", found.unit, "{:,}".format),
+    ]
+    rows = [row for row in found.layers if row["params"] or row["count"]]
+    summary = (
+        f"{found.network}: {found.params:,} parameters, {found.bytes:,} bytes as {arguments.dtype}, {found.total:,} "
+        f"{found.unit} like {found.convention}, {found.activations:,} activations, batch {found.batch}"
+    )
+    return _show(arguments, f"Count of {found.network}", [summary, f"Not counted: {found.leaves_out}."], columns, rows)
+
+
+def _roofline(arguments: argparse.Namespace) -> int:
+    from .. import hardware as hw
+
+    shape = _shape(arguments.input)
+    _check_texts(arguments.dtype, arguments.format)
+    if arguments.context is not None and not 0 <= arguments.context < 2**31:
+        raise UsageError(f"--context is {arguments.context}, wanted a number from 0 up, and below 2^31")
+    network = hw.as_network(arguments.model, shape)
+    if arguments.context is not None:
+        network = network.decoding(arguments.context)
+    chip = chip_of(arguments.device, arguments.file, hw.device)
+    dtype = arguments.dtype or hw.product_dtype(chip, None, None)
+    found = hw.roofline(network, chip, dtype, arguments.format, _batch(arguments))
+    if arguments.plot:
+        found.plot(arguments.plot)
+    if arguments.json:
+        return print_json(found.to_dict())
+    columns: list[Column] = [
+        ("name", "layer", str),
+        ("operations", "10^6 operations", lambda value: f"{value / 1e6:,.4g}"),
+        ("bytes", "kB", lambda value: f"{value / 1e3:,.4g}"),
+        ("intensity", "operations/B", lambda value: "-" if value is None else f"{value:.4g}"),
+        ("seconds", "us", lambda value: f"{value * 1e6:.4g}"),
+        ("bound", "bound by", str),
+        ("share", "of the peak", lambda value: f"{value:.1%}"),
+    ]
+    weights = "" if found.format == dtype else f", weights {found.format}"
+    summary = [
+        f"{found.network} on {found.device}, {dtype}{weights}, batch {found.batch}: at least "
+        f"{found.seconds * 1e3:.4g} ms, {found.bound}-bound, {found.intensity or 0:.4g} operations a byte "
+        f"(ridge {found.ridge:.4g}), {found.share:.1%} of the peak of {found.peak / 1e12:.4g}e12 operations/s"
+    ]
+    if found.plain_seconds is not None:
+        summary.append(f"with {dtype} weights {found.plain_seconds * 1e3:.4g} ms: {found.speedup:.2f} times as long")
+    if found.note:
+        summary.append(found.note)
+    return _show(arguments, f"Roofline of {found.network} on {found.device}", summary, columns, found.layers)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.replace("x", ",").split(",")]
+    if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        raise UsageError(f"--input is {text!r}, wanted positive numbers such as 3,224,224")
+    return tuple(map(int, parts))
+
+
+def _check_texts(dtype: str | None, format: str | None = None) -> None:
+    from ..hardware.chip import dtype_bits
+    from ..hardware.stored import stored
+
+    try:
+        if dtype is not None:
+            dtype_bits(dtype)
+        stored(format, dtype or "fp16")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    if not 0 < arguments.batch < 2**31:
+        raise UsageError(f"--batch is {arguments.batch}, wanted a positive number below 2^31")
+    batch: int = arguments.batch
+    return batch
+
+
+def _show(
+    arguments: argparse.Namespace,
+    title: str,
+    summary: Sequence[str],
+    columns: Sequence[Column],
+    rows: list[dict[str, Any]],
+) -> int:
+    if arguments.html:
+        from ..report.files import write_text
+
+        write_text(arguments.html, _page(title, summary, columns, rows))
+    cells = [{key: _cell(row, key, write) for key, _, write in columns} for row in rows]
+    print_table([(key, heading, str) for key, heading, _ in columns], cells)
+    for line in summary:
+        say(line)
+    return 0
+
+
+def _page(title: str, summary: Sequence[str], columns: Sequence[Column], rows: list[dict[str, Any]]) -> str:
+    head = "".join(f"<th>{html.escape(heading)}</th>" for _, heading, _ in columns)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{html.escape(_cell(row, key, write))}</td>" for key, _, write in columns) + "</tr>"
+        for row in rows
+    )
+    lines = "\n".join(f"<p>{html.escape(line)}</p>" for line in summary)
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
+        f"<style>{STYLE}</style>\n<h1>{html.escape(title)}</h1>\n{lines}\n"
+        f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></html>\n"
+    )
+
+
+def _cell(row: dict[str, Any], key: str, write: Callable[[Any], str]) -> str:
+    return write(row[key]) + ("?" if key in row.get("marked", ()) else "")
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _tera(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e12:.4g}"
+
+
+def _giga(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e9:.4g}"
+
+
+def _gib(value: float | None) -> str:
+    return "-" if value is None else f"{value / 2**30:.4g}"
+
+
+def _figure_text(figure: str, value: float) -> str:
+    kind = figure.split(".")[0]
+    if kind in ("peak", "sparse"):
+        return f"{value / 1e12:.6g}e12 operations/s"
+    if kind in ("bandwidth", "links"):
+        return f"{value / 1e9:.6g} GB/s"
+    if kind in ("memory", "on_chip"):
+        gib = value / 2**30
+        return f"{gib:.4g} GiB" if gib >= 1 and math.isclose(gib, round(gib)) else f"{value:,.0f} B"
+    return f"{value:g} {'W' if kind == 'tdp' else 'mm2'}"

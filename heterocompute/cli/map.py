@@ -1,0 +1,194 @@
+"""`heterocompute map`: count a mapping, or look for one. Registered by one line of cli.py."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..base.texts import printable
+from .parts import UsageError, note, print_json, say
+
+if TYPE_CHECKING:
+    from ..hardware import Arch, Found, Mapping, Problem, Stats
+
+OBJECTIVES = ("edp", "energy", "delay")
+DATAFLOWS = ("ws", "os", "is", "rs", "nlr", "ws-los", "os-lws")
+
+EXAMPLE = """\
+# A convolution along one axis with 32 filters, on three levels. Energies are those that Accelergy's estimators gave
+# for Timeloop's exercise 03 (40 nm): pJ a vector access. Loops are written from the outermost to the innermost.
+problem:
+  dims: {K: 32, P: 16, R: 3}
+  tensors:
+    W: [{K: 1}, {R: 1}]
+    I: [{P: 1, R: 1}]
+    O: [{K: 1}, {P: 1}]
+  output: O
+arch:
+  mac: 0.845
+  levels:
+  - {name: DRAM, block: 32, read: 2048.0, write: 2048.0, update: 2048.0}
+  - {name: GlobalBuffer, words: 262144, block: 8, read: 43.353054, write: 30.878292, update: 30.878292, leak: 0.007972}
+  - {name: RF, words: 64, read: 0.42564, write: 0.42564, update: 0.42564, leak: 0.000861}
+# Without a mapping, the best one is looked for.
+mapping:
+  GlobalBuffer: {temporal: [[K, 16], [P, 16]]}
+  RF: {temporal: [[K, 2], [R, 3]]}
+"""
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    parser = command(
+        "map",
+        run,
+        "Count what a mapping of loops onto levels of storage costs, or look for the best one.",
+        "map --example > conv.yaml",
+        "map conv.yaml --html conv.html",
+        "map machine.yaml --gemm 256,128,256 --objective energy",
+    )
+    files = "YAML: problem, arch, mapping, in our layout or Timeloop v4's; several are merged"
+    parser.add_argument("files", metavar="FILE", nargs="*", help=files)
+    parser.add_argument("--example", action="store_true", help="print a file to begin with")
+    shape = parser.add_mutually_exclusive_group()
+    gemm = "the problem: inputs (M, K) times weights (K, N)"
+    shape.add_argument("--gemm", type=_numbers(3, 3), metavar="M,N,K", help=gemm)
+    conv = "the problem: channels, filters, output, filter size"
+    shape.add_argument("--conv", type=_numbers(6, 7), metavar="C,K,P,Q,R,S[,STRIDE]", help=conv)
+    parser.add_argument("--search", action="store_true", help="look for a mapping although the files hold one")
+    parser.add_argument("--objective", choices=OBJECTIVES, default="edp", help="what shall be small; default: edp")
+    parser.add_argument("--budget", type=_positive, default=100_000, metavar="N", help="mappings to try")
+    parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="the same seed gives the same mapping")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="threads; default: all")
+    parser.add_argument("--dataflow", choices=DATAFLOWS, help="only mappings of this dataflow")
+    parser.add_argument("--yaml", metavar="PATH", help="also write problem, machine and mapping")
+    parser.add_argument("--html", metavar="PATH", help="also write a page with sliders")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0, or 130 where Ctrl-C ended a search: what is shown is the best so far.
+    """
+    from ..hardware import evaluate, mapping_page, read_yaml, search, write_yaml
+    from ..report.files import write_text
+
+    if arguments.example:
+        say(EXAMPLE.rstrip())
+        return 0
+    if not arguments.files:
+        raise UsageError("no FILE that holds a machine; 'heterocompute map --example' prints one")
+    found = read_yaml(*arguments.files)
+    problem, mapping = _problem(arguments) or found.problem, found.mapping
+    if problem is None:
+        raise UsageError("the files hold no problem; add one, or --gemm or --conv")
+    if found.arch is None:
+        raise UsageError("the files hold no machine (arch, or architecture)")
+    if problem is not found.problem:
+        mapping = None
+    for left in found.notes:
+        note(f"heterocompute map: {left}")
+    result = None
+    if mapping is None or arguments.search or arguments.dataflow:
+        if not sys.stderr.isatty():  # there search shows a bar
+            note("heterocompute map: searching")
+        result = search(
+            problem,
+            found.arch,
+            arguments.objective,
+            budget=arguments.budget,
+            seed=arguments.seed,
+            workers=arguments.workers,
+            dataflow=arguments.dataflow,
+        )
+        mapping = result.mapping
+    stats = result.stats if result else evaluate(problem, found.arch, mapping)
+    if arguments.yaml:
+        write_yaml(arguments.yaml, problem, found.arch, mapping)
+    if arguments.html:
+        title = f"Mapping of {printable(os.path.basename(arguments.files[0]))}"
+        write_text(arguments.html, mapping_page(problem, found.arch, mapping, title))
+    if arguments.json:
+        print_json(_plain(problem, found.arch, mapping, stats, result))
+    else:
+        say(f"{mapping}\n\n{stats}")
+        if result:
+            say(_words(result))
+    if result is not None and result.interrupted:
+        note("interrupted")
+        return 130
+    return 0
+
+
+def _words(result: Found) -> str:
+    if result.interrupted:
+        return f"the best of {result.evaluated:,} mappings until the interrupt"
+    if result.exhaustive:
+        return f"the best of all {result.evaluated:,} mappings that fit, of orders that can be the best"
+    return f"the best of {result.evaluated:,} mappings that were tried"
+
+
+def _plain(problem: Problem, arch: Arch, mapping: Mapping, stats: Stats, result: Found | None) -> dict[str, Any]:
+    loops = {
+        "temporal": {level: [list(loop) for loop in found] for level, found in mapping.temporal.items()},
+        "spatial": {level: [list(loop) for loop in found] for level, found in mapping.spatial.items()},
+    }
+    searched = None
+    if result is not None:
+        whole = asdict(result)
+        searched = {key: whole[key] for key in ("evaluated", "exhaustive", "interrupted", "dataflow")}
+    dims = {"dims": problem.dims, "output": problem.output}
+    return {"problem": dims, "levels": arch.names, "mapping": loops, "stats": stats.to_dict(), "search": searched}
+
+
+def _problem(arguments: argparse.Namespace) -> Problem | None:
+    from ..hardware import Problem
+
+    if arguments.gemm:
+        return Problem.gemm(*arguments.gemm)
+    if arguments.conv:
+        c, k, p, q, r, s, *stride = arguments.conv
+        return Problem.conv2d(c, k, p, q, r, s, stride=stride[0] if stride else 1)
+    return None
+
+
+def _positive(text: str) -> int:
+    number = _whole(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("0, wanted a positive number")
+    return number
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}, wanted a whole number")
+    return int(text)
+
+
+def _numbers(least: int, most: int) -> Callable[[str], list[int]]:
+    def parse(text: str) -> list[int]:
+        parts = [_positive(part.strip()) for part in text.split(",")]
+        if not least <= len(parts) <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise argparse.ArgumentTypeError(f"{text!r}, wanted {wanted} numbers")
+        return parts
+
+    return parse

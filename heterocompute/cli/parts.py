@@ -1,0 +1,287 @@
+"""What the subcommands share: usage errors, texts of formats, output, the bar, work that Ctrl-C stops.
+
+What is printed may hold names of strangers, and the streams may be closed or full: `say`, `note` and `print_table` are
+the only ways to the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import contextvars
+import errno
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..base.container import remove_temporaries
+from ..base.texts import MAX_MESSAGE, one_line, printable, shortened
+from ..formats import Format, format as parse_format
+
+Result = TypeVar("Result")
+
+
+STDOUT = "standard output"
+MAX_RICH_ROWS = 1000  # rich takes a millisecond a row
+
+
+class UsageError(Exception):
+    """Wrong arguments: exit code 2."""
+
+
+def interruptible(work: Callable[[], Result]) -> Result:
+    """Run on another thread: the main thread sees Ctrl-C at once and ends the process, files cleaned up."""
+    answer: list[Result] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    worker = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
+    try:
+        worker.start()
+        while worker.is_alive():
+            worker.join(0.2)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ProgressBar.stop_all()
+        remove_temporaries()
+        note("interrupted")
+        os._exit(130)  # the worker may be in a call that takes long
+    if failure:
+        raise failure[0]
+    return answer[0]
+
+
+@contextlib.contextmanager
+def tidy() -> Iterator[None]:
+    """Inside the ``with`` block a process that is told to end removes its unfinished files first."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        remove_temporaries()
+        os.kill(os.getpid(), number)
+
+    ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    watched = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]  # nohup has a say
+    if threading.current_thread() is not threading.main_thread():
+        watched = []
+    for number in watched:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in watched:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# Arguments.
+
+
+def add_patterns(parser: argparse.ArgumentParser) -> None:
+    """Add --include, --exclude and --recipe."""
+    parser.add_argument(
+        "--include", action="append", default=[], metavar="PATTERN", help="only tensors that fit; repeatable"
+    )
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="leave these tensors out; repeatable"
+    )
+    parser.add_argument(
+        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip", the first match wins'
+    )
+
+
+def one_format(text: str) -> Format:
+    """Return the format of an argument."""
+    try:
+        return parse_format(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def format_list(text: str) -> list[Any]:
+    """Return the formats of an argument with commas."""
+    plain = ("none", "fp32")
+    parts = [part.strip() for part in text.split(",")]
+    return [part if part in plain else one_format(part) for part in parts]
+
+
+def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> dict[str, Any] | None:
+    """Return what --recipe says; `parse` turns a text into a format, or what else may stand there."""
+    from ..files.recipes import parse_recipe, read_recipe
+
+    if path is None:
+        return None
+    texts = read_recipe(path)
+    try:
+        return parse_recipe(texts, parse)
+    except ValueError as error:
+        raise UsageError(f"{printable(path)}: {error}") from None
+
+
+# Output.
+
+Columns = Sequence[tuple[str, str, Callable[[Any], str]]]  # key of a row, heading, how a value is written
+
+
+def open_streams() -> None:
+    """Give every standard stream that is closed a place, so that no file of ours takes its number.
+
+    Raises
+    ------
+    OSError
+        Standard output is closed: nothing could be shown.
+    """
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+            pass
+        os.close(place)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "closed; redirect it to /dev/null where nothing shall be shown", STDOUT)
+
+
+def silence(stream: Any) -> None:
+    """Let a stream that nobody can write to any more go nowhere, or the end of the process would try once more."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def standard_output() -> Iterator[None]:
+    """Let a failure to print name standard output, which the system does not."""
+    try:
+        yield
+    except OSError as error:
+        silence(sys.stdout)
+        raise OSError(error.errno, error.strerror, STDOUT) from None
+
+
+def say(text: str) -> None:
+    """Print lines on standard output."""
+    with standard_output():
+        print("\n".join(map(printable, text.split("\n"))))
+
+
+def note(text: str) -> None:
+    """Print one line on standard error; where nobody can read it, that is no failure."""
+    try:
+        print(one_line(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def print_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table, the first column to the left."""
+    heads = [heading for _, heading, _ in columns]
+    cells = [[printable(shortened(write(row[key]), MAX_MESSAGE)) for key, _, write in columns] for row in rows]
+    with standard_output():
+        if len(rows) > MAX_RICH_ROWS:
+            _print_plain(heads, cells)
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD)
+        for place, heading in enumerate(heads):
+            table.add_column(heading, justify="right" if place else "left", overflow="fold")
+        for line in cells:  # Text: a name is no markup
+            table.add_row(*map(Text, line))
+        console().print(table)
+
+
+def _print_plain(heads: list[str], cells: list[list[str]]) -> None:
+    """Print the table that rich prints without a terminal, in a hundredth of the time."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+    for line in (heads, *cells):
+        gaps = [" " * (width - cell_len(cell)) for width, cell in zip(widths, line, strict=True)]
+        others = [gap + cell for gap, cell in zip(gaps[1:], line[1:], strict=True)]
+        print("   ".join([f"  {line[0]}{gaps[0]}", *others]))
+        if line is heads:
+            print(" " + "─" * (sum(widths) + 3 * len(widths) - 1))
+
+
+def print_json(found: Any) -> int:
+    """Print one object, and return the exit code."""
+    say(json.dumps(plain_json(found), allow_nan=False))
+    return 0
+
+
+def plain_json(value: Any) -> Any:
+    """Return the value with null for NaN and infinity, which JSON lacks."""
+    if isinstance(value, dict):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def console() -> Any:
+    """Return what tables are printed on."""
+    from rich.console import Console
+
+    # Without a terminal nobody needs lines to be folded.
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+
+
+class ProgressBar:
+    """A bar on a terminal; elsewhere a plain line now and then. Everything on stderr."""
+
+    _active: list[ProgressBar] = []
+
+    def __init__(self, verb: str, path: str) -> None:
+        self._title = f"{verb} {printable(os.path.basename(path))}"
+        self._bar: Any = None
+        self._last = -math.inf
+
+    def __enter__(self) -> ProgressBar:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[tensor]}", markup=False),
+                console=Console(file=sys.stderr),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._title, total=1, tensor="")
+            self._bar.start()
+        self._active.append(self)
+        return self
+
+    def update(self, done: int, total: int, name: str) -> None:
+        name = printable(shortened(name))
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=max(total, 1), tensor=name)
+        elif time.monotonic() - self._last > 1 or done >= total:
+            self._last = time.monotonic()
+            note(f"{self._title}: {done / total if total else 1:4.0%} {name}")
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._active.remove(self)
+
+    @classmethod
+    def stop_all(cls) -> None:
+        for progress in list(cls._active):
+            progress.__exit__()

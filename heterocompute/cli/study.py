@@ -1,0 +1,179 @@
+"""`heterocompute study`: formats, or with --density how few weights are enough. Registered by one line of cli.py."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..base.texts import printable
+from .parts import (
+    ProgressBar,
+    UsageError,
+    add_patterns,
+    console,
+    format_list,
+    interruptible,
+    print_json,
+    recipe_of,
+    standard_output,
+)
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    study = command(
+        "study",
+        run,
+        "Compare number formats on the tensors of a model: bits, error, time and, where it can be measured, accuracy.",
+        "study",
+        "study model.safetensors --formats int8,int4-g32-f16,vsq4-g16-s4 --html report.html",
+        "study --formats int2,cb1,int8+1:4 --retrain",
+        "study --density --html density.html",
+    )
+    study.add_argument("model", metavar="MODEL", nargs="?", help="safetensors file; default: the network shipped here")
+    study.add_argument("--formats", type=format_list, metavar="A,B", help="formats to compare; fp32 is added")
+    study.add_argument(
+        "--activations", type=format_list, metavar="A,B", help="formats of the other operand; 'none' is added"
+    )
+    study.add_argument("--retrain", action="store_true", help="judge every format after a short training as well")
+    study.add_argument("--seeds", type=_count, metavar="N", help="train N times: mean, lowest and highest")
+    study.add_argument(
+        "--density", action="store_true", help="prune instead: accuracy against the share of weights kept"
+    )
+    add_patterns(study)
+    study.add_argument("--device", metavar="D", help="add modelled time and energy on a chip, or 'mac': in silicon")
+    study.add_argument("--device-file", metavar="FILE", help="a TOML table of your own that has the device")
+    study.add_argument(
+        "--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions, and what they cost"
+    )
+    study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
+    study.add_argument("--html", metavar="PATH", help="also write one page with tables and figures")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Study, and show or write what was found.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    model = arguments.model
+    _check_usage(arguments)
+    with ProgressBar("study", model or "digits") as progress:
+        work = _densities(arguments, progress) if arguments.density else _formats(arguments, progress)
+        try:
+            result = interruptible(work)
+        except ValueError as error:
+            place = f"{printable(model)}: " if model else ""
+            raise ValueError(str(error) if str(error).startswith(place) else f"{place}{error}") from None
+    if arguments.csv:
+        result.to_csv(arguments.csv)
+    if arguments.html:
+        what = "Densities" if arguments.density else "Number formats"
+        result.to_html(arguments.html, title=f"{what} of {printable(os.path.basename(model)) if model else 'digits'}")
+    if arguments.json:
+        return print_json(result.to_dict())
+    with standard_output():
+        result.show(console())
+    return 0
+
+
+def _check_usage(arguments: argparse.Namespace) -> None:
+    judged = {"--density": arguments.density, "--retrain": arguments.retrain}
+    for option, given in judged.items():
+        if given and arguments.model is not None:
+            raise UsageError(
+                f"{option} needs something that judges the weights, which {printable(arguments.model)} has not: leave "
+                "MODEL out for the network shipped here, or give evaluate in Python"
+            )
+    if arguments.density:
+        others = ("formats", "activations", "recipe", "device", "device_file", "emulate", "seeds")
+        for option in others:
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
+    if arguments.seeds is not None and not arguments.retrain:
+        raise UsageError("--seeds needs --retrain")
+    if arguments.device_file is not None and arguments.device is None:
+        raise UsageError("--device-file needs --device, the name of one device in it")
+
+
+def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
+    formats: list[Any] | None = arguments.formats
+    if arguments.recipe is not None:
+        formats = [*(formats or []), recipe_of(arguments.recipe)]
+
+    def work() -> Any:
+        from ..studies.study import study
+        from .hardware import chip_of
+
+        device = arguments.device
+        if arguments.device_file is not None:
+            device = chip_of(device, arguments.device_file, str)
+        return study(
+            _weights(arguments.model),
+            formats,
+            include=arguments.include or None,
+            exclude=arguments.exclude or None,
+            activations=arguments.activations,
+            progress=progress.update,
+            device=device,
+            emulate=arguments.emulate,
+            retrain=True if arguments.retrain else None,
+            seeds=arguments.seeds or 1,
+        )
+
+    return work
+
+
+def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
+    def work() -> Any:
+        from ..studies.density import study_density
+
+        return study_density(
+            _weights(arguments.model),
+            include=arguments.include or None,
+            exclude=arguments.exclude or None,
+            progress=progress.update,
+        )
+
+    return work
+
+
+def _weights(model: str | None) -> Any:
+    if model is not None:
+        return model
+    from ..zoo import digits
+
+    return digits()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:9]) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}, wanted a number from 1 to 10000")
+    return int(text)
+
+
+def _emulation_list(text: str) -> list[str | None]:
+    from ..emulate import parse
+
+    texts = [None if part.strip() == "none" else part.strip() for part in text.split(",")]
+    try:
+        for part in texts:
+            if part is not None:
+                parse(part)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return texts

@@ -1,0 +1,125 @@
+"""Recipes: which tensor of a checkpoint gets which format or pattern, as a TOML file or as texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.texts import printable, quoted, read_toml
+from ..base.values import shown
+from ..formats import Format, Sparse, format as parse_format
+from ..pruning.prune import prune
+from .selection import is_name
+
+__all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
+
+SKIP = "skip"
+MAX_RECIPE = 1 << 20  # bytes
+MAX_GLOBS = 10_000  # each is tried for each tensor
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A pattern of `heterocompute.prune` that leaves a tensor as it is, with zeros in it."""
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return self.pattern
+
+
+def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a recipe: a TOML file with one table, ``[formats]``, of ``"glob" = "format"`` or ``"skip"``.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+
+    Returns
+    -------
+    dict of str to str
+        In the order of the file; the texts are not parsed yet.
+
+    Raises
+    ------
+    ValueError
+        If the file is no TOML, holds anything else, is no regular file or larger than 1 MiB.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "recipe.toml")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write('[formats]\\n"*.embeddings.*" = "skip"\\n"*" = "vsq4-g16-s4"\\n')
+    >>> read_recipe(path)
+    {'*.embeddings.*': 'skip', '*': 'vsq4-g16-s4'}
+    """
+    parsed, place = read_toml(path, MAX_RECIPE), printable(os.fsdecode(path))
+    table = parsed.get("formats")
+    if set(parsed) != {"formats"} or not isinstance(table, dict):
+        raise ValueError(f"{place}: a recipe is one table [formats], got {shown(sorted(parsed))}")
+    if sum(not is_name(pattern) for pattern in table) > MAX_GLOBS:
+        raise ValueError(f"{place}: more than {MAX_GLOBS} patterns with wildcards")
+    for pattern, text in table.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{place}: {quoted(pattern)} is {shown(text)}, wanted a format's text or 'skip'")
+    return table
+
+
+def parse_recipe(
+    recipe: Mapping[str, str | Format | Zeros | None], parse: Callable[[str], Any] = parse_format
+) -> dict[str, Any]:
+    """Turn the texts of a recipe into formats; ``skip`` becomes None.
+
+    Raises
+    ------
+    ValueError
+        If a text is no format.
+
+    Examples
+    --------
+    >>> parse_recipe({"*.bias": "skip", "*": "int8"})["*.bias"] is None
+    True
+    """
+    return {
+        pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt
+        for pattern, fmt in recipe.items()
+    }
+
+
+def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
+    """Turn the text of a pattern into what `prune_checkpoint` takes.
+
+    Parameters
+    ----------
+    text : str
+        As in `heterocompute.prune`.
+    formats : bool
+        Whether a format with a pattern, such as ``"int8+2:4"``, is one as well.
+
+    Returns
+    -------
+    Format or Zeros
+
+    Raises
+    ------
+    ValueError
+        Neither.
+
+    Examples
+    --------
+    >>> str(parse_pattern_text("2:4")), parse_pattern_text("global:50%")
+    ('2:4', Zeros(pattern='global:50%'))
+    """
+    if formats and "+" in text:
+        found = parse_format(text)
+        if isinstance(found, Sparse):
+            return found
+    prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
+    return Zeros(text) if text.endswith("%") else parse_format(text)

@@ -1,0 +1,190 @@
+"""Which tensors of a model are quantized, and along which axis.
+
+A model is seen here as names with a dtype and a shape, so that the same rules serve arrays in memory (study)
+and files on disk (checkpoint). Default: float tensors with at least two dimensions; the reduction axes are
+(2, 3, 1) of a convolution weight (K, C, R, S) and the last axis of any other. Patterns are fnmatch globs.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import translate
+from typing import Generic, TypeVar
+
+from ..base.texts import quoted, shortened
+from ..base.values import shown
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
+
+Axis = int | tuple[int, ...]
+Value = TypeVar("Value")
+
+
+def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return one pattern, several or none as a tuple."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    try:
+        found = tuple(value)
+    except (TypeError, ValueError, NotImplementedError):
+        raise TypeError(f"name patterns are {shown(value)}, wanted a str or several") from None
+    for pattern in found:
+        if not isinstance(pattern, str):
+            raise TypeError(f"a name pattern must be a str, got {type(pattern).__name__}")
+    return found
+
+
+def is_name(pattern: str) -> bool:
+    """Tell whether a pattern has no wildcard, so that it can mean one tensor only."""
+    return not any(character in pattern for character in "*?[")
+
+
+class FirstMatch(Generic[Value]):
+    """The value of the first pattern that fits a name; of many patterns the exact names are looked up, not tried.
+
+    Parameters
+    ----------
+    table : mapping of str to value
+        Patterns in their order.
+
+    Examples
+    --------
+    >>> first = FirstMatch({"fc.bias": 1, "fc.*": 2})
+    >>> first("fc.bias"), first("fc.weight"), first("conv.bias")
+    (1, 2, None)
+    """
+
+    def __init__(self, table: Mapping[str, Value]) -> None:
+        self._exact = {pattern: (place, value) for place, (pattern, value) in enumerate(table.items())}
+        self._globs = [
+            (place, re.compile(translate(pattern)).match, value)
+            for pattern, (place, value) in self._exact.items()
+            if not is_name(pattern)
+        ]
+
+    def __call__(self, name: str, default: Value | None = None) -> Value | None:
+        place, found = self._exact.get(name, (len(self._exact), default))
+        return next((value for at, match, value in self._globs if at < place and match(name)), found)
+
+
+def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:
+    """Raise ValueError for a pattern without wildcards that names no tensor.
+
+    A glob may match nothing: the same options then serve every file of a sharded checkpoint.
+    """
+    known = set(names)
+    for pattern in wanted:
+        if is_name(pattern) and pattern not in known:
+            raise ValueError(f"unknown tensor {shown(pattern)}")
+
+
+def select(
+    tensors: Mapping[str, tuple[str, Sequence[int]]],
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    named: Iterable[str] = (),
+) -> list[str]:
+    """Choose the tensors to quantize, in the order of `tensors`.
+
+    Parameters
+    ----------
+    tensors : mapping of str to (str, sequence of int)
+        Name -> (NumPy name of the dtype, shape).
+    include : str or iterable of str, optional
+        Globs; only tensors that fit one of them stay. An exact name also chooses a float tensor with one dimension.
+    exclude : str or iterable of str, optional
+        Globs; tensors that fit one of them are left out, also against `include`.
+    named : iterable of str, optional
+        More patterns whose exact names choose like those of `include`, without leaving out anything else
+        (the patterns of a recipe).
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ValueError
+        If an exact name is unknown or means a tensor that cannot be quantized, or `include` chooses nothing.
+
+    Examples
+    --------
+    >>> tensors = {"fc.weight": ("float32", (10, 64)), "fc.bias": ("float32", (10,)), "ids": ("int64", (1, 9))}
+    >>> select(tensors)
+    ['fc.weight']
+    >>> select(tensors, include=["fc.*"], exclude="*.bias")
+    ['fc.weight']
+    >>> select(tensors, include="fc.bias")
+    ['fc.bias']
+    """
+    wanted, unwanted, extra = patterns(include), patterns(exclude), frozenset(patterns(named))
+    check_patterns(tensors, (*wanted, *unwanted, *extra))
+    included, excluded = (FirstMatch(dict.fromkeys(some, True)) for some in (wanted, unwanted))
+    chosen = []
+    for name, (dtype, shape) in tensors.items():
+        if excluded(name):
+            continue
+        exact = name in wanted or name in extra
+        if wanted and not exact and not included(name):
+            continue
+        if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) >= (1 if exact else 2):
+            chosen.append(name)
+        elif name in wanted:
+            raise ValueError(
+                f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
+            )
+    if wanted and not chosen:
+        raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
+    return chosen
+
+
+def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None) -> tuple[int, ...]:
+    """Return the reduction axes of a tensor as non-negative ints.
+
+    Parameters
+    ----------
+    name : str
+        The tensor's name.
+    ndim : int
+        Its number of dimensions.
+    axis : int, tuple of int or mapping of str to these, optional
+        One axis for every tensor, or pattern -> axis, where the first match wins and the default holds for the rest.
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    TypeError
+        If an axis is no int.
+    ValueError
+        If an axis does not exist or stands there twice.
+
+    Examples
+    --------
+    >>> axis_of("conv.weight", 4), axis_of("fc.weight", 2), axis_of("fc.weight", 2, {"fc.*": 0})
+    ((2, 3, 1), (1,), (0,))
+    """
+    found = FirstMatch(axis)(name) if isinstance(axis, Mapping) else axis
+    if found is None:
+        return (2, 3, 1) if ndim == 4 else (ndim - 1,)
+    axes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    try:
+        if any(isinstance(one, bool) for one in axes):
+            raise TypeError
+        numbers = tuple(operator.index(one) for one in axes)
+    except TypeError:
+        raise TypeError(f"tensor {quoted(name)}: axis is {shown(found)}, wanted an int or a tuple of ints") from None
+    for one in numbers:
+        if not -ndim <= one < ndim:
+            raise ValueError(f"tensor {quoted(name)} has {ndim} dimensions, but axis {shown(one)} was asked for")
+    normal = tuple(one % ndim for one in numbers)
+    if len(set(normal)) != len(normal) or not normal:
+        raise ValueError(f"tensor {quoted(name)}: axis must name one or more different axes, got {shown(found)}")
+    return normal

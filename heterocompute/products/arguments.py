@@ -1,0 +1,185 @@
+"""Arguments of the public functions: what callers pass becomes what the C core takes, or an error that names it."""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import as_array, core_view
+from ..arrays.quantized import QuantizedArray
+from ..base.float_env import converted
+from ..base.values import shown
+from ..formats import Format, Sparse, format as parse_format
+
+Array = np.ndarray[Any, Any]
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+
+_parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than a small product
+
+
+def as_format(fmt: Any, name: str) -> Format:
+    if isinstance(fmt, Format):
+        return fmt
+    if isinstance(fmt, str):
+        return _parse_once(fmt)
+    raise TypeError(f"{name} is {shown(fmt)}, wanted a format or its text")
+
+
+def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
+    """Return None, or (kind, value) as csrc/hc.h numbers them."""
+    if clip is None:
+        return None
+    if isinstance(clip, str):
+        if clip == "octav":
+            return 3, 0.0
+        kind, _, text = clip.partition(":")
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if kind != "percentile" or not 0.0 <= value <= 100.0:
+            raise ValueError(f"{name}: clip is {shown(clip)}, wanted 'octav' or 'percentile:p' with p from 0 to 100")
+        return 2, value
+    if isinstance(clip, (bool, np.bool_)) or not isinstance(clip, (int, float, np.floating, np.integer)):
+        raise TypeError(f"{name}: clip is {shown(clip)}, wanted None, a number or a text")
+    if not 0.0 < clip <= 1.0:
+        raise ValueError(f"{name}: clip is {shown(clip)}, wanted a fraction above 0 and at most 1")
+    return 1, float(clip)
+
+
+def with_text(error: ValueError, fmt: Format) -> ValueError:
+    """Let the sentence on a clip or an importance name the format by its text; the core knows its family."""
+    sentence = str(error)
+    family = fmt.base.family if isinstance(fmt, Sparse) else fmt.family
+    for words in (": {} has no scale that clip=", "that learn a codebook, {} does not"):
+        sentence = sentence.replace(words.format(family), words.format(fmt))
+    return ValueError(sentence)
+
+
+def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...]) -> FloatArray:
+    """Return the plain array that `out` is, after its checks, or a new one."""
+    if out is None:
+        if prod(max(n, 1) for n in shape) > 2**60:
+            raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
+        return np.empty(shape, np.float32)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"{name}: out is {type(out).__name__}, wanted a float32 array")
+    plain: FloatArray = np.asarray(out)
+    if plain.dtype != np.float32:
+        raise TypeError(f"{name}: out is {plain.dtype}, wanted a float32 array")
+    if plain.shape != shape:
+        raise ValueError(f"{name}: out has shape {plain.shape}, wanted {shape}")
+    if not plain.flags.writeable:
+        raise ValueError(f"{name}: out is read-only")
+    if not plain.flags.aligned or not plain.dtype.isnative:
+        raise ValueError(f"{name}: out is not an aligned array in native byte order")
+    if not _distinct(plain):
+        raise ValueError(f"{name}: elements of out share memory with each other")
+    for value in inputs:
+        parts = value.components.values() if isinstance(value, QuantizedArray) else (value,)
+        if any(_overlap(plain, part) for part in parts if isinstance(part, np.ndarray)):
+            raise ValueError(f"{name}: out shares memory with an input")
+    return plain
+
+
+def _distinct(array: Array) -> bool:
+    """Tell whether no two elements can lie at one address: strides, sorted, step over each other."""
+    dims = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    reach = array.itemsize
+    for stride, n in dims:
+        if stride < reach:
+            return not array.size
+        reach += stride * (n - 1)
+    return True
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def is_compressed(value: Any) -> bool:
+    """Tell whether a value is a sparse matrix of SciPy or an EIEArray, without an import of either."""
+    if isinstance(value, (np.ndarray, QuantizedArray)):
+        return False
+    return hasattr(value, "nnz") and isinstance(getattr(value, "shape", None), tuple)
+
+
+def as_operand(value: Any, name: str) -> Any:
+    return value if isinstance(value, QuantizedArray) else as_array(value, name)
+
+
+def core_operand(value: Any) -> Any:
+    return value._packed() if isinstance(value, QuantizedArray) else core_view(value)
+
+
+def as_matrix(value: Any, column: bool) -> Any:
+    """Give a vector its second axis, as a row or a column; its reduction axis keeps its place."""
+    if value.ndim != 1:
+        return value
+    if not isinstance(value, QuantizedArray):
+        return value[:, None] if column else value[None, :]
+    shape = (value.shape[0], 1) if column else (1, value.shape[0])
+    return value._remade(value.components, shape, (0,) if column else (1,))
+
+
+def product_shape(a: Any, b: Any, name: str) -> tuple[int, ...]:
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"{name}: b has {b.shape[-2]} rows but a has {a.shape[-1]} columns")
+    try:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"{name}: leading dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast"
+        ) from None
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    if prod(shape) > 2**60:
+        raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
+    return shape
+
+
+def as_bias(bias: Any, n: int, name: str) -> Array | None:
+    if bias is None:
+        return None
+    array = as_array(bias, f"{name}: bias")
+    if array.shape != (n,):
+        raise ValueError(f"{name}: bias has shape {array.shape}, wanted ({n},)")
+    return converted(array, np.float32)
+
+
+def as_pair(value: Any, name: str) -> tuple[int, int]:
+    try:
+        pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+        if len(pair) != 2 or any(isinstance(v, bool) for v in pair):
+            raise TypeError
+        return int(pair[0].__index__()), int(pair[1].__index__())
+    except (TypeError, AttributeError):
+        raise TypeError(f"conv2d: {name} is {shown(value)}, wanted an int or a pair of ints") from None
+
+
+def group_count(groups: Any, channels: int) -> int:
+    try:
+        if isinstance(groups, bool):
+            raise TypeError
+        count = operator.index(groups)
+    except TypeError:
+        raise TypeError(f"conv2d: groups is {shown(groups)}, wanted an int") from None
+    if count < 1 or channels % count:
+        raise ValueError(f"conv2d: groups is {count}, wanted a divisor of the {channels} channels of x")
+    return count
+
+
+def window_size(size: int, kernel: int, stride: int, dilation: int, padding: int | str) -> tuple[int, int]:
+    """Return (padding before, size of the answer) along one axis."""
+    reach = dilation * (kernel - 1) + 1
+    if padding == "same":
+        answer = ceil(size / stride)
+        return max((answer - 1) * stride + reach - size, 0) // 2, answer
+    before = 0 if padding == "valid" else int(padding)
+    return before, max((size + 2 * before - reach) // stride + 1, 0)

@@ -1,0 +1,210 @@
+"""Products with compressed matrices: CSR and CSC of ``scipy.sparse``, and EIE's storage.
+
+SciPy is never imported here: what has the attributes of its matrices is taken as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.dense import FLOATS, caller_index, core_view
+from ..arrays.eie import EIEArray
+from ..arrays.quantized import QuantizedArray
+from ..base import runtime
+from ..base.float_env import counts_subnormals
+from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
+
+__all__ = ["compressed_product"]
+
+FEW = 8  # vectors that meet entries of EIE one after the other, as they are stored
+
+Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
+
+
+def shape_of(value: Any, name: str) -> tuple[int, int]:
+    """Return the shape of a compressed matrix.
+
+    Parameters
+    ----------
+    value : scipy.sparse array or matrix, or EIEArray
+    name : str
+        What the sentence of an error calls it.
+
+    Returns
+    -------
+    (int, int)
+
+    Raises
+    ------
+    ValueError
+        No two dimensions.
+    """
+    shape = tuple(value.shape)
+    if len(shape) != 2:
+        raise ValueError(f"{name} is a sparse array of shape {shape}, wanted two dimensions")
+    return int(shape[0]), int(shape[1])
+
+
+@counts_subnormals
+def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -> None:
+    """Fill `out` with the sums over k of ``dense[..., k] * w[j, k]``.
+
+    Parameters
+    ----------
+    dense : ndarray or QuantizedArray
+        Reduced over its last axis, or a QuantizedArray whose rows run over k.
+    w : scipy.sparse array or matrix, or EIEArray
+        Rows over k; with `transposed`, columns over k.
+    transposed : bool
+    out : ndarray of float32, (..., rows of w)
+        Any strides.
+    name : str
+        What the sentence of an error calls w.
+
+    Raises
+    ------
+    TypeError
+        A layout other than CSR and CSC, values that are no floats, an EIEArray that is transposed.
+    ValueError
+        Starts or indices that are illegal.
+    """
+    run = runtime.run()
+    if isinstance(w, EIEArray):
+        if transposed != (w.axis == (0,)):
+            raise TypeError(
+                f"{name} is an EIEArray that is stored along axis {w.axis}, its reduction axis is {1 - w.axis[0]}: "
+                "hc.linear(x, e), hc.matmul(e, b), hc.matmul(x, e.T), or its to_dense()"
+            )
+        parts = w._packed()
+        if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
+            answer = np.empty((prod(dense.shape[:-1]), parts[0]), np.float32)
+            with np.errstate(over="ignore"):  # beyond float32: an infinity, as in any product
+                vectors = dense.astype(np.float32, copy=False).reshape(len(answer), parts[1])
+            for x, y in zip(vectors, answer, strict=True):
+                _core.eie_multiply(run, parts, np.ascontiguousarray(x), y)
+            out[...] = answer.reshape(out.shape)
+            return
+        starts, indices, values = _core.eie_expand(run, parts)
+        rows: Rows = (parts[1], starts, indices, values)
+    else:
+        rows = _compressed_rows(w, transposed, name)
+    operand = core_operand(dense) if isinstance(dense, QuantizedArray) else core_view(dense)
+    if not _core.csr_matmul(run, operand, rows, out):
+        by_column = _core.csr_transpose(rows)
+        _core.csr_matmul(run, operand, (rows[0], *_core.csr_transpose((len(rows[1]) - 1, *by_column))), out)
+
+
+def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
+    layout = getattr(w, "format", type(w).__name__)
+    if layout not in ("csr", "csc"):
+        raise TypeError(f"{name} is a sparse matrix of layout {layout!r}, wanted 'csr' or 'csc': call its tocsr()")
+    rows, columns = shape_of(w, name)
+    major, minor = (rows, columns) if layout == "csr" else (columns, rows)
+    starts = _integers(w.indptr, np.int64, 2**62, f"{name}: indptr")
+    indices = _integers(w.indices, np.int32, minor, f"{name}: indices")
+    if starts.shape != (major + 1,):
+        raise ValueError(f"{name}: indptr has shape {starts.shape}, wanted ({major + 1},)")
+    data = np.asarray(w.data)
+    if data.dtype.name not in FLOATS:
+        raise TypeError(f"{name} holds {data.dtype}, wanted {', '.join(FLOATS)}; convert with astype first")
+    if data.shape != indices.shape:
+        raise ValueError(f"{name}: data has shape {data.shape} and indices {indices.shape}")
+    with np.errstate(over="ignore"):
+        found: Rows = (minor, starts, indices, np.require(data, np.float32, ["C", "A"]))
+    return (major, *_core.csr_transpose(found)) if (layout == "csc") != transposed else found
+
+
+def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
+    found = np.asarray(array)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise TypeError(f"{name} is an array of {found.dtype} with {found.ndim} dimensions, wanted integers in one")
+    if found.size and found.dtype.itemsize >= np.dtype(dtype).itemsize and found.dtype != dtype:
+        low, high = int(found.min()), int(found.max())  # before the cast would wrap
+        if low < 0 or high >= limit:
+            raise ValueError(f"{name} has {low if low < 0 else high}, wanted 0 to {limit - 1}")
+    return np.require(found, dtype, ["C", "A"])
+
+
+@counts_subnormals
+def compressed_product(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activations: Any,
+    out: Any,
+    name: str,
+    multiply: Callable[[Any, Any, bool, FloatArray, str], None] = multiply,
+) -> FloatArray:
+    """Multiply two operands of which one is compressed.
+
+    Parameters
+    ----------
+    a, b, bias, activations, out
+        As of `heterocompute.matmul`, or as x and w of `heterocompute.linear`.
+    name : {"matmul", "linear", "explain"}
+    multiply : callable
+        What is called at last, `multiply` above.
+
+    Returns
+    -------
+    ndarray of float32
+    """
+    linear = name == "linear"
+    names = (f"{name}: x", f"{name}: w") if linear else (f"{name}: a", f"{name}: b")
+    if is_compressed(a) and is_compressed(b):
+        raise TypeError(f"{name}: both operands are compressed, wanted one that is dense or quantized")
+    left = is_compressed(a)
+    w, w_name, x_name = (a, names[0], names[1]) if left else (b, names[1], names[0])
+    given = dense = as_operand(b if left else a, x_name)
+    shape = shape_of(w, w_name)
+    if dense.ndim == 0:
+        raise ValueError(f"{x_name} has no dimensions")
+    if left and linear and dense.ndim != 2:
+        raise ValueError(f"linear: w has shape {dense.shape}, wanted (out_features, in_features)")
+    # The axis of each that is summed over, and w's other one.
+    axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
+    k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
+    if dense.shape[axis] != k:
+        raise ValueError(f"{x_name} has {dense.shape[axis]} values along axis {axis} but {w_name} has {k} to meet them")
+    if isinstance(dense, QuantizedArray) and dense.axis != (axis,):
+        dense = dense._along((axis,))
+        if dense.axis != (axis,):
+            raise ValueError(f"{x_name} is quantized along axis {dense.axis}, its reduction axis is {axis}")
+    bias_array = as_bias(bias, dense.shape[0] if left else n, name) if linear else None
+    dense = _rounded(dense, activations, axis, x_name)
+    lead = dense.shape[:axis] + dense.shape[axis + 1 :]
+    if linear and left:
+        final: tuple[int, ...] = (n, *lead)
+    else:
+        final = (*lead[:-1], n, *lead[-1:]) if left else (*lead, n)
+    parts = getattr(w, "components", None) or {name: getattr(w, name, None) for name in ("data", "indices", "indptr")}
+    if prod(final) > 2**60:
+        raise ValueError(f"{name}: an answer of shape {final} overflows the size of an array")
+    stored = tuple(parts.values())
+    inputs = (given, dense, *stored) if bias_array is None else (given, dense, bias_array, *stored)
+    result = checked_out(out, final, name, inputs)
+    rows_last = np.moveaxis(result, len(final) - 1 - min(len(lead), 1), -1) if left else result
+    if not isinstance(dense, QuantizedArray):
+        dense = np.moveaxis(dense, axis, -1)
+    multiply(dense, w, not left and not linear, rows_last, w_name)
+    if bias_array is not None:
+        result += bias_array
+    return result if out is None else out
+
+
+def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
+    """Return the dense operand as `activations` rounds it."""
+    if activations is None:
+        return dense
+    if isinstance(dense, QuantizedArray):
+        raise ValueError(f"{name} is quantized, activations is for one that is dense")
+    from .quantize import fake_quantize
+
+    fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
+    with caller_index(dense, name):
+        return fake_quantize(dense, fmt, axis)

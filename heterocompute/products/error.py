@@ -1,0 +1,85 @@
+"""How far an array is from its quantized form: `error`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite, log10, nan, sqrt
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.dense import as_array, core_view
+from ..arrays.quantized import QuantizedArray
+from ..base import runtime
+from ..base.float_env import counts_subnormals
+from .arguments import (
+    is_compressed,
+)
+
+__all__ = ["Error", "error"]
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far an array is from the original.
+
+    Attributes
+    ----------
+    sqnr_db : float
+        ``10 log10(sum w^2 / sum (w - q)^2)``; infinity where the two are equal, NaN where either holds a NaN, or an
+        infinity that the other does not hold.
+    mse : float
+        Mean squared error.
+    max_abs : float
+        Largest magnitude of the difference.
+    cosine : float
+        Cosine of the angle between the two; 1 where either is all zero and they are equal, else 0 there.
+    bits_per_value : float
+        Stored bits a value of the second.
+    """
+
+    sqnr_db: float
+    mse: float
+    max_abs: float
+    cosine: float
+    bits_per_value: float
+
+
+@counts_subnormals
+def error(w: Any, q: Any) -> Error:
+    """Compare an array with its quantized form.
+
+    Parameters
+    ----------
+    w : array_like
+        The original.
+    q : QuantizedArray, EIEArray or array_like
+        Of the same shape.
+
+    Returns
+    -------
+    Error
+        Sums are float64 in a fixed order, the same on every machine. Where both hold the same infinity,
+        nothing is lost: such values count as 0 in all sums.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> w = np.random.default_rng(0).standard_normal((64, 64), dtype=np.float32)
+    >>> round(hc.error(w, hc.quantize(w, "int8")).sqnr_db)
+    44
+    """
+    x = as_array(w, "error: w")
+    stored = q.to_dense() if is_compressed(q) and hasattr(q, "to_dense") else q  # an EIEArray
+    y = q.dequantize() if isinstance(q, QuantizedArray) else as_array(stored, "error: q")
+    if x.shape != y.shape:
+        raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
+    xx, ee, xy, yy, max_abs = _core.compare(runtime.run(), core_view(x), core_view(y))
+    bits = getattr(q, "bits_per_value", 8.0 * y.itemsize)
+    norm = sqrt(xx) * sqrt(yy)
+    if not isfinite(ee):  # a NaN or an infinity on either side, or beyond float64
+        return Error(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)
+    sqnr = inf if ee == 0 else 10 * (log10(xx) - log10(ee)) if xx > 0 else -inf
+    cosine = xy / norm if norm > 0 else float(ee == 0)
+    return Error(sqnr, ee / max(x.size, 1), max_abs, cosine, bits)

@@ -1,0 +1,213 @@
+"""Matrix products: `matmul` and `linear`, their arguments and defaults. The work is in the C core.
+
+Every array argument may be an ndarray or anything with ``__dlpack__`` (on the CPU) or ``__array__``: float16,
+bfloat16, float32 or float64, any strides, no copy. Answers are float32 ndarrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.dense import caller_index
+from ..arrays.quantized import QuantizedArray, core_format
+from ..base import runtime
+from ..base.float_env import add_to
+from ..formats import Format
+from .arguments import (
+    Array,
+    FloatArray,
+    as_bias,
+    as_format,
+    as_matrix,
+    as_operand,
+    checked_out,
+    core_operand,
+    is_compressed,
+    product_shape,
+)
+from .quantize import fake_quantize
+
+__all__ = ["linear", "matmul"]
+
+
+def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, out: FloatArray) -> None:
+    """Fill `out` (two dimensions or more) with a @ b + bias."""
+    dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
+    if dense and runtime.use_blas() and _blas_product(a, b, out):
+        if bias is not None:
+            add_to(out, bias)
+        return
+    fmt = core_format(activations) if activations else None
+    _core.matmul(runtime.run(), core_operand(a), core_operand(b), fmt, bias, out)
+
+
+def _suits_blas(a: Array, b: Array, out: FloatArray) -> bool:
+    return bool(out.size and a.shape[-1] and a.dtype == np.float32 and b.dtype == np.float32)
+
+
+def _blas_product(a: Array, b: Array, out: FloatArray) -> bool:
+    """Hand a dense float32 product to the BLAS, matrix by matrix; False where it cannot take types or sizes."""
+    if not _suits_blas(a, b, out):
+        return False
+    threads = runtime.get_num_threads()
+    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and out.flags.c_contiguous:
+        a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, b.shape[-1])
+    lead = out.shape[:-2]
+    a = np.broadcast_to(a, (*lead, *a.shape[-2:]))
+    b = np.broadcast_to(b, (*lead, *b.shape[-2:]))
+    for index in np.ndindex(lead):
+        left, right, target = a[index], b[index], out[index]
+        if _core.blas_sgemm(threads, left, right, target):
+            continue
+        # Strides that a BLAS does not take: a copy of one matrix at a time.
+        whole = np.empty(target.shape, np.float32)
+        if not _core.blas_sgemm(threads, np.ascontiguousarray(left), np.ascontiguousarray(right), whole):
+            return False
+        target[...] = whole
+    return True
+
+
+def _along(operand: Any, axis: tuple[int, ...]) -> Any:
+    """Return a quantized operand in rows along its reduction axes, where its format has no axis of its own."""
+    return operand._along(axis) if isinstance(operand, QuantizedArray) and operand.axis != axis else operand
+
+
+def _checked_product(
+    a: Any,
+    b: Any,
+    activations: Any,
+    bias: Array | None,
+    out: Any,
+    name: str,
+    inputs: tuple[Any, ...],
+    multiply: Callable[[Any, Any, Format | None, Array | None, FloatArray], None] | None = None,
+) -> FloatArray:
+    left_name = f"{name}: {'x' if name == 'linear' else 'a'}"
+    for value, label in ((a, left_name), (b, f"{name}: b")):
+        if value.ndim == 0:
+            raise ValueError(f"{label} has no dimensions")
+    a, b = _along(a, (a.ndim - 1,)), _along(b, (max(b.ndim - 2, 0),))
+    if isinstance(a, QuantizedArray) and a.axis != (a.ndim - 1,):
+        raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
+    if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
+        raise ValueError(f"{name}: b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}")
+    left, right = as_matrix(a, column=False), as_matrix(b, column=True)
+    full = product_shape(left, right, name)
+    shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())
+    result = checked_out(out, shape, name, inputs)
+    target = result
+    if b.ndim == 1:
+        target = target[..., None]
+    if a.ndim == 1:
+        target = target[..., None, :]
+    dense, label = (b, f"{name}: b") if isinstance(a, QuantizedArray) else (a, left_name)
+    with caller_index(dense, label):
+        (multiply or _multiply)(left, right, activations, bias, target)
+    return result if out is None else out
+
+
+def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = None) -> FloatArray:
+    """Multiply two arrays, either of which may be quantized: ``a @ b``.
+
+    Parameters
+    ----------
+    a, b : array_like, QuantizedArray, EIEArray, or scipy.sparse array or matrix in CSR or CSC
+        Shapes as in `numpy.matmul`, leading dimensions broadcast. A quantized one is quantized along its reduction
+        axis: the last of a, the last but one of b. One may be a sparse matrix, and a may be an EIEArray.
+    activations : Format or str, optional
+        Quantize the dense operand on the fly, row by row along the reduction axis, and multiply integers.
+    out : ndarray, optional
+        float32 of the answer's shape, sharing no memory with an input.
+
+    Returns
+    -------
+    ndarray of float32
+        Two integer operands give the exact integer sum, scaled once. The bits are the same for every instruction
+        set and number of threads, except where both operands are dense: that product is OpenBLAS's (``hc.use(blas=
+        "own")`` keeps it here). Working memory: under 64 MiB beside the answer.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, a quantized axis that is not the reduction axis, `activations` without a dense operand
+        beside a quantized one.
+
+    Notes
+    -----
+    The integer product is equation 5 of Dai et al., "VS-Quant", MLSys 2021 (arXiv 2102.04503).
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> x = np.ones((2, 32), np.float32)
+    >>> q = hc.quantize(np.ones((3, 32), np.float32), "vsq4-g16-s4")
+    >>> hc.matmul(x, q.T, activations="int8")
+    array([[32., 32., 32.],
+           [32., 32., 32.]], dtype=float32)
+    """
+    if is_compressed(a) or is_compressed(b):
+        from .csr import compressed_product
+
+        return compressed_product(a, b, None, activations, out, "matmul")
+    left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
+    fmt = None if activations is None else as_format(activations, "matmul: activations")
+    if fmt is not None:
+        quantized = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
+        if quantized != 1:
+            which = "both operands are quantized" if quantized else "neither operand is quantized"
+            raise ValueError(f"matmul: activations needs one dense and one quantized operand; {which}")
+    return _checked_product(left, right, fmt, None, out, "matmul", (left, right))
+
+
+def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None) -> FloatArray:
+    """Apply a linear layer: ``x @ w.T + bias``.
+
+    Parameters
+    ----------
+    x : array_like or QuantizedArray, shape (..., in_features)
+    w : array_like, QuantizedArray, EIEArray or scipy.sparse matrix, shape (out_features, in_features)
+    bias : array_like, shape (out_features,), optional
+        Added last.
+    activations : Format or str, optional
+        Quantize x on the fly. Where w is dense, sparse or an EIEArray, x is rounded to the format and the product of
+        floats is taken.
+    out : ndarray, optional
+        As in `matmul`.
+
+    Returns
+    -------
+    ndarray of float32, shape (..., out_features)
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
+    array([ 3., 12.], dtype=float32)
+    """
+    if is_compressed(x) or is_compressed(w):
+        from .csr import compressed_product
+
+        return compressed_product(x, w, bias, activations, out, "linear")
+    left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
+    if weights.ndim != 2:
+        raise ValueError(f"linear: w has shape {weights.shape}, wanted (out_features, in_features)")
+    if left.ndim and left.shape[-1] != weights.shape[1]:
+        raise ValueError(f"linear: x has {left.shape[-1]} features but w has {weights.shape[1]} columns")
+    weights = _along(weights, (1,))
+    if isinstance(weights, QuantizedArray) and weights.axis != (1,):
+        raise ValueError(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
+    if left.ndim == 0:
+        raise ValueError("linear: x has no dimensions")
+    fmt = None if activations is None else as_format(activations, "linear: activations")
+    if fmt is not None and isinstance(left, QuantizedArray):
+        raise ValueError("linear: activations is for a dense x, this one is quantized")
+    bias_array = as_bias(bias, weights.shape[0], "linear")
+    inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
+    if fmt is not None and not isinstance(weights, QuantizedArray):
+        with caller_index(left, "linear: x"):
+            left, fmt = fake_quantize(left, fmt), None
+    return _checked_product(left, weights.T, fmt, bias_array, out, "linear", inputs)

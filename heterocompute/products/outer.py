@@ -1,0 +1,248 @@
+"""Convolution by the products of what is not zero, and the counts of an accelerator that works so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.bitmap import BitmapArray
+from ..arrays.dense import as_array, core_view
+from ..arrays.quantized import QuantizedArray
+from ..base import runtime
+from ..base.float_env import add_to
+from ..base.values import as_int, shown
+from .arguments import Array, FloatArray, as_bias, as_pair, checked_out, window_size
+
+__all__ = ["OuterCounts", "conv2d_outer"]
+
+
+@dataclass(frozen=True)
+class OuterCounts:
+    """What an array of multipliers of SCNN's kind does with a convolution.
+
+    Attributes
+    ----------
+    dense_macs : int
+        N K P Q C R S, those on padding included.
+    products : int
+        Pairs of a value of x and a weight of the same channel, neither of them 0: what is multiplied.
+    useful_products : int
+        Products that belong to a value of the answer; stride and the image's edge drop the others.
+    zeros_skipped : int
+        ``dense_macs - useful_products``: multiplications of the dense layer with a 0.
+    bank_conflicts : int
+        Products that found their bank taken in the same step.
+    steps : int
+        Of all cells together; a step brings up to 4 x 4 operands together.
+    cycles : int
+        Until the slowest cell has done its share, for each group of filters and image; a step takes as many cycles as
+        the bank with the most products has.
+    multipliers : int
+        Of all cells.
+    """
+
+    dense_macs: int
+    products: int
+    useful_products: int
+    zeros_skipped: int
+    bank_conflicts: int
+    steps: int
+    cycles: int
+    multipliers: int
+
+    @property
+    def utilization(self) -> float:
+        """Products a multiplier and cycle, 0 to 1."""
+        return self.products / (self.cycles * self.multipliers) if self.cycles else 0.0
+
+    @property
+    def speedup(self) -> float:
+        """Cycles of as many multipliers that are always busy with the dense layer, to `cycles`; infinite if it is 0."""
+        return self.dense_macs / (self.cycles * self.multipliers) if self.cycles else float("inf")
+
+
+@overload
+def conv2d_outer(
+    x: Any,
+    w: Any,
+    bias: Any = ...,
+    stride: int | tuple[int, int] = ...,
+    padding: int | tuple[int, int] | str = ...,
+    *,
+    counts: Literal[False] = ...,
+    cells: tuple[int, int] = ...,
+    multipliers: tuple[int, int] = ...,
+    banks: int = ...,
+    accumulators: int = ...,
+    out: Any = ...,
+) -> FloatArray: ...
+
+
+@overload
+def conv2d_outer(
+    x: Any,
+    w: Any,
+    bias: Any = ...,
+    stride: int | tuple[int, int] = ...,
+    padding: int | tuple[int, int] | str = ...,
+    *,
+    counts: Literal[True],
+    cells: tuple[int, int] = ...,
+    multipliers: tuple[int, int] = ...,
+    banks: int = ...,
+    accumulators: int = ...,
+    out: Any = ...,
+) -> tuple[FloatArray, OuterCounts]: ...
+
+
+def conv2d_outer(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] | str = 0,
+    *,
+    counts: bool = False,
+    cells: tuple[int, int] = (8, 8),
+    multipliers: tuple[int, int] = (4, 4),
+    banks: int = 32,
+    accumulators: int = 1024,
+    out: Any = None,
+) -> FloatArray | tuple[FloatArray, OuterCounts]:
+    """Convolve images with filters by the products of what is not zero, scattered to where they belong.
+
+    Parameters
+    ----------
+    x : array_like, QuantizedArray, SparseArray or BitmapArray, shape (N, C, H, W)
+        Packed ones are decoded first.
+    w : the same, shape (K, C, R, S)
+    bias : array_like, shape (K,), optional
+        Added last.
+    stride : int or pair
+    padding : int, pair, "same" or "valid"
+    counts : bool
+        Count what an accelerator would do as well, see `OuterCounts`.
+    cells : pair of int
+        For the counts: rows and columns of the grid of cells; each has a tile of the image. 1 to 256 each.
+    multipliers : pair of int
+        Weights and values of x that a cell takes in a step, all of which meet. 1 to 64 each.
+    banks, accumulators : int
+        Of a cell. As many filters are done at a time as have room in the accumulators, one at least.
+    out : ndarray, optional
+        As in `matmul`.
+
+    Returns
+    -------
+    ndarray of float32, shape (N, K, P, Q)
+        Each value is one chain of fused multiply-adds from +0, over r, s, c ascending, of the pairs of which neither
+        is 0 in float32; a value that is not finite meets only weights that are not 0. For finite operands this equals
+        `conv2d` of the same values; the bits are the same for every instruction set and number of threads. Working
+        memory: under 64 MiB, beside the answer and what was decoded.
+    OuterCounts
+        With `counts`, as the second of two.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit; groups are not supported. Sizes of the accelerator out of range.
+    TypeError
+        Operands that hold no floats.
+
+    Notes
+    -----
+    Parashar et al., "SCNN: An Accelerator for Compressed-sparse Convolutional Neural Networks", ISCA 2017
+    (arXiv 1708.04485): dataflow PT-IS-CP-sparse, 8 x 8 cells of 4 x 4 multipliers, 2 x 4 x 4 = 32 banks of 32
+    accumulators. `heterocompute.reference.outer` says what is counted, and where the paper is silent.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> x = np.float32([[[[0, 2, 0], [0, 0, 3], [0, 0, 0]]]])
+    >>> w = np.float32([[[[1, 0], [0, 5]]]])
+    >>> y, found = hc.conv2d_outer(x, w, counts=True)
+    >>> y[0, 0]
+    array([[ 0., 17.],
+           [ 0.,  0.]], dtype=float32)
+    >>> found.dense_macs, found.products, found.useful_products
+    (16, 4, 2)
+    """
+    if not isinstance(counts, (bool, np.bool_)):
+        raise TypeError(f"conv2d_outer: counts is {shown(counts)}, wanted a bool")
+    image, filters = _decoded(x, "x"), _decoded(w, "w")
+    if image.ndim != 4 or filters.ndim != 4:
+        wrong = f"x has shape {image.shape}" if image.ndim != 4 else f"w has shape {filters.shape}"
+        raise ValueError(f"conv2d_outer: {wrong}, wanted four dimensions")
+    if image.shape[1] != filters.shape[1]:
+        raise ValueError(
+            f"conv2d_outer: x has {image.shape[1]} channels but w has {filters.shape[1]}; groups are not supported"
+        )
+    strides, paddings = _window(stride, padding)
+    before, answer = zip(
+        *(window_size(image.shape[2 + i], filters.shape[2 + i], strides[i], 1, paddings[i]) for i in (0, 1)),
+        strict=True,
+    )
+    bias_array = as_bias(bias, filters.shape[0], "conv2d_outer")
+    given = (x, w, image, filters) if bias_array is None else (x, w, image, filters, bias_array)
+    inputs = tuple(
+        part for one in given for part in (one.components.values() if isinstance(one, BitmapArray) else (one,))
+    )
+    result = checked_out(out, (image.shape[0], filters.shape[0], *answer), "conv2d_outer", inputs)
+    run = runtime.run()
+    found = None
+    if counts:
+        sizes = (
+            _sizes(cells, "cells", ("rows", "columns"), 256),
+            _sizes(multipliers, "multipliers", ("weights", "activations"), 64),
+            _size(banks, "banks", 4096),
+            _size(accumulators, "accumulators", 2**30),
+        )
+        found = _core.count_outer(run, core_view(image), core_view(filters), strides, before, answer, *sizes)
+    _core.conv2d_outer(run, core_view(image), core_view(filters), strides, before, result)
+    if bias_array is not None:
+        add_to(result, bias_array[:, None, None])
+    y = result if out is None else out
+    if found is None:
+        return y
+    products, useful, conflicts, steps, cycles = found
+    macs = result.size * filters[:1].size
+    all_multipliers = sizes[0][0] * sizes[0][1] * sizes[1][0] * sizes[1][1]
+    return y, OuterCounts(macs, products, useful, macs - useful, conflicts, steps, cycles, all_multipliers)
+
+
+def _decoded(value: Any, name: str) -> Array:
+    if isinstance(value, BitmapArray):
+        value = value.to_dense()
+    return value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"conv2d_outer: {name}")
+
+
+def _size(value: Any, name: str, most: int) -> int:
+    return as_int(value, f"conv2d_outer: {name}", 1, most)
+
+
+def _pair(value: Any, name: str) -> tuple[int, int]:
+    try:
+        return as_pair(value, name)
+    except TypeError:
+        raise TypeError(f"conv2d_outer: {name} is {shown(value)}, wanted an int or a pair of ints") from None
+
+
+def _sizes(value: Any, name: str, parts: tuple[str, str], most: int) -> tuple[int, int]:
+    one, other = _pair(value, name)
+    return _size(one, f"{name} ({parts[0]})", most), _size(other, f"{name} ({parts[1]})", most)
+
+
+def _window(stride: Any, padding: Any) -> tuple[tuple[int, int], tuple[int | str, int | str]]:
+    """Return stride and padding as checked pairs."""
+    if isinstance(padding, str) and padding not in ("same", "valid"):
+        raise ValueError(f"conv2d_outer: padding is {shown(padding)}, wanted an int, a pair, 'same' or 'valid'")
+    strides = _pair(stride, "stride")
+    paddings = (padding, padding) if isinstance(padding, str) else _pair(padding, "padding")
+    numbers = [p for p in paddings if isinstance(p, int)]
+    if min(strides) < 1 or min(numbers, default=0) < 0 or max(*strides, *numbers) > 2**30:
+        raise ValueError(
+            f"conv2d_outer: stride {shown(stride)}, padding {shown(padding)}: wanted 1 and 0 or more, at most 2^30"
+        )
+    return strides, paddings

@@ -1,0 +1,171 @@
+"""Rounding to number formats: `quantize` and `fake_quantize`. The work is in the C core.
+
+Every array argument may be an ndarray or anything with ``__dlpack__`` (on the CPU) or ``__array__``: float16,
+bfloat16, float32 or float64, any strides, no copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.dense import as_array, caller_index, core_view, normalize_axes
+from ..arrays.quantized import QuantizedArray, core_format
+from ..arrays.sparse import SparseArray, choose
+from ..base import runtime
+from ..base.values import shown
+from ..formats import Format, Sparse
+from .arguments import (
+    Array,
+    FloatArray,
+    as_format,
+    checked_out,
+    core_clip,
+    with_text,
+)
+
+__all__ = ["fake_quantize", "quantize"]
+
+
+def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, Array]:
+    layout = _core.layout(core_format(fmt), shape, axes)
+    return {name: np.empty(size, dtype) for name, (dtype, size, _) in layout.items()}
+
+
+def quantize(
+    w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, importance: Any = None
+) -> QuantizedArray:
+    """Quantize an array: round its values to a number format and pack the codes.
+
+    Parameters
+    ----------
+    w : array_like or SparseArray
+        float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides. Of a SparseArray
+        the kept values are quantized, along its own axis: groups run over them alone. They are float32; a format with
+        a pattern, such as ``"int8+2:4"``, rounds what it keeps of a float64 array itself, once.
+    fmt : Format or str
+        For example ``"int8"``, ``"int4-g32-f16"`` or ``hc.VSQ(bits=4, group=16)``.
+    axis : int or tuple of int
+        The reduction axes: those that a product sums over. One row is one index of the other axes; groups run along
+        the last axis named and never cross to the next index of the others. A convolution weight (K, C, R, S) takes
+        ``axis=(2, 3, 1)``.
+    clip : None, float, "octav" or "percentile:p"
+        None scales by the largest magnitude; a fraction in (0, 1] of it; the p-th percentile of the magnitudes; or
+        the threshold of least squared error (Sakr et al., "Optimal Clipping and Magnitude-aware Differentiation
+        for Improved Quantization-aware Training", ICML 2022).
+    importance : array_like, optional
+        For codebooks: the weight of each value's squared error, such as the Fisher information; w's shape, finite,
+        none negative. All 0 counts as all 1.
+
+    Returns
+    -------
+    QuantizedArray
+        A SparseArray for a pattern alone, such as ``"2:4"``.
+
+    Raises
+    ------
+    TypeError
+        w holds no floats, or is a QuantizedArray.
+    ValueError
+        w holds a NaN or an infinity (the sentence has the index of the first), an unknown format or axis, importance
+        of another shape, or for a format that learns no codebook.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.linspace(-1, 1, 32, dtype=np.float32), "vsq4-g16-s4")
+    >>> q.nbytes, q.bits_per_value
+    (21, 5.25)
+    """
+    fmt = as_format(fmt, "quantize: fmt")
+    if importance is not None and (isinstance(fmt, Sparse) or isinstance(w, SparseArray)):
+        raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
+    if isinstance(w, SparseArray):
+        return _quantize_kept(w, fmt, axis, clip)
+    x = as_array(w, "quantize: w")
+    axes = normalize_axes(axis, x.ndim, "quantize")
+    if isinstance(fmt, Sparse) and fmt.is_plain:
+        _refuse_clip(clip, fmt)
+        with caller_index(x, "quantize: w"):
+            return _pruned(x, fmt, axes)
+    components = _new_packed(fmt, x.shape, axes)
+    packed = (core_format(fmt), x.shape, axes, components)
+    weights = None if importance is None else core_view(as_array(importance, "quantize: importance"))
+    try:
+        _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
+    except ValueError as error:
+        raise with_text(error, fmt) from None
+    return QuantizedArray._trusted(components, fmt, x.shape, axes, x.dtype.name)
+
+
+def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...]) -> SparseArray:
+    try:
+        return choose(x, None, fmt.n, fmt.m, axes, x.dtype.name)
+    except ValueError as error:
+        raise ValueError(f"{error} at index ") from None  # which one, caller_index says
+
+
+def _refuse_clip(clip: Any, fmt: Sparse) -> None:
+    if clip is not None:
+        raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
+
+
+def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
+    """Quantize the kept values of an array, run by run; the positions are shared."""
+    if not isinstance(fmt, Sparse):
+        fmt = Sparse(fmt, s.n, s.m)
+    if (fmt.n, fmt.m) != (s.n, s.m):
+        raise ValueError(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
+    if not (type(axis) is int and axis == -1) and normalize_axes(axis, s.ndim, "quantize") != s.axis:
+        raise ValueError(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
+    if fmt.is_plain:
+        _refuse_clip(clip, fmt)
+        return s
+    values = s.components["values"]
+    kept = fmt.stored_length(s.shape[s.axis[-1]])
+    runs = values.reshape(len(values), values.shape[1] // max(kept, 1), kept)
+    try:
+        q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
+    except ValueError:
+        if np.isfinite(values).all():
+            raise
+        with caller_index(s.to_dense(), "quantize: w"):  # its place is that among all values
+            raise
+    parts = {**q.components, "metadata": s.components["metadata"]}
+    return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
+
+
+def fake_quantize(
+    w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, out: Any = None
+) -> FloatArray:
+    """Round an array to a number format and return the values: quantize and dequantize in one pass.
+
+    Parameters
+    ----------
+    w, fmt, axis, clip
+        As in `quantize`.
+    out : ndarray, optional
+        float32 of w's shape; may be `w` itself, else it must share no memory with it.
+
+    Returns
+    -------
+    ndarray of float32
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.fake_quantize(np.float32([0.0, 0.4, 0.7, -1.0]), "int2")
+    array([ 0.,  0.,  1., -1.], dtype=float32)
+    """
+    fmt = as_format(fmt, "fake_quantize: fmt")
+    x = as_array(w, "fake_quantize: w")
+    axes = normalize_axes(axis, x.ndim, "fake_quantize")
+    clipped = core_clip(clip, "fake_quantize")
+    result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
+    try:
+        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
+    except ValueError as error:
+        raise with_text(error, fmt) from None
+    return result if out is None else out

@@ -1,0 +1,263 @@
+"""Pruning: which values of an array stay, by N:M patterns, by a share, or by blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import as_array, as_single, normalize_axes
+from ..arrays.sparse import SparseArray, choose
+from ..base.float_env import counts_subnormals
+from ..base.values import shown
+from ..formats import parse_pattern
+
+__all__ = ["prune", "prune_mask"]
+
+Array = np.ndarray[Any, Any]
+
+_SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_LARGEST = float(np.finfo(np.float32).max)
+_AT_ONCE = 2**20  # values of which there are temporaries
+_WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
+
+
+@counts_subnormals
+def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
+    """Set the values of least score to zero.
+
+    Parameters
+    ----------
+    w : array_like
+        float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides.
+    pattern : str
+        ``"2:4"``: of every 4 values along the last axis named 2 stay; any N:M with 1 <= N <= M <= 32. ``"50%"``: half
+        of each row goes; ``"global:50%"``: half of the array. ``"block:16x1:50%"``: half of the blocks of 16 rows and 1
+        column, scored by their sums.
+    axis : int or tuple of int
+        The reduction axes, as in `quantize`; a row is one index of the others.
+    scores : array_like of w's shape, optional
+        What is larger stays, such as `hc.scores.wanda`; None: the magnitudes.
+
+    Returns
+    -------
+    SparseArray, or ndarray of float32
+        A SparseArray for N:M; with the other patterns the array itself, float32, with zeros in it.
+
+    Raises
+    ------
+    TypeError
+        w or scores hold no floats, pattern is no text.
+    ValueError
+        A NaN among the scores, inf and -inf in one block, an unknown pattern or axis, scores of another shape.
+
+    Notes
+    -----
+    Where scores are equal, those of lower index stay (in C order of rows). A share P removes floor(P / 100 * values).
+    w and scores are compared as float32, and what stays is stored as such: float64 is rounded once. (``hc.quantize(w,
+    "int8+2:4")`` rounds what stays of a float64 w itself, so it may differ from quantizing this array.) A run whose
+    length M does not divide is filled up with zeros, which are the last to stay.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.prune(np.float32([[1, -4, 3, 2]]), "2:4").to_dense()
+    array([[ 0., -4.,  3.,  0.]], dtype=float32)
+    >>> hc.prune(np.float32([[1, -4, 3, 2]]), "75%")
+    array([[ 0., -4.,  0.,  0.]], dtype=float32)
+    """
+    values, axes, given = _arguments(w, axis, scores, "prune")
+    nm = _parsed(pattern, "prune")
+    if nm is None:
+        kept = _kept(values, given, pattern, axes, "prune")
+        single = as_single(values, "prune: w")
+        return (single.view(np.uint32) * kept).view(np.float32)  # of bits: an infinity times 0 would be NaN
+    if values.dtype == np.float64 and values.size and not max(values.max(), -values.min()) <= _LARGEST:
+        as_single(values, "prune: w")  # only where it can refuse: it copies
+    return _choose(values, given, nm, axes, "prune")
+
+
+@counts_subnormals
+def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Array:
+    """Return which values `prune` keeps.
+
+    Parameters
+    ----------
+    w, pattern, axis, scores
+        As in `prune`.
+
+    Returns
+    -------
+    ndarray of bool, of w's shape
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.prune_mask(np.float32([[1, -4, 3, 2]]), "2:4")
+    array([[False,  True,  True, False]])
+    """
+    values, axes, given = _arguments(w, axis, scores, "prune_mask")
+    nm = _parsed(pattern, "prune_mask")
+    if nm is None:
+        return _kept(values, given, pattern, axes, "prune_mask")
+    return _choose(values, given, nm, axes, "prune_mask").mask
+
+
+def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
+    values = as_array(w, f"{name}: w")
+    axes = normalize_axes(axis, values.ndim, name)
+    if scores is None:
+        return values, axes, None
+    given = as_array(scores, f"{name}: scores")
+    if given.shape != values.shape:
+        raise ValueError(f"{name}: scores has shape {given.shape} and w has shape {values.shape}")
+    return values, axes, given
+
+
+def _parsed(pattern: Any, name: str) -> tuple[int, int] | None:
+    """Return (N, M), or None for the other patterns."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"{name}: pattern is {shown(pattern)}, wanted a text such as '2:4'")
+    nm = parse_pattern(pattern)
+    if nm is None and _share(pattern) is None:
+        raise ValueError(f"{name}: pattern is {pattern[:40]!r}, wanted {_WANTED}")
+    return nm
+
+
+def _share(pattern: str) -> Fraction | None:
+    match = _SHARE.fullmatch(pattern) or _BLOCKS.fullmatch(pattern)
+    share = Fraction(match.groups()[-1]) / 100 if match else None
+    return share if share is not None and share <= 1 else None
+
+
+def _choose(values: Array, scores: Array | None, nm: tuple[int, int], axes: tuple[int, ...], name: str) -> SparseArray:
+    try:
+        return choose(values, scores, *nm, axes, values.dtype.name)
+    except ValueError as error:
+        if not str(error).endswith("has a NaN"):
+            raise
+        _refuse_nan(values if scores is None else scores, "w" if scores is None else "scores", name)
+        raise
+
+
+def _refuse_nan(scores: Array, what: str, name: str) -> None:
+    bad = np.isnan(scores)
+    if bad.any():
+        index = tuple(int(i) for i in np.unravel_index(bad.argmax(), scores.shape))
+        raise ValueError(f"{name}: {what} has nan at index {index}")
+
+
+def _kept(values: Array, scores: Array | None, pattern: str, axes: tuple[int, ...], name: str) -> Array:
+    """Return the mask of a share or of blocks."""
+    share = _share(pattern)
+    assert share is not None
+    _refuse_nan(values if scores is None else scores, "w" if scores is None else "scores", name)
+    measured = np.abs(values) if scores is None else scores
+    others = [a for a in range(values.ndim) if a not in axes]
+    order = [*others, *axes]
+    with np.errstate(over="ignore"):  # scores are compared as float32
+        ordered = measured.astype(np.float32, copy=False).transpose(order)
+    rows = ordered.reshape(prod(values.shape[a] for a in others), prod(values.shape[a] for a in axes))
+    del measured
+    blocks = _BLOCKS.fullmatch(pattern)
+    if blocks:
+        mask = _largest_blocks(rows, int(blocks[1]), int(blocks[2]), share, name)
+    elif pattern.startswith("global:"):
+        mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
+    else:
+        mask = _largest(rows, share)
+    return np.ascontiguousarray(mask.reshape(ordered.shape).transpose(np.argsort(order)))
+
+
+def _largest(rows: Array, share: Fraction) -> Array:
+    """Return where each row is not among the `share` of least score; of equals those of higher index go first."""
+    count = rows.shape[1]
+    gone = int(share * count)
+    if not gone or not rows.size:
+        return np.ones(rows.shape, np.bool_)
+    last = _nth_smallest(rows, gone)  # the largest score that goes
+    mask, equal = rows > last, rows == last
+    room = count - gone - mask.sum(axis=1)
+    for i in np.flatnonzero(equal.sum(axis=1) > room):
+        equal[i, _place(equal[i], int(room[i])) :] = False
+    mask |= equal
+    return mask
+
+
+def _place(flags: Array, before: int) -> int:
+    """Return the index of the flag that is set and that `before` others precede."""
+    for first in range(0, len(flags), _AT_ONCE):
+        part = flags[first : first + _AT_ONCE]
+        found = int(np.count_nonzero(part))
+        if found > before:
+            return first + int(np.flatnonzero(part)[before])
+        before -= found
+    return len(flags)
+
+
+def _nth_smallest(rows: Array, nth: int) -> Array:
+    """Return the nth value, from 1 on, of each row in ascending order, (rows, 1)."""
+    # np.partition takes ten times as long where values repeat.
+    if rows.shape[1] <= 2**16 or rows.dtype != np.float32:
+        some = max(1, _AT_ONCE // rows.shape[1])
+        parts = (rows[i : i + some] for i in range(0, len(rows), some))
+        return np.concatenate([np.sort(part, axis=1)[:, nth - 1 : nth].copy() for part in parts])
+    return np.concatenate([_nth_by_bits(row, nth) for row in rows])[:, None]
+
+
+def _nth_by_bits(row: Array, nth: int) -> Array:
+    """Return the nth value of a row by counting its upper and then its lower 16 bits, (1,)."""
+    high, low = np.zeros(2**16, np.int64), np.zeros(2**16, np.int64)
+    for keys in _keys(row):
+        high += np.bincount((keys >> 16) + 2**15, minlength=2**16)
+    below = np.cumsum(high)
+    upper = int(np.searchsorted(below, nth))
+    for keys in _keys(row):
+        low += np.bincount(keys[(keys >> 16) + 2**15 == upper] & 0xFFFF, minlength=2**16)
+    lower = int(np.searchsorted(np.cumsum(low), nth - (int(below[upper - 1]) if upper else 0)))
+    key = np.array([((upper - 2**15) << 16) + lower], np.int32)
+    return (key ^ (key >> 31 & 0x7FFFFFFF)).view(np.float32)
+
+
+def _keys(row: Array) -> Iterator[Array]:
+    """Give int32 that are ordered as the values are, some at a time."""
+    for first in range(0, len(row), _AT_ONCE):
+        signed = (row[first : first + _AT_ONCE] + np.float32(0)).view(np.int32)  # both zeros alike
+        yield signed ^ (signed >> 31 & 0x7FFFFFFF)
+
+
+def _largest_blocks(rows: Array, height: int, width: int, share: Fraction, name: str) -> Array:
+    high, wide = -(-rows.shape[0] // height), -(-rows.shape[1] // width)
+    if not rows.size:
+        return np.ones(rows.shape, np.bool_)
+    sums = _block_sums(rows, height, width) if height * width > 1 else rows
+    wrong = np.isnan(sums)
+    if wrong.any():
+        row, column = (int(i) for i in np.unravel_index(wrong.argmax(), sums.shape))
+        at = f"row {row * height}, column {column * width}"
+        raise ValueError(f"{name}: the block of scores from {at} on has both inf and -inf, which have no sum")
+    mask = _largest(sums.reshape(1, -1), share).reshape(high, wide)
+    return mask.repeat(height, axis=0)[: rows.shape[0]].repeat(width, axis=1)[:, : rows.shape[1]]
+
+
+def _block_sums(rows: Array, height: int, width: int) -> Array:
+    """Return the sums of all blocks, some blocks at a time, float64."""
+    out = np.empty((-(-rows.shape[0] // height), -(-rows.shape[1] // width)))
+    tall, broad = min(height, rows.shape[0]), min(width, rows.shape[1])
+    down = max(1, _AT_ONCE // (tall * rows.shape[1]))
+    across = max(1, _AT_ONCE // (down * tall * broad))
+    with np.errstate(invalid="ignore"):  # inf - inf, which the caller refuses
+        for i in range(0, out.shape[0], down):
+            for j in range(0, out.shape[1], across):
+                sums = rows[i * height : (i + down) * height, j * width : (j + across) * width].astype(np.float64)
+                if height > 1:
+                    sums = np.add.reduceat(sums, np.arange(0, sums.shape[0], height), axis=0)
+                if width > 1:
+                    sums = np.add.reduceat(sums, np.arange(0, sums.shape[1], width), axis=1)
+                out[i : i + down, j : j + across] = sums
+    return out

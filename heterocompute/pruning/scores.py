@@ -1,0 +1,162 @@
+"""Scores for `prune` that look at more than magnitudes: what the inputs of a layer say about its weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import as_array, refuse_infinite
+from ..arrays.sparse import pattern_of
+from ..base.float_env import counts_subnormals
+from ..base.values import as_real, shown
+
+__all__ = ["sparsegpt", "wanda"]
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 128  # columns that are pruned before the others hear of it, as in the paper
+
+
+def _matrix(value: Any, name: str) -> Array:
+    array = as_array(value, name)
+    if array.ndim != 2:
+        raise ValueError(f"{name} has shape {array.shape}, wanted two dimensions")
+    refuse_infinite(array, name)
+    return array.astype(np.float64)
+
+
+@counts_subnormals
+def wanda(w: Any, x: Any) -> Array:
+    """Score weights by magnitude times the norm of the input that they meet.
+
+    Parameters
+    ----------
+    w : array_like, (outputs, inputs)
+        Floats.
+    x : array_like, (samples, inputs)
+        Inputs of the layer.
+
+    Returns
+    -------
+    ndarray of float32, of w's shape
+        ``|w_ij| * sqrt(sum_s x_sj^2)``, for ``hc.prune(w, pattern, scores=...)``.
+
+    Raises
+    ------
+    TypeError
+        Neither holds floats.
+    ValueError
+        Shapes that do not fit, a NaN or an infinity.
+
+    Notes
+    -----
+    Sun et al., "A Simple and Effective Pruning Approach for Large Language Models", 2023 (arXiv 2306.11695), eq. 1.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.scores.wanda(np.float32([[1, -2]]), np.float32([[3, 0], [4, 1]]))
+    array([[5., 2.]], dtype=float32)
+    """
+    weights, inputs = _matrix(w, "wanda: w"), _matrix(x, "wanda: x")
+    if weights.shape[1] != inputs.shape[1]:
+        raise ValueError(f"wanda: w has {weights.shape[1]} inputs and x has {inputs.shape[1]} columns")
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs))
+        scores: Array = (np.abs(weights) * norms).astype(np.float32)
+    if not np.isfinite(scores).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(scores))[0])
+        raise ValueError(f"wanda: the score of w at index ({row}, {column}) is beyond float32's largest; scale w or x")
+    return scores
+
+
+@counts_subnormals
+def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01) -> Array:
+    """Prune weights one column after the other and let the columns behind make good for what is lost.
+
+    Parameters
+    ----------
+    w : array_like, (outputs, inputs)
+        Floats.
+    hessian : array_like, (inputs, inputs)
+        ``x.T @ x`` of inputs x of the layer, times any constant.
+    pattern : str
+        N:M along the inputs.
+    damping : float
+        0 or more: this share of the mean of the diagonal is added to the diagonal.
+
+    Returns
+    -------
+    ndarray of float32, of w's shape
+        The changed weights, with zeros where the pattern keeps none: ``hc.prune(result, pattern)`` keeps the others.
+
+    Raises
+    ------
+    TypeError
+        Arguments that hold no floats, a damping that is no number.
+    ValueError
+        Shapes that do not fit, a NaN or an infinity, values that overflow on the way, a damping below 0, a matrix that
+        is not positive definite even with it, an unknown pattern.
+
+    Notes
+    -----
+    Frantar and Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023 (arXiv
+    2301.00774), algorithm 1. Inputs that are always zero lose their weights. Work: inputs^3 + outputs * inputs^2.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> x = np.random.default_rng(0).standard_normal((64, 8))
+    >>> w = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
+    >>> better = hc.scores.sparsegpt(w, x.T @ x)
+    >>> plain = hc.prune(w, "2:4").to_dense()
+    >>> bool(np.linalg.norm(x @ (w - better).T) < np.linalg.norm(x @ (w - plain).T))
+    True
+    """
+    n, m = pattern_of(pattern, "sparsegpt")
+    weights, h = _matrix(w, "sparsegpt: w"), _matrix(hessian, "sparsegpt: hessian")
+    inputs = weights.shape[1]
+    if h.shape != (inputs, inputs):
+        raise ValueError(f"sparsegpt: hessian has shape {h.shape}, wanted ({inputs}, {inputs})")
+    share = as_real(damping, "sparsegpt: damping", "a number")
+    if not 0 <= share < np.inf:
+        raise ValueError(f"sparsegpt: damping is {shown(damping)}, wanted a finite number, 0 or more")
+    if not weights.size:
+        return weights.astype(np.float32)
+    dead = np.diag(h) == 0
+    weights[:, dead] = 0
+    with np.errstate(over="ignore"):
+        h[np.diag_indices(inputs)] += np.where(dead, 1.0, share * np.mean(np.diag(h)))
+    try:
+        np.linalg.cholesky(h)  # the inverse of a matrix that is not positive definite may exist
+        upper = np.linalg.cholesky(np.linalg.inv(h)).T
+    except np.linalg.LinAlgError:
+        raise ValueError("sparsegpt: hessian is not positive definite; raise damping") from None
+    width = max(_BLOCK // m, 1) * m
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, inputs, width):
+            last = min(first + width, inputs)
+            errors = _prune_columns(weights[:, first:last], upper[first:last, first:last], n, m)
+            weights[:, last:] -= errors @ upper[first:last, last:]
+        changed: Array = weights.astype(np.float32)
+    if not np.isfinite(changed).all():
+        raise ValueError("sparsegpt: changed weights are beyond float32's largest; scale w, or raise damping")
+    return changed
+
+
+def _prune_columns(w: Array, upper: Array, n: int, m: int) -> Array:
+    """Prune these columns in place; return the errors that the columns behind them make good."""
+    errors = np.zeros(w.shape)
+    diagonal = np.diag(upper)
+    gone = np.zeros((len(w), m), np.bool_)
+    for j in range(w.shape[1]):
+        if j % m == 0:
+            score = (w[:, j : j + m] / diagonal[j : j + m]) ** 2
+            gone[:] = False
+            np.put_along_axis(gone, np.argsort(-score, axis=1, kind="stable")[:, n:], True, axis=1)
+        lost = gone[:, j % m]
+        errors[:, j] = np.where(lost, w[:, j] / diagonal[j], 0.0)
+        w[:, j:] -= errors[:, j, None] * upper[j, j:]
+        w[lost, j] = 0.0
+    return errors

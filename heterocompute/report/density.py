@@ -1,0 +1,315 @@
+"""Tables and the picture of a study of densities, from plain lists of dicts. Imports of ours only `report`.
+
+Across, the density on a logarithmic scale; up, the metric as log(1 + loss / slack), which shows a loss of half a point
+and one of fifty in one picture. Solid lines and filled points: retrained; dashed and hollow: one-shot; a ring: the
+lowest density within the slack. Greys and hues of middle lightness read on a light and on a dark page.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .study import number
+
+Row = dict[str, Any]
+Curve = tuple[str, str, bool | None]
+
+COLORS = ("#3b82f6", "#d9822b", "#1c9a78", "#b0368f")
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE = 460, 340, 62, 16, 46, 52, 22
+
+
+def curves(rows: Sequence[Row]) -> dict[Curve, list[Row]]:
+    """Return the rows of each (layers, structure, retrained), the densest first.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        `DensityStudy.table`.
+
+    Returns
+    -------
+    dict
+    """
+    found: dict[Curve, list[Row]] = {}
+    for row in rows[1:]:
+        found.setdefault((row["layers"], row["structure"], row["retrained"]), []).append(row)
+    return {key: sorted(members, key=lambda row: -row["density"]) for key, members in found.items()}
+
+
+def heights(base: float | None, values: Sequence[float | None], slack: float) -> list[float | None]:
+    """Return where each value stands: 0 for the network as it came, -log10(1 + loss / slack) below it."""
+    if base is None:
+        return [None for _ in values]
+    return [
+        None if v is None else math.copysign(math.log10(1 + abs(v - base) / slack), v - base) if v != base else 0.0
+        for v in values
+    ]
+
+
+def ticks(base: float, values: Sequence[float], slack: float) -> list[float]:
+    """Return round values of the metric for the axis, from the network as it came to the worst, 8 at most."""
+    worst = max(values, key=lambda v: abs(v - base), default=base)
+    reach, sign = abs(worst - base), math.copysign(1, worst - base)
+    decades = max(0, math.ceil(math.log10(reach / slack))) + 1 if reach > 0 else 0
+    stride = -(-decades // 8) or 1  # decades from one to the next
+    within = (1, 4) if decades <= 4 else (1,)
+    found = [base]
+    for step in (slack * m * 10.0**k for k in range(0, decades, stride) for m in within):
+        if step <= reach * 1.05:
+            digits = -math.floor(math.log10(step / 2))
+            found.append(round(base + sign * step, digits))
+    return found
+
+
+def labels(values: Sequence[float]) -> list[str]:
+    """Return short texts of the axis's values, of as many digits as tell them apart."""
+    for digits in range(4, 16):
+        texts = [f"{value:.{digits}g}" for value in values]
+        if len(set(texts)) == len(texts):
+            break
+    return [re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", text) for text in texts]
+
+
+def shortened(words: str, most: int) -> str:
+    """Return a name that takes no more than so many characters, in one line."""
+    line = " ".join(words.split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+# Words
+
+
+def sentences(lowest: Sequence[Row], slack: float) -> list[str]:
+    """Say for each kind of layers how few weights are enough."""
+    found = []
+    for layers in dict.fromkeys(row["layers"] for row in lowest):
+        parts = [
+            f"{row['structure']}{' retrained' if row['retrained'] else ''} {_density(row)}"
+            for row in lowest
+            if row["layers"] == layers
+        ]
+        found.append(f"{layers}: the lowest density that loses less than {slack:g}: {', '.join(parts)}")
+    return found
+
+
+def _density(row: Row) -> str:
+    return "none" if row["pattern"] is None else f"{row['density']:.3f} ({row['pattern']})"
+
+
+def _is_lowest(row: Row, lowest: Sequence[Row]) -> bool:
+    keys = ("layers", "structure", "pattern", "retrained")
+    return any(all(row[key] == one[key] for key in keys) for one in lowest)
+
+
+def _tables(rows: Sequence[Row], lowest: Sequence[Row], metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
+    """For each kind of layers (it, headings, cells); a dot marks the lowest densities."""
+    found = []
+    again = any(row["retrained"] for row in rows)
+    name = shortened(metric, 40)
+    titles = [name, f"{name}, retrained"] if again else [name]
+    for layers in dict.fromkeys(row["layers"] for row in rows[1:]):
+        members = [row for row in rows if row["layers"] == layers]
+        lines = [["–", "–", "1.000", number(rows[0][metric], 4), *["–"] * again]]
+        for row in members:
+            if not row["retrained"]:
+                same = [r for r in members if (r["structure"], r["pattern"]) == (row["structure"], row["pattern"])]
+                cells = [f"{'● ' * _is_lowest(one, lowest)}{number(one[metric], 4)}" for one in same]
+                lines.append([row["structure"], row["pattern"], f"{row['density']:.3f}", *cells])
+        found.append((layers, ["structure", "pattern", "density", *titles], lines))
+    return found
+
+
+def show(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, console: Any = None) -> None:
+    """Print the tables and the sentences; `console` is rich's, by default standard output."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False) if console is None else console
+    for layers, titles, lines in _tables(rows, lowest, metric):
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=f"{layers} layers pruned")
+        table.title_justify = "left"
+        for i, title in enumerate(titles):
+            plain = i < 3  # the name of a metric may be long
+            table.add_column(Text(title), justify="left" if i < 2 else "right", no_wrap=plain)
+        for cells in lines:
+            table.add_row(*map(Text, cells), style="bold" if any("●" in cell for cell in cells) else None)
+        console.print(table)
+        console.print()
+    for line in sentences(lowest, slack):
+        console.print(Text(f"● {line}"))
+
+
+def text(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> str:
+    """Return what `show` prints, without colours, 110 columns wide."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "force_jupyter": False}
+    show(rows, lowest, metric, slack, Console(file=out, width=110, highlight=False, **plain))
+    return out.getvalue().rstrip()
+
+
+def tables_html(rows: Sequence[Row], lowest: Sequence[Row], metric: str) -> str:
+    """Return the tables as HTML."""
+    parts = [
+        "<style>.hc-density td,.hc-density th{text-align:right;padding:.2em .8em}"
+        ".hc-density{font-variant-numeric:tabular-nums;display:inline-table;margin:0 2em 1em 0;vertical-align:top}"
+        ".hc-density caption{text-align:left;font-weight:600}</style>"
+    ]
+    for layers, titles, lines in _tables(rows, lowest, metric):
+        head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>" for cells in lines)
+        caption = f"<caption>{html.escape(layers)} layers pruned</caption>"
+        parts.append(f'<table class="hc-density">{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+    return "".join(parts)
+
+
+def page(title: str, body: str) -> str:
+    """Return a page around the figure and the tables; it fetches nothing."""
+    style = (
+        ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif;"
+        "max-width:1000px;margin:2em auto;padding:0 1em}svg{max-width:100%;height:auto}"
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{style}</style></head>\n<body><h1>{html.escape(title)}</h1>\n{body}\n</body></html>\n"
+    )
+
+
+# The picture
+
+
+def svg(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> str:
+    """Draw one panel for each kind of layers.
+
+    Parameters
+    ----------
+    rows, lowest : sequence of dict
+    metric : str
+        The column drawn.
+    slack : float
+
+    Returns
+    -------
+    str
+    """
+    found, base = curves(rows), rows[0][metric]
+    kinds = list(dict.fromkeys(layers for layers, _, _ in found))
+    structures = list(dict.fromkeys(structure for _, structure, _ in found))
+    color = {structure: COLORS[i % len(COLORS)] for i, structure in enumerate(structures)}
+    width = WIDTH * max(1, len(kinds))
+    legend, height = _legend(color, any(row["retrained"] for row in rows), width)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" '
+        'font-size="13" fill="#7d8590">',
+        f"<title>{html.escape(metric)} against the density of the weights</title>",
+    ]
+    values = [row[metric] for row in rows if row[metric] is not None]
+    if base is not None and kinds:
+        low = min((row["density"] for row in rows[1:] if row["density"] > 0), default=0.1)
+        panel = _Panel(base, values, slack, low)
+        for i, layers in enumerate(kinds):
+            panel.left = panel.margin + i * WIDTH
+            lines += panel.frame(f"{layers} layers pruned", metric)
+            for (kind, structure, retrained), members in found.items():
+                if kind == layers:
+                    lines += panel.curve(members, lowest, metric, color[structure], bool(retrained))
+    return "\n".join([*lines, *legend, "</svg>", ""])
+
+
+class _Panel:
+    def __init__(self, base: float, values: Sequence[float], slack: float, low: float) -> None:
+        self.base, self.slack, self.left = base, slack, float(LEFT)
+        self.tolerated = base - slack if min(values) < base or max(values) == base else base + slack
+        found = [height for height in heights(base, [*values, self.tolerated], slack) if height is not None]
+        self.top, self.bottom = max(found) + 0.12, min(found) - 0.05
+        self.low = math.log10(low) - 0.05
+        marks = ticks(base, values, slack)
+        self.marks = list(zip(marks, labels(marks), strict=True))
+        self.margin = max(LEFT, 14 + 7.6 * max(len(text) for _, text in self.marks))
+
+    def x(self, density: float) -> float:
+        share = math.log10(density) / self.low  # 0 at density 1, on the left
+        return round(self.left + share * (WIDTH - self.margin - RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        (height,) = heights(self.base, [value], self.slack)
+        assert height is not None
+        return round(TOP + (self.top - height) / (self.top - self.bottom) * (HEIGHT - TOP - BOTTOM), 1)
+
+    def frame(self, title: str, metric: str) -> list[str]:
+        right = self.left + WIDTH - self.margin - RIGHT
+        lines = [_text(self.left, 26, title, 'font-weight="600"')]
+        last = math.inf
+        for value, label in self.marks:
+            y = self.y(value)
+            if abs(last - y) < 13:  # no room for its text
+                continue
+            last = y
+            lines.append(_line(self.left, y, right, y, 'stroke="#7d8590" stroke-opacity="0.25"'))
+            lines.append(_text(self.left - 8, y + 4, label, 'text-anchor="end"'))
+        y = self.y(self.tolerated)
+        lines.append(_line(self.left, y, right, y, 'stroke="#7d8590" stroke-dasharray="2 3"'))
+        bottom = HEIGHT - BOTTOM
+        for density in (1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.003, 0.001):
+            if math.log10(density) >= self.low:
+                lines.append(_text(self.x(density), bottom + 20, f"{density:g}", 'text-anchor="middle"'))
+        lines.append(
+            _text((self.left + right) / 2, bottom + 42, "density: share of weights kept", 'text-anchor="middle"')
+        )
+        lines.append(_text(self.left, TOP - 4, shortened(metric, int((right - self.left) / 7))))
+        return lines
+
+    def curve(self, rows: Sequence[Row], lowest: Sequence[Row], metric: str, color: str, solid: bool) -> list[str]:
+        drawn = [row for row in rows if row[metric] is not None and row["density"] > 0]
+        points = [(self.x(1), self.y(self.base)), *((self.x(row["density"]), self.y(row[metric])) for row in drawn)]
+        path = " ".join(f"{x},{y}" for x, y in points)
+        dash = "" if solid else ' stroke-dasharray="5 4"'
+        lines = [f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"{dash}/>']
+        for row, (x, y) in zip(drawn, points[1:], strict=True):
+            fill = color if solid else "none"
+            lines.append(f'<circle cx="{x}" cy="{y}" r="3.5" fill="{fill}" stroke="{color}" stroke-width="1.5"/>')
+            if _is_lowest(row, lowest):
+                lines.append(f'<circle cx="{x}" cy="{y}" r="8" fill="none" stroke="{color}" stroke-width="2"/>')
+        return lines
+
+
+def _legend(color: dict[str, str], again: bool, width: int) -> tuple[list[str], int]:
+    """Return the lines below the panels, and where they end."""
+    keys = [(structure, color[structure], False) for structure in color]
+    if again:
+        keys = [(f"{name}{words}", hue, dashed) for name, hue, _ in keys for words, dashed in _KINDS]
+    lines: list[str] = []
+    x, y = float(LEFT), HEIGHT + 14
+    for words, hue, dashed in [*keys, ("the lowest that loses less than the dotted line", "", False)]:
+        needed = 30 + 6.8 * len(words)
+        if x > LEFT and x + needed > width:
+            x, y = float(LEFT), y + LINE
+        if hue:
+            dash = 'stroke-dasharray="5 4"' if dashed or not again else ""
+            lines.append(_line(x, y, x + 24, y, f'stroke="{hue}" stroke-width="2" {dash}'))
+        else:
+            lines.append(f'<circle cx="{x + 12}" cy="{y}" r="7" fill="none" stroke="#7d8590" stroke-width="2"/>')
+        lines.append(_text(x + 30, y + 4, words, f'fill="{hue}"' if hue else ""))
+        x += needed + 16
+    return lines, y + 16
+
+
+_KINDS = ((", one-shot", True), (", retrained", False))
+
+
+def _text(x: float, y: float, words: str, more: str = "") -> str:
+    return f'<text x="{x}" y="{y}" {more}>{html.escape(words)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, more: str) -> str:
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {more}/>'

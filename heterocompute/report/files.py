@@ -1,0 +1,112 @@
+"""Texts, figures and tables of rows written to files, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file whole: under a temporary name beside it, then renamed.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    text : str
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written, or what is there is no regular file; no half-written file stays.
+    """
+    _write(path, text.encode("utf-8"))
+
+
+def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
+    """Write a figure whole, as `write_text` does; the suffix of the name says in which format, none means PNG.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    figure : matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        A suffix that matplotlib does not know.
+    OSError
+        As of `write_text`.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix[1:] or "png")
+    _write(path, drawn.getvalue())
+
+
+def _write(path: str | os.PathLike[str], content: bytes) -> None:
+    target = Path(os.path.realpath(path))  # the file behind a link, not the link
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "exists and is not a regular file", os.fspath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+        os.replace(temporary, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):  # a full disk names no file, and the temporary one is not known
+            raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+        raise
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """Return rows as CSV with a header line; None is an empty field."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+class Tabular:
+    """What results with a `table` have in common."""
+
+    table: list[Row]
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.table)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as CSV, one line for each row.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        """
+        write_text(path, csv_text(self.table))

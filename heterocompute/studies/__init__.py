@@ -1,0 +1,1 @@
+"""Comparisons of number formats and densities on the weights of a model."""

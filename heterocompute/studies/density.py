@@ -1,0 +1,168 @@
+"""How few weights a network needs: its answers against the share of weights that is kept, kind of layer by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from ..base.float_env import counts_subnormals
+from ..base.values import as_real, shown
+from ..files.selection import axis_of, check_patterns, select
+from ..pruning.prune import prune
+from .density_result import DensityStudy
+from .parts import Progress, Source, Steps, evaluator, named, network_of, retrainer, several, train_again
+
+__all__ = ["study_density"]
+
+PATTERNS: Mapping[str, Sequence[str]] = {
+    "unstructured": "30% 50% 60% 70% 80% 85% 90% 93% 95% 97% 98%".split(),
+    "N:M": "3:4 2:4 3:8 1:4 1:8 1:16 1:32".split(),
+}
+COLUMNS = ("layers", "structure", "pattern", "density", "retrained")
+
+
+def study_density(
+    weights: Any,
+    patterns: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+    evaluate: Callable[..., Any] | None = None,
+    retrain: bool | Callable[..., Any] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
+    slack: float = 0.005,
+    progress: Progress | None = None,
+) -> DensityStudy:
+    """Prune the layers of a network ever further, convolutions and linear layers apart, and see what it loses.
+
+    Parameters
+    ----------
+    weights : network, mapping of str to array, or path
+        As in `heterocompute.study`; without a network `evaluate` is needed.
+    patterns : mapping of str to sequence of str, or sequence of str, optional
+        What `heterocompute.prune` takes, by the name of the curve, such as ``{"blocks": ["block:4x1:50%"]}``. Default:
+        a share of each row from 30 to 98 percent removed, and N:M from 3:4 to 1:32.
+    evaluate : callable, optional
+        ``evaluate(weights)`` as in `heterocompute.study`: it gets a `SparseArray` for each array pruned to N:M, a
+        float32 ndarray with zeros in it for the other patterns.
+    retrain : bool or callable, optional
+        ``retrain(weights, changed)`` as in `heterocompute.study`; what was pruned must stay zero. Default: the
+        network's own method if it has one. False: none.
+    include, exclude : str or iterable of str, optional
+        Globs over the names. Without them: float tensors with two or more dimensions.
+    axis : int, tuple of int or mapping of str to these, optional
+        Reduction axes. Default: (2, 3, 1) of a 4-D tensor, else the last.
+    slack : float, optional
+        The loss that counts as none, in units of the first number of `evaluate`: 0.005 is half a point of accuracy.
+    progress : callable, optional
+        Called as ``progress(done, total, text)`` before each step, and once at the end.
+
+    Returns
+    -------
+    DensityStudy
+
+    Raises
+    ------
+    TypeError
+        `evaluate`, `retrain` or `progress` is no function, slack is no number, or `evaluate` returned no number.
+    ValueError
+        Nothing to evaluate with, an unknown pattern or tensor, a slack that is not positive, weights that are no longer
+        zero after `retrain`, NaN in a tensor.
+
+    Notes
+    -----
+    Han, Pool, Tran, Dally, "Learning both Weights and Connections for Efficient Neural Networks", NIPS 2015
+    (arXiv 1506.02626), prunes and retrains in the same way.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> r = hc.study_density(hc.zoo.digits(), ["50%", "90%"], retrain=False, exclude="conv*")
+    >>> [(row["layers"], row["pattern"], round(row["density"], 2)) for row in r.table]
+    [(None, None, 1.0), ('linear', '50%', 0.5), ('linear', '90%', 0.1)]
+    """
+    network = network_of(weights)
+    if evaluate is None:
+        evaluate = network.evaluate
+    if evaluate is None:
+        raise ValueError("study_density: weights alone have nothing that judges them; wanted a network, or evaluate")
+    call = evaluator(evaluate, [], "study_density", COLUMNS)
+    assert call is not None
+    wanted = network.retrain is not None if retrain is None else retrain
+    train = retrainer(wanted, network.retrain, "study_density")
+    curves = _curves(PATTERNS if patterns is None else patterns)
+    loss = as_real(slack, "study_density: slack", "a positive number")
+    if not 0 < loss < float("inf"):
+        raise ValueError(f"study_density: slack is {shown(slack)}, wanted a positive number")
+
+    with ExitStack() as stack:
+        source = Source(network.weights, stack)
+        names = select(source.infos, include, exclude)
+        if not names:
+            raise ValueError("study_density: no float tensor with two or more dimensions among the weights")
+        if isinstance(axis, Mapping):
+            check_patterns(source.infos, axis)
+        axes = {name: axis_of(name, len(source.infos[name][1]), axis) for name in names}
+        kinds: dict[str, list[str]] = {"convolution": [], "linear": []}
+        for name in names:
+            kinds["convolution" if len(source.infos[name][1]) > 2 else "linear"].append(name)
+        kinds = {kind: members for kind, members in kinds.items() if members}
+        everything = {name: source.load(name, original=True) for name in source.names}
+        points = len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2)
+        step = Steps(1 + points, progress, "study_density")
+        step("evaluate")
+        rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **call(dict(everything), {})}]
+        if len(rows[0]) == len(COLUMNS):
+            raise ValueError("study_density: evaluate returned no number")
+        for kind, members in kinds.items():
+            for structure, texts in curves.items():
+                for text in texts:
+                    step(f"{kind}  {text}")
+                    changed = dict(everything)
+                    for name in members:
+                        with named(name):
+                            changed[name] = prune(source.load(name), text, axes[name])
+                    kept = {name: _not_zero(changed[name]) for name in members}
+                    found = sum(int(mask.sum()) for mask in kept.values())
+                    density = found / max(1, sum(mask.size for mask in kept.values()))
+                    row = {"layers": kind, "structure": structure, "pattern": text, "density": density}
+                    rows.append({**row, "retrained": None, **call(dict(changed), {})})
+                    if train is not None:
+                        step(f"retrain  {kind}  {text}")
+                        after = train_again(train, everything, changed, "study_density")
+                        _check_zeros(after, kept, text)
+                        rows.append({**row, "retrained": True, **call(after, {})})
+        step.finish()
+    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in COLUMNS))
+    table = [{**{key: row[key] for key in COLUMNS}, **{key: row.get(key) for key in metrics}} for row in rows]
+    return DensityStudy(table, metrics, loss)
+
+
+def _curves(patterns: Any) -> dict[str, list[str]]:
+    curves = dict(patterns) if isinstance(patterns, Mapping) else {"pruned": patterns}
+    found = {}
+    for name, texts in curves.items():
+        texts = [texts] if isinstance(texts, str) else several(texts, "study_density: patterns", "texts such as '2:4'")
+        for text in texts:
+            try:
+                prune(np.zeros((1, 1), np.float32), text)  # an unknown pattern is refused before any work
+            except (TypeError, ValueError) as error:
+                raise type(error)(str(error).replace("prune: pattern", "study_density: a pattern", 1)) from None
+        found[str(name)] = texts
+    if not any(found.values()):
+        raise ValueError("study_density: no patterns")
+    return found
+
+
+@counts_subnormals
+def _not_zero(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    found: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(value) != 0
+    return found
+
+
+def _check_zeros(after: Mapping[str, Any], kept: Mapping[str, Any], text: str) -> None:
+    for name, mask in kept.items():
+        if np.any(_not_zero(after[name])[~mask]):
+            raise ValueError(f"study_density: retrain returned {name!r} with values where {text} had pruned them")

@@ -1,0 +1,135 @@
+"""What a study of densities found: plain lists of dicts, and the ways to look at them."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..report import density as density_figure, plot
+from ..report.files import Tabular, write_figure, write_text
+from .result import more_is_better
+
+__all__ = ["DensityStudy"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DensityStudy(Tabular):
+    """The result of `heterocompute.study_density`; it shows itself as tables, in Jupyter with its figure.
+
+    Attributes
+    ----------
+    table : list of dict
+        The network as it came first, then one row for each kind of ``layers``, ``structure`` (name of a curve) and
+        ``pattern``, and again if ``retrained`` (True or None): ``density``, the share of the weights of these layers
+        that is not zero, and the numbers that `evaluate` returned.
+    metrics : list of str
+        The names of these numbers; the first one judges.
+    slack : float
+        The loss that counts as none.
+    """
+
+    table: list[dict[str, Any]]
+    metrics: list[str]
+    slack: float
+
+    @property
+    def lowest(self) -> list[dict[str, Any]]:
+        """For each curve the lowest density that costs less than `slack`, and so do all higher ones of the curve.
+
+        Returns
+        -------
+        list of dict
+            Rows of `table` with their ``structure``; where each costs more, ``density`` 1 and ``pattern`` None.
+        """
+        metric, sign = self.metrics[0], 1.0 if more_is_better(self.metrics[0]) else -1.0
+        base = self.table[0]
+        found = []
+        for (layers, structure, retrained), rows in density_figure.curves(self.table).items():
+            best = {**base, "layers": layers, "structure": structure, "retrained": retrained}
+            for row in rows:
+                if row[metric] is None or base[metric] is None or sign * (base[metric] - row[metric]) >= self.slack:
+                    break
+                best = row
+            found.append(dict(best))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"rows": table, "lowest": lowest, "slack": slack}``, ready for JSON (no NaN, no infinity).
+
+        Returns
+        -------
+        dict
+        """
+        return {"rows": [dict(row) for row in self.table], "lowest": self.lowest, "slack": self.slack}
+
+    def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Draw the metric against density, one panel for each kind of layers.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the picture there.
+
+        Returns
+        -------
+        str
+        """
+        picture = density_figure.svg(self.table, self.lowest, self.metrics[0], self.slack)
+        if path is not None:
+            write_text(path, picture)
+        return picture
+
+    def to_html(self, path: str | os.PathLike[str], title: str = "Study of densities") -> None:
+        """Write one page that needs nothing else: the figure and the tables.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        title : str, optional
+            Heading of the page.
+        """
+        write_text(path, density_figure.page(title, self._repr_html_()))
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the same with matplotlib.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the figure there, in the format of the suffix.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra ``plot`` brings it.
+        """
+        curves = density_figure.curves(self.table)
+        figure = plot.density_figure(self.table[0], curves, self.lowest, self.metrics[0], self.slack)
+        if path is not None:
+            write_figure(path, figure)
+        return figure
+
+    def show(self, console: Any = None) -> None:
+        """Print a table for each kind of layers, and the lowest densities.
+
+        Parameters
+        ----------
+        console : rich.console.Console, optional
+            Default: standard output.
+        """
+        density_figure.show(self.table, self.lowest, self.metrics[0], self.slack, console)
+
+    def __repr__(self) -> str:
+        return density_figure.text(self.table, self.lowest, self.metrics[0], self.slack)
+
+    def _repr_html_(self) -> str:
+        words = "".join(f"<p>{html.escape(line)}</p>" for line in density_figure.sentences(self.lowest, self.slack))
+        tables = density_figure.tables_html(self.table, self.lowest, self.metrics[0])
+        return self.to_svg() + words + tables

@@ -1,0 +1,231 @@
+"""What studies share: the weights one tensor at a time, the caller's functions checked, steps counted."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.dense import as_array
+from ..arrays.quantized import QuantizedArray
+from ..base.container import Reader
+from ..base.texts import quoted, sentence
+from ..base.values import shown
+from ..files.safetensors import contents, entries, read_array
+
+RESERVED = ("format", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
+MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
+
+Progress = Callable[[int, int, str], None]
+
+
+class Source:
+    """Names, dtypes and shapes of the weights, and one tensor at a time."""
+
+    def __init__(self, weights: Any, stack: ExitStack) -> None:
+        self.infos: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._reader: Reader | None = None
+        self._arrays: Mapping[str, Any] = {}
+        if isinstance(weights, (str, os.PathLike)):
+            self._reader = stack.enter_context(Reader(weights))
+            self._packed, _ = entries(self._reader)
+            self.names = []
+            for name, entry in contents(self._reader, self._packed):
+                self.names.append(name)
+                if entry is None:  # what is quantized already stays beside the rest
+                    info = self._reader.info(name)
+                    self.infos[name] = (info.dtype, tuple(info.shape))
+            return
+        self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}
+        self.names = list(self._arrays)
+        for name, value in self._arrays.items():
+            if not isinstance(name, str):
+                raise TypeError(f"study: the names of weights are str, got {name!r} of type {type(name).__name__}")
+            try:
+                array = as_array(value, f"weights[{name!r}]")
+            except TypeError:
+                if self._arrays is weights:
+                    continue  # what cannot be quantized stays beside the rest
+                raise
+            self.infos[name] = (array.dtype.name, array.shape)
+
+    def load(self, name: str, original: bool = False) -> Any:
+        if self._reader is not None:
+            entry = self._packed.get(name)
+            return self._reader.tensor(name) if entry is None else read_array(self._reader, name, entry)
+        return self._arrays[name] if original else as_array(self._arrays[name], name)
+
+
+class Network(NamedTuple):
+    """What a value brings that knows how to judge itself, and perhaps how to train itself."""
+
+    weights: Any
+    evaluate: Callable[..., Any] | None
+    retrain: Callable[..., Any] | None
+
+
+def network_of(weights: Any) -> Network:
+    """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
+    found = getattr(weights, "weights", None)
+    if isinstance(weights, Mapping) or not isinstance(found, Mapping):
+        return Network(weights, None, None)
+    evaluate, retrain = getattr(weights, "evaluate", None), getattr(weights, "retrain", None)
+    return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
+
+
+def several(value: Any, name: str, wanted: str) -> list[Any]:
+    """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
+    try:
+        return list(value)
+    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or one whose rows make no item
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+
+
+def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
+    """Return the function that trains again: the caller's, or for True the network's own."""
+    if retrain is None or retrain is False:
+        return None
+    found = own if retrain is True else retrain
+    if callable(found) and not isinstance(found, bool):
+        return found
+    if retrain is True:
+        raise ValueError(
+            f"{study}: retrain needs a network with a method retrain(weights, changed), or such a function"
+        )
+    raise TypeError(f"{study}: retrain is of type {type(retrain).__name__}, wanted a function, True or False")
+
+
+def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Callable[..., Any]]:
+    """Return the trainings of each format: one as it is, or one for each seed."""
+    if seeds == 1:
+        return [] if train is None else [train]
+    if train is None:
+        raise ValueError(f"{study}: seeds is {seeds}, but nothing is trained; give retrain as well")
+    try:
+        inspect.signature(train).bind({}, {}, seed=0)
+    except ValueError:  # some functions written in C have no signature
+        pass
+    except TypeError as error:
+        raise TypeError(f"{study}: retrain cannot be called as retrain(weights, changed, seed=...): {error}") from None
+    return [functools.partial(train, seed=seed) for seed in range(seeds)]
+
+
+def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
+    """Refuse what was trained to something else: it must be stored as before."""
+    if not isinstance(found, Mapping) or set(found) != set(changed):
+        kind = f"the names {sorted(found)[:9]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+        raise ValueError(f"{study}: retrain returned {kind}, wanted a mapping with the names of the weights")
+    for name, before in changed.items():
+        after = found[name]
+        if isinstance(before, QuantizedArray):
+            wanted = (before.format, before.shape, before.axis)
+            if not isinstance(after, QuantizedArray) or (after.format, after.shape, after.axis) != wanted:
+                kind = str(after.format) if isinstance(after, QuantizedArray) else type(after).__name__
+                raise ValueError(
+                    f"{study}: retrain returned {kind} for {name!r}, wanted {before.format} of shape {before.shape}"
+                )
+        elif getattr(after, "shape", None) != getattr(before, "shape", None):
+            raise ValueError(f"{study}: retrain changed the shape of {name!r}")
+    return dict(found)
+
+
+def train_again(
+    train: Callable[..., Any], weights: Mapping[str, Any], changed: Mapping[str, Any], study: str
+) -> dict[str, Any]:
+    """Let the caller's function train; what it may change in place by mistake it gets as views that it cannot write."""
+    views = {name: _read_only(value) for name, value in weights.items()}
+    given = {name: views[name] if value is weights[name] else value for name, value in changed.items()}
+    found = _check_retrained(train(dict(views), given), changed, study)
+    return {name: weights[name] if value is views[name] else value for name, value in found.items()}
+
+
+def _read_only(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def evaluator(
+    evaluate: Callable[..., Any] | None,
+    keys: list[str],
+    study: str = "study",
+    reserved: Sequence[str] = (*RESERVED, *MODELLED),
+) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, float | None]] | None:
+    """Wrap the caller's function: check its keywords now, and its answers later."""
+    if evaluate is None:
+        return None
+    if not callable(evaluate):
+        raise TypeError(f"{study}: evaluate is of type {type(evaluate).__name__}, wanted a function of the weights")
+    try:
+        signature = inspect.signature(evaluate)
+    except ValueError:  # some functions written in C have none
+        signature = None
+    if signature is not None:
+        try:
+            signature.bind({}, **dict.fromkeys(keys))
+        except TypeError as error:
+            wanted = f"evaluate({', '.join(['weights', *(f'{key}=...' for key in keys)])})"
+            raise TypeError(f"{study}: evaluate cannot be called as {wanted}: {error}") from None
+
+    def call(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, float | None]:
+        answer = evaluate(weights, **{key: options[key] for key in keys})
+        found = answer if isinstance(answer, Mapping) else {"metric": answer}
+        numbers: dict[str, float | None] = {}
+        for key, value in found.items():
+            if not isinstance(key, str) or key in reserved:
+                taken = ", ".join(reserved)
+                raise ValueError(f"{study}: evaluate named a number {key!r}; wanted a str other than {taken}")
+            try:
+                numbers[key] = finite(float(value))
+            except (TypeError, ValueError):
+                kind_of = type(value).__name__
+                raise TypeError(f"{study}: evaluate returned a {kind_of} for {key!r}, wanted a number") from None
+        return numbers
+
+    return call
+
+
+class Steps:
+    """Tell the caller how far the work is."""
+
+    def __init__(self, total: int, progress: Progress | None, study: str = "study") -> None:
+        if progress is not None and not callable(progress):
+            raise TypeError(f"{study}: progress is {shown(progress)}, wanted a function or None")
+        self.done, self.total, self.progress = 0, total, progress
+
+    def __call__(self, text: str) -> None:
+        if self.progress is not None:
+            self.progress(self.done, self.total, text)
+        self.done += 1
+
+    def finish(self) -> None:
+        if self.progress is not None:
+            self.progress(self.total, self.total, "done")
+
+
+class named:
+    """Put the tensor's name before the message of an error."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        for kind in (TypeError, ValueError, MemoryError):
+            if isinstance(error, kind):
+                raise kind(f"tensor {quoted(self.name)}: {sentence(error)}") from error
+
+
+def finite(value: float) -> float | None:
+    """Return None for NaN and infinity, which JSON lacks."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,201 @@
+"""What a study found: plain lists of dicts, and the ways to look at them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..report import study as report
+from ..report.files import Tabular, write_figure, write_text
+from ..report.plot import study_figure
+
+__all__ = ["Study"]
+
+LOWER_IS_BETTER = (
+    "loss",
+    "perplexity",
+    "ppl",
+    "error",
+    "mse",
+    "rmse",
+    "mae",
+    "nll",
+    "entropy",
+    "seconds",
+    "bits",
+    "bytes",
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Study(Tabular):
+    """The result of `heterocompute.study`; it shows itself as a table, in a terminal and in Jupyter.
+
+    Attributes
+    ----------
+    table : list of dict
+        One row for each format, kind of activations and emulation, the baseline first: ``format``, ``activations`` and
+        ``emulate`` (text or None), ``retrained`` (True or None), ``bits`` (stored bits a value), ``bytes``, ``sqnr_db``
+        (over all tensors, against the weights as they came; None where nothing was lost), the numbers that `evaluate`
+        returned, ``seconds`` (one product of every tensor with one row, in one thread; None of an emulation).
+        With a device: its modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power,
+        None where that is not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
+    layers : list of dict
+        One row for each tensor and format, the tensors that lose most first: ``name``, ``shape``, ``format``, ``bits``,
+        ``bytes``, ``sqnr_db``, ``seconds``.
+    metrics : list of str
+        The names of the numbers that `evaluate` returned.
+    histograms : list of dict
+        For each tensor: ``counts`` in equal bins over [-``range``, ``range``], the share of values ``outside``, and
+        ``levels``: for each format the values that row ``row`` takes after quantization.
+    """
+
+    table: list[dict[str, Any]]
+    layers: list[dict[str, Any]]
+    metrics: list[str]
+    histograms: list[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        order = {name: i for i, name in enumerate(report.worst_first(self.layers))}
+        object.__setattr__(self, "layers", sorted(self.layers, key=lambda row: order[row["name"]]))
+        object.__setattr__(self, "histograms", sorted(self.histograms, key=lambda one: order[one["name"]]))
+
+    def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
+        """Return the rows that no other row beats: none is as good for less, or better for as much.
+
+        Parameters
+        ----------
+        metric : str, optional
+            The column to judge by. Default: the first number that `evaluate` returned, else ``sqnr_db``.
+        cost : str, optional
+            The column to pay in; less is better.
+        maximize : bool, optional
+            Whether more of `metric` is better. Default: it is, unless the name says loss, perplexity or error.
+
+        Returns
+        -------
+        list of int
+            Indices into `table`, by rising cost.
+
+        Raises
+        ------
+        ValueError
+            No such column of numbers.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> w = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+        >>> r = hc.study(w, formats=["int8", "int4", "int4-g16", "vsq4-g16-s4"])
+        >>> [r.table[i]["format"] for i in r.pareto()]
+        ['int4', 'vsq4-g16-s4', 'int4-g16', 'int8', 'fp32']
+        """
+        metric = self._metric if metric is None else metric
+        columns = [name for name in self.table[0] if name not in report.TEXTS]
+        for name in (metric, cost):
+            if name not in columns:
+                known = ", ".join(columns)
+                raise ValueError(f"pareto: no column of numbers {name!r}; there are {known}")
+        sign = 1.0 if (more_is_better(metric) if maximize is None else maximize) else -1.0
+        points = []
+        for i, row in enumerate(self.table):
+            value = float("inf") if metric == "sqnr_db" and row[metric] is None else row[metric]
+            if value is not None and row[cost] is not None:
+                points.append((row[cost], -sign * value, i))
+        front, best, best_cost = [], float("inf"), None
+        for paid, lost, i in sorted(points):
+            if lost < best or (lost == best and paid == best_cost):
+                front.append(i)
+                best, best_cost = lost, paid
+        return front
+
+    @property
+    def _metric(self) -> str:
+        return self.metrics[0] if self.metrics else "sqnr_db"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"rows": table, "layers": layers, "pareto": indices}``, ready for JSON (no NaN, no infinity).
+
+        Returns
+        -------
+        dict
+        """
+        return {
+            "rows": [dict(row) for row in self.table],
+            "layers": [dict(row) for row in self.layers],
+            "pareto": self.pareto(),
+        }
+
+    def to_html(self, path: str | os.PathLike[str], title: str = "Study of number formats") -> None:
+        """Write one page that needs nothing else: table, scatter, layers, histograms.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        title : str, optional
+            Heading of the page.
+        """
+        page = report.page(
+            title, self.table, self.layers, self.pareto(), self._metric, more_is_better(self._metric), self.histograms
+        )
+        write_text(path, page)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the metric against bits, and the error of each layer.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the figure there, in the format of the suffix.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra ``plot`` brings it.
+        """
+        figure = study_figure(self.table, self.layers, self.pareto(), self._metric, more_is_better(self._metric))
+        if path is not None:
+            write_figure(path, figure)
+        return figure
+
+    def show(self, console: Any = None) -> None:
+        """Print the table, the Pareto front and the worst layers.
+
+        Parameters
+        ----------
+        console : rich.console.Console, optional
+            Default: standard output.
+        """
+        report.show(self.table, self.layers, self.pareto(), self._metric, console)
+
+    def __repr__(self) -> str:
+        return report.text(self.table, self.layers, self.pareto(), self._metric)
+
+    def _repr_html_(self) -> str:
+        return report.table_html(self.table, self.pareto(), self._metric)
+
+
+def more_is_better(metric: str) -> bool:
+    """Tell from its name whether a number is better when it is larger.
+
+    Parameters
+    ----------
+    metric : str
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> more_is_better("accuracy"), more_is_better("valid_perplexity")
+    (True, False)
+    """
+    words = metric.lower().replace("-", "_").replace(" ", "_").split("_")
+    return not any(word in LOWER_IS_BETTER for word in words)

@@ -1,0 +1,445 @@
+"""How `heterocompute.study` works.
+
+Every selected tensor is quantized with every format (streamed: one tensor of a file in memory at a time), its error
+and the time of its product with one row are measured; then the caller's `evaluate` judges the whole set, format by
+format. Nothing here knows what the weights belong to.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays.dense import as_single, refuse_infinite
+from ..arrays.quantized import QuantizedArray, component_layout
+from ..base import runtime
+from ..base.float_env import counts_subnormals
+from ..base.values import as_int, shown
+from ..files.selection import FirstMatch, axis_of, check_patterns, select
+from ..formats import Format, format as parse_format
+from ..products.error import error
+from ..products.matmul import linear
+from ..products.quantize import quantize
+from .parts import (
+    MODELLED,
+    RESERVED,
+    Progress,
+    Source,
+    Steps,
+    evaluator,
+    finite,
+    named,
+    network_of,
+    retrainer,
+    seeded,
+    several,
+    train_again,
+)
+from .result import Study
+
+PLAIN = "fp32"  # the baseline: the arrays as they came
+PLAIN_TEXTS = (PLAIN, "none", "skip")
+NETWORK_FORMATS = (
+    "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
+    "vsq3-g16-s4 vsq3-g64-s8 vsq2-g16-s4 vsq2-g32-s4 vsq2-g64-s8 "
+    "bf16 fp8_e4m3fn mxfp8_e4m3 mxfp6_e2m3 mxfp4 nvfp4 nf4-g64 cb4 cb3 cb2 log5-2-g32 log4-1-g16 "
+    "int8+2:4 vsq4-g16-s4+2:4 int8+1:4"
+).split()
+NETWORK_RETRAINED = "cb3 cb2 int8+2:4 vsq4-g16-s4+2:4 int8+1:4".split()  # rows that a network trains unasked
+NETWORK_ACTIVATIONS = ("int8",)
+TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
+HISTOGRAM_BINS = 81
+HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
+Entry = str | Format | Mapping[str, str | Format]
+
+
+def run(
+    weights: Any,
+    formats: Any,
+    evaluate: Callable[..., Any] | None,
+    include: str | Iterable[str] | None,
+    exclude: str | Iterable[str] | None,
+    activations: Any,
+    axis: Any,
+    progress: Progress | None,
+    device: Any = None,
+    emulate: Any = None,
+    retrain: Any = None,
+    seeds: Any = 1,
+) -> Study:
+    """Do what `heterocompute.study` describes."""
+    network = network_of(weights)
+    weights = network.weights
+    to_retrain: list[str] | None = None  # None: each that loses something
+    if evaluate is None and network.evaluate is not None:
+        evaluate = network.evaluate
+        if activations is None and (formats is None or emulate is not None):
+            activations = NETWORK_ACTIVATIONS
+        if retrain is None and formats is None and emulate is None and network.retrain is not None:
+            retrain, to_retrain = True, NETWORK_RETRAINED
+    train = retrainer(retrain, network.retrain, "study")
+    if train is not None and evaluate is None:
+        raise ValueError("study: retrain needs evaluate, or a network: nothing else tells what training brings")
+    trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
+    kinds = _activations(activations)
+    emulations = _emulations(emulate, evaluate)
+    asked = {"activations": activations, "emulate": emulate}
+    call = evaluator(evaluate, [key for key, value in asked.items() if value is not None])
+    if formats is None:
+        formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
+    entries = _entries(formats)
+    modelled = _modelled(device)
+
+    with ExitStack() as stack:
+        source = Source(weights, stack)
+        names = select(source.infos, include, exclude)
+        if not names:
+            raise ValueError("study: no float tensor with two or more dimensions among the weights")
+        for entry in entries:
+            check_patterns(names, entry.formats)
+        axes = {name: axis_of(name, len(source.infos[name][1]), axis) for name in names}
+        if isinstance(axis, Mapping):
+            check_patterns(source.infos, axis)
+        lengths = {name: math.prod(source.infos[name][1][a] for a in axes[name]) for name in names}
+        plan = _plan(entries, kinds, emulations, lengths)
+        wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
+        again = [train and entry.formats and (to_retrain is None or entry.text in to_retrain) for entry in entries]
+        total = sum(map(len, wanted.values())) + (sum(map(len, plan)) if call else 0)
+        total += sum(
+            len(trainings) + len(kinds_of_entry) for kinds_of_entry, twice in zip(plan, again, strict=True) if twice
+        )
+        step = Steps(total, progress)
+
+        measured: dict[tuple[str, Format | None], _Measured] = {}
+        pictures = []
+        for name in names:
+            w = source.load(name)
+            with named(name):
+                subject = _Subject(name, w, axes[name])
+                for fmt in wanted[name]:
+                    step(f"{name}  {_text(fmt)}")
+                    measured[name, fmt] = subject.measure(fmt, kinds)
+                pictures.append(subject.picture())
+            del w, subject  # before the next tensor is read
+
+        rows = []
+        everything = {name: source.load(name, original=True) for name in source.names} if call else {}
+        for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
+            chosen = [measured[name, entry.of(name)] for name in names]
+            replaced = dict(everything)
+            if call:
+                for name in names:
+                    fmt = entry.of(name)
+                    if fmt is not None:
+                        replaced[name] = quantize(source.load(name), fmt, axis=axes[name])
+            judged = [replaced]
+            for retrained in (None, True) if twice else (None,):
+                if retrained:
+                    judged = []
+                    for training in trainings:
+                        step(f"retrain  {entry.text}")
+                        judged.append(train_again(training, everything, replaced, "study"))
+                    noise = [math.fsum(_noise(everything[name], one[name]) for one in judged) for name in names]
+                    chosen = [replace(one, noise=lost / len(judged)) for one, lost in zip(chosen, noise, strict=True)]
+                for i, kind, text in kinds_of_entry:
+                    names_of_row = {
+                        "activations": None if kind is None else str(kind), "emulate": text, "retrained": retrained
+                    }  # fmt: skip
+                    row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
+                    if text is not None:
+                        row["seconds"] = None  # nobody has timed that hardware
+                    row.update(modelled([one.matrix for one in chosen], kind))
+                    if call:
+                        given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
+                        step(f"evaluate  {entry.text}" + "".join(given))
+                        options = {"activations": kind, "emulate": text}
+                        row.update(_mean([call(dict(one), options) for one in judged]))
+                    rows.append(row)
+        step.finish()
+
+    added = [key for key in MODELLED if rows and key in rows[0]]
+    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in (*RESERVED, *MODELLED)))
+    rows = [
+        {
+            **{key: row[key] for key in RESERVED[:-1]},
+            **{key: row.get(key) for key in metrics},
+            "seconds": row["seconds"],
+            **{key: row[key] for key in added},
+        }
+        for row in rows
+    ]
+    layers = [measured[name, fmt].row for name in names for fmt in wanted[name]]
+    return Study(rows, layers, metrics, pictures)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One tensor in one format; `seconds` has one value for each kind of activations."""
+
+    row: dict[str, Any]
+    size: int
+    signal: float
+    noise: float
+    seconds: list[float | None]
+    matrix: tuple[int, int, int, Format | None]  # rows, reduction, stored bytes, format
+
+
+class _Subject:
+    """One tensor as the matrix (rows, reduction) of its product."""
+
+    @counts_subnormals
+    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...]) -> None:
+        self.name, self.w, self.axis = name, w, axis
+        refuse_infinite(w, "w")
+        single = as_single(w, "w")
+        kept = [i for i in range(w.ndim) if i not in axis]
+        self.rows = math.prod(w.shape[i] for i in kept)
+        self.columns = math.prod(w.shape[i] for i in axis)
+        matrix = w.transpose(*kept, *axis).reshape(self.rows, self.columns)
+        self.signal = _sum_of_squares(matrix)
+        self.matrix: NDArray[np.float32] = np.ascontiguousarray(
+            single.transpose(*kept, *axis).reshape(self.rows, self.columns)
+        )
+        self.shown = 0
+        if w.size:
+            self.x = np.random.default_rng(0).standard_normal((1, self.columns), dtype=np.float32)
+            # the row of middling size stands for all in pictures
+            largest = np.maximum(self.matrix.max(axis=1), -self.matrix.min(axis=1))
+            self.shown = int(np.argsort(largest, kind="stable")[self.rows // 2])
+        self.by_row = kept == [0]
+        self.levels: dict[str, list[float]] = {}
+
+    @counts_subnormals
+    def measure(self, fmt: Format | None, kinds: list[Format | None]) -> _Measured:
+        w = self.w
+        operand: Any = self.matrix
+        stored, sqnr_db, noise = w.nbytes, None, 0.0
+        if fmt is not None and not w.size:  # however many empty rows there are
+            layout = component_layout(fmt, w.shape, self.axis).values()
+            stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
+        elif fmt is not None:
+            q = quantize(w, fmt, axis=self.axis)
+            lost = error(w, q)
+            stored, sqnr_db, noise = q.nbytes, finite(lost.sqnr_db), lost.mse * w.size
+            operand = self._as_matrix(q)
+            source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
+            shared = "mean" in source.components  # rows that have no meaning alone
+            row = source.dequantize()[shown] if shared else source[shown].dequantize()
+            self.levels[str(fmt)] = np.unique(row).tolist()
+        seconds = [self._seconds(operand, kind) for kind in kinds]
+        row = {
+            "name": self.name,
+            "shape": list(w.shape),
+            "format": _text(fmt),
+            "bits": _bits(stored, w.size),
+            "bytes": stored,
+            "sqnr_db": sqnr_db,
+            "seconds": seconds[0],
+        }
+        return _Measured(row, w.size, self.signal, noise, seconds, (self.rows, self.columns, stored, fmt))
+
+    def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
+        """The same codes as a matrix; quantized again where a group would cross from one window place to the next."""
+        shape = (self.rows, self.columns)
+        if component_layout(q.format, shape, (1,)) == component_layout(q.format, q.shape, q.axis):
+            return QuantizedArray(q.components, q.format, shape, (1,))
+        return quantize(self.matrix, q.format, axis=1)
+
+    def _seconds(self, operand: Any, kind: Format | None) -> float | None:
+        if not self.w.size:
+            return None
+        times: list[float] = []
+        with runtime.use(threads=1):  # where other programs run, threads wait for each other
+            linear(self.x, operand, activations=kind)
+            while not _settled(times):
+                begin = time.perf_counter()
+                linear(self.x, operand, activations=kind)
+                times.append(time.perf_counter() - begin)
+        return min(times)  # other programs only make it longer
+
+    @counts_subnormals
+    def picture(self) -> dict[str, Any]:
+        """Histogram of the values, and the levels that one row takes in each format."""
+        values = self.matrix.reshape(-1)
+        values = values[:: max(1, values.size // HISTOGRAM_VALUES)].astype(np.float64)  # so that bins have room
+        reach = 0.0
+        if values.size:  # wide enough for the row and nearly all values, not for a far outlier
+            row = self.matrix[self.shown]
+            reach = max(float(np.abs(row).max(initial=0.0)) * 1.05, float(np.percentile(np.abs(values), 99.5)))
+        reach = reach or 1.0
+        counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(-reach, reach))
+        return {
+            "name": self.name,
+            "range": reach,
+            "counts": counts.tolist(),
+            "outside": 1 - int(counts.sum()) / values.size if values.size else 0.0,
+            "row": self.shown,
+            "levels": self.levels,
+        }
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One line of `formats`: a text, and the format of each name pattern."""
+
+    text: str
+    formats: dict[str, Format | None]
+
+    @functools.cached_property
+    def _first(self) -> FirstMatch[Format | None]:
+        return FirstMatch(self.formats)
+
+    def of(self, name: str) -> Format | None:
+        return self._first(name)
+
+
+def _entries(formats: Entry | Sequence[Entry]) -> list[_Entry]:
+    if isinstance(formats, (str, Format, Mapping)):
+        formats = [formats]
+    entries = [_Entry(PLAIN, {})]
+    for item in several(formats, "study: formats", "formats"):
+        if isinstance(item, Mapping):
+            table = {pattern: _format(value) for pattern, value in item.items()}
+            text = " ".join(f"{pattern}={_text(fmt)}" for pattern, fmt in table.items())
+            entries.append(_Entry(text or PLAIN, table))
+        else:
+            fmt = _format(item)
+            entries.append(_Entry(_text(fmt), {} if fmt is None else {"*": fmt}))
+    unique = {entry.text: entry for entry in reversed(entries)}
+    return [entry for entry in entries if unique[entry.text] is entry]
+
+
+def _format(item: Any) -> Format | None:
+    return None if item is None or (isinstance(item, str) and item in PLAIN_TEXTS) else parse_format(item)
+
+
+def _text(fmt: Format | None) -> str:
+    return PLAIN if fmt is None else str(fmt)
+
+
+def _activations(activations: Any) -> list[Format | None]:
+    if activations is None:
+        return [None]
+    if isinstance(activations, (str, Format)):
+        items = [activations]
+    else:
+        items = several(activations, "study: activations", "formats")
+    return list(dict.fromkeys([None, *map(_format, items)]))
+
+
+def _emulations(emulate: Any, evaluate: Any) -> list[str | None]:
+    if emulate is None:
+        return [None]
+    from ..emulate import parse
+
+    given = [emulate] if isinstance(emulate, str) else several(emulate, "study: emulate", "texts of emulations")
+    texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, wanted a str")
+        parse(text)
+    if evaluate is None:
+        raise ValueError("study: emulate needs evaluate, or a network: there is nothing else that an accumulator costs")
+    return list(dict.fromkeys([None, *texts]))
+
+
+def _plan(
+    entries: list[_Entry], kinds: list[Format | None], emulations: list[str | None], lengths: dict[str, int]
+) -> list[list[tuple[int, Format | None, str | None]]]:
+    """Return for each entry its rows: the place of the activations, they, the emulation where it takes all tensors."""
+    from ..emulate import accepts
+
+    @functools.cache
+    def fits(text: str, kind: Format | None, fmt: Format | None, length: int) -> bool:
+        return accepts(text, kind, fmt, length)
+
+    plan = [
+        [
+            (i, kind, text)
+            for i, kind in enumerate(kinds)
+            for text in emulations
+            if text is None or all(fits(text, kind, entry.of(name), length) for name, length in lengths.items())
+        ]
+        for entry in entries
+    ]
+    found = {text for rows in plan for _, _, text in rows}
+    for text in emulations:
+        if text not in found:
+            raise ValueError(f"study: emulate {text!r} multiplies none of these formats and activations")
+    return plan
+
+
+def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
+    """Return what computes the columns of a device; its name is checked before any work."""
+    if device is None:
+        return lambda matrices, kind: {}
+    from .. import hardware
+    from ..hardware.pairing import format_columns
+
+    if not isinstance(device, (str, hardware.Device)):
+        raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")
+    chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
+    if not isinstance(chip, str):
+        chip.need("bandwidth")
+    return lambda matrices, kind: format_columns(chip, matrices, kind)
+
+
+@counts_subnormals
+def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
+    stored = sum(one.row["bytes"] for one in chosen)
+    signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
+    times = [one.seconds[i] for one in chosen]
+    known = [seconds for seconds in times if seconds is not None]
+    return {
+        "bits": _bits(stored, sum(one.size for one in chosen)),
+        "bytes": stored,
+        "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
+        "seconds": math.fsum(known) if known else None,
+    }
+
+
+def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:
+    """Return what evaluate returned, of several trainings the mean, the lowest and the highest."""
+    if len(found) == 1:
+        return found[0]
+    row: dict[str, float | None] = {}
+    for key in dict.fromkeys(key for one in found for key in one):
+        values = [value for one in found if (value := one.get(key)) is not None]
+        whole = len(values) == len(found)
+        row[key] = math.fsum(values) / len(values) if whole else None
+        row[f"{key}_lowest"], row[f"{key}_highest"] = (min(values), max(values)) if whole else (None, None)
+    return row
+
+
+@counts_subnormals
+def _noise(w: Any, changed: Any) -> float:
+    mse: float = error(w, changed).mse
+    return mse * float(changed.size)
+
+
+def _settled(times: list[float]) -> bool:
+    """Tell whether the shortest time is likely what it would be on a machine with nothing else to do."""
+    if len(times) < 5 or (sum(times) < 2e-3 and len(times) < 25):
+        return False
+    shortest = sorted(times)[:3]  # three that agree; while other programs run, few do
+    return shortest[2] < 1.15 * shortest[0] or len(times) >= 25 or sum(times) > 0.3
+
+
+def _sum_of_squares(matrix: NDArray[Any]) -> float:
+    if not matrix.size:  # of any number of rows
+        return 0.0
+    block = max(1, (1 << 20) // matrix.shape[1])
+    parts = (matrix[i : i + block].astype(np.float64) for i in range(0, len(matrix), block))
+    return math.fsum(float(np.square(part, out=part).sum()) for part in parts)
+
+
+def _bits(stored: int, size: int) -> float | None:
+    return 8 * stored / size if size else None

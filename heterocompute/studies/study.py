@@ -1,0 +1,101 @@
+"""The main job: many formats on the same weights, and what each costs and keeps. How it is done: study_run.py.
+
+The package imports this file at once, for the function of its name, so it imports nothing that takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..formats import Format
+
+if TYPE_CHECKING:
+    from .result import Study
+
+__all__ = ["study"]
+
+
+def study(
+    weights: Any,
+    formats: str | Format | Mapping[str, Any] | Sequence[str | Format | Mapping[str, Any]] | None = None,
+    evaluate: Callable[..., Any] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    activations: str | Format | Sequence[str | Format | None] | None = None,
+    axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    device: Any = None,
+    emulate: str | Sequence[str | None] | None = None,
+    retrain: bool | Callable[..., Any] | None = None,
+    seeds: int = 1,
+) -> Study:
+    """Compare number formats on the weights of a model, or on any arrays.
+
+    Parameters
+    ----------
+    weights : array, mapping of str to array, path, or network
+        One array (called ``array``), arrays by name, the path of a safetensors file (read one tensor at a time), or an
+        object with the mapping ``weights`` and a method ``evaluate(weights, activations=None, emulate=None)``, perhaps
+        also ``retrain(weights, changed)``.
+    formats : sequence of str, Format or mapping, optional
+        A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins,
+        and a tensor that none fits stays as it is. ``"fp32"`` is the baseline, the arrays as they came; it is always
+        the first. Default: a list made for networks if there is something to evaluate, else a shorter one.
+    evaluate : callable, optional
+        ``evaluate(weights)`` gets the mapping with every selected tensor replaced by its `QuantizedArray`
+        (``numpy.asarray`` gives floats) and returns a number (column ``metric``) or a mapping of str to numbers.
+    include, exclude : str or iterable of str, optional
+        Globs over the names. Without them: float tensors with two or more dimensions.
+    activations : sequence of str, Format or None, optional
+        Formats of the other operand; ``evaluate(weights, activations=format)`` is then called with each of them as
+        well as with None. Default: ``["int8"]`` for a network with the default formats or with `emulate`, else none.
+    axis : int, tuple of int or mapping of str to these, optional
+        Reduction axes, for all tensors or by name pattern. Default: (2, 3, 1) of a 4-D tensor, else the last.
+    progress : callable, optional
+        Called as ``progress(done, total, text)`` before each step, and once at the end.
+    device : str or Device, optional
+        A chip of `heterocompute.hardware`, by name, or one's own: the table gets its modelled time and energy for one
+        product of every studied tensor with one row. ``"mac"``: the energy and area of one multiply-add in silicon.
+    emulate : str or sequence of str, optional
+        How hardware accumulates, `heterocompute.emulate.parse`: ``evaluate(weights, emulate=text)`` is then called with
+        each of them as well as with None. Rows whose formats `heterocompute.emulate.accepts` refuses for one of the
+        tensors are left out.
+    retrain : bool or callable, optional
+        ``retrain(weights, changed)`` gets the mapping as it came and the one that `evaluate` gets, and returns the
+        latter after training: the same names, formats and shapes. What it gets cannot be written to. Each format
+        then has a second row, ``retrained``.
+        True: the network's own method. Default: some of the default formats of a network that has one; False: none.
+    seeds : int, optional
+        Train so many times, ``retrain(weights, changed, seed=0)`` and on; the row then has the mean of each number,
+        and its ``_lowest`` and ``_highest`` as further columns.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    TypeError
+        `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number;
+        `retrain` is no function, or takes no keyword `seed` where there are several.
+    ValueError
+        An unknown format, pattern, tensor, device or emulation; an emulation without `evaluate`, or that no row can
+        have; retraining without `evaluate`, or that returned something else; nothing to study; NaN or infinity in a
+        tensor.
+    OSError
+        A file that cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> w = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+    >>> r = hc.study(w, formats=["int4", "vsq4-g16-s4"])
+    >>> [(row["format"], round(row["bits"], 2)) for row in r.table]
+    [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
+    """
+    from .run import run
+
+    return run(
+        weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds
+    )

@@ -1,0 +1,1 @@
+"""Training of weights that are quantized or pruned: codebooks, retraining, the network that ships."""

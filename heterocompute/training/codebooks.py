@@ -1,0 +1,134 @@
+"""Codebooks trained by back-propagation: the gradient for the centroids, and a step of gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.codes import code_geometry, row_codes
+from ..arrays.dense import as_array
+from ..arrays.quantized import QuantizedArray
+from ..base.float_env import counts_subnormals
+from ..formats import Codebook
+
+__all__ = ["codebook_gradient", "codebook_step"]
+
+Array = np.ndarray[Any, Any]
+
+BLOCK = 1 << 22  # codes unpacked at a time
+
+
+@counts_subnormals
+def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
+    """Turn the gradient of a loss for the values into its gradient for the codebook.
+
+    Parameters
+    ----------
+    grad_w : array_like
+        dL/dW, of q's shape.
+    q : QuantizedArray
+        Of a `Codebook` format.
+
+    Returns
+    -------
+    ndarray of float32
+        Of the shape of ``q.components["codebook"]``: for each centroid the sum over its members, in C order of
+        `grad_w`, of the gradient times the scale of the member's group, in float64.
+
+    Raises
+    ------
+    TypeError
+        q is no array of a codebook format, or grad_w holds no floats.
+    ValueError
+        grad_w has another shape.
+
+    Notes
+    -----
+    Han, Mao, Dally, "Deep Compression", ICLR 2016 (arXiv 1510.00149), section 3.3, equation 3.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.float32([1, 1, 5, 7]), "cb1")
+    >>> q.components["codebook"], hc.codebook_gradient(np.float32([0.5, 0.25, 1, -3]), q)
+    (array([[1., 6.]], dtype=float32), array([[ 0.75, -2.  ]], dtype=float32))
+    """
+    fmt = _codebook_format(q, "codebook_gradient")
+    gradient = as_array(grad_w, "codebook_gradient: grad_w")
+    if gradient.shape != q.shape:
+        raise ValueError(f"codebook_gradient: grad_w has shape {gradient.shape}, wanted {q.shape}")
+    codebook = q.components["codebook"]
+    members = row_codes(q).astype(np.int64)
+    if fmt.per == "row":
+        members += 2**fmt.bits * np.arange(len(members)).reshape(-1, 1, 1)
+    if fmt.dim > 1:
+        members = (members[..., None] * fmt.dim + np.arange(fmt.dim)).reshape(*members.shape[:2], -1)
+    weights = gradient.astype(np.float64)
+    if fmt.group is not None:
+        runs, padded = members.shape[1:]
+        scales = q.components["scales"].reshape(len(members), runs, -1).astype(np.float64)
+        group = padded // max(scales.shape[2], 1)
+        weights = weights * _values(q, np.repeat(scales, group, axis=2))
+    sums = np.bincount(_values(q, members).reshape(-1), weights.reshape(-1), codebook.size)
+    return sums.astype(np.float32).reshape(codebook.shape)
+
+
+@counts_subnormals
+def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
+    """Take one step of gradient descent on a codebook.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        Of a `Codebook` format.
+    grad : array_like
+        What `codebook_gradient` returned, or any direction of its shape.
+    lr : float
+        The learning rate.
+
+    Returns
+    -------
+    QuantizedArray
+        With the codebook ``float32(codebook - lr * grad)``, computed in float64. It shares codes and scales with q.
+
+    Raises
+    ------
+    TypeError
+        q is no array of a codebook format, grad holds no floats, or lr is no number.
+    ValueError
+        grad has another shape, or the step is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.float32([1, 1, 5, 7]), "cb1")
+    >>> hc.codebook_step(q, np.float32([[0.75, -2]]), lr=0.5).dequantize()
+    array([0.625, 0.625, 7.   , 7.   ], dtype=float32)
+    """
+    _codebook_format(q, "codebook_step")
+    gradient, codebook = as_array(grad, "codebook_step: grad"), q.components["codebook"]
+    if gradient.shape != codebook.shape:
+        raise ValueError(f"codebook_step: grad has shape {gradient.shape}, wanted {codebook.shape}")
+    if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, (int, float, np.integer, np.floating)):
+        raise TypeError(f"codebook_step: lr is {lr!r} of type {type(lr).__name__}, wanted a number")
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = (codebook.astype(np.float64) - np.float64(lr) * gradient.astype(np.float64)).astype(np.float32)
+    if not np.isfinite(moved).all():
+        raise ValueError(f"codebook_step: with lr {lr!r} a centroid is no finite number any more")
+    return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)
+
+
+def _codebook_format(q: Any, name: str) -> Codebook:
+    if not isinstance(q, QuantizedArray) or not isinstance(q.format, Codebook):
+        kind = f"an array of {q.format}" if isinstance(q, QuantizedArray) else type(q).__name__
+        raise TypeError(f"{name}: q is {kind}, wanted an array of a codebook format such as cb4")
+    return q.format
+
+
+def _values(q: QuantizedArray, padded: Array) -> Array:
+    """Bring (rows, runs, padded values of a run) into q's shape, without the padding."""
+    kept = [a for a in range(q.ndim) if a not in q.axis]
+    order = [*kept, *q.axis]
+    real = padded[:, :, : code_geometry(q)[1]]
+    return real.reshape([q.shape[a] for a in order]).transpose(np.argsort(order))

@@ -1,0 +1,199 @@
+"""Short training of weights that are quantized or pruned, on the images that trained the network.
+
+pattern   w <- mask (w - step)                 the mask never changes (Han et al., NIPS 2015, section 3)
+format    loss(round(w)), w <- w - step        the gradient goes through the rounding as if it were not there
+codebook  C_k <- C_k - step of sum over k      the codes never change (Han et al., ICLR 2016, section 3.3)
+
+Adam for weights, momentum for codebooks, cosine learning rate, softmax cross-entropy, distorted images. BLAS runs on
+one thread where threadpoolctl is installed, so that sums have one order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays.quantized import QuantizedArray
+from ..arrays.sparse import SparseArray
+from ..base.float_env import counts_subnormals
+from ..base.values import as_int, shown
+from ..formats import Codebook, Float, Sparse
+from ..products.quantize import fake_quantize, quantize
+from .codebooks import codebook_gradient, codebook_step
+from .train_digits import BATCH, LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, distort, gradients
+
+if TYPE_CHECKING:
+    from ..zoo.network import Digits
+
+__all__ = ["mask_of", "retrain"]
+
+F32 = NDArray[np.float32]
+
+
+@counts_subnormals
+def retrain(
+    net: Digits, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int, epochs: int
+) -> dict[str, Any]:
+    """Do what `heterocompute.zoo.network.Digits.retrain` describes.
+
+    Parameters
+    ----------
+    net : Digits
+        Whose training images are used.
+    weights : mapping of str to ndarray
+    changed : mapping of str to ndarray or QuantizedArray
+    seed, epochs : int
+        0 or more.
+
+    Returns
+    -------
+    dict of str to ndarray or QuantizedArray
+
+    Raises
+    ------
+    TypeError
+        No mappings, a seed or epochs that are no ints.
+    ValueError
+        The two mappings differ in names or shapes, a seed or epochs below 0.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> from heterocompute.training.retrain import retrain
+    >>> net = hc.zoo.digits()
+    >>> changed = {**net.weights, "fc2.weight": hc.quantize(net.weights["fc2.weight"], "int2")}
+    >>> str(retrain(net, net.weights, changed, 0, 1)["fc2.weight"].format)
+    'int2'
+    """
+    seed, epochs = as_int(seed, "retrain: seed", 0), as_int(epochs, "retrain: epochs", 0)
+    for what, given in (("weights", weights), ("changed", changed)):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"retrain: {what} is {shown(given)}, wanted a mapping of names to arrays")
+    if set(weights) != set(changed):
+        raise ValueError(f"retrain: changed has the names {sorted(changed)}, wanted those of weights")
+    for name, value in changed.items():
+        shape = getattr(value, "shape", None)
+        if shape != weights[name].shape:
+            got = "no shape" if shape is None else f"shape {shape}"
+            raise ValueError(f"retrain: changed[{name!r}] has {got}, wanted {weights[name].shape}")
+    trained = {name: _trained(weights[name], value) for name, value in changed.items() if value is not weights[name]}
+    random = np.random.default_rng(seed)
+    x, labels = net.train_x, net.train_y
+    step, steps = 0, epochs * -(-len(x) // BATCH)
+    with _one_blas_thread():
+        for _ in range(epochs):
+            order = random.permutation(len(x))
+            for begin in range(0, len(x), BATCH):
+                batch = order[begin : begin + BATCH]
+                values = {**weights, **{name: one.values() for name, one in trained.items()}}
+                _, found = gradients(values, distort(x[batch], random), labels[batch])
+                step += 1
+                share = 0.5 * (1 + np.cos(np.pi * step / steps))
+                for name, one in trained.items():
+                    one.move(found[name], share, step)
+    return {name: trained[name].result() if name in trained else value for name, value in changed.items()}
+
+
+def mask_of(q: QuantizedArray) -> NDArray[np.bool_]:
+    """Return which values the pattern of an array keeps.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        Of a format with a pattern, such as ``int8+2:4``.
+
+    Returns
+    -------
+    ndarray of bool, of q's shape
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> mask_of(hc.quantize(np.float32([[1, -4, 3, 2]]), "int8+2:4"))
+    array([[False,  True,  True, False]])
+    """
+    fmt = q.format
+    assert isinstance(fmt, Sparse)
+    length = q.shape[q.axis[-1]]
+    kept = int(np.prod([q.shape[a] for a in q.axis[:-1]], dtype=np.int64)) * fmt.stored_length(length)
+    metadata = q.components["metadata"]
+    ones = np.ones((len(metadata), kept), np.float32)
+    plain = Sparse(Float("fp32"), fmt.n, fmt.m)
+    return SparseArray({"values": ones, "metadata": metadata}, plain, q.shape, q.axis).mask
+
+
+def _trained(w: Any, changed: Any) -> _Codebook | _Weights:
+    if isinstance(changed, QuantizedArray) and isinstance(changed.format, Codebook):
+        return _Codebook(changed)
+    return _Weights(np.asarray(w, np.float32), changed)
+
+
+class _Weights:
+    """Values that a mask, a format or both shape."""
+
+    def __init__(self, w: F32, changed: Any) -> None:
+        self._changed = changed
+        fmt = changed.format if isinstance(changed, QuantizedArray) else None
+        self._mask = np.asarray(changed) != 0 if fmt is None else None
+        self._rounding = fmt
+        if isinstance(fmt, Sparse):
+            self._mask = mask_of(changed)
+            self._rounding = None if fmt.is_plain else fmt
+        self._w: F32 = w.copy() if self._mask is None else np.where(self._mask, w, np.float32(0))
+        self._mean, self._square = np.zeros_like(self._w), np.zeros_like(self._w)
+
+    def values(self) -> F32:
+        if self._rounding is None:
+            return self._w
+        return fake_quantize(self._w, self._rounding, axis=self._changed.axis)
+
+    def move(self, gradient: F32, share: float, step: int) -> None:
+        if self._mask is not None:
+            gradient = gradient * self._mask
+        self._mean += 0.1 * (gradient - self._mean)
+        self._square += 0.001 * (gradient * gradient - self._square)
+        direction = (self._mean / (1 - 0.9**step)) / (np.sqrt(self._square / (1 - 0.999**step)) + 1e-8)
+        self._w -= np.float32(LEARNING_RATE * share) * direction
+
+    def result(self) -> Any:
+        q = self._changed
+        if not isinstance(q, QuantizedArray):
+            return self._w
+        if not isinstance(q.format, Sparse):
+            return quantize(self._w, q.format, axis=q.axis)
+        kept = SparseArray.from_mask(self._w, self._mask, f"{q.format.n}:{q.format.m}", q.axis)
+        return kept if q.format.is_plain else quantize(kept, q.format.base)
+
+
+class _Codebook:
+    """Values of a codebook, whose codes stay."""
+
+    def __init__(self, q: QuantizedArray) -> None:
+        self._q = q
+        assert isinstance(q.format, Codebook)
+        self._rate = TENSOR_RATE if q.format.per == "tensor" else ROW_RATE
+        self._velocity = np.zeros_like(q.components["codebook"])
+
+    def values(self) -> F32:
+        return self._q.dequantize()
+
+    def move(self, gradient: F32, share: float, step: int) -> None:
+        self._velocity = MOMENTUM * self._velocity + codebook_gradient(gradient, self._q)
+        self._q = codebook_step(self._q, self._velocity, self._rate * share)
+
+    def result(self) -> QuantizedArray:
+        return self._q
+
+
+def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    try:
+        import threadpoolctl
+    except ImportError:
+        return contextlib.nullcontext()
+    limited: Any = threadpoolctl.threadpool_limits
+    manager: contextlib.AbstractContextManager[Any] = limited(1)
+    return manager
