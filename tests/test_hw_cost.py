@@ -9,8 +9,8 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import hardware as hw
-from heterocompute.hardware import circuits, operands
-from heterocompute.hardware.pairing import format_columns
+from heterocompute.hardware.cost.pairing import format_columns
+from heterocompute.hardware.silicon import gate_costs as circuits, operands
 
 # Horowitz, ISSCC 2014, 45 nm: pJ, um^2.
 ROWS = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from heterocompute import hardware as hw
-from heterocompute.hardware import machine
+from heterocompute.hardware.chips import host as machine
 
 ALL = hw.devices()
 

@@ -10,7 +10,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute import hardware as hw
-from heterocompute.hardware.liveness import IN_PLACE, live_elements, peak_elements
+from heterocompute.hardware.network.liveness import IN_PLACE, live_elements, peak_elements
 
 # TPU v1, ISCA 2017, tables 1 and 3: multiply-adds a weight byte, measured TOPS, roof in TOPS.
 TPU_V1 = {

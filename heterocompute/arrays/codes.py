@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.bits import unpack
-from ..arrays.quantized import QuantizedArray
 from ..formats import Sparse
+from .bits import unpack
+from .quantized import QuantizedArray
 
 __all__ = ["CodeStorage", "code_storage"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_int", "as_real", "shown"]
+__all__ = ["as_int", "as_real", "check_count", "shown"]
 
 
 class _Short(reprlib.Repr):
@@ -62,3 +62,10 @@ def as_real(value: Any, name: str, wanted: str) -> float:
         return float("inf") if value > 0 else float("-inf")
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
+
+
+def check_count(function: str, name: str, value: Any) -> int:
+    """Return a positive integer; ValueError names what came instead."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{function}: {name} is {value!r}, wanted a positive integer")
+    return value

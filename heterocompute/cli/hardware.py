@@ -206,8 +206,8 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _check_texts(dtype: str | None, format: str | None = None) -> None:
-    from ..hardware.chip import dtype_bits
-    from ..hardware.stored import stored
+    from ..hardware.chips.chip import dtype_bits
+    from ..hardware.cost.stored import stored
 
     try:
         if dtype is not None:

@@ -13,9 +13,7 @@ from ..arrays.dense import as_array, core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
-from .arguments import (
-    is_compressed,
-)
+from .arguments import is_compressed
 
 __all__ = ["Error", "error"]
 

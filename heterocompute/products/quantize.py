@@ -17,14 +17,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.values import shown
 from ..formats import Format, Sparse
-from .arguments import (
-    Array,
-    FloatArray,
-    as_format,
-    checked_out,
-    core_clip,
-    with_text,
-)
+from .arguments import Array, FloatArray, as_format, checked_out, core_clip, with_text
 
 __all__ = ["fake_quantize", "quantize"]
 

@@ -382,7 +382,7 @@ def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any
     if device is None:
         return lambda matrices, kind: {}
     from .. import hardware
-    from ..hardware.pairing import format_columns
+    from ..hardware.cost.pairing import format_columns
 
     if not isinstance(device, (str, hardware.Device)):
         raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")

@@ -1,8 +1,7 @@
 """Tiling loops over a memory hierarchy: what a mapping costs, and which one to take."""
 
-from .accesses import Access, Stats, evaluate
+from .accesses import Stats, evaluate
 from .arch import Arch, Level
-from .dataflow import DATAFLOWS
 from .files import Files, read_yaml, write_yaml
 from .mapping import Mapping
 from .page import mapping_page
@@ -10,8 +9,6 @@ from .problem import Density, Problem
 from .searching import Found, search
 
 __all__ = [
-    "DATAFLOWS",
-    "Access",
     "Arch",
     "Density",
     "Files",

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..formats import Format
-from .bounds import roofline
-from .chip import LARGEST, Device, dtype_bits
-from .counting import check_count
-from .database import device
-from .layers import Scores
+from ...base.values import check_count
+from ...formats import Format
+from ...report.files import write_figure
+from ...report.hardware import line_figure
+from ..chips.chip import LARGEST, Device, dtype_bits
+from ..chips.database import device
+from ..network.graph import Network
+from ..network.layers import Scores
+from ..network.lookup import as_network
 from .memory import kv_cache, peak_bytes, weight_bytes
-from .network import Network, as_network
 from .pairing import product_dtype
+from .roofline import roofline
 
 __all__ = ["BatchSweep", "batch_sweep", "compare"]
 
@@ -168,8 +171,6 @@ class BatchSweep:
         ImportError
             matplotlib is not installed; the extra ``plot`` brings it.
         """
-        from ..report.files import write_figure
-        from .figures import line_figure
 
         lines = {"seconds": "time (s)", "throughput": "samples a second", "memory": "memory (bytes)"}
         figure = line_figure(self.rows, "batch", lines, f"{self.network} on {self.device}, {self.dtype}", self.knee)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-__all__ = ["DTYPES", "KINDS", "LARGEST", "Device", "dtype_bits", "plain_dtype"]
+__all__ = ["Device"]
 
 LARGEST = sys.float_info.max
 KINDS = ("gpu", "tpu", "npu", "cpu", "fpga", "asic", "phone", "host", "system")

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .chip import Device, dtype_bits, plain_dtype
-from .database import device
+from ..chips.chip import Device, dtype_bits, plain_dtype
+from ..chips.database import device
 
-__all__ = ["INSTRUCTIONS", "Instruction", "Overhead", "explain_gain", "overhead", "series"]
+__all__ = ["Overhead", "explain_gain", "overhead", "series"]
 
 
 @dataclass(frozen=True)

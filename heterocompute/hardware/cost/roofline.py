@@ -13,13 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..formats import Format
-from .chip import LARGEST, Device, dtype_bits
-from .counting import check_count
-from .database import device
-from .layers import Embedding, Scores
-from .network import Flow, Network, as_network
-from .stored import Stored, stored
+from ...base.values import check_count
+from ...formats import Format
+from ...report.files import write_figure
+from ...report.hardware import roofline_figure
+from ..chips.chip import LARGEST, Device, dtype_bits
+from ..chips.database import device
+from ..network.graph import Flow, Network
+from ..network.layers import Embedding, Scores
+from ..network.lookup import as_network
+from .memory import kv_cache, peak_bytes, weight_bytes
+from .stored import Stored, stored, weight_matrix
 
 __all__ = ["Roofline", "roofline"]
 
@@ -127,8 +131,6 @@ class Roofline:
         ImportError
             matplotlib is not installed; the extra ``plot`` brings it.
         """
-        from ..report.files import write_figure
-        from .figures import roofline_figure
 
         figure = roofline_figure(self.to_dict())
         if path is not None:
@@ -248,15 +250,6 @@ def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int) -> tuple[in
     return held, batch * moved * bits
 
 
-def weight_matrix(flow: Flow) -> tuple[int, int] | None:
-    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none."""
-    products = flow.layer.gemm(*flow.inputs)
-    if products is None or not (flow.layer.weight_params or getattr(flow.layer, "shared", False)):
-        return None
-    groups, _, n, k = products
-    return groups * n, k
-
-
 def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[float, str]:
     dense = chip.dense_rates.get(dtype)
     if sparse:
@@ -272,8 +265,6 @@ def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[floa
 
 def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: int) -> str:
     """Say by how much weights, live activations and cached keys and values exceed the device's memory."""
-    from .memory import kv_cache, peak_bytes, weight_bytes
-
     if chip.memory is None:
         return ""
     held = weight_bytes(network, dtype, format) + peak_bytes(network, batch, dtype)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .chip import LARGEST, Device, dtype_bits
-from .database import device
+from ..chips.chip import LARGEST, Device, dtype_bits
+from ..chips.database import device
 
 __all__ = [
     "PETAFLOP_DAY",

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import Format
-from .circuits import ASSUMPTIONS, Cost, float_add, float_multiply, int_add, int_multiply, mux, scaled, table_read
-from .counting import check_count
+from ...base.values import check_count
+from ...formats import Format
+from .gate_costs import ASSUMPTIONS, Cost, float_add, float_multiply, int_add, int_multiply, mux, scaled, table_read
 from .operands import Operand, log_range, operand
 
 __all__ = ["MacCost", "mac"]

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from .layers import (
-    Activation,
-    AdaptiveAvgPool2d,
-    Add,
-    BatchNorm2d,
-    Concat,
-    Conv2d,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    Multiply,
-)
-from .network import Builder, Network
+from .graph import Builder, Network
+from .layers import BatchNorm2d, Conv2d, Linear
+from .plain import Activation, AdaptiveAvgPool2d, Add, Concat, Flatten, MaxPool2d, Multiply
 
 __all__ = [
     "alexnet",

@@ -5,9 +5,9 @@ One multiply-add is two operations. `dtype` is one type for all operands, or (fi
 
 from __future__ import annotations
 
-from .chip import dtype_bits
-from .counting import check_count
-from .layers import Conv2d
+from ...base.values import check_count
+from ..chips.chip import dtype_bits
+from ..network.layers import Conv2d
 
 __all__ = ["conv2d", "conv2d_reuse", "gemm", "gemv", "im2col_copies"]
 

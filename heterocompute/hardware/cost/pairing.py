@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from ..formats import Format
-from .chip import Device
-from .database import device
-from .operands import Operand, operand
-from .silicon import mac
+from ...formats import Format
+from ..chips.chip import Device
+from ..chips.database import device
+from ..silicon.mac import mac
+from ..silicon.operands import Operand, operand
 
-__all__ = ["format_columns", "product_dtype"]
+__all__ = ["product_dtype"]
 
 FLOATS = ("fp16", "bf16", "fp32")  # the fastest that a device has, of equals the first, takes what has no own rate
 

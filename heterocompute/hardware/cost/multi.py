@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from .chip import Device
-from .counting import check_count
-from .database import device
+from ...base.values import check_count
+from ..chips.chip import Device
+from ..chips.database import device
 
 __all__ = ["allreduce", "data_parallel"]
 

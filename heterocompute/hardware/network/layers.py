@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "Activation", "AdaptiveAvgPool2d", "Add", "AddTable", "AvgPool2d", "BatchNorm2d", "Concat", "Context", "Conv2d",
-    "Embedding", "Flatten", "LayerNorm", "Layer", "Linear", "MatMul", "MaxPool2d", "Multiply", "Scores", "Select",
-    "Softmax", "TimesMatrix",
-]  # fmt: skip
+    "AddTable",
+    "BatchNorm2d",
+    "Context",
+    "Conv2d",
+    "Embedding",
+    "Layer",
+    "LayerNorm",
+    "Linear",
+    "MatMul",
+    "Scores",
+]
 
 Shape = tuple[int, ...]
 Pair = int | tuple[int, int]
@@ -88,22 +95,22 @@ class Conv2d(Layer):
 
     @property
     def weight_params(self) -> int:
-        return self.out_channels * self.in_channels // self.groups * math.prod(_pair(self.kernel_size))
+        return self.out_channels * self.in_channels // self.groups * math.prod(pair(self.kernel_size))
 
     @property
     def bias_params(self) -> int:
         return self.out_channels if self.bias else 0
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        _want_image(self, inputs[0], self.in_channels)
-        return (self.out_channels, *_window(self, inputs[0], self.dilation))
+        want_image(self, inputs[0], self.in_channels)
+        return (self.out_channels, *window(self, inputs[0], self.dilation))
 
     def macs(self, *inputs: Shape) -> int:
         return math.prod(self.output_shape(*inputs)[1:]) * self.weight_params
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(self.output_shape(*inputs)[1:])
-        k = self.in_channels // self.groups * math.prod(_pair(self.kernel_size))
+        k = self.in_channels // self.groups * math.prod(pair(self.kernel_size))
         return self.groups, positions, self.out_channels // self.groups, k
 
 
@@ -335,7 +342,7 @@ class BatchNorm2d(Layer):
         return self.channels if self.affine else 0
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        _want_image(self, inputs[0], self.channels)
+        want_image(self, inputs[0], self.channels)
         return inputs[0]
 
 
@@ -365,123 +372,7 @@ class LayerNorm(Layer):
         return inputs[0]
 
 
-@dataclass(frozen=True)
-class Activation(Layer):
-    """A function of each element: relu, relu6, gelu, silu, sigmoid, tanh, ...
-
-    Parameters
-    ----------
-    kind : str, optional
-    functional : bool, optional
-        Called as a function, not as a module: counters that hook modules do not see it.
-    """
-
-    kind: str = "relu"
-    functional: bool = False
-
-
-@dataclass(frozen=True)
-class Softmax(Layer):
-    """Softmax over the last axis."""
-
-
-@dataclass(frozen=True)
-class MaxPool2d(Layer):
-    """Largest value of a window.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding : int or (int, int)
-    ceil_mode : bool, optional
-        Round the output size up.
-    """
-
-    kernel_size: Pair
-    stride: Pair = 1
-    padding: Pair = 0
-    ceil_mode: bool = False
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        _want_image(self, inputs[0], None)
-        return (inputs[0][0], *_window(self, inputs[0], 1, self.ceil_mode))
-
-
-@dataclass(frozen=True)
-class AvgPool2d(MaxPool2d):
-    """Mean of a window; parameters as `MaxPool2d`."""
-
-
-@dataclass(frozen=True)
-class AdaptiveAvgPool2d(Layer):
-    """Means of windows chosen so that the output has a given size.
-
-    Parameters
-    ----------
-    size : int or (int, int), optional
-    functional : bool, optional
-        Called as a function, not as a module: counters that hook modules do not see it.
-    """
-
-    size: Pair = 1
-    functional: bool = False
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        _want_image(self, inputs[0], None)
-        return (inputs[0][0], *_pair(self.size))
-
-
-@dataclass(frozen=True)
-class Flatten(Layer):
-    """All axes as one."""
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return (math.prod(inputs[0]),)
-
-
-@dataclass(frozen=True)
-class Add(Layer):
-    """Sum of inputs of one shape."""
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        if any(shape != inputs[0] for shape in inputs):
-            raise ValueError(f"{type(self).__name__}: inputs are {', '.join(map(str, inputs))}, wanted one shape")
-        return inputs[0]
-
-
-@dataclass(frozen=True)
-class Multiply(Layer):
-    """Product of two inputs, element by element; the second may have axes of size 1."""
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        a, b = inputs
-        if len(a) != len(b) or any(y not in (1, x) for x, y in zip(a, b, strict=True)):
-            raise ValueError(f"Multiply: inputs are {a} and {b}, wanted one shape, or ones in the second")
-        return a
-
-
-@dataclass(frozen=True)
-class Concat(Layer):
-    """Inputs behind each other along the first axis."""
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        if any(shape[1:] != inputs[0][1:] for shape in inputs):
-            raise ValueError(f"Concat: inputs are {', '.join(map(str, inputs))}, wanted equal axes but the first")
-        return (sum(shape[0] for shape in inputs), *inputs[0][1:])
-
-
-@dataclass(frozen=True)
-class Select(Layer):
-    """The first position of a sequence, as BERT's pooler takes it; with `last`, the last."""
-
-    last: bool = False
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        if len(inputs[0]) != 2:
-            raise ValueError(f"Select: input is {inputs[0]}, wanted (positions, width)")
-        return inputs[0][1:]
-
-
-def _pair(value: Pair) -> tuple[int, int]:
+def pair(value: Pair) -> tuple[int, int]:
     return value if isinstance(value, tuple) else (value, value)
 
 
@@ -511,7 +402,7 @@ def _check_heads(layer: Scores | Context) -> None:
         raise ValueError(f"{type(layer).__name__}: cached is {layer.cached}, wanted 0 or more")
 
 
-def _want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
+def want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
     name = type(layer).__name__
     if len(shape) != 3:
         raise ValueError(f"{name}: input is {shape}, wanted (channels, height, width), without a batch")
@@ -533,11 +424,11 @@ def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
         )
 
 
-def _window(layer: Conv2d | MaxPool2d, shape: Shape, dilation: Pair, ceil_mode: bool = False) -> tuple[int, int]:
-    """Return output height and width."""
+def window(layer: Any, shape: Shape, dilation: Pair, ceil_mode: bool = False) -> tuple[int, int]:
+    """Return output height and width of a layer with a kernel_size, a stride and a padding."""
     found = []
     places = zip(
-        shape[1:], _pair(layer.kernel_size), _pair(layer.stride), _pair(layer.padding), _pair(dilation), strict=True
+        shape[1:], pair(layer.kernel_size), pair(layer.stride), pair(layer.padding), pair(dilation), strict=True
     )
     for size, kernel, stride, padding, step in places:
         room = size + 2 * padding - step * (kernel - 1) - 1

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .chip import dtype_bits
+from ...base.values import check_count
+from ..chips.chip import dtype_bits
 from .conventions import convention, counts_activations
-from .network import Flow, as_network
+from .graph import Flow
+from .lookup import as_network
 
-__all__ = ["Counts", "check_count", "count"]
+__all__ = ["Counts", "count"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,10 +151,3 @@ def _row(flow: Flow, counted: int, batch: int, bits: int) -> dict[str, Any]:
         "activations": batch * flow.output_elements if counts_activations(flow) else 0,
         "bytes": -(-flow.layer.params * bits // 8),
     }
-
-
-def check_count(function: str, name: str, value: Any) -> int:
-    """Return a positive integer; ValueError names what came instead."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{function}: {name} is {value!r}, wanted a positive integer")
-    return value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 
-from ..base.values import shown
+from ...base.values import shown
 from . import cnns
-from .network import Network
+from .graph import Network
 from .transformers import bert, gpt, llama
 
 __all__ = ["networks"]

@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..base.texts import printable, quoted, read_toml, shortened
-from ..base.values import shown
+from ...base.texts import printable, quoted, read_toml, shortened
+from ...base.values import shown
 from .chip import KINDS, Device
+from .host import host
 
 __all__ = ["device", "devices", "load_devices"]
 
@@ -68,8 +69,6 @@ def device(name: str | Device) -> Device:
         raise TypeError(f"device: {name!r} of type {type(name).__name__}, wanted a name or a Device")
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     if plain == "host":
-        from .machine import host
-
         return host()
     table = _table()
     names = {alias: one for one in table.values() for alias in (one.name, *one.aliases)}

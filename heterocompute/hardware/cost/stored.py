@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import Format, format as parse_format
-from .chip import dtype_bits
+from ... import _heterocompute as _core
+from ...formats import Format, format as parse_format
+from ..chips.chip import dtype_bits
+from ..network.graph import Flow
 
 __all__ = ["Stored", "stored"]
 
@@ -98,9 +100,16 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
     return Stored(str(found), found, bits)
 
 
-def _packed_bits(fmt: Format, rows: int, columns: int) -> int:
-    from .. import _heterocompute as core
+def weight_matrix(flow: Flow) -> tuple[int, int] | None:
+    """Return (rows, reduction length) of a node's weights, as formats quantize them; None if it has none."""
+    products = flow.layer.gemm(*flow.inputs)
+    if products is None or not (flow.layer.weight_params or getattr(flow.layer, "shared", False)):
+        return None
+    groups, _, n, k = products
+    return groups * n, k
 
+
+def _packed_bits(fmt: Format, rows: int, columns: int) -> int:
     params: tuple[Any, ...] = (fmt.family, *fmt.core_params())
-    layout = core.layout(params, (rows, columns), (1,))
+    layout = _core.layout(params, (rows, columns), (1,))
     return sum(8 * dtype.itemsize * math.prod(shape) for dtype, shape, _ in layout.values())

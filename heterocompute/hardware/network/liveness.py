@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from .layers import Activation, BatchNorm2d, Flatten, LayerNorm, Softmax
-from .network import INPUT, Flow, Network
+from .graph import INPUT, Flow, Network
+from .layers import BatchNorm2d, LayerNorm
+from .plain import Activation, Flatten, Softmax
 
 __all__ = ["IN_PLACE", "last_uses", "live_elements", "peak_elements"]
 

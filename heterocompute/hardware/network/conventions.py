@@ -10,23 +10,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .layers import (
-    Activation,
-    AdaptiveAvgPool2d,
-    AddTable,
-    AvgPool2d,
-    BatchNorm2d,
-    Conv2d,
-    LayerNorm,
-    Linear,
-    MaxPool2d,
-    Scores,
-    Softmax,
-    TimesMatrix,
-)
-from .network import Flow
+from .graph import Flow
+from .layers import AddTable, BatchNorm2d, Conv2d, LayerNorm, Linear, Scores, TimesMatrix
+from .plain import Activation, AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, Softmax
 
-__all__ = ["CONVENTIONS", "Convention", "convention"]
+__all__ = ["CONVENTIONS"]
 
 Rule = Callable[[Flow, int], int]
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from .bounds import is_work, traffic_bits, weight_matrix
-from .chip import dtype_bits
-from .counting import check_count
-from .layers import AddTable, Embedding
-from .liveness import last_uses, live_elements
-from .network import INPUT, Flow, Network, as_network
-from .stored import Stored, stored
+from ...base.values import check_count
+from ..chips.chip import dtype_bits
+from ..network.graph import INPUT, Flow, Network
+from ..network.layers import AddTable, Embedding
+from ..network.liveness import last_uses, live_elements
+from ..network.lookup import as_network
+from .roofline import is_work, traffic_bits
+from .stored import Stored, stored, weight_matrix
 
 __all__ = ["Fusion", "fuse"]
 

@@ -8,14 +8,14 @@ products and a softmax.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-from .layers import Add, Context, Layer, Linear, Scores, Shape, Softmax
+from .layers import Context, Layer, Linear, Scores, Shape
+from .plain import Add, Softmax
 
-__all__ = ["Attention", "Builder", "Flow", "Network", "Node", "as_network"]
+__all__ = ["Attention", "Builder", "Network", "Node"]
 
 INPUT = "input"
 
@@ -245,56 +245,6 @@ class Builder:
     def build(self, note: str = "") -> Network:
         """Return the network."""
         return Network(self.name, tuple(self.nodes), self.input_shape, note)
-
-
-def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
-    """Return a network from a name, a list of layers, an ONNX file or a network.
-
-    Parameters
-    ----------
-    model : Network, str, path, or sequence of layers
-        A name of `hw.networks`, the path of an ``.onnx`` file, or layers that follow each other; a layer may be a pair
-        (name, layer).
-    input_shape : sequence of int, optional
-        Of one sample, without a batch. Needed for a list of layers.
-
-    Returns
-    -------
-    Network
-
-    Raises
-    ------
-    ValueError
-        An unknown name, shapes that do not fit, no input shape.
-    TypeError
-        Nothing of these.
-    """
-    if isinstance(model, Network):
-        return model if input_shape is None else model.with_input(input_shape)
-    if isinstance(model, str) and not model.endswith(".onnx"):
-        from .networks_table import networks
-
-        return as_network(networks[model], input_shape)
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
-        from .onnx_reader import read_onnx
-
-        return as_network(read_onnx(model), input_shape)
-    if isinstance(model, (Layer, Attention)):
-        model = [model]
-    if isinstance(model, Mapping) or not isinstance(model, Iterable):
-        raise TypeError(f"model is of type {type(model).__name__}, wanted a network, its name, layers or an ONNX file")
-    if input_shape is None:
-        raise ValueError("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
-    builder = Builder("layers", check_shape(input_shape))
-    for i, item in enumerate(model):
-        name, layer = item if isinstance(item, tuple) and len(item) == 2 else (f"{i}", item)
-        if isinstance(layer, Attention):
-            layer.add_to(builder, name, builder.last)
-        elif isinstance(layer, Layer):
-            builder.add(name if name != f"{i}" else f"{i}.{type(layer).__name__.lower()}", layer)
-        else:
-            raise TypeError(f"layer {i} is of type {type(layer).__name__}, wanted a layer such as hw.Linear(...)")
-    return builder.build()
 
 
 def check_shape(shape: Sequence[int]) -> Shape:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..formats import Format, format as parse_format
+from ...formats import Format, format as parse_format
 
-__all__ = ["FAMILIES", "Operand", "operand", "state_arithmetic"]
+__all__ = ["Operand", "operand", "state_arithmetic"]
 
 SIGNIFICANDS = {
     "fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "fp8_e4m3fn": 4, "fp8_e4m3": 4, "fp8_e5m2": 3,

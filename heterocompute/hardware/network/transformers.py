@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .layers import Activation, Add, AddTable, Embedding, LayerNorm, Linear, Multiply, Select
-from .network import Attention, Builder, Network
+from .graph import Attention, Builder, Network
+from .layers import AddTable, Embedding, LayerNorm, Linear
+from .plain import Activation, Add, Multiply, Select
 
 __all__ = ["bert", "gpt", "llama"]
 

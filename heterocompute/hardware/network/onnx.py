@@ -13,23 +13,11 @@ import stat
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..base.texts import printable, quoted, shortened
-from ..base.values import shown
-from .layers import (
-    Activation,
-    AdaptiveAvgPool2d,
-    Add,
-    AvgPool2d,
-    BatchNorm2d,
-    Conv2d,
-    Layer,
-    Linear,
-    MatMul,
-    MaxPool2d,
-    Shape,
-    TimesMatrix,
-)
-from .network import INPUT, Network, Node
+from ...base.texts import printable, quoted, shortened
+from ...base.values import shown
+from .graph import INPUT, Network, Node
+from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Shape, TimesMatrix
+from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
 __all__ = ["Operator", "read_onnx"]
 

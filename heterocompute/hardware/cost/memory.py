@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .chip import dtype_bits
-from .counting import check_count
-from .layers import Scores
-from .network import Network, as_network
+from ...base.values import check_count
+from ..chips.chip import dtype_bits
+from ..network.graph import Network
+from ..network.layers import Scores
+from ..network.liveness import peak_elements
+from ..network.lookup import as_network
+from .stored import stored, weight_matrix
 
 __all__ = ["Memory", "allocated", "backward", "device_total", "forward", "infer", "kv_cache", "training"]
 
@@ -367,8 +370,6 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
 
 def peak_bytes(network: Network, batch: int, dtype: str) -> int:
     """Return the bytes of activations at the worst moment of a batch, input and output included."""
-    from .liveness import peak_elements
-
     return _bytes(batch * peak_elements(network), dtype_bits(dtype))
 
 
@@ -376,9 +377,6 @@ def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:
     """Return the bytes of all parameters; the matrices of products in a format, everything else as `dtype`."""
     if format is None:
         return _bytes(network.params, dtype_bits(dtype))
-    from .bounds import weight_matrix
-    from .stored import stored
-
     weights, plain, packed = stored(format, dtype), 0, 0
     for flow in network:
         matrix = weight_matrix(flow) if flow.layer.weight_params else None

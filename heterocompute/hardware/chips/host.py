@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import _heterocompute as _core
-from ..base.texts import read_small
+from ... import _heterocompute as _core
+from ...base.texts import read_small
 from .chip import Device
 
-__all__ = ["cache_file", "host"]
+__all__ = ["host"]
 
 VERSION = 1
 STEPS = 1 << 21  # about 7 ms a run on a core of 3 GHz

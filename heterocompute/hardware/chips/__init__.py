@@ -1,0 +1,1 @@
+"""Chips and what they can do at most, this machine among them; the words of the field."""

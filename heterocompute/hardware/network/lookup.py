@@ -1,0 +1,59 @@
+"""A network from what callers pass: a name, layers, an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .builtin import networks
+from .graph import Attention, Builder, Network, check_shape
+from .layers import Layer
+from .onnx import read_onnx
+
+__all__ = ["as_network"]
+
+
+def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
+    """Return a network from a name, a list of layers, an ONNX file or a network.
+
+    Parameters
+    ----------
+    model : Network, str, path, or sequence of layers
+        A name of `hw.networks`, the path of an ``.onnx`` file, or layers that follow each other; a layer may be a pair
+        (name, layer).
+    input_shape : sequence of int, optional
+        Of one sample, without a batch. Needed for a list of layers.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ValueError
+        An unknown name, shapes that do not fit, no input shape.
+    TypeError
+        Nothing of these.
+    """
+    if isinstance(model, Network):
+        return model if input_shape is None else model.with_input(input_shape)
+    if isinstance(model, str) and not model.endswith(".onnx"):
+        return as_network(networks[model], input_shape)
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        return as_network(read_onnx(model), input_shape)
+    if isinstance(model, (Layer, Attention)):
+        model = [model]
+    if isinstance(model, Mapping) or not isinstance(model, Iterable):
+        raise TypeError(f"model is of type {type(model).__name__}, wanted a network, its name, layers or an ONNX file")
+    if input_shape is None:
+        raise ValueError("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
+    builder = Builder("layers", check_shape(input_shape))
+    for i, item in enumerate(model):
+        name, layer = item if isinstance(item, tuple) and len(item) == 2 else (f"{i}", item)
+        if isinstance(layer, Attention):
+            layer.add_to(builder, name, builder.last)
+        elif isinstance(layer, Layer):
+            builder.add(name if name != f"{i}" else f"{i}.{type(layer).__name__.lower()}", layer)
+        else:
+            raise TypeError(f"layer {i} is of type {type(layer).__name__}, wanted a layer such as hw.Linear(...)")
+    return builder.build()
