@@ -103,7 +103,8 @@ OBJECTS = """
 import _testcapi
 import numpy as np
 import heterocompute as hc
-from heterocompute import _heterocompute as core, runtime
+from heterocompute import _heterocompute as core
+from heterocompute.base import runtime
 
 x = np.ones((3, 64), np.float32)
 q = hc.quantize(np.linspace(-1, 1, 640, dtype=np.float32).reshape(10, 64), "vsq4-g16-s4")

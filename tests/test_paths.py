@@ -10,6 +10,9 @@ from common import isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
+from heterocompute.arrays.quantized import core_format
+from heterocompute.base import runtime
+from heterocompute.products.arguments import core_operand
 
 WEIGHTS = [
     "int8", "int4", "int3-g6-asym", "int4-g32-f16", "vsq4-g16-s4", "vsq4-g16", "vsq8-g64-s10", "nf4-g64", "mxfp4",
@@ -24,8 +27,8 @@ def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> 
     """Return path -> why it refuses, or None."""
     with hc.use(path="auto"):
         number, found = core.explain(
-            hc.runtime.run(), *(hc.ops.core_operand(v) for v in (x, q.T)),
-            None if activations is None else hc.arrays.core_format(hc.format(activations)),
+            runtime.run(), *(core_operand(v) for v in (x, q.T)),
+            None if activations is None else core_format(hc.format(activations)),
             np.empty((len(x), q.shape[0]), np.float32),
         )  # fmt: skip
     assert number < 0 or found[number][2] is None

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arguments import core_operand
-from ..ops import quantize
+from ..products.arguments import core_operand
+from ..products.quantize import quantize
 from .measure import CheckFailed, Options, Row, Table
 
 Array = np.ndarray[Any, Any]

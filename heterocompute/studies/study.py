@@ -1,4 +1,4 @@
-"""The main job: many formats on the same weights, and what each costs and keeps. How it is done: study_run.py.
+"""The main job: many formats on the same weights, and what each costs and keeps. How it is done: run.py.
 
 The package imports this file at once, for the function of its name, so it imports nothing that takes time.
 """

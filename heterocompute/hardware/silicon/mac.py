@@ -2,7 +2,7 @@
 
 A unit of `vector` lanes multiplies pairs, adds them in a tree, scales the sum of a group if the formats say so and adds
 to an accumulator. Each part is charged to one lane: what several lanes share is divided by them. What is fixed, what
-is interpolated and what is assumed: circuits.py.
+is interpolated and what is assumed: gate_costs.py.
 """
 
 from __future__ import annotations
