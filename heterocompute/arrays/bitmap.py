@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.float_env import converted
 from ..base.values import shown
+from .base import PackedArray
 from .dense import as_array, as_exported, exports_dlpack, on_cpu
+from .layout import Entry
 from .quantized import QuantizedArray
 
 __all__ = ["BitmapArray", "encode_bitmap"]
@@ -21,6 +21,7 @@ __all__ = ["BitmapArray", "encode_bitmap"]
 Array = np.ndarray[Any, Any]
 
 _MARK, _KEEP, _PLACE = 0, 1, 2
+_TEXT = "bitmap"  # what stands for a format in a file
 
 
 def _raw(array: Array) -> Array:
@@ -37,7 +38,7 @@ def _check_dtype(dtype: np.dtype[Any], name: str) -> None:
         raise TypeError(f"{name} has dtype {dtype}, wanted native byte order")
 
 
-class BitmapArray:
+class BitmapArray(PackedArray):
     """An array as a bitmap and the elements that are not zero, made by `encode_bitmap`.
 
     Parameters
@@ -76,8 +77,9 @@ class BitmapArray:
     array([7, 0, 9], dtype=int16)
     """
 
-    __slots__ = ("_bitmap", "_shape", "_values")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ()
+
+    _decoder = "to_dense()"
 
     def __init__(self, bitmap: Array, values: Array, shape: Sequence[int]) -> None:
         for name, part in (("bitmap", bitmap), ("values", values)):
@@ -102,40 +104,16 @@ class BitmapArray:
         ones = int(np.bitwise_count(bitmap).sum(dtype=np.int64))
         if ones != len(values):
             raise ValueError(f"BitmapArray: {ones} bits of bitmap are set for {len(values)} values")
-        self._bitmap, self._values, self._shape = bitmap, values, sizes
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        return prod(self._shape)
+        self._components, self._shape, self._axis = {"bitmap": bitmap, "values": values}, sizes, ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        kind: np.dtype[Any] = self._values.dtype
+        kind: np.dtype[Any] = self._components["values"].dtype
         return kind
 
     @property
-    def nbytes(self) -> int:
-        return self._bitmap.nbytes + self._values.nbytes
-
-    @property
-    def bits_per_value(self) -> float:
-        return 8 * self.nbytes / self.size if self.size else 0.0
-
-    @property
     def density(self) -> float:
-        return len(self._values) / self.size if self.size else 0.0
-
-    @property
-    def components(self) -> MappingProxyType[str, Array]:
-        return MappingProxyType({"bitmap": self._bitmap, "values": self._values})
+        return len(self._components["values"]) / self.size if self.size else 0.0
 
     def to_dense(self) -> Array:
         """Return the array, equal to the bit to what was encoded.
@@ -145,34 +123,86 @@ class BitmapArray:
         ndarray of `shape` and `dtype`
         """
         dense = np.empty(self._shape, self.dtype)
-        bitmap, values = (np.ascontiguousarray(part) for part in (self._bitmap, self._values))
+        bitmap, values = (np.ascontiguousarray(part) for part in self._components.values())
         _core.bitmap(runtime.run(), _raw(dense), bitmap, _raw(values), _PLACE)
         return dense
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if copy is False:
-            raise ValueError("BitmapArray: an array of it is always a copy")
-        dense = self.to_dense()
-        return dense if dtype is None else converted(dense, dtype)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BitmapArray):
-            return NotImplemented
-        mine, theirs = self._values, other._values
-        return (
-            self._shape == other._shape
-            and mine.dtype == theirs.dtype
-            and self._bitmap.tobytes() == other._bitmap.tobytes()
-            and mine.tobytes() == theirs.tobytes()
-        )
-
-    def __len__(self) -> int:
+    def __getitem__(self, index: Any) -> BitmapArray:
+        """Return one index or a slice of axis 0; the values are views where the slice has no gaps."""
         if not self._shape:
-            raise TypeError("len() of an array without dimensions")
-        return self._shape[0]
+            raise IndexError("a BitmapArray without dimensions has no axis to index")
+        rows, one = self._rows_of(index)
+        first, last, step = rows.indices(self._shape[0])
+        if step != 1:
+            return type(self)(*encode_bitmap(self.to_dense()[rows])._arguments())
+        width = prod(self._shape[1:])
+        begin, end = first * width, max(first, last) * width
+        bits = self._bits(begin, end)
+        whole = self._components["bitmap"][: begin // 8]
+        before = int(np.bitwise_count(whole).sum(dtype=np.int64)) + int(self._bits(begin // 8 * 8, begin).sum())
+        values = self._components["values"][before : before + int(np.count_nonzero(bits))]
+        shape = self._shape[1:] if one else (max(last - first, 0), *self._shape[1:])
+        return self._remade({"bitmap": np.packbits(bits, bitorder="little"), "values": values}, shape, ())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return BitmapArray, (self._bitmap, self._values, self._shape)
+    def _bits(self, begin: int, end: int) -> Array:
+        """Return the bits of elements from `begin` up to `end`, a byte each."""
+        stored = np.ascontiguousarray(self._components["bitmap"][begin // 8 : -(-end // 8)])
+        found: Array = np.unpackbits(stored, bitorder="little")[begin % 8 :][: end - begin]
+        return found
+
+    def _values(self) -> Array:
+        return self.to_dense()
+
+    def _occurring(self) -> Iterator[Array]:
+        values = self._components["values"]
+        yield values
+        if len(values) < self.size:
+            yield np.zeros(1, values.dtype)
+
+    def _as_floats(self, name: str) -> Array:
+        return self.to_dense()  # nothing is lost in it
+
+    def _kind(self) -> object:
+        return _TEXT
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self._components["bitmap"], self._components["values"], self._shape
+
+    def _entry(self) -> Entry:
+        return self._entry_of(self._shape, self.dtype.name, self._components["values"].shape)
+
+    @classmethod
+    def _entry_of(cls, shape: tuple[int, ...], dtype: str, values: tuple[int, ...]) -> Entry:
+        parts = {"bitmap": ("uint8", (-(-prod(shape) // 8),)), "values": (dtype, values)}
+        return Entry(_TEXT, shape, (), dtype, parts, cls)
+
+    @classmethod
+    def _described(
+        cls,
+        text: str,
+        shape: tuple[int, ...],
+        axis: tuple[int, ...],
+        dtype: str,
+        sizes: Callable[[str], tuple[int, ...]],
+    ) -> Entry | None:
+        if text != _TEXT:
+            return None
+        if axis:
+            raise ValueError(f"a bitmap has no axis, not {shown(list(axis))}")
+        return cls._entry_of(shape, dtype, (prod(sizes("values")),))
+
+    @classmethod
+    def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> BitmapArray:
+        return cls(parts["bitmap"], parts["values"], entry.shape)
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "shape": str(self._shape),
+            "dtype": str(self.dtype),
+            "density": f"{self.density:.3g}",
+            "bytes": f"{self.nbytes:,}",
+            "bits a value": f"{self.bits_per_value:.3f}",
+        }
 
     def __repr__(self) -> str:
         return f"BitmapArray(shape={self._shape}, dtype={self.dtype}, density={self.density:.4g}, nbytes={self.nbytes})"

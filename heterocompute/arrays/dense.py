@@ -12,6 +12,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
+from .base import PackedArray
 
 __all__ = [
     "as_array",
@@ -129,10 +130,8 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         return value
     if isinstance(value, np.ndarray):
         array = np.asarray(value)  # of a subclass the memory alone: its methods may be anything
-    elif hasattr(value, "dequantize") and hasattr(value, "source_dtype"):  # a QuantizedArray, which stands above this
-        raise TypeError(f"{name} is a QuantizedArray; take its dequantize(), or numpy.asarray(...).astype(...), first")
-    elif hasattr(value, "to_dense") and hasattr(value, "load_balance"):  # an EIEArray, likewise
-        raise TypeError(f"{name} is an EIEArray; take its to_dense() first")
+    elif isinstance(value, PackedArray):
+        array = value._as_floats(name)
     elif exports_dlpack(value):
         array = as_exported(value, name)
     else:

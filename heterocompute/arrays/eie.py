@@ -5,20 +5,22 @@ Han et al., "EIE: Efficient Inference Engine on Compressed Deep Neural Network",
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .. import _heterocompute as _core
 from ..base import runtime
 from ..base.float_env import converted, counts_subnormals
 from ..base.values import as_int, shown
+from .base import PackedArray
 from .dense import as_array, as_float_dtype, caller_index, normalize_axes
+from .layout import Entry
+from .stored import check_source
 
 __all__ = ["EIEArray", "EIELoad", "encode_csr"]
 
@@ -26,6 +28,8 @@ Array = np.ndarray[Any, Any]
 
 CODES = 16  # of the codebook, the one for zero included
 MOST_ELEMENTS = 4096  # or as many as there are rows
+_TEXT = re.compile(r"eie-p([1-9][0-9]{0,8})")  # what stands for a format in a file
+_BLOCK = 1 << 20  # entries looked at a time
 COMPONENTS = {"codebook": (np.float32, 1), "pointers": (np.uint32, 2), "entries": (np.uint8, 1)}
 
 
@@ -65,7 +69,7 @@ class EIELoad:
         return 1 - self.padding / busy if busy else 1.0
 
 
-class EIEArray(NDArrayOperatorsMixin):
+class EIEArray(PackedArray):
     """A matrix in EIE's storage, made by `encode_csr`.
 
     ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it, `save` and `heterocompute.load`
@@ -121,8 +125,9 @@ class EIEArray(NDArrayOperatorsMixin):
     True
     """
 
-    __slots__ = ("_axis", "_components", "_shape")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ()
+
+    _decoder = "to_dense()"
 
     @counts_subnormals
     def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:
@@ -150,46 +155,15 @@ class EIEArray(NDArrayOperatorsMixin):
 
     @property
     def _stored_shape(self) -> tuple[int, int]:
-        return self._shape if self._axis == (1,) else (self._shape[1], self._shape[0])
+        first, second = self._shape
+        return (first, second) if self._axis == (1,) else (second, first)
 
     def _packed(self) -> tuple[Any, ...]:
         return (*self._stored_shape, *self._components.values())
 
     @property
-    def components(self) -> Mapping[str, Array]:
-        return MappingProxyType(self._components)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
-
-    @property
-    def axis(self) -> tuple[int, ...]:
-        return self._axis
-
-    @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def size(self) -> int:
-        return self._shape[0] * self._shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32)
-
-    @property
     def elements(self) -> int:
         return int(self._components["pointers"].shape[0])
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._components.values())
-
-    @property
-    def bits_per_value(self) -> float:
-        return 8 * self.nbytes / self.size if self.size else 0.0
 
     @property
     def nnz(self) -> int:
@@ -212,9 +186,8 @@ class EIEArray(NDArrayOperatorsMixin):
 
     @property
     def T(self) -> EIEArray:  # noqa: N802 (NumPy's name)
-        turned = object.__new__(type(self))  # there is nothing to check
-        turned._components, turned._shape, turned._axis = self._components, self._shape[::-1], (1 - self._axis[0],)
-        return turned
+        """The transposed matrix; the components are shared."""
+        return self._transposed()
 
     def values(self) -> Array:
         """Return the value of each entry.
@@ -289,12 +262,6 @@ class EIEArray(NDArrayOperatorsMixin):
         matrix = rows if self._axis == (1,) else rows.T
         return matrix.tocsr() if layout == "csr" else matrix.tocsc()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the components to a safetensors file, which `heterocompute.load` reads."""
-        from ..files.safetensors import save
-
-        save(path, self)
-
     @counts_subnormals
     def load_balance(self, x: Any = None, depth: int = 8) -> EIELoad:
         """Count the cycles that EIE's processing elements would take for a product with one vector.
@@ -346,62 +313,66 @@ class EIEArray(NDArrayOperatorsMixin):
         cycles, broadcasts, stalls, padding = _core.eie_load(self._packed(), activations, min(deep, 2**62), busy)
         return EIELoad(cycles, broadcasts, stalls, busy, padding)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if copy is False:
-            raise ValueError("an EIEArray has no array of floats to share")
-        values = self.to_dense()
-        return values if dtype is None else converted(values, dtype)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
-            raise TypeError(f"{ufunc.__name__} is not for an EIEArray; call to_dense() for its values")
-        from ..products.matmul import matmul
-
-        return matmul(inputs[0], inputs[1], out=options.get("out", (None,))[0])
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        raise TypeError(f"{func.__name__} is not for an EIEArray; call to_dense() for its values")
-
-    def __matmul__(self, other: Any) -> Any:
-        from ..products.matmul import matmul
-
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        from ..products.matmul import matmul
-
-        return matmul(other, self)
-
     def __getitem__(self, index: Any) -> NoReturn:
         raise ValueError("rows of an EIEArray are interleaved; call to_dense() to index the values")
 
-    def __eq__(self, other: object) -> Any:
-        """Tell whether shape, axis and the bytes of all components are the same."""
-        if not isinstance(other, EIEArray):
-            return NotImplemented
-        return (self._shape, self._axis) == (other._shape, other._axis) and all(
-            part.shape == other._components[name].shape and part.tobytes() == other._components[name].tobytes()
-            for name, part in self._components.items()
-        )
+    def __deepcopy__(self, memo: Any) -> EIEArray:
+        return self.__copy__()  # nothing can change its components
 
-    def __ne__(self, other: object) -> Any:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+    def _values(self) -> Array:
+        return self.to_dense()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._components, self._shape, self._axis)
+    def _occurring(self) -> Iterator[Array]:
+        codes, entries = self._components["codebook"], self._components["entries"]
+        used = np.zeros(codes.shape, bool)  # however large the matrix is, there are 16 values
+        for first in range(0, entries.size, _BLOCK):
+            used[entries[first : first + _BLOCK] & 15] = True
+        used[0] = self.nnz < self.size
+        yield codes[used]
 
-    def __len__(self) -> int:
-        return self._shape[0]
+    def _kind(self) -> object:
+        return "eie"
 
-    def __repr__(self) -> str:
-        return (
-            f"EIEArray(shape={self._shape}, axis={self._axis}, elements={self.elements}, density={self.density:.3g}, "
-            f"padding={self.padding}, {self.nbytes} bytes)"
-        )
+    def _arguments(self) -> tuple[Any, ...]:
+        return self._components, self._shape, self._axis
 
-    def _repr_html_(self) -> str:
-        rows = {
+    def _entry(self) -> Entry:
+        return self._entry_of(self.elements, self._shape, self._axis, "float32", self._components["entries"].shape)
+
+    @classmethod
+    def _entry_of(
+        cls, elements: int, shape: tuple[int, ...], axis: tuple[int, ...], dtype: str, entries: tuple[int, ...]
+    ) -> Entry:
+        parts = {
+            "codebook": ("float32", (CODES,)),
+            "pointers": ("uint32", (elements, shape[axis[0]] + 1)),
+            "entries": ("uint8", entries),
+        }
+        return Entry(f"eie-p{elements}", shape, axis, dtype, parts, cls)
+
+    @classmethod
+    def _described(
+        cls,
+        text: str,
+        shape: tuple[int, ...],
+        axis: tuple[int, ...],
+        dtype: str,
+        sizes: Callable[[str], tuple[int, ...]],
+    ) -> Entry | None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            return None
+        check_source(shape, axis, dtype)
+        if len(shape) != 2 or len(axis) != 1:
+            raise ValueError(f"{text} has two dimensions and one axis, not {shown(list(shape))} and {list(axis)}")
+        return cls._entry_of(int(match[1]), shape, axis, dtype, (prod(sizes("entries")),))
+
+    @classmethod
+    def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> EIEArray:
+        return cls(parts, entry.shape, entry.axis)
+
+    def _facts(self) -> dict[str, str]:
+        return {
             "shape": str(self._shape),
             "axis": str(self._axis),
             "elements": str(self.elements),
@@ -410,8 +381,12 @@ class EIEArray(NDArrayOperatorsMixin):
             "bytes": f"{self.nbytes:,}",
             "bits a value": f"{self.bits_per_value:.3f}",
         }
-        lines = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows.items())
-        return f"<table>{lines}</table>"
+
+    def __repr__(self) -> str:
+        return (
+            f"EIEArray(shape={self._shape}, axis={self._axis}, elements={self.elements}, density={self.density:.3g}, "
+            f"padding={self.padding}, {self.nbytes} bytes)"
+        )
 
 
 def _frozen(part: Any, name: str) -> Array:

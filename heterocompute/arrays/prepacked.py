@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import _heterocompute as _core
@@ -15,7 +16,7 @@ class Prepacked(QuantizedArray):
     """A quantized array that keeps the panels of its integer products beside its components. Made by `prepack`.
 
     It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
-    are used. It pickles and copies as its source.
+    are used. It is copied, sliced, pickled and saved as its source.
 
     Attributes
     ----------
@@ -27,7 +28,7 @@ class Prepacked(QuantizedArray):
     __slots__ = ("_panels", "_source")
 
     def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None) -> None:
-        super().__init__(source._components, source._format, source._shape, source._axis, source.source_dtype)
+        super().__init__(*source._arguments())
         self._source = source
         self._panels = panels
 
@@ -48,15 +49,13 @@ class Prepacked(QuantizedArray):
         """The transposed array; components and panels are shared. Two dimensions only."""
         return Prepacked(self.source.T, self._panels)
 
+    def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
+        """Return what the source would: panels of other rows would have to be packed anew."""
+        return self.source._remade(components, shape, axis)
+
     def _packed(self) -> tuple[Any, ...]:
         packed = super()._packed()
         return (*packed, self._panels[0]) if self._panels else packed
-
-    def __copy__(self) -> QuantizedArray:
-        return self.source.__copy__()
-
-    def __deepcopy__(self, memo: Any) -> QuantizedArray:
-        return self.source.__deepcopy__(memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.source.__reduce__()

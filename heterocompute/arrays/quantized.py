@@ -7,25 +7,28 @@ as the format has them. Nothing here knows bits; the C core encodes and decodes.
 from __future__ import annotations
 
 import operator
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .. import _heterocompute as _core
 from ..base import runtime
 from ..base.float_env import converted
 from ..base.values import shown
-from ..formats import Format, Sparse
+from ..formats import Format, Sparse, format as parse_format
+from .base import PackedArray
 from .bits import pack, unpack
 from .dense import FLOATS, as_float_dtype, normalize_axes
+from .layout import Entry
 from .metadata import check_metadata
+from .stored import check_source, wrong_part
 
 __all__ = ["QuantizedArray"]
+
+Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
 
@@ -57,6 +60,30 @@ def component_layout(
     return {name: (dtype, shape) for name, (dtype, shape, _) in _layout(fmt, shape, axis).items()}
 
 
+def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str) -> Entry:
+    """Return what a file says of an array of this format, shape and axis, whether there is one yet or not.
+
+    Parameters
+    ----------
+    fmt : Format
+    shape, axis : sequence of int
+    dtype : str
+        NumPy's name of what is quantized.
+
+    Returns
+    -------
+    Entry
+
+    Raises
+    ------
+    ValueError
+        As of `component_layout`.
+    """
+    parts = component_layout(fmt, shape, axis)
+    names = {key: (np.dtype(dtype).name, tuple(size)) for key, (dtype, size) in parts.items()}
+    return Entry(fmt, tuple(shape), tuple(axis), dtype, names)
+
+
 def _layout(
     fmt: Format, shape: Sequence[int], axis: Sequence[int]
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
@@ -82,7 +109,7 @@ def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
     return sizes
 
 
-def _as_codes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _as_codes(values: Array) -> Array:
     """Return rows of float32 as rows of bytes."""
     if not values.size:
         return np.empty((values.shape[0], 4 * values.shape[1]), np.uint8)
@@ -91,7 +118,7 @@ def _as_codes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return values.view(np.uint8)
 
 
-class QuantizedArray(NDArrayOperatorsMixin):
+class QuantizedArray(PackedArray):
     """An array of float values, stored as the packed components of a number format.
 
     Made by `quantize` and `load`. ``@`` and ``numpy.matmul`` reach `matmul`; any other ufunc raises, so that nothing
@@ -121,18 +148,16 @@ class QuantizedArray(NDArrayOperatorsMixin):
     True
     """
 
-    __slots__ = ("_axis", "_components", "_format", "_shape", "_source_dtype")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("_format", "_source_dtype")
 
     _format: Format
-    _components: dict[str, np.ndarray[Any, Any]]
-    _shape: tuple[int, ...]
-    _axis: tuple[int, ...]
     _source_dtype: str
+
+    _decoder = "dequantize()"
 
     def __init__(
         self,
-        components: Mapping[str, np.ndarray[Any, Any]],
+        components: Mapping[str, Array],
         format: Format,
         shape: Sequence[int],
         axis: Sequence[int],
@@ -168,7 +193,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
     @classmethod
     def _trusted(
         cls,
-        components: Mapping[str, np.ndarray[Any, Any]],
+        components: Mapping[str, Array],
         format: Format,
         shape: Sequence[int],
         axis: Sequence[int],
@@ -185,40 +210,8 @@ class QuantizedArray(NDArrayOperatorsMixin):
         return self._format
 
     @property
-    def axis(self) -> tuple[int, ...]:
-        return self._axis
-
-    @property
     def source_dtype(self) -> str:
         return self._source_dtype
-
-    @property
-    def components(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        return MappingProxyType(self._components)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        return prod(self._shape)
-
-    @property
-    def dtype(self) -> np.dtype[np.float32]:
-        return np.dtype(np.float32)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._components.values())
-
-    @property
-    def bits_per_value(self) -> float:
-        return 8 * self.nbytes / self.size if self.size else 0.0
 
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""
@@ -227,13 +220,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
             parts = {**parts, "codes": _as_codes(parts["values"])}
         return core_format(self._format), self._shape, self._axis, parts
 
-    def _remade(
-        self, components: Mapping[str, np.ndarray[Any, Any]], shape: Sequence[int], axis: Sequence[int]
-    ) -> QuantizedArray:
-        """Return an array of the same kind and format."""
-        return QuantizedArray._trusted(components, self._format, shape, axis, self.source_dtype)
-
-    def dequantize(self, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    def dequantize(self, dtype: Any = np.float32) -> Array:
         """Return the values.
 
         Parameters
@@ -252,7 +239,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         _core.dequantize(runtime.run(), self._packed(), out)
         return converted(out, wanted)
 
-    def view_ml_dtypes(self) -> np.ndarray[Any, Any]:
+    def view_ml_dtypes(self) -> Array:
         """Return the elements, scales left out, in the type that NumPy or ml_dtypes has for them.
 
         Returns
@@ -291,7 +278,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
             values = (codes.astype(np.int8) << (8 - bits) >> (8 - bits)).astype(dtype)
         return values
 
-    def _codes(self) -> np.ndarray[Any, Any]:
+    def _codes(self) -> Array:
         """Return the codes as unsigned integers of `shape`; a view where they are whole bytes."""
         bits, axis = self._format.bits, self._axis
         kept = [a for a in range(self.ndim) if a not in axis]
@@ -311,7 +298,7 @@ class QuantizedArray(NDArrayOperatorsMixin):
         values = rows.reshape([self._shape[a] for a in order])
         return values.transpose(np.argsort(order))
 
-    def _along(self, axis: tuple[int, ...]) -> QuantizedArray:
+    def _along(self, axis: tuple[int, ...]) -> Self:
         """Return the same values in rows along other axes; for formats whose values need no row."""
         if axis == self._axis or not _core.fits_any_axis(core_format(self._format)):
             return self
@@ -323,121 +310,84 @@ class QuantizedArray(NDArrayOperatorsMixin):
         block = max(1, _BLOCK // max(length, 1))
         for i in range(0, len(turned), block):
             codes[i : i + block] = pack(turned[i : i + block], self._format.bits)
-        return QuantizedArray({**self._components, "codes": codes}, self._format, self._shape, axis, self.source_dtype)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ValueError("a QuantizedArray has no array of values to share; copy=False is impossible")
-        values = self.dequantize()
-        return values if dtype is None else converted(values, dtype)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
-            raise TypeError(f"{ufunc.__name__} is not for a QuantizedArray; call dequantize() for its values")
-        from ..products.matmul import matmul
-
-        out = options.get("out", (None,))[0]
-        return matmul(inputs[0], inputs[1], out=out)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        raise TypeError(f"{func.__name__} is not for a QuantizedArray; call dequantize() for its values")
-
-    def __matmul__(self, other: Any) -> Any:
-        from ..products.matmul import matmul
-
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        from ..products.matmul import matmul
-
-        return matmul(other, self)
+        return self._remade({**self._components, "codes": codes}, self._shape, axis)
 
     @property
-    def T(self) -> QuantizedArray:  # noqa: N802 (NumPy's name)
+    def T(self) -> Self:  # noqa: N802 (NumPy's name)
         """The transposed array; the components are shared. Two dimensions only."""
-        if self.ndim != 2:
-            raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; dequantize() has transpose")
-        return self._remade(self._components, self._shape[::-1], tuple(1 - a for a in self._axis))
+        return self._transposed()
 
-    def __len__(self) -> int:
-        if not self._shape:
-            raise TypeError("len() of an array without dimensions")
-        return self._shape[0]
-
-    def __getitem__(self, index: Any) -> QuantizedArray:
+    def __getitem__(self, index: Any) -> Self:
         """Return one index or a slice of axis 0, where that is no reduction axis; components are views."""
         if 0 in self._axis:
             raise ValueError("axis 0 is a reduction axis; call dequantize() to index the values")
-        if "mean" in self._components:
+        if not self._format.splits_into_rows:
             raise ValueError(f"rows of {self._format} share blocks of scales; call dequantize() to index the values")
-        if isinstance(index, slice):
-            shape = (len(range(*index.indices(self._shape[0]))), *self._shape[1:])
-            axis, rows = self._axis, index
-        else:
-            try:
-                if isinstance(index, (bool, np.bool_)):
-                    raise TypeError
-                at = operator.index(index)
-            except TypeError:
-                raise ValueError("only an int or a slice of axis 0; call dequantize() for other indices") from None
-            if not -self._shape[0] <= at < self._shape[0]:
-                raise IndexError(f"index {at} is out of range for axis 0 with size {self._shape[0]}")
-            at %= self._shape[0]
-            shape, rows = self._shape[1:], slice(at, at + 1)
-            axis = tuple(a - 1 for a in self._axis)
-        per_index = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
+        rows, one = self._rows_of(index)
+        count, per_index = self._shape[0], prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
         layout = _layout(self._format, self._shape, self._axis)
         parts = {}
         for name, part in self._components.items():
             if layout[name][2]:
-                outer = part.reshape(self._shape[0], per_index, *part.shape[1:])[rows]
+                outer = part.reshape(count, per_index, *part.shape[1:])[rows]
                 part = outer.reshape(outer.shape[0] * per_index, *part.shape[1:])
             parts[name] = part
-        return self._remade(parts, shape, axis)
+        if one:
+            return self._remade(parts, self._shape[1:], [a - 1 for a in self._axis])
+        return self._remade(parts, (len(range(*rows.indices(count))), *self._shape[1:]), self._axis)
 
-    def __eq__(self, other: object) -> bool:
-        """Tell whether format, shape, axis and the bytes of all components are the same."""
-        if not isinstance(other, QuantizedArray):
-            return NotImplemented
-        return (
-            (self._format, self._shape, self._axis) == (other._format, other._shape, other._axis)
-            and self._components.keys() == other._components.keys()
-            and all(part.tobytes() == other._components[name].tobytes() for name, part in self._components.items())
-        )
+    def _values(self) -> Array:
+        return self.dequantize()
 
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+    def _occurring(self) -> Iterator[Array]:
+        alone = 0 not in self._axis and self._format.splits_into_rows
+        rows = max(1, _BLOCK * len(self) // self.size) if alone and self.size else max(1, len(self))
+        for first in range(0, len(self) if self.size else 0, rows):
+            yield (self[first : first + rows] if alone else self).dequantize()
 
-    def __copy__(self) -> QuantizedArray:
-        return self._remade(self._components, self._shape, self._axis)
+    def _kind(self) -> object:
+        return self._format
 
-    def __deepcopy__(self, memo: Any) -> QuantizedArray:
-        parts = {name: part.copy() for name, part in self._components.items()}
-        return self._remade(parts, self._shape, self._axis)
+    def _arguments(self) -> tuple[Any, ...]:
+        return self._components, self._format, self._shape, self._axis, self._source_dtype
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return QuantizedArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
+    def _entry(self) -> Entry:
+        return entry_of(self._format, self._shape, self._axis, self._source_dtype)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the components to a safetensors file, which `load` reads."""
-        from ..files.safetensors import save
+    @classmethod
+    def _described(
+        cls,
+        text: str,
+        shape: tuple[int, ...],
+        axis: tuple[int, ...],
+        dtype: str,
+        sizes: Callable[[str], tuple[int, ...]],
+    ) -> Entry | None:
+        check_source(shape, axis, dtype)
+        return replace(entry_of(parse_format(text), shape, axis, dtype), kind=cls)
 
-        save(path, self)
+    @classmethod
+    def _wrong_part(cls, entry: Entry, parts: Mapping[str, Array]) -> tuple[str, str] | None:
+        return wrong_part(parts, entry.format, entry.shape, entry.axis)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
+    @classmethod
+    def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> Self:
+        return cls._trusted(parts, entry.format, entry.shape, entry.axis, entry.dtype)
 
-    def _repr_html_(self) -> str:
-        rows = {
+    def _facts(self) -> dict[str, str]:
+        return {
             "format": str(self._format),
             "shape": str(self._shape),
             "axis": str(self._axis),
             "bytes": f"{self.nbytes:,}",
             "bits a value": f"{self.bits_per_value:.3f}",
         }
-        lines = "".join(f"<tr><th style='text-align:left'>{k}</th><td>{v}</td></tr>" for k, v in rows.items())
-        return f"<table>{lines}</table>{self._first_group_html()}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + self._first_group_html()
 
     def _first_group_html(self) -> str:
         """Return the codes of the first group as a strip of cells."""

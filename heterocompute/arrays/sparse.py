@@ -7,7 +7,7 @@ run's last block is filled with zeros.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..base.values import shown
 from ..formats import Float, Sparse, parse_pattern
 from .bits import unpack
 from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axes
+from .layout import Entry
 from .metadata import check_metadata
 from .quantized import QuantizedArray, component_layout
 
@@ -96,11 +97,16 @@ class SparseArray(QuantizedArray):
             raise TypeError(f"SparseArray: format is {shown(format)}, wanted a pattern alone, such as hc.format('2:4')")
         super().__init__(components, format, shape, axis, source_dtype)
 
-    def _remade(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int]) -> SparseArray:
-        return SparseArray._trusted(components, self._format, shape, axis, self.source_dtype)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SparseArray, (self._components, self._format, self._shape, self._axis, self.source_dtype)
+    @classmethod
+    def _described(
+        cls,
+        text: str,
+        shape: tuple[int, ...],
+        axis: tuple[int, ...],
+        dtype: str,
+        sizes: Callable[[str], tuple[int, ...]],
+    ) -> Entry | None:
+        return super()._described(text, shape, axis, dtype, sizes) if parse_pattern(text) else None
 
     @property
     def n(self) -> int:

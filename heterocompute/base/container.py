@@ -404,12 +404,18 @@ class Writer:
         ------
         ValueError
             If dtype or shape are not those announced.
+        TypeError
+            If a file packs the values of this dtype.
         """
         info = self._infos[name]
         if array.dtype.name != info.dtype or array.shape != info.shape:
             raise ValueError(
                 f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
                 f"announced as {info.dtype} {list(info.shape)}"
+            )
+        if array.nbytes != info.nbytes:  # of 4 or 6 bits, a byte each in NumPy
+            raise TypeError(
+                f"save: tensor {quoted(name)} is {info.dtype}, whose values a file packs and NumPy does not"
             )
         flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
         self._write_at(self._data_begin + info.begin, flat.data)

@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..arrays.layout import KEY, VERSION
 from ..base.container import Reader
-from ..files.safetensors import KEY, VERSION, entries
+from ..files.safetensors import entries
 from .measure import Candidate, CheckFailed, Options, Row, Table, Times
 
 SIZES, QUICK_SIZES = (1 << 20, 1 << 22), (1 << 12, 1 << 14)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.eie import EIEArray
-from ..arrays.quantized import QuantizedArray
+from ..arrays.layout import KEY, Entry, file_layout, write_array
+from ..arrays.quantized import entry_of
 from ..base.container import DTYPES, FILE_NAMES, Reader, Writer
 from ..base.float_env import counts_subnormals
 from ..base.texts import is_same_file, printable, quoted, sentence
@@ -25,7 +25,7 @@ from ..formats import Format, Sparse, format as parse_format
 from ..products.quantize import quantize
 from ..pruning.prune import prune, prune_mask
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .safetensors import KEY, Entry, Packed, contents, entries, file_layout, read_array, write_array
+from .safetensors import contents, entries, read_array
 from .selection import SMALL_FLOATS, Axis, FirstMatch, axis_of, select
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
@@ -249,7 +249,7 @@ def _choose(
             elif fmt is not None and 0 not in infos[name].shape:  # scales of empty rows would be all that is stored
                 shape, dtype = infos[name].shape, infos[name].dtype
                 dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
-                chosen[name] = Entry(fmt, shape, axis_of(name, len(shape), axis), dtype)
+                chosen[name] = entry_of(fmt, shape, axis_of(name, len(shape), axis), dtype)
     except ValueError as error:
         raise ValueError(f"{printable(reader.path)}: {error}") from None
     return chosen
@@ -283,7 +283,7 @@ def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> in
     plain = isinstance(fmt, Sparse) and fmt.is_plain
     with _about(reader, name):
         array = prune(tensor, str(fmt), entry.axis) if plain else quantize(tensor, fmt, axis=entry.axis)
-    write_array(writer, name, array)
+    write_array(writer, name, array, entry)
     return array.nbytes
 
 
@@ -362,29 +362,11 @@ def _plain_row(reader: Reader, name: str) -> dict[str, Any]:
     return _row(name, info.dtype, info.shape, None, info.nbytes, low, high, n_nan)
 
 
-def _packed_row(reader: Reader, name: str, entry: Packed) -> dict[str, Any]:
+def _packed_row(reader: Reader, name: str, entry: Entry) -> dict[str, Any]:
     with _about(reader, name):
         array = read_array(reader, name, entry)
-        low, high, n_nan = _range(_used(array) if isinstance(array, EIEArray) else _decoded(array))
+        low, high, n_nan = _range(array._occurring())
     return _row(name, entry.dtype, entry.shape, str(entry.format), array.nbytes, low, high, n_nan)
-
-
-def _decoded(array: QuantizedArray) -> Iterator[NDArray[Any]]:
-    """Yield the values of a packed array, some rows at a time where rows can be decoded alone."""
-    alone = 0 not in array.axis and "mean" not in array.components
-    block = max(1, BLOCK * len(array) // array.size) if alone and array.size else max(1, len(array))
-    for first in range(0, len(array) if array.size else 0, block):
-        yield (array[first : first + block] if alone else array).dequantize()
-
-
-def _used(array: EIEArray) -> Iterator[NDArray[Any]]:
-    """Yield the values that an array takes: however large it is, there are 16 of them."""
-    codes, entries = array.components["codebook"], array.components["entries"]
-    used = np.zeros(codes.shape, bool)
-    for first in range(0, entries.size, BLOCK):
-        used[entries[first : first + BLOCK] & 15] = True
-    used[0] = array.nnz < array.size
-    yield codes[used]
 
 
 def _row(

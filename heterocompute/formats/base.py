@@ -91,6 +91,11 @@ class Format(ABC):
     def element_dtype(self) -> str | None:
         return None
 
+    @property
+    def splits_into_rows(self) -> bool:
+        """Whether a row can be decoded without the others; scales of several rows may be stored together."""
+        return True
+
     def stored_rules(self) -> StoredRules:
         """Return what the components of this format never hold.
 

@@ -55,6 +55,11 @@ class NF4(Format):
         self._set_integer("group", range(1, MAX_GROUP + 1))
         self._check_flag("double")
 
+    @property
+    def splits_into_rows(self) -> bool:
+        """False for `double`, whose blocks of 256 scales go on from row to row."""
+        return not self.double
+
     def __str__(self) -> str:
         return f"nf4-g{self.group}{'-dq' if self.double else ''}"
 

@@ -101,6 +101,11 @@ class Sparse(Format):
         return self.base.group
 
     @property
+    def splits_into_rows(self) -> bool:
+        """As of `base`."""
+        return self.base.splits_into_rows
+
+    @property
     def is_plain(self) -> bool:
         """Whether the kept values are float32 as they are."""
         return self.base == Float("fp32")

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
+from ..arrays.eie import EIEArray
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import converted
 from ..base.values import shown
@@ -80,7 +82,7 @@ def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, 
     if not _distinct(plain):
         raise ValueError(f"{name}: elements of out share memory with each other")
     for value in inputs:
-        parts = value.components.values() if isinstance(value, QuantizedArray) else (value,)
+        parts = value.components.values() if isinstance(value, PackedArray) else (value,)
         if any(_overlap(plain, part) for part in parts if isinstance(part, np.ndarray)):
             raise ValueError(f"{name}: out shares memory with an input")
     return plain
@@ -105,9 +107,9 @@ def _overlap(a: Array, b: Array) -> bool:
 
 
 def is_compressed(value: Any) -> bool:
-    """Tell whether a value is a sparse matrix of SciPy or an EIEArray, without an import of either."""
-    if isinstance(value, (np.ndarray, QuantizedArray)):
-        return False
+    """Tell whether a value is an EIEArray or a sparse matrix: what has the attributes of SciPy's is taken as one."""
+    if isinstance(value, (np.ndarray, PackedArray)):
+        return isinstance(value, EIEArray)
     return hasattr(value, "nnz") and isinstance(getattr(value, "shape", None), tuple)
 
 

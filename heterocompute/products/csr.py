@@ -182,10 +182,10 @@ def compressed_product(
         final: tuple[int, ...] = (n, *lead)
     else:
         final = (*lead[:-1], n, *lead[-1:]) if left else (*lead, n)
-    parts = getattr(w, "components", None) or {name: getattr(w, name, None) for name in ("data", "indices", "indptr")}
     if prod(final) > 2**60:
         raise ValueError(f"{name}: an answer of shape {final} overflows the size of an array")
-    stored = tuple(parts.values())
+    foreign = (getattr(w, part, None) for part in ("data", "indices", "indptr"))
+    stored = tuple(w.components.values() if isinstance(w, EIEArray) else foreign)
     inputs = (given, dense, *stored) if bias_array is None else (given, dense, bias_array, *stored)
     result = checked_out(out, final, name, inputs)
     rows_last = np.moveaxis(result, len(final) - 1 - min(len(lead), 1), -1) if left else result

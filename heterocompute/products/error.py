@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
-from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
-from .arguments import is_compressed
 
 __all__ = ["Error", "error"]
 
@@ -69,12 +68,12 @@ def error(w: Any, q: Any) -> Error:
     44
     """
     x = as_array(w, "error: w")
-    stored = q.to_dense() if is_compressed(q) and hasattr(q, "to_dense") else q  # an EIEArray
-    y = q.dequantize() if isinstance(q, QuantizedArray) else as_array(stored, "error: q")
+    packed = isinstance(q, PackedArray)
+    y = as_array(q._values() if packed else q, "error: q")
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
     xx, ee, xy, yy, max_abs = _core.compare(runtime.run(), core_view(x), core_view(y))
-    bits = getattr(q, "bits_per_value", 8.0 * y.itemsize)
+    bits = q.bits_per_value if packed else 8.0 * y.itemsize
     norm = sqrt(xx) * sqrt(yy)
     if not isfinite(ee):  # a NaN or an infinity on either side, or beyond float64
         return Error(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)

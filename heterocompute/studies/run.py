@@ -231,7 +231,7 @@ class _Subject:
             stored, sqnr_db, noise = q.nbytes, finite(lost.sqnr_db), lost.mse * w.size
             operand = self._as_matrix(q)
             source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
-            shared = "mean" in source.components  # rows that have no meaning alone
+            shared = not source.format.splits_into_rows
             row = source.dequantize()[shown] if shared else source[shown].dequantize()
             self.levels[str(fmt)] = np.unique(row).tolist()
         seconds = [self._seconds(operand, kind) for kind in kinds]

@@ -1,0 +1,254 @@
+"""PackedArray: what every array of stored components has in common: shape, equality, copies, files, operators.
+
+A subclass names its components and says how they become values (`_values`), what its constructor takes (`_arguments`)
+and what stands in a file (`_entry`, and the class methods that read one).
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ..base.float_env import converted
+from .layout import SINGLE, Entry, as_path, save_arrays
+
+__all__ = ["PackedArray"]
+
+Array = np.ndarray[Any, Any]
+
+
+class PackedArray(NDArrayOperatorsMixin):
+    """An array that is stored as named components; `QuantizedArray`, `EIEArray` and `BitmapArray` are such.
+
+    ``@`` and ``numpy.matmul`` multiply; any other ufunc raises, so that nothing is decoded silently. ``==`` is one
+    bool; arrays are not hashable.
+    """
+
+    __slots__ = ("_axis", "_components", "_shape")
+    __hash__ = None  # type: ignore[assignment]
+
+    _axis: tuple[int, ...]
+    _components: dict[str, Array]
+    _shape: tuple[int, ...]
+
+    _decoder: ClassVar[str]  # the method that returns the values, as errors name it
+    _copied: ClassVar[tuple[str, ...]] = __slots__
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._copied = tuple(slot for base in cls.__mro__ for slot in base.__dict__.get("__slots__", ()))
+
+    # What a subclass says.
+
+    def _values(self) -> Array:
+        """Return all values."""
+        raise NotImplementedError
+
+    def _occurring(self) -> Iterator[Array]:
+        """Yield, some at a time, values among which each value of the array is."""
+        raise NotImplementedError
+
+    def _kind(self) -> object:
+        """Return what arrays have in common whose components mean the same."""
+        raise NotImplementedError
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """Return what the constructor takes."""
+        raise NotImplementedError
+
+    def _facts(self) -> dict[str, str]:
+        """Return what Jupyter shows."""
+        raise NotImplementedError
+
+    def _entry(self) -> Entry:
+        """Return what a file says of this array."""
+        raise NotImplementedError
+
+    @classmethod
+    def _described(
+        cls,
+        text: str,
+        shape: tuple[int, ...],
+        axis: tuple[int, ...],
+        dtype: str,
+        sizes: Callable[[str], tuple[int, ...]],
+    ) -> Entry | None:
+        """Return the entry of a description in a file, None if it is of another class; ValueError says what is wrong.
+
+        `sizes` returns the stored shape of a component, () where there is none.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def _wrong_part(cls, entry: Entry, parts: Mapping[str, Array]) -> tuple[str, str] | None:
+        """Return the component of a file that holds what it must not, and what that is."""
+        return None
+
+    @classmethod
+    def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> Self:
+        """Return the array of an entry and its components; ValueError where they do not fit each other."""
+        raise NotImplementedError
+
+    def _as_floats(self, name: str) -> Array:
+        """Return the values for a function that takes arrays of floats; TypeError where these must be asked for."""
+        raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first, or numpy.asarray().astype()")
+
+    # What all have.
+
+    def _named(self) -> str:
+        kind = type(self).__name__
+        return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"
+
+    def _remade(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int]) -> Self:
+        """Return an array of the same class and format; nothing is checked."""
+        made = object.__new__(type(self))
+        for slot in self._copied:
+            setattr(made, slot, getattr(self, slot))
+        if hasattr(self, "__dict__"):  # of a class that a user derived
+            made.__dict__.update(self.__dict__)
+        made._components, made._shape, made._axis = dict(components), tuple(shape), tuple(axis)
+        return made
+
+    @property
+    def components(self) -> Mapping[str, Array]:
+        return MappingProxyType(self._components)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        return self._axis
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self._shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._components.values())
+
+    @property
+    def bits_per_value(self) -> float:
+        return 8 * self.nbytes / self.size if self.size else 0.0
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError(f"{type(self).__name__}: there is no array of values to share; copy=False is impossible")
+        values = self._values()
+        return values if dtype is None else converted(values, dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
+            raise TypeError(f"{ufunc.__name__} is not for {self._named()}; call {self._decoder} for its values")
+        return _product(inputs[0], inputs[1], out=options.get("out", (None,))[0])
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise TypeError(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values")
+
+    def __matmul__(self, other: Any) -> Any:
+        return _product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _product(other, self)
+
+    def _transposed(self) -> Self:
+        """Return the transposed array of two dimensions, whose components are shared."""
+        if len(self._shape) != 2:
+            raise ValueError(f"T: wanted two dimensions, got shape {self._shape}; {self._decoder} has transpose")
+        return self._remade(self._components, self._shape[::-1], [1 - a for a in self._axis])
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of an array without dimensions")
+        return self._shape[0]
+
+    def _rows_of(self, index: Any) -> tuple[slice, bool]:
+        """Return an index of axis 0 as a slice of it, and whether the axis goes; only an int or a slice is one."""
+        if isinstance(index, slice):
+            return index, False
+        try:
+            if isinstance(index, (bool, np.bool_)):
+                raise TypeError
+            at = operator.index(index)
+        except TypeError:
+            raise ValueError(f"only an int or a slice of axis 0; call {self._decoder} for other indices") from None
+        if not -self._shape[0] <= at < self._shape[0]:
+            raise IndexError(f"index {at} is out of range for axis 0 with size {self._shape[0]}")
+        at %= self._shape[0]
+        return slice(at, at + 1), True
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether format, shape, axis and the bytes of all components are the same."""
+        if not isinstance(other, PackedArray):
+            return NotImplemented
+        mine, theirs = self._components, other._components
+        return (
+            (self._kind(), self._shape, self._axis) == (other._kind(), other._shape, other._axis)
+            and mine.keys() == theirs.keys()
+            and all(
+                part.dtype == theirs[name].dtype
+                and part.shape == theirs[name].shape
+                and part.tobytes() == theirs[name].tobytes()
+                for name, part in mine.items()
+            )
+        )
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __copy__(self) -> Self:
+        return self._remade(self._components, self._shape, self._axis)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        parts = {name: part.copy() for name, part in self._components.items()}
+        return self._remade(parts, self._shape, self._axis)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the components to a safetensors file, which `heterocompute.load` reads.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+
+        Raises
+        ------
+        TypeError
+            No path, or values of a dtype that a safetensors file cannot hold.
+        OSError
+            The file cannot be written.
+        """
+        save_arrays(as_path(path, "save"), {SINGLE: self}, {SINGLE: self._entry()}, single=True)
+
+    def _repr_html_(self) -> str:
+        cells = (
+            f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in self._facts().items()
+        )
+        return f"<table>{''.join(cells)}</table>"
+
+
+def _product(a: Any, b: Any, out: Any = None) -> Any:
+    from ..products.matmul import matmul  # products stand above arrays; their operators alone look up
+
+    return matmul(a, b, out=out)

@@ -1,0 +1,167 @@
+"""How packed arrays lie in a safetensors file.
+
+An array `name` is its components, tensors `name.codes`, `name.scales`, ...; the metadata key `heterocompute` says what
+they mean:
+
+    {"version": 1, "single": bool, "tensors": {name: {"format", "shape", "axis", "dtype"}}}
+
+`single` marks the file of one array, which is then called `array`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.container import Writer
+from ..base.texts import quoted
+from ..base.values import shown
+
+__all__ = ["Entry", "file_layout", "save_arrays", "write_array"]
+
+KEY = "heterocompute"
+VERSION = 1
+SINGLE = "array"
+FIELDS = {"format", "shape", "axis", "dtype"}
+# Every component that some array may have, so that one too many is found.
+COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata"}
+COMPONENTS |= {"pointers", "entries", "bitmap"}
+
+Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a packed array before its components are read or made.
+
+    Attributes
+    ----------
+    format : Format or str
+        Its text stands in the file.
+    shape, axis : tuple of int
+    dtype : str
+        NumPy's name of the dtype that was packed.
+    components : mapping of str to (str, tuple of int)
+        NumPy's name of the dtype, and the shape.
+    kind : type or None
+        The class of the array, where a file says it.
+    """
+
+    format: Any
+    shape: tuple[int, ...]
+    axis: tuple[int, ...]
+    dtype: str
+    components: Mapping[str, Plain]
+    kind: Any = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as it stands in the file."""
+        return {"format": str(self.format), "shape": list(self.shape), "axis": list(self.axis), "dtype": self.dtype}
+
+
+def file_layout(
+    tensors: Mapping[str, Entry | Plain], single: bool = False, metadata: Mapping[str, str] | None = None
+) -> tuple[dict[str, Plain], dict[str, str]]:
+    """Work out what a file of these tensors holds, before any of them exists.
+
+    Parameters
+    ----------
+    tensors : mapping of str to Entry or (str, tuple of int)
+        Packed arrays, and plain ones as (NumPy's name of the dtype, shape).
+    single : bool
+        Whether the file stands for one array.
+    metadata : mapping of str to str, optional
+        More metadata.
+
+    Returns
+    -------
+    (dict, dict)
+        Tensors and metadata for `Writer`.
+
+    Raises
+    ------
+    ValueError
+        If two tensors would have one name.
+    """
+    stored: dict[str, Plain] = {}
+    described: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Entry):
+            described[name] = tensor.to_json()
+            parts = {f"{name}.{key}": part for key, part in tensor.components.items()}
+        else:
+            parts = {name: tensor}
+        for part, layout in parts.items():
+            if part in stored:
+                raise ValueError(f"save: two tensors would be called {quoted(part)}")
+            stored[part] = layout
+    reserved = {f"{name}.{key}" for name in described for key in COMPONENTS}
+    clashing = reserved & tensors.keys()
+    if clashing:
+        raise ValueError(f"save: the name {quoted(min(clashing))} is taken by a component of a packed array")
+    key = {"version": VERSION, "single": single, "tensors": described}
+    return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
+
+
+def save_arrays(
+    path: str | os.PathLike[str], arrays: Mapping[str, Any], entries: Mapping[str, Entry], single: bool = False
+) -> None:
+    """Write arrays by name: those with an entry as their components.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    arrays : mapping of str to ndarray or PackedArray
+    entries : mapping of str to Entry
+        Of the packed ones.
+    single : bool
+        Whether the file stands for one array.
+    """
+    tensors = {name: entries.get(name) or (array.dtype.name, array.shape) for name, array in arrays.items()}
+    stored, metadata = file_layout(tensors, single)
+    with Writer(path, stored, metadata if entries else None) as writer:
+        for name, array in arrays.items():
+            write_array(writer, name, array, entries.get(name))
+
+
+def write_array(writer: Writer, name: str, array: Any, entry: Entry | None = None) -> None:
+    """Write one array, a packed one as its components.
+
+    Parameters
+    ----------
+    writer : Writer
+        Made with what `file_layout` says.
+    name : str
+    array : ndarray, or PackedArray
+    entry : Entry, optional
+        Of a packed one.
+    """
+    if entry is None:
+        writer.write(name, np.asarray(array))
+        return
+    for key in entry.components:
+        writer.write(f"{name}.{key}", array.components[key])
+
+
+def as_path(path: Any, name: str) -> str:
+    """Return the path of a file as a text.
+
+    Raises
+    ------
+    TypeError
+        No path.
+    ValueError
+        No name of a file.
+    """
+    try:
+        text = os.fsdecode(os.fspath(path))
+    except TypeError:
+        raise TypeError(f"{name}: path is {shown(path)}, wanted a str or os.PathLike") from None
+    if not text or "\0" in text:
+        raise ValueError(f"{name}: path is {shown(path)}, wanted the name of a file")
+    return text

@@ -1,0 +1,177 @@
+"""What every array of stored components does alike: copies, pickles, files, slices, products, and nothing silently."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.arrays.base import PackedArray
+from heterocompute.base.container import Writer
+from heterocompute.files.checkpoint import inspect, quantize_checkpoint
+from heterocompute.files.safetensors import save
+
+W = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
+W[W < 0.3] = 0
+MADE = {
+    "quantized": hc.quantize(W, "vsq4-g16-s4"),
+    "sparse": hc.prune(W, "2:4"),
+    "quantized-sparse": hc.quantize(W, "int8+2:4"),
+    "eie": hc.encode_csr(W),
+    "bitmap": hc.encode_bitmap(W),
+    "prepacked": hc.prepack(hc.quantize(W, "vsq4-g16-s4")),
+}
+each = pytest.mark.parametrize("a", MADE.values(), ids=MADE)
+SLICED = {name: a for name, a in MADE.items() if name != "eie"}
+sliced = pytest.mark.parametrize("a", SLICED.values(), ids=SLICED)
+
+
+@each
+def test_copies_and_files_bring_it_back(a: PackedArray, tmp_path: Path) -> None:
+    kind = hc.QuantizedArray if isinstance(a, hc.Prepacked) else type(a)
+    path = tmp_path / "a.safetensors"
+    a.save(path)
+    for back in (copy.copy(a), copy.deepcopy(a), pickle.loads(pickle.dumps(a)), hc.load(path)):
+        assert type(back) is kind and back == a and not back != a
+        assert np.asarray(back).tobytes() == np.asarray(a).tobytes()
+    assert all(copy.copy(a).components[name] is part for name, part in a.components.items())
+    save(path, {"w": a, "plain": np.arange(3)})
+    assert hc.load(path)["w"] == a and hc.load(path)["plain"].tolist() == [0, 1, 2]
+    assert {row["name"]: row["bytes"] for row in inspect(path)}["w"] == sum(x.nbytes for x in a.components.values())
+    with pytest.raises(ValueError, match=r"tensor 'w' is already (quantized|pruned)"):
+        quantize_checkpoint(path, tmp_path / "out", "int8")
+    with pytest.raises(TypeError, match="save: path is 3"):
+        a.save(3)  # type: ignore[arg-type]
+
+
+@each
+def test_products_are_the_only_functions_of_numpy(a: PackedArray) -> None:
+    x = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
+    expected = np.asarray(a) @ x.T
+    for y in (a @ x.T, np.matmul(a, x.T), hc.matmul(a, x.T)):
+        assert np.allclose(y, expected, atol=1e-5)
+    wanted = "to_dense" if isinstance(a, (hc.EIEArray, hc.BitmapArray)) else "dequantize"
+    for call in (lambda: a + 1, lambda: np.exp(a), lambda: a < 1, lambda: np.add.reduce(a), lambda: np.dot(a, x.T)):
+        with pytest.raises(TypeError, match=rf"is not for an? {type(a).__name__}; call {wanted}\(\) for its values"):
+            call()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(a)
+    with pytest.raises(ValueError, match="copy=False is impossible"):
+        np.array(a, copy=False)
+    assert (a.shape, a.ndim, a.size, len(a), a.dtype) == ((6, 32), 2, 192, 6, np.float32)
+    assert "\n" not in repr(a) and "(6, 32)" in repr(a) and "(6, 32)" in a._repr_html_()
+
+
+def test_arrays_of_other_kinds_are_not_equal() -> None:
+    different = [a for name, a in MADE.items() if name != "prepacked"]
+    for i, a in enumerate(different):
+        assert [a == b for b in different] == [i == j for j in range(len(different))]
+        assert a != np.asarray(a).tolist() and (a == 3) is False
+
+
+@sliced
+def test_slices_are_of_the_same_class(a: Any) -> None:
+    kind = hc.QuantizedArray if isinstance(a, hc.Prepacked) else type(a)
+    dense = np.asarray(a)
+    for index in (0, -1, slice(1, 4), slice(None, None, 2), slice(4, 1), slice(5, None, -2), np.int8(3)):
+        part = a[index]
+        assert type(part) is kind and part.shape == dense[index].shape
+        assert np.asarray(part).tobytes() == np.ascontiguousarray(dense[index]).tobytes()
+    assert len(list(a)) == 6
+    with pytest.raises(IndexError, match="out of range for axis 0"):
+        a[6]
+    for index in (None, True, [0], (0, 1), ...):
+        with pytest.raises(ValueError, match="call (dequantize|to_dense)"):
+            a[index]
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 11), (0, 4), (4, 0)])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float64"])
+def test_slices_of_a_bitmap_begin_at_any_bit(shape: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    dense = (rng.integers(-2, 3, shape) * (rng.random(shape) < 0.6)).astype(dtype)
+    b = hc.encode_bitmap(dense)
+    for first in range(shape[0] + 1):
+        for last in range(shape[0] + 2):
+            assert b[first:last] == hc.encode_bitmap(dense[first:last])
+    assert [row == hc.encode_bitmap(one) for row, one in zip(b, dense, strict=True)] == [True] * shape[0]
+
+
+class Labelled(hc.QuantizedArray):
+    """A class of a user, with an attribute of its own."""
+
+    label = "none"
+
+
+def test_classes_of_users_stay_in_what_is_made_of_them() -> None:
+    a = Labelled({**MADE["quantized"].components}, hc.format("vsq4-g16-s4"), (6, 32), (1,))
+    a.label = "first"
+    for made in (a.T, a[0], a[1:3], copy.copy(a), copy.deepcopy(a)):
+        assert type(made) is Labelled and made.label == "first"
+    assert type(pickle.loads(pickle.dumps(a))) is Labelled and a == MADE["quantized"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float64", "int8", "uint64", "bool"])
+def test_bitmaps_of_any_type_come_back_from_files(dtype: str, tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.array([[0, 1, 0], [1, 0, 1]]).astype(getattr(ml_dtypes, dtype, None) or dtype)
+    for b in (hc.encode_bitmap(values), hc.encode_bitmap(values[:0]), hc.encode_bitmap(values[0, 1])):
+        b.save(tmp_path / "b")
+        back = hc.load(tmp_path / "b")
+        assert back == b and back.to_dense().tobytes() == b.to_dense().tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int4", "float4_e2m1fn", "float6_e2m3fn"])
+def test_types_that_a_file_packs_are_refused_before_anything_is_written(dtype: str, tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values, path = np.ones(8, getattr(ml_dtypes, dtype)), tmp_path / "b"
+    with pytest.raises(TypeError, match=f"tensor 'array.values' is {dtype}"):
+        hc.encode_bitmap(values).save(path)
+    with pytest.raises(TypeError, match=f"tensor 'x' is {dtype}"):
+        save(path, {"x": values, "y": np.arange(3)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_hostile_files_of_bitmaps_are_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "b.safetensors")
+    parts = {"bitmap": np.uint8([0b101, 1]), "values": np.float32([1, 2, 3])}
+    fields = {"format": "bitmap", "shape": [3, 3], "axis": [], "dtype": "float32"}
+
+    def write(change: dict[str, Any] | None = None, **changed: Any) -> None:
+        tensors = {f"array.{name}": part for name, part in {**parts, **changed}.items() if part is not None}
+        entry = {"version": 1, "single": True, "tensors": {"array": {**fields, **(change or {})}}}
+        layout = {name: (part.dtype.name, part.shape) for name, part in tensors.items()}
+        with Writer(path, layout, {"heterocompute": json.dumps(entry)}) as writer:
+            for name, part in tensors.items():
+                writer.write(name, part)
+
+    def refused(words: str, change: dict[str, Any] | None = None, **changed: Any) -> None:
+        write(change, **changed)
+        with pytest.raises(ValueError, match=words) as caught:
+            hc.load(path)
+        assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+    write()
+    assert hc.load(path).to_dense().tolist() == [[1, 0, 2], [0, 0, 0], [0, 0, 3]]
+    refused("'array.bitmap' is uint8", {"shape": [3, 6]})
+    refused(
+        "3 bits of bitmap are set for 0 values", {"shape": [2, 4]}, bitmap=np.uint8([0b111]), values=parts["values"][:0]
+    )
+    refused("bits behind the last element", bitmap=np.uint8([0b001, 0b110]))
+    refused("3 bits of bitmap are set for 2 values", values=np.float32([1, 2]))
+    refused("a bitmap has no axis", {"axis": [1]})
+    refused("'array.values' is float32", {"dtype": "float16"})
+    refused("'array.values' is float32", {"dtype": "no type"})
+    refused("illegal shape", {"shape": [3, -3]})
+    refused("size overflows", {"shape": [2**40, 2**40]})
+    refused("lacks its component 'array.bitmap'", bitmap=None)
+    refused("lacks its component 'array.values'", values=None)
+    refused("'array.values' is float32", values=parts["values"][None])
+    refused("values has dtype complex64", {"dtype": "complex64"}, values=parts["values"].astype(np.complex64))
+    refused("'array.metadata' is no component of bitmap", metadata=np.zeros((1, 1), np.uint8))
