@@ -56,7 +56,7 @@ def test_a_clip_names_the_format(text: str) -> None:
         for clip in (0.5, "octav", "percentile:99"):
             with pytest.raises(ValueError, match=f": {text} has no scale that clip= could change"):
                 call(w, text, clip=clip)
-    with pytest.raises(ValueError, match="int4-g32 does not"):
+    with pytest.raises(ValueError, match="int4-g32 learns no codebook"):
         hc.quantize(w, "int4-g32", importance=w)
 
 
@@ -221,3 +221,21 @@ def test_a_study_names_what_is_not_finite(value: float) -> None:
     for formats in (["int8"], ["2:4"], ["fp16-nosat"], ["fp32"]):
         with pytest.raises(ValueError, match=rf"^tensor 'w': w has {value} at index \(2, 5\)".replace("+", r"\+")):
             hc.study({"w": w}, formats)
+
+
+def test_the_core_names_the_value_that_it_refuses_not_one_that_it_takes() -> None:
+    x = np.ones((3, 8), np.float32)
+    x[0, 0], x[1, 2] = np.inf, np.nan  # a pattern keeps infinities
+    q = hc.quantize(np.ones((4, 8), np.float32), "int8")
+    calls = {
+        "linear: x": lambda: hc.linear(x, q, activations="fp16+2:4"),
+        "matmul: b": lambda: hc.matmul(q, x.T, activations="2:4"),
+        "quantize: w": lambda: hc.quantize(x, "2:4"),
+        "prune_mask: w": lambda: hc.prune_mask(x, "2:4"),
+        "prune: scores": lambda: hc.prune(np.ones_like(x), "2:4", scores=x),
+    }
+    for name, call in calls.items():
+        index = (2, 1) if name == "matmul: b" else (1, 2)
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert type(caught.value) is ValueError and str(caught.value) == f"{name} has nan at index {index}"

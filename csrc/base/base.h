@@ -32,15 +32,25 @@ typedef enum {
     HC_UNSUPPORTED, /* NotImplementedError: no kernel or backend for it */
 } hc_status;
 
+/* What was refused. With an argument, `text` is what is said of it ("has no scale ..."), and the caller, who knows it by
+ * another name, makes the sentence; without one, `text` is the whole sentence. */
 typedef struct {
     char text[256];
+    hc_status status;
+    const char *argument; /* "w", "x", "scores", "importance", "format", or NULL */
+    int ndim;             /* of the index of the value that is refused; -1: of no value in particular */
+    int64_t index[HC_MAX_DIMS];
+    double value;
 } hc_error;
 
-/* Writes the sentence and returns the code, so that a check reads `return hc_fail(error, HC_VALUE, ...)`. */
+/* Each fills the error and returns the code, so that a check reads `return hc_fail(error, HC_VALUE, ...)`. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
 hc_status hc_fail(hc_error *error, hc_status code, const char *format, ...);
+hc_status hc_refuse(hc_error *error, const char *argument, const char *text);
+hc_status hc_refuse_value(hc_error *error, const char *argument, int ndim, const int64_t *index, double value,
+                          const char *text);
 
 /* What one call may use, read once from the context at its entry and passed down. */
 typedef struct {

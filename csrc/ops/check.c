@@ -41,8 +41,7 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
         return status;
     const hc_format_ops *ops = hc_format_find(format->family);
     if (!ops->learns || ops->learns(format) == HC_LEARN_NONE)
-        return hc_fail(error, HC_VALUE, "%s: importance is for formats that learn a codebook, %s does not", name,
-                       ops->name);
+        return hc_refuse(error, "format", "learns no codebook, which importance is for");
     bool same = importance->ndim == x->ndim;
     int64_t values = 1, index[HC_MAX_DIMS] = {0};
     for (int i = 0; same && i < x->ndim; i++) {
@@ -56,19 +55,12 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
         return hc_fail(error, HC_VALUE, "%s: importance of %lld values, wanted at most 2^32 - 1", name,
                        (long long)values);
     const char *data = importance->data;
-    for (int64_t n = 0; n < values; n++) {
+    bool more = values > 0;
+    for (; more; more = hc_view_next(importance, index, &data)) {
         const double value = hc_load_float(data, importance->dtype);
         if (!((float)value >= 0 && (float)value <= FLT_MAX))
-            return hc_fail(error, HC_VALUE,
-                           "%s: importance has %g at index %s, wanted finite numbers from 0 on that float32 holds",
-                           name, value, shape_text(x->ndim, index, text));
-        for (int i = x->ndim - 1; i >= 0; i--) {
-            data += importance->strides[i];
-            if (++index[i] < x->shape[i])
-                break;
-            data -= x->shape[i] * importance->strides[i];
-            index[i] = 0;
-        }
+            return hc_refuse_value(error, "importance", x->ndim, index, value,
+                                   "wanted finite numbers from 0 on that float32 holds");
     }
     return HC_OK;
 }

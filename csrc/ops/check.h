@@ -14,6 +14,17 @@ static inline int64_t hc_values(const hc_view *view) {
         values *= view->shape[i];
     return values;
 }
+/* Goes on to the next value of a view that has some, in C order; false after the last. */
+static inline bool hc_view_next(const hc_view *view, int64_t index[HC_MAX_DIMS], const char **value) {
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        *value += view->strides[i];
+        if (++index[i] < view->shape[i])
+            return true;
+        *value -= view->shape[i] * view->strides[i];
+        index[i] = 0;
+    }
+    return false;
+}
 /* x can be quantized to this format along these axes. */
 hc_status hc_check_encoding(const char *name, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                             hc_geometry *geometry, hc_error *error);

@@ -30,7 +30,33 @@ static int hold(hc_held *held, PyObject *object) {
     return 1;
 }
 
+/* heterocompute.base.errors.Refused(argument, index or None, value, text), of which Python makes a sentence. */
+static void raise_refused(const hc_error *error) {
+    PyObject *module = PyImport_ImportModule("heterocompute.base.errors"), *refused = NULL, *index = NULL;
+    if (!module)
+        return;
+    index = error->ndim < 0 ? Py_NewRef(Py_None) : PyTuple_New(error->ndim);
+    for (int i = 0; index && i < error->ndim; i++) {
+        PyObject *place = PyLong_FromLongLong(error->index[i]);
+        if (place)
+            PyTuple_SET_ITEM(index, i, place);
+        else
+            Py_CLEAR(index);
+    }
+    if (index)
+        refused = PyObject_CallMethod(module, "Refused", "sOds", error->argument, index, error->value, error->text);
+    if (refused)
+        PyErr_SetObject((PyObject *)Py_TYPE(refused), refused);
+    Py_XDECREF(refused);
+    Py_XDECREF(index);
+    Py_DECREF(module);
+}
+
 PyObject *hc_raise(hc_status status, const hc_error *error) {
+    if (status == HC_VALUE && error->argument) {
+        raise_refused(error);
+        return NULL;
+    }
     switch (status) {
     case HC_TYPE:
         PyErr_SetString(PyExc_TypeError, error->text);

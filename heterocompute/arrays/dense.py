@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -163,24 +161,6 @@ def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array as the C core takes it: bfloat16 as its bits."""
     return array.view(np.uint16) if array.dtype is not _FLOAT32 and array.dtype.name == "bfloat16" else array
-
-
-@contextmanager
-def caller_index(value: Array, name: str) -> Iterator[None]:
-    """Let the sentence on a NaN or an infinity name the caller's argument and the index there."""
-    try:
-        yield
-    except ValueError as error:
-        if " at index " not in str(error):
-            raise
-        beyond = ""
-        illegal = ~np.isfinite(value)
-        if not illegal.any():
-            beyond = ", beyond float32's largest"
-            with np.errstate(over="ignore"):
-                illegal = ~np.isfinite(value.astype(np.float32))
-        index = tuple(int(i) for i in np.unravel_index(illegal.argmax(), value.shape))
-        raise ValueError(f"{name} has {float(value[index])} at index {index}{beyond}") from None
 
 
 @counts_subnormals

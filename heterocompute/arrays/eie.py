@@ -18,7 +18,7 @@ from ..base import runtime
 from ..base.float_env import converted, counts_subnormals
 from ..base.values import as_int, shown
 from .base import PackedArray
-from .dense import as_array, as_float_dtype, caller_index, normalize_axes
+from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_infinite
 from .layout import Entry
 from .stored import check_source
 
@@ -446,11 +446,8 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
         raise ValueError(f"encode_csr: w has shape {given.shape}, wanted (rows, columns)")
     rows, columns = given.shape
     count = as_int(elements, "encode_csr: elements", 1, max(rows, MOST_ELEMENTS))
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(given, np.float32)
-    with caller_index(given, "encode_csr: w"):
-        if not np.isfinite(values).all():
-            raise ValueError("encode_csr: w has no float32 at index ")  # which one, caller_index says
+    refuse_infinite(given, "encode_csr: w")
+    values = np.ascontiguousarray(as_single(given, "encode_csr: w"))
     table = _learned(values) if codebook is None else _given(codebook)
     run = runtime.run()
     pointers = np.empty((count, columns + 1), np.uint32)

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import refusals
 from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
 from ..formats import Float, Sparse, parse_pattern
@@ -211,7 +212,9 @@ class SparseArray(QuantizedArray):
                 f"{pattern} keeps {n}"
             )
         single = as_single(values, f"{name}: {values_name}")
-        return choose(np.where(kept, single, np.float32(0)), kept.astype(np.float32), n, m, axes, values.dtype.name)
+        return choose(
+            np.where(kept, single, np.float32(0)), kept.astype(np.float32), n, m, axes, name, values.dtype.name
+        )
 
     def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
         """Return kept values and metadata as torch's CUTLASS backend of 2:4 lays them out.
@@ -400,7 +403,9 @@ def _reordered_places(rows: int, columns: int) -> Array:
     return places
 
 
-def choose(w: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...], source_dtype: str) -> SparseArray:
+def choose(
+    w: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...], name: str, source_dtype: str = ""
+) -> SparseArray:
     """Return the SparseArray of the values whose scores are largest.
 
     Parameters
@@ -410,14 +415,23 @@ def choose(w: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...]
     n, m : int
     axes : tuple of int
         Not negative.
+    name : str
+        Of the function, for errors.
     source_dtype : str
+        That of w where none is given.
 
     Returns
     -------
     SparseArray
+
+    Raises
+    ------
+    ValueError
+        A score is NaN.
     """
     fmt = Sparse(Float("fp32"), n, m)
     parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in component_layout(fmt, w.shape, axes).items()}
     core_scores = None if scores is None else core_view(scores)
-    _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
-    return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype)
+    with refusals(w=(f"{name}: w", w), scores=(f"{name}: scores", scores)):
+        _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
+    return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype or w.dtype.name)

@@ -15,7 +15,7 @@ from ..arrays.eie import EIEArray
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import converted
 from ..base.values import shown
-from ..formats import Format, Sparse, format as parse_format
+from ..formats import Format, format as parse_format
 
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
@@ -51,15 +51,6 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
     if not 0.0 < clip <= 1.0:
         raise ValueError(f"{name}: clip is {shown(clip)}, wanted a fraction above 0 and at most 1")
     return 1, float(clip)
-
-
-def with_text(error: ValueError, fmt: Format) -> ValueError:
-    """Let the sentence on a clip or an importance name the format by its text; the core knows its family."""
-    sentence = str(error)
-    family = fmt.base.family if isinstance(fmt, Sparse) else fmt.family
-    for words in (": {} has no scale that clip=", "that learn a codebook, {} does not"):
-        sentence = sentence.replace(words.format(family), words.format(fmt))
-    return ValueError(sentence)
 
 
 def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...]) -> FloatArray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _heterocompute as _core
-from ..arrays.dense import as_array, caller_index, core_view
+from ..arrays.dense import as_array, core_view
 from ..arrays.quantized import core_format
 from ..base import runtime
+from ..base.errors import refusals
 from ..formats import Format
 from .arguments import (
     FloatArray,
@@ -111,7 +112,7 @@ def conv2d(
     result = checked_out(out, final, "conv2d", inputs)
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     run, operand = runtime.run(), core_operand(_along(filters, (2, 3, 1)))
-    with caller_index(image, "conv2d: x"):
+    with refusals(x=("conv2d: x", image)):
         core_fmt = core_format(fmt) if fmt else None
         _core.conv2d(run, core_view(nchw), operand, bias_array, strides, before, dilations, split, core_fmt, target)
     return result if out is None else out

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.dense import FLOATS, caller_index, core_view
+from ..arrays.dense import FLOATS, core_view
 from ..arrays.eie import EIEArray
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
+from .quantize import rounded
 
 __all__ = ["compressed_product"]
 
@@ -203,8 +204,5 @@ def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
         return dense
     if isinstance(dense, QuantizedArray):
         raise ValueError(f"{name} is quantized, activations is for one that is dense")
-    from .quantize import fake_quantize
-
     fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
-    with caller_index(dense, name):
-        return fake_quantize(dense, fmt, axis)
+    return rounded(dense, fmt, (axis,), name)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.dense import caller_index
 from ..arrays.quantized import QuantizedArray, core_format
 from ..base import runtime
+from ..base.errors import refusals
 from ..base.float_env import add_to
 from ..formats import Format
 from .arguments import (
@@ -29,7 +29,7 @@ from .arguments import (
     is_compressed,
     product_shape,
 )
-from .quantize import fake_quantize
+from .quantize import rounded
 
 __all__ = ["linear", "matmul"]
 
@@ -105,7 +105,7 @@ def _checked_product(
     if a.ndim == 1:
         target = target[..., None, :]
     dense, label = (b, f"{name}: b") if isinstance(a, QuantizedArray) else (a, left_name)
-    with caller_index(dense, label):
+    with refusals(x=(label, dense)):
         (multiply or _multiply)(left, right, activations, bias, target)
     return result if out is None else out
 
@@ -208,6 +208,5 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     bias_array = as_bias(bias, weights.shape[0], "linear")
     inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
     if fmt is not None and not isinstance(weights, QuantizedArray):
-        with caller_index(left, "linear: x"):
-            left, fmt = fake_quantize(left, fmt), None
+        left, fmt = rounded(left, fmt, (left.ndim - 1,), "linear: x"), None
     return _checked_product(left, weights.T, fmt, bias_array, out, "linear", inputs)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.dense import as_array, caller_index, core_view, normalize_axes
+from ..arrays.dense import as_array, core_view, normalize_axes
 from ..arrays.quantized import QuantizedArray, core_format
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
+from ..base.errors import refusals
 from ..base.values import shown
 from ..formats import Format, Sparse
-from .arguments import Array, FloatArray, as_format, checked_out, core_clip, with_text
+from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 
 __all__ = ["fake_quantize", "quantize"]
 
@@ -81,23 +82,20 @@ def quantize(
     axes = normalize_axes(axis, x.ndim, "quantize")
     if isinstance(fmt, Sparse) and fmt.is_plain:
         _refuse_clip(clip, fmt)
-        with caller_index(x, "quantize: w"):
-            return _pruned(x, fmt, axes)
+        return choose(x, None, fmt.n, fmt.m, axes, "quantize")
+    given = None if importance is None else as_array(importance, "quantize: importance")
+    with refusals(w=("quantize: w", x), importance=("quantize: importance", given), format=(f"quantize: {fmt}", None)):
+        return _rounded(x, fmt, axes, core_clip(clip, "quantize"), given)
+
+
+def _rounded(
+    x: Array, fmt: Format, axes: tuple[int, ...], clip: tuple[int, float] | None, importance: Array | None = None
+) -> QuantizedArray:
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
-    weights = None if importance is None else core_view(as_array(importance, "quantize: importance"))
-    try:
-        _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
-    except ValueError as error:
-        raise with_text(error, fmt) from None
+    weights = None if importance is None else core_view(importance)
+    _core.quantize(runtime.run(), core_view(x), clip, packed, weights)
     return QuantizedArray._trusted(components, fmt, x.shape, axes, x.dtype.name)
-
-
-def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...]) -> SparseArray:
-    try:
-        return choose(x, None, fmt.n, fmt.m, axes, x.dtype.name)
-    except ValueError as error:
-        raise ValueError(f"{error} at index ") from None  # which one, caller_index says
 
 
 def _refuse_clip(clip: Any, fmt: Sparse) -> None:
@@ -119,13 +117,9 @@ def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Quantiz
     values = s.components["values"]
     kept = fmt.stored_length(s.shape[s.axis[-1]])
     runs = values.reshape(len(values), values.shape[1] // max(kept, 1), kept)
-    try:
-        q = quantize(runs, fmt.base, axis=(1, 2), clip=clip)
-    except ValueError:
-        if np.isfinite(values).all():
-            raise
-        with caller_index(s.to_dense(), "quantize: w"):  # its place is that among all values
-            raise
+    # The index of a value is that among all values.
+    with refusals(w=("quantize: w", s.to_dense), format=(f"quantize: {fmt.base}", None)):
+        q = _rounded(runs, fmt.base, (1, 2), core_clip(clip, "quantize"))
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 
@@ -155,10 +149,17 @@ def fake_quantize(
     fmt = as_format(fmt, "fake_quantize: fmt")
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    clipped = core_clip(clip, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
-    try:
-        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, clipped, result)
-    except ValueError as error:
-        raise with_text(error, fmt) from None
+    with refusals(w=("fake_quantize: w", x), format=(f"fake_quantize: {fmt}", None)):
+        _core.fake_quantize(
+            runtime.run(), core_view(x), core_format(fmt), axes, core_clip(clip, "fake_quantize"), result
+        )
     return result if out is None else out
+
+
+def rounded(x: Array, fmt: Format, axes: tuple[int, ...], name: str) -> FloatArray:
+    """Return the dense operand of a product as `activations` rounds it; `name` is its name in errors."""
+    result: FloatArray = np.empty(x.shape, np.float32)
+    with refusals(w=(name, x)):
+        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, core_clip(None, name), result)
+    return result

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, as_single, normalize_axes
-from ..arrays.sparse import SparseArray, choose
+from ..arrays.sparse import choose
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import parse_pattern
@@ -79,7 +79,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         return (single.view(np.uint32) * kept).view(np.float32)  # of bits: an infinity times 0 would be NaN
     if values.dtype == np.float64 and values.size and not max(values.max(), -values.min()) <= _LARGEST:
         as_single(values, "prune: w")  # only where it can refuse: it copies
-    return _choose(values, given, nm, axes, "prune")
+    return choose(values, given, *nm, axes, "prune")
 
 
 @counts_subnormals
@@ -105,7 +105,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
     nm = _parsed(pattern, "prune_mask")
     if nm is None:
         return _kept(values, given, pattern, axes, "prune_mask")
-    return _choose(values, given, nm, axes, "prune_mask").mask
+    return choose(values, given, *nm, axes, "prune_mask").mask
 
 
 def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
@@ -133,16 +133,6 @@ def _share(pattern: str) -> Fraction | None:
     match = _SHARE.fullmatch(pattern) or _BLOCKS.fullmatch(pattern)
     share = Fraction(match.groups()[-1]) / 100 if match else None
     return share if share is not None and share <= 1 else None
-
-
-def _choose(values: Array, scores: Array | None, nm: tuple[int, int], axes: tuple[int, ...], name: str) -> SparseArray:
-    try:
-        return choose(values, scores, *nm, axes, values.dtype.name)
-    except ValueError as error:
-        if not str(error).endswith("has a NaN"):
-            raise
-        _refuse_nan(values if scores is None else scores, "w" if scores is None else "scores", name)
-        raise
 
 
 def _refuse_nan(scores: Array, what: str, name: str) -> None:

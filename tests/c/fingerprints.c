@@ -182,7 +182,7 @@ static bool print_fingerprint(const char *name, fingerprint_fn *take, const void
             continue;
         const hc_run run = {.isa = mask, .n_threads = i < HC_N_ISA ? 1 : 3};
         uint64_t hash = 0xcbf29ce484222325u;
-        hc_error error = {""};
+        hc_error error = {0};
         bool ok = take(&run, of, &hash, &error) == HC_OK;
         ok = guard_release() && ok;
         first = i < 0 ? hash : first;

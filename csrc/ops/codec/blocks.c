@@ -2,6 +2,7 @@
 #include "ops/codec/blocks.h"
 
 #include "base/convert.h"
+#include "ops/check.h"
 #include "ops/codec/clip.h"
 
 #include <float.h>
@@ -112,64 +113,27 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
     return false;
 }
 
-/* As Python writes a float: the shortest digits that read back. */
-static void write_number(double value, char text[32]) {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            return;
-    }
-}
-
-static hc_status illegal_value(const hc_encoder *encoder, double value, const int64_t *index, hc_error *error) {
-    char number[32], place[160];
-    const int ndim = encoder->x->ndim;
-    size_t used = (size_t)snprintf(place, sizeof place, "(");
-    for (int i = 0; i < ndim && used < sizeof place - 24; i++)
-        used += (size_t)snprintf(place + used, sizeof place - used, i ? ", %lld" : "%lld", (long long)index[i]);
-    snprintf(place + used, sizeof place - used, ndim == 1 ? ",)" : ")");
-    if (isfinite(value)) {
-        write_number(value, number);
-        return hc_fail(error, HC_VALUE, "%s: %s has %s at index %s, beyond float32's largest", encoder->name,
-                       encoder->argument, number, place);
-    }
-    return hc_fail(error, HC_VALUE, "%s: %s has %s at index %s", encoder->name, encoder->argument,
-                   isnan(value) ? "nan"
-                   : value > 0  ? "inf"
-                                : "-inf",
-                   place);
-}
-
 /* Looks through the caller's array in C order: NaN and infinity first, then what is too large. */
 static hc_status first_illegal(const hc_encoder *encoder, hc_error *error) {
     const hc_view *x = encoder->x;
     double beyond = 0;
     int64_t beyond_index[HC_MAX_DIMS] = {0}, index[HC_MAX_DIMS] = {0};
     const char *data = x->data;
-    for (;;) {
+    do {
         const double value = hc_load_float(data, x->dtype);
         bool legal = encoder->ops->legal ? encoder->ops->legal(&encoder->format, value)
                                          : fabs((double)(float)value) <= (double)FLT_MAX;
         legal = legal && !(encoder->format.m > 0 && isnan(value)); /* which has no place among magnitudes */
         if (!legal && !isfinite(value))
-            return illegal_value(encoder, value, index, error);
+            return hc_refuse_value(error, encoder->argument, x->ndim, index, value, "");
         if (!legal && beyond == 0) {
             beyond = value;
-            for (int i = 0; i < x->ndim; i++)
-                beyond_index[i] = index[i];
+            memcpy(beyond_index, index, sizeof index);
         }
-        int i = x->ndim - 1;
-        for (; i >= 0 && ++index[i] == x->shape[i]; i--) {
-            data -= (x->shape[i] - 1) * x->strides[i];
-            index[i] = 0;
-        }
-        if (i < 0)
-            break;
-        data += x->strides[i];
-    }
+    } while (hc_view_next(x, index, &data));
     if (beyond == 0)
         return hc_fail(error, HC_VALUE, "%s: %s changed while it was read", encoder->name, encoder->argument);
-    return illegal_value(encoder, beyond, beyond_index, error);
+    return hc_refuse_value(error, encoder->argument, x->ndim, beyond_index, beyond, "beyond float32's largest");
 }
 
 hc_status hc_blocks_finish(hc_blocks *blocks, hc_error *error) {

@@ -18,7 +18,7 @@ hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char
         return HC_OK;
     const hc_format_ops *ops = hc_format_find(format->family);
     if (ops->clip_domain(format) == HC_CLIP_NONE)
-        return hc_fail(error, HC_VALUE, "%s: %s has no scale that clip= could change", name, ops->name);
+        return hc_refuse(error, "format", "has no scale that clip= could change");
     if (clip->kind == HC_CLIP_FRACTION && !(clip->value > 0 && clip->value <= 1))
         return hc_fail(error, HC_VALUE, "%s: clip is %g, wanted a fraction in (0, 1]", name, clip->value);
     if (clip->kind == HC_CLIP_PERCENTILE && !(clip->value >= 0 && clip->value <= 100))

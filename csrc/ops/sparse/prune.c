@@ -219,6 +219,17 @@ hc_status hc_prune_sizes(const hc_view *x, int n, int m, int n_axes, const int *
     return HC_OK;
 }
 
+static hc_status first_nan(const hc_view *view, const char *argument, hc_error *error) {
+    int64_t index[HC_MAX_DIMS] = {0};
+    const char *data = view->data;
+    do {
+        const double value = hc_load_float(data, view->dtype);
+        if (isnan(value))
+            return hc_refuse_value(error, argument, view->ndim, index, value, "");
+    } while (hc_view_next(view, index, &data));
+    return hc_fail(error, HC_VALUE, "prune: %s changed while it was read", argument);
+}
+
 hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, int n, int m, int n_axes,
                    const int *axes, float *values, uint8_t *metadata, hc_error *error) {
     hc_geometry g = {0};
@@ -248,7 +259,5 @@ hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, i
         return hc_fail(error, HC_MEMORY, "prune: no memory for %d threads", n_threads);
     hc_parallel(n_threads, n_tasks, prune_task, &job);
     hc_free_aligned(job.scratch);
-    if (atomic_load(&job.has_nan))
-        return hc_fail(error, HC_VALUE, "prune: %s has a NaN", scores ? "scores" : "w");
-    return HC_OK;
+    return atomic_load(&job.has_nan) ? first_nan(scores ? scores : x, scores ? "scores" : "w", error) : HC_OK;
 }
