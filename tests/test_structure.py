@@ -1,16 +1,21 @@
-"""The layers and names of the house, read from the sources: each test fails with the sentence of its rule."""
+"""The layers and names of the house, read from the sources: a test a rule, which lists all that breaks it."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import runpy
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+import heterocompute as hc
 
 ROOT = Path(__file__).resolve().parents[1]
 C_FILES = sorted(path for pattern in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(pattern))
@@ -50,162 +55,47 @@ PY_ROOMS: dict[str, set[str]] = {
 }
 ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "cli", "__main__"}
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
-# The operators of an array are products.
-OPERATORS = {("arrays/base.py", "products"), ("zoo/network.py", "training")}
+# Imports against the layers, inside a function: the operators of an array are products, and a network is retrained.
+UPWARD = {("arrays", "products"), ("zoo", "training")}
+
+# What may be imported inside a function: packages that need not be installed, and what takes long to import.
+OPTIONAL = {"scipy", "sklearn", "threadpoolctl", "pandas", "matplotlib", "yaml", "onnx"}
+SLOW = {"rich", "ml_dtypes", "scipy_openblas32"}
+SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "report", "studies", "zoo")}
+SLOW_ROOMS |= {("studies", "hardware")}
+QUICK = {"signal"}  # base/interrupt.py comes before everything else
 
 TOP_LEVEL = {"csrc", "heterocompute", "tests", "notebooks", "docs"}
 TOP_LEVEL |= {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
 
 MAX_LINES = 600
 MAX_HEAD_LINES = 12
+MAX_FILES, MAX_KERNEL_FILES = 24, 48
 
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=name)
+def report(rule: str, found: Iterable[str]) -> None:
+    offenders = list(dict.fromkeys(found))
+    assert not offenders, rule + ":\n" + "\n".join(offenders)
 
 
-@pytest.fixture(scope="module")
-def kernel_lines() -> list[tuple[str, str]]:
-    rooms = sorted((ROOT / "csrc/kernels").rglob("*.def"))
-    return [line for room in rooms for line in re.findall(r"^HC_KERNEL\((\w+), (\w+)", room.read_text(), re.MULTILINE)]
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text()
 
 
-@each(C_FILES)
-def test_c_includes_follow_the_layers(path: Path) -> None:
-    room = name(path).split("/")[1]
-    assert room in C_ROOMS, f"csrc/{room} is no room of csrc/; those are {', '.join(sorted(C_ROOMS))}"
-    for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
-        assert "/" in header or header == "hc.h", f'{name(path)}: write "{room}/{header}", paths start at csrc/'
-        target = header.split("/")[0]
-        allowed = target == room or bool({target, header} & C_ROOMS[room])
-        assert allowed, f"{name(path)} includes {header}: {room}/ may include only {sorted(C_ROOMS[room])} and its own"
+def quoted_includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
 
 
-def test_checks_need_no_operation() -> None:
-    for path in (ROOT / "csrc/ops").glob("check.*"):
-        found = set(re.findall(r'"(ops/[^"]+)"', path.read_text())) - {"ops/check.h"}
-        assert not found, f"{name(path)} includes {sorted(found)}: every operation includes check.h"
+def code_of(path: Path) -> str:
+    """A C source without comments."""
+    return re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("path", C_FILES, ids=name)
-def test_memory_of_the_core_comes_from_one_place(path: Path) -> None:
-    """So that tests/c/allocations.c can refuse all of it."""
-    called = re.findall(r"\b((?:m|c|re|aligned_)alloc|posix_memalign|strn?dup|free)\s*\(", path.read_text())
-    assert not called or name(path) == "csrc/base/status.c", f"{name(path)}: take hc_alloc_aligned, not {called[0]}"
-
-
-def module_of(path: Path) -> str:
-    """The first name below the package: `zoo` for zoo/network.py, `__init__` for the root."""
-    return path.relative_to(ROOT / "heterocompute").parts[0].removesuffix(".py")
-
-
-def imports_of_ours(path: Path) -> Iterator[str]:
-    """First names below heterocompute that a file imports, anywhere in it."""
-    package = ("heterocompute", *path.relative_to(ROOT / "heterocompute").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            targets = [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            targets = [base] if len(base) > 1 else [[*base, alias.name] for alias in node.names]
-        else:
-            continue
-        for target in targets:
-            if target[0] == "heterocompute":
-                yield target[1] if len(target) > 1 else "__init__"
-
-
-@each([path for path in PY_FILES if module_of(path) != "__init__"])
-def test_python_imports_follow_the_layers(path: Path) -> None:
-    module = module_of(path)
-    assert module in PY_ROOMS, f"{name(path)}: say in PY_ROOMS of tests/test_structure.py what {module}/ may import"
-    inside = path.relative_to(ROOT / "heterocompute").as_posix()
-    for target in imports_of_ours(path):
-        assert target in PY_ROOMS[module] | {module} or (inside, target) in OPERATORS, (
-            f"{name(path)} imports {target}: {module} may import of ours only {sorted(PY_ROOMS[module]) or 'nothing'}"
-        )
-
-
-def test_the_definition_needs_numpy_only() -> None:
-    for path in sorted((ROOT / "heterocompute/reference").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.level == 0:
-                names = [node.module or ""]
-            foreign = {first for first in (full.split(".")[0] for full in names) if not is_standard(first)}
-            assert foreign <= {"numpy"}, f"{name(path)} imports {foreign}: reference/ is plain NumPy"
-
-
-def is_standard(module: str) -> bool:
-    import sys
-
-    return module in sys.stdlib_module_names
-
-
-def test_a_format_is_a_folder_that_sees_no_other_format() -> None:
-    for path in (ROOT / "csrc/formats").rglob("*.[ch]"):
-        own = path.parent.name
-        for header in re.findall(r'^#include "formats/(\w+)/', path.read_text(), re.MULTILINE):
-            allowed = {own} | ({"simd"} if path.stem.endswith("_simd") else set())
-            assert header in allowed, f"{name(path)} includes formats/{header}/: what formats share lies in formats/"
-
-
-def test_options_have_names_in_the_folder_of_their_format() -> None:
-    indexed = [path for path in C_FILES if re.search(r"(?:->|\.)option\[", path.read_text())]
-    found = [name(path) for path in indexed if not re.fullmatch(r"csrc/formats/(\w+)/\1\.h", name(path))]
-    assert not found, f"{', '.join(found)}: option[i] is known to formats/<f>/<f>.h alone, which gives it a name"
-
-
-def test_every_folder_of_formats_has_its_line() -> None:
-    lines = re.findall(r"^(HC_FORMAT|HC_SIMD)\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
-    formats, fast = ({text for kind, text in lines if kind == wanted} for wanted in ("HC_FORMAT", "HC_SIMD"))
-    folders = {path.name for path in (ROOT / "csrc/formats").iterdir() if path.is_dir()} - {"simd"}
-    assert folders == formats, "formats.def has a line HC_FORMAT(f) for each folder formats/f/"
-    files = {path.stem.removesuffix("_simd") for path in (ROOT / "csrc/formats").rglob("*_simd.c")}
-    assert files == fast, "formats.def has a line HC_SIMD(f) for each file formats/f/f_simd.c, else nothing calls it"
-
-
-def has_registers(path: Path) -> bool:
-    return "kernels" in path.parts or path.parent.name == "simd" or path.stem.endswith("_simd")
-
-
-@each([path for path in C_FILES if not has_registers(path)])
-def test_registers_stay_in_kernels(path: Path) -> None:
-    text = path.read_text()
-    # base/float_env.h alone touches the rounding and flush bits, which are reached through two intrinsics.
-    found = re.search(r"immintrin\.h|arm_neon\.h|\b_mm\d*_(?!getcsr|setcsr)\w+|\b__m(?:128|256|512)", text)
-    assert not found, f"{name(path)}: {found and found[0]}: intrinsics live in kernels/, formats/simd/ and *_simd.c"
-    found = re.search(r"#\s*(?:el)?if.*\b__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*", text)
-    assert not found, (
-        f"{name(path)}: {found and found[0]}: kernels are picked at run time, not by the compiler's macros"
-    )
-
-
-@each(C_FILES)
-def test_c_heads_are_short(path: Path) -> None:
-    head = re.match(r"/\*.*?\*/", path.read_text(), re.DOTALL)
-    assert head, f"{name(path)} begins with a comment that says what it is"
-    lines = head[0].count("\n") + 1
-    assert lines <= MAX_HEAD_LINES, f"{name(path)}: a head has at most {MAX_HEAD_LINES} lines, this one {lines}"
-
-
-@each(PY_FILES)
-def test_python_heads_are_short(path: Path) -> None:
-    head = ast.get_docstring(ast.parse(path.read_text()), clean=False)
-    assert head, f"{name(path)} begins with a docstring that says what it is"
-    lines = head.count("\n") + 1
-    assert lines <= MAX_HEAD_LINES, f"{name(path)}: a head has at most {MAX_HEAD_LINES} lines, this one {lines}"
-
-
-@each(C_FILES + PY_FILES + TEST_FILES)
-def test_a_file_is_one_room(path: Path) -> None:
-    lines = path.read_text().count("\n")
-    assert lines <= MAX_LINES, f"{name(path)} has {lines} lines: above {MAX_LINES} it is two rooms"
+# Rooms and sizes.
 
 
 def test_nothing_else_at_the_top_level() -> None:
@@ -214,24 +104,174 @@ def test_nothing_else_at_the_top_level() -> None:
         pytest.skip("no git checkout: what is ignored cannot be known")
     listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout.splitlines()
     top = {line.split("/")[0].strip('"') for line in listed}
-    extra = {entry for entry in top - TOP_LEVEL if not entry.startswith(".")}
-    assert not extra, f"the top level holds only {sorted(TOP_LEVEL)} and dotfiles, not {sorted(extra)}"
+    extra = sorted(entry for entry in top - TOP_LEVEL if not entry.startswith("."))
+    report(f"the top level holds only {sorted(TOP_LEVEL)} and dotfiles", extra)
 
 
-@each([path for path in C_FILES if path.suffix == ".c" and "python" not in path.parts])
-def test_c_functions_that_others_see_begin_with_hc(path: Path) -> None:
+def test_a_folder_can_be_read_at_a_glance() -> None:
+    found, groups = [], []
+    for folder in sorted({path.parent for path in C_FILES + PY_FILES}):
+        names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix not in {".so", ".pyd"})
+        kernels = "kernels" in folder.parts
+        if len(names) > (MAX_KERNEL_FILES if kernels else MAX_FILES):
+            found.append(f"{name(folder)}: {len(names)}")
+        if kernels:  # whose names begin with the family
+            continue
+        prefixes = Counter(stem.split("_")[0] for stem in {Path(text).stem for text in names} if "_" in stem.strip("_"))
+        groups += [f"{name(folder)}/{prefix}_*" for prefix, count in prefixes.items() if prefix and count > 2]
+    report(f"a folder holds at most {MAX_FILES} files, one of kernels {MAX_KERNEL_FILES}", found)
+    report("three files that begin alike are a folder", groups)
+
+
+def test_a_file_is_one_room() -> None:
+    lines = {name(path): path.read_text().count("\n") for path in C_FILES + PY_FILES + TEST_FILES}
+    report(f"above {MAX_LINES} lines it is two rooms", (f"{at}: {n}" for at, n in lines.items() if n > MAX_LINES))
+
+
+def test_a_file_begins_with_what_it_is() -> None:
+    heads = {path: re.match(r"/\*.*?\*/", path.read_text(), re.DOTALL) for path in C_FILES}
+    texts: dict[Path, str | None] = {path: head and head[0] for path, head in heads.items()}
+    texts |= {path: ast.get_docstring(ast.parse(path.read_text()), clean=False) for path in PY_FILES}
+    report(
+        "a file begins with a comment that says what it is", (name(path) for path, head in texts.items() if not head)
+    )
+    lines = {name(path): head.count("\n") + 1 for path, head in texts.items() if head}
+    rule = f"a head has at most {MAX_HEAD_LINES} lines"
+    report(rule, (f"{at}: {n}" for at, n in lines.items() if n > MAX_HEAD_LINES))
+
+
+# Layers of the core.
+
+
+def test_c_includes_follow_the_layers() -> None:
+    rooms, paths, found = [], [], []
+    for path in C_FILES:
+        room = name(path).split("/")[1]
+        if room not in C_ROOMS:
+            rooms.append(name(path))
+            continue
+        for header in quoted_includes(path):
+            if "/" not in header and header != "hc.h":
+                paths.append(f"{name(path)}: {header}")
+            target = header.split("/")[0]
+            if target != room and not {target, header} & C_ROOMS[room]:
+                found.append(f"{name(path)}: {header}")
+    report(f"the rooms of csrc/ are {', '.join(sorted(C_ROOMS))}", rooms)
+    report("paths of headers start at csrc/", paths)
+    report("a room includes only what C_ROOMS says", found)
+
+
+def test_checks_need_no_operation() -> None:
+    files = [path for path in C_FILES if re.fullmatch(r"csrc/ops/check\.[ch]", name(path))]
+    included = {header for path in files for header in quoted_includes(path) if header.startswith("ops/")}
+    report("every operation includes ops/check.h, so that includes none", sorted(included - {"ops/check.h"}))
+
+
+def test_memory_of_the_core_comes_from_one_place() -> None:
+    """So that tests/c/allocations.c can refuse all of it."""
+    call = r"\b((?:m|c|re|aligned_)alloc|posix_memalign|strn?dup|free)\s*\("
+    found = {name(path): re.findall(call, path.read_text()) for path in C_FILES}
+    offenders = (f"{at}: {', '.join(calls)}" for at, calls in found.items() if calls and at != "csrc/base/status.c")
+    report("memory comes from hc_alloc_aligned", offenders)
+
+
+def test_operations_are_handed_what_they_need() -> None:
+    files = [path for path in C_FILES if name(path).startswith("csrc/ops/")]
+    found = (name(path) for path in files if re.search(r"\b(?:_Thread_local|thread_local|__thread)\b", code_of(path)))
+    report("csrc/ops/ has no thread-local variable", found)
+
+
+def test_a_path_calls_no_other_path() -> None:
+    symbols = re.findall(r"^HC_PATH\(\w+, (\w+)", text_of("csrc/ops/product/paths.def"), re.MULTILINE)
+    assert symbols
+    call = re.compile(rf"^[ \t]+.*\b(hc_(?:{'|'.join(symbols)})_(?:refuses|work|run))\b", re.MULTILINE)
+    plan = {"csrc/ops/product/plan.c", "csrc/ops/product/measure.c"}  # the choice, and what it measures for it
+    files = [path for path in C_FILES if name(path) not in plan]
+    found = (f"{name(path)}: {function}" for path in files for function in call.findall(code_of(path)))
+    report("the plan alone calls paths", found)
+
+
+# Formats and kernels.
+
+
+def test_a_format_is_a_folder_that_sees_no_other_format() -> None:
+    found = []
+    for path in (ROOT / "csrc/formats").rglob("*.[ch]"):
+        allowed = {path.parent.name} | ({"simd"} if path.stem.endswith("_simd") else set())
+        seen = {header.split("/")[1] for header in quoted_includes(path) if header.count("/") == 2}
+        found += [f"{name(path)}: {other}/" for other in sorted(seen - allowed)]
+    report("what formats share lies in formats/", found)
+
+
+def test_options_have_names_in_the_folder_of_their_format() -> None:
+    indexed = [path for path in C_FILES if re.search(r"(?:->|\.)option\[", path.read_text())]
+    found = (name(path) for path in indexed if not re.fullmatch(r"csrc/formats/(\w+)/\1\.h", name(path)))
+    report("option[i] is known to formats/<f>/<f>.h alone, which gives it a name", found)
+
+
+def test_every_folder_of_formats_has_its_line() -> None:
+    lines = re.findall(r"^(HC_FORMAT|HC_SIMD)\((\w+)\)", text_of("csrc/formats/formats.def"), re.MULTILINE)
+    formats, fast = ({text for kind, text in lines if kind == wanted} for wanted in ("HC_FORMAT", "HC_SIMD"))
+    folders = {path.name for path in (ROOT / "csrc/formats").iterdir() if path.is_dir()} - {"simd"}
+    report("formats.def has a line HC_FORMAT(f) for each folder formats/f/", sorted(folders ^ formats))
+    files = {path.stem.removesuffix("_simd") for path in (ROOT / "csrc/formats").rglob("*_simd.c")}
+    report("formats.def has a line HC_SIMD(f) for each file formats/f/f_simd.c", sorted(files ^ fast))
+
+
+def has_registers(path: Path) -> bool:
+    return "kernels" in path.parts or path.parent.name == "simd" or path.stem.endswith("_simd")
+
+
+def test_registers_stay_in_kernels() -> None:
+    # base/float_env.h alone touches the rounding and flush bits, which are reached through two intrinsics.
+    intrinsic = re.compile(r"immintrin\.h|arm_neon\.h|\b_mm\d*_(?!getcsr|setcsr)\w+|\b__m(?:128|256|512)\w*")
+    macro = re.compile(r"#\s*(?:el)?if.*\b(__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*)")
+    plain = {path: path.read_text() for path in C_FILES if not has_registers(path)}
+    found = (f"{name(path)}: {word}" for path, text in plain.items() for word in intrinsic.findall(text))
+    report("intrinsics live in kernels/, formats/simd/ and *_simd.c", found)
+    found = (f"{name(path)}: {word}" for path, text in plain.items() for word in macro.findall(text))
+    report("kernels are picked at run time, not by the compiler's macros", found)
+
+
+def test_every_kernel_has_the_type_of_its_family() -> None:
+    rooms = sorted((ROOT / "csrc/kernels").rglob("*.def"))
+    headers = "".join(path.read_text() for path in sorted((ROOT / "csrc/kernels").rglob("*.h")))
+    types = set(re.findall(r"^typedef [^;]*?\b(hc_\w+_fn)(?:\(|;)", headers, re.MULTILINE))
+    untyped, found = [], []
+    for room in rooms:
+        family = ""
+        for kind, first, second in re.findall(r"^HC_(FAMILY|KERNEL)\((\w+), (\w+)", room.read_text(), re.MULTILINE):
+            if kind == "FAMILY":
+                family = first
+                untyped += [f"{name(room)}: {first} is a {second}"] if second not in types else []
+            elif first != family:
+                found.append(f"{name(room)}: {first}, {second} stands below {family}")
+    report("a family has a type that a header of its room says", untyped)
+    report("a kernel stands below HC_FAMILY of its family", found)
+    declared = "HC_KERNEL(family, isa, ...) HC_IF_##isa(hc_##family##_family hc_##family##_##isa;)"
+    assert declared in text_of("csrc/kernels/kernel.h"), "kernel.h declares each line of a .def with its family's type"
+
+
+def test_a_kernel_lies_in_a_file_of_its_instruction_set() -> None:
+    rooms = sorted((ROOT / "csrc/kernels").rglob("*.def"))
+    lines = [line for room in rooms for line in re.findall(r"^HC_KERNEL\((\w+), (\w+)", room.read_text(), re.MULTILINE)]
+    texts = {path: path.read_text() for path in KERNEL_FILES}
+    nowhere, found = [], []
+    for family, isa in lines:
+        kernel = f"hc_{family}_{isa}"
+        files = [path for path, text in texts.items() if re.search(rf"\b{kernel}\b", text)]
+        nowhere += [] if files else [kernel]
+        found += [f"{name(path)}: {kernel}" for path in files if not path.stem.endswith("_" + isa)]
+    report("a line of a .def file has its kernel", nowhere)
+    report("a kernel lies in a file that ends with its instruction set", found)
+
+
+def test_c_functions_that_others_see_begin_with_hc() -> None:
     other = r"(?!.*\bstatic\b|typedef\b|extern\b|[A-Z]+ |[A-Z_]+\()"
     starts = re.compile(rf"^{other}[A-Za-z_][\w \*]*?[ \*](\w+)\(", re.MULTILINE)
-    for function in starts.findall(path.read_text()):
-        assert function.startswith("hc_"), f"{name(path)}: {function} is static or begins with hc_"
-
-
-def test_a_kernel_lies_in_a_file_of_its_instruction_set(kernel_lines: list[tuple[str, str]]) -> None:
-    for family, isa in kernel_lines:
-        files = [path for path in KERNEL_FILES if re.search(rf"\bhc_{family}_{isa}\b", path.read_text())]
-        assert files, f"no file defines hc_{family}_{isa}, which a .def file has"
-        for path in files:
-            assert path.stem.endswith("_" + isa), f"{name(path)}: hc_{family}_{isa} wants a file that ends with _{isa}"
+    files = [path for path in C_FILES if path.suffix == ".c" and "python" not in path.parts]
+    found = {path: [text for text in starts.findall(path.read_text()) if not text.startswith("hc_")] for path in files}
+    report("a function is static or begins with hc_", (f"{name(p)}: {', '.join(f)}" for p, f in found.items() if f))
 
 
 def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,3 +283,128 @@ def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest
         re.findall(r'^    \{"(\w+)", (?:0|HC_ISA_\w+),', (ROOT / "csrc/base/cpu.c").read_text(), re.MULTILINE)
     )
     assert in_build == at_run_time - {"scalar"}, "ISA_FLAGS of setup.py and ISA_NAMES of base/cpu.c name the same ISAs"
+
+
+# Layers of the package.
+
+Import = tuple[str, int, bool]  # target, line, whether it stands in a function
+
+
+def modules() -> dict[str, Path]:
+    """Names of our modules, packages by their own name, and their files."""
+    parts = {path: path.relative_to(ROOT).with_suffix("").parts for path in PY_FILES}
+    return {".".join(names[:-1] if names[-1] == "__init__" else names): path for path, names in parts.items()}
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    """What a file imports at run time: full names, `package.name` for both modules and what they hold."""
+    package = path.relative_to(ROOT).parts[:-1]
+
+    def below(node: ast.AST, inside: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                yield from below(ast.Module(child.orelse, []), inside)
+            elif isinstance(child, ast.Import):
+                yield from ((alias.name, child.lineno, inside) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = package[: len(package) - child.level + 1] if child.level else ()
+                base += tuple(child.module.split(".")) if child.module else ()
+                yield from ((".".join((*base, alias.name)), child.lineno, inside) for alias in child.names)
+            else:
+                yield from below(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+    yield from below(ast.parse(path.read_text()), False)
+
+
+def room_of(module: str) -> str:
+    """The first name below the package: `zoo` of heterocompute.zoo.network, `__init__` of the package itself."""
+    return (*module.split("."), "__init__")[1]
+
+
+def ours() -> Iterator[tuple[str, str, Import]]:
+    """Modules of rooms, and each room beside their own that they import."""
+    for module, path in modules().items():
+        for target, line, inside in imports_of(path):
+            if target.startswith("heterocompute.") and module != "heterocompute":
+                yield module, room_of(target), (target, line, inside)
+
+
+def test_python_imports_follow_the_layers() -> None:
+    unknown = {room_of(module) for module in modules()} - {"__init__"} - PY_ROOMS.keys()
+    report("PY_ROOMS says what a room may import", sorted(unknown))
+    found = []
+    for module, room, (target, line, inside) in ours():
+        own = room_of(module)
+        if room not in PY_ROOMS[own] | {own} and not (inside and (own, room) in UPWARD):
+            found.append(f"{name(modules()[module])}:{line}: {target}")
+    report("a room imports only what PY_ROOMS says", found)
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """The nodes that can be reached from themselves."""
+    reached = {node: set(targets) for node, targets in graph.items()}
+    for middle in graph:
+        for targets in reached.values():
+            if middle in targets:
+                targets |= reached[middle]
+    return [node for node, targets in reached.items() if node in targets]
+
+
+def test_imports_run_in_no_circle() -> None:
+    known = modules()
+    files: dict[str, set[str]] = {module: set() for module in known}
+    rooms: dict[str, set[str]] = {room_of(module): set() for module in known}
+    for module, room, (target, _, inside) in ours():
+        home = target if target in known else target.rpartition(".")[0]
+        if not inside and home in known and home != module:
+            files[module].add(home)
+        if room in rooms and room != room_of(module) and not (inside and (room_of(module), room) in UPWARD):
+            rooms[room_of(module)].add(room)
+    report("modules import each other in no circle", circles(files))
+    report("rooms import each other in no circle", circles(rooms))
+
+
+def test_an_import_inside_a_function_has_its_reason() -> None:
+    found, silent = [], []
+    for module, path in modules().items():
+        lines = path.read_text().splitlines()
+        for target, line, inside in imports_of(path):
+            if not inside:
+                continue
+            first, room = target.split(".")[0], room_of(target)
+            own = (room_of(module), room)
+            allowed = own in SLOW_ROOMS | UPWARD if first == "heterocompute" else first in OPTIONAL | SLOW | QUICK
+            found += [] if allowed else [f"{name(path)}:{line}: {target}"]
+            silent += [] if "  # " in lines[line - 1] else [f"{name(path)}:{line}: {target}"]
+    report("imports stand at the top, but for optional packages and what takes long", found)
+    report("an import inside a function says why: # optional, # 30 ms", silent)
+
+
+def test_the_definition_needs_numpy_only() -> None:
+    foreign = {
+        f"{name(path)}: {target}"
+        for path in PY_FILES
+        if path.parent.name == "reference"
+        for target, _, _ in imports_of(path)
+        if target.split(".")[0] not in {"numpy", "heterocompute", *sys.stdlib_module_names}
+    }
+    report("reference/ is plain NumPy", sorted(foreign))
+
+
+def test_public_names_stand_in_the_table_and_where_they_are_defined() -> None:
+    """Type checkers read star imports, the running package its table."""
+    for package in (hc, hc.hardware):
+        assert sorted(dir(package)) == sorted(package.__all__)
+        for public in package.__all__:
+            assert getattr(package, public) is not None, public
+        init = Path(package.__file__)
+        listed = re.findall(r"^    from (\.[\w.]*) import (.+)$", init.read_text(), re.MULTILINE)
+        names: set[str] = set()
+        for module, what in listed:
+            if what == "*":
+                names |= set(importlib.import_module(module, package.__name__).__all__)
+            else:
+                names |= {part.split(" as ")[-1].strip() for part in what.split(",")} - {"public_names"}
+        report(
+            f"TYPE_CHECKING and the table of {init.parent.name}/__init__.py agree", sorted(names ^ set(package.__all__))
+        )

@@ -77,7 +77,7 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
         value = value.resolve_neg()
     array, bfloat16 = _core.from_dlpack(value.__dlpack__())
     if bfloat16:
-        import ml_dtypes
+        import ml_dtypes  # 5 ms
 
         array = array.view(ml_dtypes.bfloat16)
     return array

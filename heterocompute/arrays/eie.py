@@ -255,7 +255,7 @@ class EIEArray(PackedArray):
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
             raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
-        import scipy.sparse
+        import scipy.sparse  # optional
 
         starts, indices, values = _core.eie_expand(runtime.run(), self._packed())
         rows = scipy.sparse.csr_array((values, indices, starts), shape=self._stored_shape)

@@ -331,7 +331,7 @@ class SparseArray(QuantizedArray):
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
             raise ValueError(f"to_scipy: layout is {shown(layout)}, wanted 'csr' or 'csc'")
-        import scipy.sparse
+        import scipy.sparse  # optional
 
         if self.ndim != 2:
             raise ValueError(f"to_scipy: wanted two dimensions, got shape {self._shape}")

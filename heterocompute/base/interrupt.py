@@ -38,19 +38,19 @@ class seen:
     def __enter__(self) -> None:
         self._watched = _watched()
         if self._watched:
-            import signal
+            import signal  # as little as can be, 1 ms
 
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(self, *_: object) -> None:
         if self._watched:
-            import signal
+            import signal  # as little as can be, 1 ms
 
             signal.signal(signal.SIGINT, _end)
 
 
 def _watched() -> bool:
-    import signal
+    import signal  # as little as can be, 1 ms
 
     return signal.getsignal(signal.SIGINT) is _end
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from .. import _heterocompute as _core
@@ -210,7 +211,7 @@ def _open_blas() -> str | None:
         config = _core.blas_open(path, *BLAS_FUNCTIONS)
         return f"{config or 'cblas_sgemm'} ({path})".strip()
     try:
-        import scipy_openblas32
+        import scipy_openblas32  # 30 ms
     except ImportError:
         return None
     library = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
@@ -263,11 +264,9 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
 
 def _register_threadpoolctl() -> None:
     """Let threadpoolctl, where it is installed, see and limit our pool."""
-    from importlib.util import find_spec
-
     if find_spec("threadpoolctl") is None:
         return
-    import threadpoolctl
+    import threadpoolctl  # optional
 
     class Controller(threadpoolctl.LibController):  # type: ignore[misc]
         user_api = "heterocompute"

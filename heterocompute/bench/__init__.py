@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
+from .show import show
 
 __all__ = ["NAMES", "main"]
 
@@ -68,8 +69,6 @@ def main(names: list[str], *, json: bool, quick: bool, threads: int | None) -> i
             return 1
         found[name] = report
         if not json:
-            from .show import show
-
             show(report)
             print(json_text.dumps(report, allow_nan=False), flush=True)
     if json:

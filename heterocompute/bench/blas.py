@@ -55,7 +55,7 @@ def find_blas() -> Blas | None:
     if path := os.environ.get("HETEROCOMPUTE_BLAS"):
         return Blas(path, "")
     try:
-        import scipy_openblas32
+        import scipy_openblas32  # 30 ms
     except ImportError:
         return None
     library = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))

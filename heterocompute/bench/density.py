@@ -121,7 +121,7 @@ def _candidate(name: str, family: str, x: Array, w: Any, density: float, out: Ar
 def _peer(x: Array, w: Csr, density: float) -> Candidate | None:
     """Return SciPy's product of the same matrix, which has one thread; None where SciPy is not installed."""
     try:
-        from scipy.sparse import csr_array
+        from scipy.sparse import csr_array  # optional
     except ImportError:
         return None
     matrix = csr_array((w.data, w.indices, w.indptr.astype(np.int32)), shape=w.shape)

@@ -71,8 +71,8 @@ def _ours(x: Array, name: str) -> Candidate:
 
 def _scikit_learn(x: Array, ours: str, threads: int) -> Candidate | None:
     try:
-        from sklearn.cluster import KMeans
-        from threadpoolctl import threadpool_limits
+        from sklearn.cluster import KMeans  # optional
+        from threadpoolctl import threadpool_limits  # optional
     except ImportError:
         return None
     column = x[:, None]

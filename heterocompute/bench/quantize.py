@@ -195,7 +195,7 @@ def _nibbles(codes: Array, rows: int) -> Array:
 
 def _ml_dtypes(w: Array, name: str) -> Candidate | None:
     try:
-        import ml_dtypes
+        import ml_dtypes  # 5 ms
     except ImportError:
         return None
     dtype = getattr(ml_dtypes, name, None)

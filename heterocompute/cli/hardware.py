@@ -57,7 +57,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _devices(arguments: argparse.Namespace) -> int:
-    from .. import hardware as hw
+    from .. import hardware as hw  # 60 ms
 
     found = hw.load_devices(arguments.file) if arguments.file else hw.devices()
     if arguments.name is not None:
@@ -122,7 +122,7 @@ def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
     """Return a device by its name: of the file if one is given, and then of nothing else."""
     if not file:
         return known(name)
-    from ..hardware import load_devices
+    from ..hardware import load_devices  # 60 ms
 
     named = {alias: one for one in load_devices(file).values() for alias in (one.name, *one.aliases)}
     if name not in named:
@@ -132,7 +132,7 @@ def chip_of(name: str, file: str | None, known: Callable[[str], Any]) -> Any:
 
 
 def _count(arguments: argparse.Namespace) -> int:
-    from .. import hardware as hw
+    from .. import hardware as hw  # 60 ms
 
     if arguments.like not in hw.CONVENTIONS:
         raise UsageError(f"--like is {arguments.like!r}, wanted one of {', '.join(hw.CONVENTIONS)}")
@@ -158,7 +158,7 @@ def _count(arguments: argparse.Namespace) -> int:
 
 
 def _roofline(arguments: argparse.Namespace) -> int:
-    from .. import hardware as hw
+    from .. import hardware as hw  # 60 ms
 
     shape = _shape(arguments.input)
     _check_texts(arguments.dtype, arguments.format)
@@ -206,8 +206,8 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _check_texts(dtype: str | None, format: str | None = None) -> None:
-    from ..hardware.chips.chip import dtype_bits
-    from ..hardware.cost.stored import stored
+    from ..hardware.chips.chip import dtype_bits  # 60 ms
+    from ..hardware.cost.stored import stored  # 60 ms
 
     try:
         if dtype is not None:
@@ -232,7 +232,7 @@ def _show(
     rows: list[dict[str, Any]],
 ) -> int:
     if arguments.html:
-        from ..report.files import write_text
+        from ..report.files import write_text  # 5 ms
 
         write_text(arguments.html, _page(title, summary, columns, rows))
     cells = [{key: _cell(row, key, write) for key, _, write in columns} for row in rows]

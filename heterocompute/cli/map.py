@@ -88,8 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     int
         0, or 130 where Ctrl-C ended a search: what is shown is the best so far.
     """
-    from ..hardware import evaluate, mapping_page, read_yaml, search, write_yaml
-    from ..report.files import write_text
+    from ..hardware import evaluate, mapping_page, read_yaml, search, write_yaml  # optional
+    from ..report.files import write_text  # 5 ms
 
     if arguments.example:
         say(EXAMPLE.rstrip())
@@ -160,7 +160,7 @@ def _plain(problem: Problem, arch: Arch, mapping: Mapping, stats: Stats, result:
 
 
 def _problem(arguments: argparse.Namespace) -> Problem | None:
-    from ..hardware import Problem
+    from ..hardware import Problem  # 60 ms
 
     if arguments.gemm:
         return Problem.gemm(*arguments.gemm)

@@ -117,7 +117,7 @@ def format_list(text: str) -> list[Any]:
 
 def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> dict[str, Any] | None:
     """Return what --recipe says; `parse` turns a text into a format, or what else may stand there."""
-    from ..files.recipes import parse_recipe, read_recipe
+    from ..files.recipes import parse_recipe, read_recipe  # 18 ms
 
     if path is None:
         return None
@@ -191,9 +191,9 @@ def print_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
         if len(rows) > MAX_RICH_ROWS:
             _print_plain(heads, cells)
             return
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
+        from rich import box  # 30 ms
+        from rich.table import Table  # 30 ms
+        from rich.text import Text  # 30 ms
 
         table = Table(box=box.SIMPLE_HEAD)
         for place, heading in enumerate(heads):
@@ -205,7 +205,7 @@ def print_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_plain(heads: list[str], cells: list[list[str]]) -> None:
     """Print the table that rich prints without a terminal, in a hundredth of the time."""
-    from rich.cells import cell_len
+    from rich.cells import cell_len  # 30 ms
 
     widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     for line in (heads, *cells):
@@ -233,7 +233,7 @@ def plain_json(value: Any) -> Any:
 
 def console() -> Any:
     """Return what tables are printed on."""
-    from rich.console import Console
+    from rich.console import Console  # 30 ms
 
     # Without a terminal nobody needs lines to be folded.
     return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 10_000)
@@ -251,8 +251,8 @@ class ProgressBar:
 
     def __enter__(self) -> ProgressBar:
         if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+            from rich.console import Console  # 30 ms
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # 30 ms
 
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),

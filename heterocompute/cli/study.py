@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base.texts import printable
+from .hardware import chip_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -116,8 +117,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         formats = [*(formats or []), recipe_of(arguments.recipe)]
 
     def work() -> Any:
-        from ..studies.study import study
-        from .hardware import chip_of
+        from ..studies.study import study  # 40 ms
 
         device = arguments.device
         if arguments.device_file is not None:
@@ -140,7 +140,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
 
 def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
     def work() -> Any:
-        from ..studies.density import study_density
+        from ..studies.density import study_density  # 40 ms
 
         return study_density(
             _weights(arguments.model),
@@ -155,7 +155,7 @@ def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable
 def _weights(model: str | None) -> Any:
     if model is not None:
         return model
-    from ..zoo import digits
+    from ..zoo import digits  # 16 ms
 
     return digits()
 
@@ -167,7 +167,7 @@ def _count(text: str) -> int:
 
 
 def _emulation_list(text: str) -> list[str | None]:
-    from ..emulate import parse
+    from ..emulate import parse  # 13 ms
 
     texts = [None if part.strip() == "none" else part.strip() for part in text.split(",")]
     try:

@@ -12,6 +12,7 @@ from ..arrays.quantized import QuantizedArray, core_format
 from ..base import runtime
 from ..formats import Format
 from .arguments import as_format, as_operand, core_operand, is_compressed
+from .csr import compressed_product, multiply
 from .matmul import _checked_product, _suits_blas
 
 __all__ = ["Explanation", "explain"]
@@ -129,8 +130,6 @@ def explain(a: Any, b: Any, activations: Format | str | None = None) -> Explanat
 
 
 def _compressed(a: Any, b: Any, activations: Any) -> Explanation:
-    from .csr import compressed_product, multiply
-
     def check(dense: Any, w: Any, transposed: bool, out: Array, name: str) -> None:
         n, k = w.shape[::-1] if transposed else w.shape
         multiply(np.empty((0, k), np.float32), w, transposed, np.empty((0, n), np.float32), name)  # checks w alone

@@ -29,6 +29,7 @@ from .arguments import (
     is_compressed,
     product_shape,
 )
+from .csr import compressed_product
 from .quantize import rounded
 
 __all__ = ["linear", "matmul"]
@@ -150,8 +151,6 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
            [32., 32., 32.]], dtype=float32)
     """
     if is_compressed(a) or is_compressed(b):
-        from .csr import compressed_product
-
         return compressed_product(a, b, None, activations, out, "matmul")
     left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
     fmt = None if activations is None else as_format(activations, "matmul: activations")
@@ -189,8 +188,6 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     array([ 3., 12.], dtype=float32)
     """
     if is_compressed(x) or is_compressed(w):
-        from .csr import compressed_product
-
         return compressed_product(x, w, bias, activations, out, "linear")
     left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
     if weights.ndim != 2:

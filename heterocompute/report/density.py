@@ -126,10 +126,10 @@ def _tables(rows: Sequence[Row], lowest: Sequence[Row], metric: str) -> list[tup
 
 def show(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, console: Any = None) -> None:
     """Print the tables and the sentences; `console` is rich's, by default standard output."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich import box  # 30 ms
+    from rich.console import Console  # 30 ms
+    from rich.table import Table  # 30 ms
+    from rich.text import Text  # 30 ms
 
     console = Console(highlight=False) if console is None else console
     for layers, titles, lines in _tables(rows, lowest, metric):
@@ -148,7 +148,7 @@ def show(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, 
 
 def text(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> str:
     """Return what `show` prints, without colours, 110 columns wide."""
-    from rich.console import Console
+    from rich.console import Console  # 30 ms
 
     out = io.StringIO()
     plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "force_jupyter": False}

@@ -96,7 +96,7 @@ class Tabular:
             pandas is not installed.
         """
         try:
-            import pandas
+            import pandas  # optional
         except ImportError:
             raise ImportError("to_pandas needs pandas: pip install pandas") from None
         return pandas.DataFrame(self.table)

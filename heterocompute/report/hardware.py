@@ -14,7 +14,7 @@ GREY = "#7a8594"
 
 def _figure(width: float, height: float) -> Any:
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # optional
     except ImportError:
         raise ImportError("plot needs matplotlib: pip install heterocompute[plot]") from None
 

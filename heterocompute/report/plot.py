@@ -63,7 +63,7 @@ def study_figure(
 
 def _figure_type() -> Any:
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # optional
     except ImportError:
         raise ImportError("plot needs matplotlib: pip install heterocompute[plot]") from None
 

@@ -130,8 +130,8 @@ def study_table(rows: Sequence[Row], front: Iterable[int]) -> Any:
     -------
     rich.table.Table
     """
-    from rich import box
-    from rich.table import Table
+    from rich import box  # 30 ms
+    from rich.table import Table  # 30 ms
 
     chosen = set(front)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
@@ -147,7 +147,7 @@ def study_table(rows: Sequence[Row], front: Iterable[int]) -> Any:
 
 
 def _escape(text: str) -> Any:
-    from rich.text import Text
+    from rich.text import Text  # 30 ms
 
     return Text(_printable(text))
 
@@ -164,8 +164,8 @@ def layer_table(layers: Sequence[Row], width: int = 100) -> Any:
     -------
     rich.table.Table
     """
-    from rich import box
-    from rich.table import Table
+    from rich import box  # 30 ms
+    from rich.table import Table  # 30 ms
 
     names, formats, found = _pivot(layers)
     left_out = max(0, len(names) - MAX_TEXT_LAYERS)
@@ -209,8 +209,8 @@ def show(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
     console : rich.console.Console, optional
         Default: standard output.
     """
-    from rich.console import Console
-    from rich.text import Text
+    from rich.console import Console  # 30 ms
+    from rich.text import Text  # 30 ms
 
     console = Console(highlight=False) if console is None else console
     console.print(study_table(rows, front))
@@ -232,7 +232,7 @@ def _name(row: Row) -> str:
 
 def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metric: str) -> str:
     """Return what `show` prints, without colours, 110 columns wide."""
-    from rich.console import Console
+    from rich.console import Console  # 30 ms
 
     out = io.StringIO()
     console = Console(

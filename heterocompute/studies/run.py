@@ -23,6 +23,7 @@ from ..arrays.quantized import QuantizedArray, component_layout
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import as_int, shown
+from ..emulate import accepts, parse
 from ..files.selection import FirstMatch, axis_of, check_patterns, select
 from ..formats import Format, format as parse_format
 from ..products.error import error
@@ -338,8 +339,6 @@ def _activations(activations: Any) -> list[Format | None]:
 def _emulations(emulate: Any, evaluate: Any) -> list[str | None]:
     if emulate is None:
         return [None]
-    from ..emulate import parse
-
     given = [emulate] if isinstance(emulate, str) else several(emulate, "study: emulate", "texts of emulations")
     texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
     for text in texts:
@@ -355,7 +354,6 @@ def _plan(
     entries: list[_Entry], kinds: list[Format | None], emulations: list[str | None], lengths: dict[str, int]
 ) -> list[list[tuple[int, Format | None, str | None]]]:
     """Return for each entry its rows: the place of the activations, they, the emulation where it takes all tensors."""
-    from ..emulate import accepts
 
     @functools.cache
     def fits(text: str, kind: Format | None, fmt: Format | None, length: int) -> bool:
@@ -381,8 +379,8 @@ def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any
     """Return what computes the columns of a device; its name is checked before any work."""
     if device is None:
         return lambda matrices, kind: {}
-    from .. import hardware
-    from ..hardware.cost.pairing import format_columns
+    from .. import hardware  # 60 ms
+    from ..hardware.cost.pairing import format_columns  # 60 ms
 
     if not isinstance(device, (str, hardware.Device)):
         raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")

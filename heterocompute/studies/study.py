@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..formats import Format
+from .run import run
 
 if TYPE_CHECKING:
     from .result import Study
@@ -94,8 +95,6 @@ def study(
     >>> [(row["format"], round(row["bits"], 2)) for row in r.table]
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
-    from .run import run
-
     return run(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds
     )

@@ -191,7 +191,7 @@ class _Codebook:
 
 def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
     try:
-        import threadpoolctl
+        import threadpoolctl  # optional
     except ImportError:
         return contextlib.nullcontext()
     limited: Any = threadpoolctl.threadpool_limits

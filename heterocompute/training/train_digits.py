@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
 
     import threadpoolctl  # comes with scikit-learn
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # optional
 
     images, labels = load_digits(return_X_y=True)
     pixels = images.reshape(-1, 1, 8, 8).astype(np.uint8)  # 0..16

@@ -209,7 +209,7 @@ class Digits:
         >>> net.accuracy(pruned) < 0.6 < 0.8 < net.accuracy(net.retrain(net.weights, pruned))
         True
         """
-        from ..training.retrain import retrain
+        from ..training.retrain import retrain  # training stands above the networks that it trains
 
         return retrain(self, weights, changed, seed, epochs)
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ...base.texts import printable, shortened
+from ...base.texts import printable
 from ...base.values import shown
 from ...report.files import write_text
 from .arch import Arch, Level
 from .mapping import Loop, Mapping
 from .problem import Density, Problem
-from .yaml_text import read_file, yaml_module
+from .timeloop import from_timeloop
+from .yaml_text import keyed, listed, read_file, yaml_module
 
 OURS = ("problem", "arch", "mapping")
 
@@ -64,8 +65,6 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     OSError
         A file that cannot be read.
     """
-    from .timeloop import from_timeloop
-
     if not paths:
         raise ValueError("read_yaml: no file")
     merged: dict[str, Any] = {}
@@ -192,24 +191,3 @@ def _ours(found: dict[str, Any]) -> Files:
 
 def _density(value: Any, where: str) -> Density:
     return Density(**keyed(value, where, {"share"}, {"kind"})) if isinstance(value, dict) else Density(value)
-
-
-def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
-    """Return a table with text keys: all of `needed`, and where `allowed` is given no others than both."""
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{where} is {value!r:.80}, wanted a table of names")
-    for key in sorted((needed or set()) - set(value)):
-        raise ValueError(f"{where} lacks {key!r}")
-    if allowed is not None:
-        for key in value:
-            if key not in allowed | (needed or set()):
-                known = ", ".join(sorted(allowed | (needed or set())))
-                raise ValueError(f"{where}.{printable(shortened(key))} is not known, there are {known}")
-    return value
-
-
-def listed(value: Any, where: str) -> list[Any]:
-    """Return a list."""
-    if not isinstance(value, list):
-        raise ValueError(f"{where} is {value!r:.80}, wanted a list")
-    return value

@@ -14,10 +14,9 @@ from typing import Any
 
 from ...base.values import shown
 from .arch import MAX_AMOUNT, Arch, Level
-from .files import keyed, listed
 from .mapping import Mapping
 from .problem import MAX_COUNT, Axis, Density, Problem, whole
-from .yaml_text import KIND
+from .yaml_text import KIND, keyed, listed
 
 #: Settings of mapper and estimators, which change no count.
 LEFT_ASIDE = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...base.texts import printable, read_small
+from ...base.texts import printable, read_small, shortened
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
@@ -23,7 +23,7 @@ TAGS = ("Container", "Component", "Hierarchical", "Parallel", "Pipelined", "Noth
 def yaml_module() -> Any:
     """Return PyYAML, or say how to get it."""
     try:
-        import yaml
+        import yaml  # optional
     except ImportError:
         raise ImportError("YAML files need PyYAML: pip install 'heterocompute[yaml]'") from None
     return yaml
@@ -155,3 +155,24 @@ def _loader(yaml: Any) -> Any:
 
     Loader.add_multi_constructor("!", kind)
     return Loader
+
+
+def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
+    """Return a table with text keys: all of `needed`, and where `allowed` is given no others than both."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{where} is {value!r:.80}, wanted a table of names")
+    for key in sorted((needed or set()) - set(value)):
+        raise ValueError(f"{where} lacks {key!r}")
+    if allowed is not None:
+        for key in value:
+            if key not in allowed | (needed or set()):
+                known = ", ".join(sorted(allowed | (needed or set())))
+                raise ValueError(f"{where}.{printable(shortened(key))} is not known, there are {known}")
+    return value
+
+
+def listed(value: Any, where: str) -> list[Any]:
+    """Return a list."""
+    if not isinstance(value, list):
+        raise ValueError(f"{where} is {value!r:.80}, wanted a list")
+    return value

@@ -76,8 +76,8 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
         The file cannot be read.
     """
     try:
-        import onnx
-        from onnx import shape_inference
+        import onnx  # optional
+        from onnx import shape_inference  # optional
     except ImportError:
         raise ImportError("reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
     place = os.fspath(path)
