@@ -354,3 +354,9 @@ def test_onnx_products_of_other_kinds_are_refused_not_left_out(
 def test_gpt2_without_its_output_layer_counts_as_torch_says() -> None:
     rows = hw.count("gpt2", (128,), like="torch").layers
     assert sum(row["count"] for row in rows if row["name"] != "output") == 22_347_251_712
+
+
+def test_the_networks_are_a_mapping() -> None:
+    assert "resnet51" not in hw.networks and hw.networks.get("resnet51") is None
+    with pytest.raises(KeyError, match="the nearest are resnet50"):
+        hw.networks["resnet51"]

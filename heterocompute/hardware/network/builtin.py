@@ -43,7 +43,7 @@ class _Networks(Mapping[str, Network]):
     def __getitem__(self, name: str) -> Network:
         if name not in _MAKERS:
             near = difflib.get_close_matches(str(name)[:64].lower().replace("-", "_"), _MAKERS, n=3, cutoff=0.0)
-            raise ValueError(f"network: {shown(name)} is none of the built-in ones; the nearest are {', '.join(near)}")
+            raise KeyError(f"network: {shown(name)} is none of the built-in ones; the nearest are {', '.join(near)}")
         if name not in self._made:
             self._made[name] = _MAKERS[name]()
         return self._made[name]

@@ -103,7 +103,6 @@ FAMILIES: dict[str, Callable[[Any], Operand]] = {
     "int": _int,
     "vsq": _vsq,
     "codebook": _table,
-    "cb": _table,
     "nf4": lambda fmt: replace(_table_of(4), scale="float", scale_bits=24, group=fmt.group),
     "log": _log,
     "float": _float,
