@@ -39,9 +39,10 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
         return model if input_shape is None else model.with_input(input_shape)
     if isinstance(model, str) and not model.endswith(".onnx"):
         try:
-            return as_network(networks[model], input_shape)
+            network = networks[model]
         except KeyError as error:
             raise ValueError(error.args[0]) from None
+        return as_network(network, input_shape)
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         return as_network(read_onnx(model), input_shape)
     if isinstance(model, (Layer, Attention)):
