@@ -17,12 +17,12 @@ PAGE = Path(__file__).with_name("benchmarks.md")
 SGEMM, SGEMV = "OpenBLAS sgemm", "OpenBLAS sgemv"
 BIG, SMALL, TINY = "Products 512 x 4096 x 4096", "Products 64 x 4096 x 4096", "Products 512 x 768 x 768"
 AVX2 = "Products 512 x 4096 x 4096, AVX2 alone, OpenBLAS with its Haswell kernels"
-VECTOR, CACHED = "1 vector times 14336 x 4096, beyond the last cache", "1 vector times 2048 x 2048, in the last cache"
+VECTOR, CACHED = "1 vector times 14336 x 4096, beyond L3", "1 vector times 2048 x 2048, in L3"
 QUANTIZE, BY_SIZE = "Quantize 4096 x 4096 float32", "Quantize vsq4-g16-s4 by size"
 SPARSE, SPARSE_VECTOR, PRUNE = "Product 2048 x 2048 x 2048", "Product 1 x 2048 x 2048", "Prune 2048 x 2048"
 FEW, FEW_CACHED = (
-    "One vector times 14336 x 4096, beyond the last cache",
-    "One vector times 2048 x 2048, in the last cache",
+    "One vector times 14336 x 4096, beyond L3",
+    "One vector times 2048 x 2048, in L3",
 )
 VSQ, INT4 = "vsq4-g16-s4", "int4-g32-f16"
 
@@ -224,9 +224,9 @@ def by_size(figures: Figures) -> str:
 def machine(figures: Figures) -> str:
     found = figures.machine
     versions = {name: version for name, version in found["versions"].items() if name != "heterocompute"}
-    cache = found["last_cache_bytes"] >> 20
+    cache = found["l3_bytes"] >> 20
     rows = [
-        ["processor", f"{found['cpu']}, {found['processors']} processors, last cache {cache} MiB"],
+        ["processor", f"{found['cpu']}, {found['processors']} processors, L3 {cache} MiB"],
         ["instruction sets", " ".join(found["isa"])],
         ["OpenBLAS", found["blas"]],
         ["compiler", found["compiler"]],

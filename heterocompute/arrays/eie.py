@@ -390,7 +390,7 @@ class EIEArray(PackedArray):
 
 
 def _frozen(part: Any, name: str) -> Array:
-    """Return a component that nobody can write to."""
+    """Return a read-only component."""
     dtype, ndim = COMPONENTS[name]
     if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != ndim:
         found = f"{part.dtype} of {part.ndim} dimensions" if isinstance(part, np.ndarray) else type(part).__name__

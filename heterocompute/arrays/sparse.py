@@ -237,7 +237,7 @@ class SparseArray(QuantizedArray):
 
         Notes
         -----
-        Four positions of 2 bits are one of 4 quads of an int16; rows and columns of int16 are then reordered as in
+        An int16 holds the indices of four 2:4 blocks, 4 bits each; rows and columns of int16 are then reordered as in
         ``torch.sparse._semi_structured_conversions`` (CUTLASS's ``reorder_meta``).
 
         Examples

@@ -65,7 +65,7 @@ def _end(number: int, frame: object) -> None:
 if is_command():
     import signal
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # nobody else has a say
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # no handler of another program
         try:
             signal.signal(signal.SIGINT, _end)
         except ValueError:  # imported by another thread

@@ -35,7 +35,7 @@ def public_names(
         module, attribute = homes[name]
         found = import_module(f"{package}.{module}")
         value = getattr(found, attribute) if attribute else found
-        setattr(sys.modules[package], name, value)  # the next time nobody is asked
+        setattr(sys.modules[package], name, value)  # looked up once
         return value
 
     public = sorted(homes)

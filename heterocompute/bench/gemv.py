@@ -1,6 +1,6 @@
 """Products with one to eight vectors, straight from packed weights: a question of how fast memory is read.
 
-Weights are copied until they exceed the last cache by far, and a turn walks through all copies; a second table takes
+Weights are copied until they exceed L3 by far, and a turn walks through all copies; a second table takes
 a matrix that stays in the cache. The limit is the better of a plain and a prefetched sum over the same bytes.
 """
 
@@ -57,9 +57,7 @@ def measure(options: Options) -> list[Table]:
                 options.say(f"{n} x {k}, {threads} threads: {batch} vectors")
                 with use(threads=threads):
                     times = Times(_candidates(vectors[:batch], dense, packed, peers, threads), options, threads)
-                title = (
-                    f"{batch} vector{'s'[: batch > 1]} times {n} x {k}, {'beyond' if beyond else 'in'} the last cache"
-                )
+                title = f"{batch} vector{'s'[: batch > 1]} times {n} x {k}, {'beyond' if beyond else 'in'} L3"
                 rows = [_row(times, name, peers) for name in times.candidates]
                 tables.append({"title": title, "threads": threads, "shape": [batch, n, k], "rows": rows})
     return tables

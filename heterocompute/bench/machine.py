@@ -22,7 +22,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),
         "processors": os.cpu_count(),
-        "last_cache_bytes": last_cache_bytes(),
+        "l3_bytes": l3_bytes(),
         "isa": config["isa_used"],
         "blas": config["blas"],
         "compiler": config["compiler"],
@@ -35,8 +35,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def last_cache_bytes() -> int:
-    """Return the size of the last cache that the first processor sees; 32 MiB where that cannot be known."""
+def l3_bytes() -> int:
+    """Return the size of L3 that the first processor sees; 32 MiB where that cannot be known."""
     largest = 0
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()
@@ -48,7 +48,7 @@ def last_cache_bytes() -> int:
 def beyond_cache_bytes() -> int:
     """Return how much to walk through so that nothing is found in a cache: 8 times the last one, which may be less
     where that is huge."""
-    cache = last_cache_bytes()
+    cache = l3_bytes()
     return min(8 * cache, max(2 * cache, 640 << 20))
 
 

@@ -1,7 +1,7 @@
 """Quantizing, dequantizing and fake-quantizing against the memory limit, the definition, plain NumPy and ml_dtypes.
 
 Rates count the bytes of the float32 array that is read; for dequantize those that are written. A turn walks through
-several arrays, together far larger than the last cache.
+several arrays, together far larger than L3.
 """
 
 from __future__ import annotations

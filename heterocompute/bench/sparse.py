@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 PATTERNS = ("2:4", "1:4", "4:8", "2:8", "1:8", "1:16")
 QUANTIZED = ("int8", "int8+2:4", "int8+1:4", "int8+1:8", "int8+1:16")
 SHAPE, QUICK_SHAPE = (2048, 2048, 2048), (16, 32, 64)  # rows of x, rows of w, columns
-# One vector: weights beyond the last cache and in it; each pattern stands behind the same weights without it.
+# One vector: weights beyond L3 and in it; each pattern stands behind the same weights without it.
 BEYOND, CACHED, QUICK_VECTOR = (14336, 4096), (2048, 2048), (32, 64)
 KEPT = {"int8": ("", "+2:4", "+4:8", "+1:4", "+1:8"), None: ("", "+2:4")}
 ONE_VECTOR = (("2:4", None), *((f"{base}{kept}", act) for act in KEPT for base in ("vsq4-g16-s4", "int8")
@@ -97,7 +97,7 @@ def _one_vector(shape: tuple[int, int], threads: int, options: Options) -> Table
         )
         for name in times.candidates
     ]
-    title = f"One vector times {n} x {k}, {'beyond' if shape == BEYOND else 'in'} the last cache"
+    title = f"One vector times {n} x {k}, {'beyond' if shape == BEYOND else 'in'} L3"
     return {"title": title, "threads": threads, "shape": [1, n, k], "rows": rows}
 
 

@@ -72,7 +72,7 @@ def tidy() -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    watched = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]  # nohup has a say
+    watched = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]  # nohup leaves them ignored
     if threading.current_thread() is not threading.main_thread():
         watched = []
     for number in watched:
@@ -152,7 +152,7 @@ def open_streams() -> None:
 
 
 def silence(stream: Any) -> None:
-    """Let a stream that nobody can write to any more go nowhere, or the end of the process would try once more."""
+    """Redirect a closed stream to the null device, or flushing it at exit would fail again."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -235,7 +235,7 @@ def console() -> Any:
     """Return what tables are printed on."""
     from rich.console import Console  # 30 ms
 
-    # Without a terminal nobody needs lines to be folded.
+    # Without a terminal lines are not wrapped.
     return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 10_000)
 
 

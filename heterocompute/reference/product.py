@@ -5,7 +5,7 @@ both integer      y = float32((float64(g_a) * float64(g_b)) * float64(S)), S the
 float32 scales    acc = fma(float32(s_a * s_b), float32(dot_j), acc), segments j ascending, cut at every
                   boundary of either grouping
 without integers  both decoded to float32, one chain of fma with k ascending
-few vectors       float32 activations, 16 or 64 accumulators
+up to 8 vectors   float32 activations, 16 or 64 accumulators
 more vectors      float32 activations, one chain of fma with k ascending
 """
 

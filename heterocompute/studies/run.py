@@ -156,7 +156,7 @@ def run(
                     }  # fmt: skip
                     row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
                     if text is not None:
-                        row["seconds"] = None  # nobody has timed that hardware
+                        row["seconds"] = None  # there is no time of that hardware
                     row.update(modelled([one.matrix for one in chosen], kind))
                     if call:
                         given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]

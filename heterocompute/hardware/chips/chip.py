@@ -39,7 +39,7 @@ class Device:
     bandwidth : float, optional
         Bytes/s to the memory that holds the weights.
     memory, on_chip : float, optional
-        Bytes of that memory, and of the last cache or the software-managed SRAM.
+        Bytes of that memory, and of the last-level cache or the software-managed SRAM.
     links : mapping of str to float, optional
         Bytes/s to other chips and to the host, both directions together.
     tdp : float, optional

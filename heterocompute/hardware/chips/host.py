@@ -99,7 +99,7 @@ def cache_file() -> Path:
 
 def _measure(threads: int) -> dict[str, Any]:
     run = (_core.cpu_isa(), threads)
-    cache = _last_cache_bytes()
+    cache = _l3_bytes()
     memory = np.ones(min(max(4 * cache, 64 << 20), MAX_READ_BYTES) // 4, np.float32)
     return {
         "fp32": _best_rate(lambda: _core.limit(run, "fma", STEPS)[0]),
@@ -161,7 +161,7 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _last_cache_bytes() -> int:
+def _l3_bytes() -> int:
     largest = 0
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
