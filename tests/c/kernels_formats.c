@@ -61,6 +61,19 @@ static const float *draw_thresholds(const array *a) {
     return thresholds;
 }
 
+/* Halves from the least to the greatest integer of so many bits, or as many elsewhere: where these ends make the scale of
+ * a group 1, codes and zero points lie half way between two. `at`: the place in the group. */
+static float draw_half(int bits, int64_t at) {
+    static float low, high;
+    const float n = (float)((1 << (bits < 16 ? bits : 16)) - 1);
+    if (at == 0) {
+        const bool is_symmetric = draw_below(2);
+        low = is_symmetric ? -(n - 1) / 2 : -(float)draw_below((int64_t)n * 2) / 2;
+        high = is_symmetric ? -low : low + n;
+    }
+    return at == 0 ? low : at == 1 ? high : low + (float)draw_below((int64_t)(2 * (high - low)) + 1) / 2;
+}
+
 /* Rows in padded columns: groups end with zeros. */
 static void draw_rows(array *a) {
     const hc_geometry *g = &a->geometry;
@@ -73,7 +86,8 @@ static void draw_rows(array *a) {
     const int64_t run = g->groups_per_run * g->group;
     for (int64_t i = 0; i < rows * g->padded; i++) {
         const int64_t c = i % g->padded, at = i / g->padded * a->x.row_stride + c;
-        const float value = g->padded != g->columns && c % run >= g->run_length ? 0.0f : draw_float(a->kind);
+        const float drawn = a->kind == TIES ? draw_half(a->format.bits, c % g->group) : draw_float(a->kind);
+        const float value = g->padded != g->columns && c % run >= g->run_length ? 0.0f : drawn;
         if (is_double)
             wide[at] = (double)value * (value != 0 && a->kind != TIES ? 1 + 0x1p-30 : 1);
         else
