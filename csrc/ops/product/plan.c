@@ -1,8 +1,6 @@
 /* The table of paths.def, and the choice. */
 #include "ops/product/plan.h"
 
-#include "ops/product/measure.h"
-
 #include <string.h>
 
 #define HC_PATH(order, symbol, ...)                                                                                    \
@@ -84,7 +82,6 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
     for (int i = 0; i < HC_N_PATHS; i++) {
         if (PATHS[i].order != product->order)
             continue;
-        HC_ASSERT(plan->n < HC_MAX_PATHS);
         plan->candidate[plan->n].path = PATHS + i;
         plan->candidate[plan->n].reason = PATHS[i].refuses(product);
         if (!plan->candidate[plan->n].reason) {

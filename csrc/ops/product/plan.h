@@ -6,7 +6,7 @@
 #ifndef HC_PLAN_H
 #define HC_PLAN_H
 
-#include "ops/product/product.h"
+#include "ops/product/measure.h"
 
 typedef struct {
     hc_order order;
@@ -22,8 +22,6 @@ typedef struct {
     const char *(*differs)(const hc_product *product);
 } hc_path;
 
-enum { HC_MAX_PATHS = 8 }; /* of a section */
-
 typedef struct {
     const hc_path *path; /* the chosen one */
     int n;
@@ -32,7 +30,7 @@ typedef struct {
         const char *reason; /* why not, or NULL */
         double seconds;     /* of one thread, an estimate; 0 where it refuses */
         hc_work work;
-    } candidate[HC_MAX_PATHS];
+    } candidate[HC_N_PATHS]; /* no section has more */
 } hc_plan;
 
 /* HC_VALUE where exact sums pass 64 bits, or where the run forces a path that refuses. With `all`, candidates that need not
