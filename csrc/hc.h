@@ -129,7 +129,7 @@ hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t 
 /* The paths that hc_matmul may take with these arguments (ops/product/paths.def), and the one that it takes: of the first
  * matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an estimate in one thread,
  * 0 where a path refuses. chosen: -1 where there is nothing to multiply. */
-enum { HC_MAX_CANDIDATES = 8 };
+enum { HC_MAX_CANDIDATES = 32 };
 typedef struct {
     int n, chosen;
     struct {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum { ACTIVATION_BYTES = 8 << 20 };
+_Static_assert((int)HC_N_PATHS <= (int)HC_MAX_CANDIDATES, "hc_explain has room for every path");
 
 /* One side of one matrix product. */
 typedef struct {
