@@ -20,7 +20,7 @@ __all__ = ["BitmapArray", "encode_bitmap"]
 
 Array = np.ndarray[Any, Any]
 
-_MARK, _KEEP, _PLACE = 0, 1, 2
+_MARK, _COMPRESS, _EXPAND = 0, 1, 2
 _TEXT = "bitmap"  # what stands for a format in a file
 
 
@@ -124,7 +124,7 @@ class BitmapArray(PackedArray):
         """
         dense = np.empty(self._shape, self.dtype)
         bitmap, values = (np.ascontiguousarray(part) for part in self._components.values())
-        _core.bitmap(runtime.run(), _raw(dense), bitmap, _raw(values), _PLACE)
+        _core.bitmap(runtime.run(), _raw(dense), bitmap, _raw(values), _EXPAND)
         return dense
 
     def __getitem__(self, index: Any) -> BitmapArray:
@@ -265,7 +265,7 @@ def encode_bitmap(a: Any) -> BitmapArray:
     items = _raw(np.ascontiguousarray(array))
     bitmap = np.empty(-(-len(items) // 8), np.uint8)
     run = runtime.run()
-    kept = _core.bitmap(run, items, bitmap, items[:0], _MARK)
-    values = np.empty(kept, array.dtype)
-    _core.bitmap(run, items, bitmap, _raw(values), _KEEP)
+    count = _core.bitmap(run, items, bitmap, items[:0], _MARK)
+    values = np.empty(count, array.dtype)
+    _core.bitmap(run, items, bitmap, _raw(values), _COMPRESS)
     return BitmapArray(bitmap, values, array.shape)

@@ -60,7 +60,7 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     Parameters
     ----------
     q : QuantizedArray
-        Of any format with codes of up to 16 bits, of a sparse one the codes of the kept values. Products and files keep
+        Of any format with codes of up to 16 bits, of a sparse one the codes of the nonzeros. Products and files keep
         the codes as they are stored.
 
     Returns

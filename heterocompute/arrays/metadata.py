@@ -31,15 +31,17 @@ def check_metadata(metadata: Array, fmt: Sparse, shape: Sequence[int], axis: Seq
         Positions of a block ascend and are below M; bits behind the last are 0.
     """
     runs, length = prod(shape[a] for a in axis[:-1]), shape[axis[-1]]
-    kept, bits = runs * fmt.stored_length(length), (fmt.m - 1).bit_length()
-    if not metadata.size or not kept:
+    nonzeros, bits = runs * fmt.stored_length(length), (fmt.m - 1).bit_length()
+    if not metadata.size or not nonzeros:
         return None
-    block = max(1, (1 << 20) // kept)
+    block = max(1, (1 << 20) // nonzeros)
     for first in range(0, len(metadata), block):
         part = metadata[first : first + block]
-        positions = unpack(part, bits, kept).reshape(len(part), -1, fmt.n) if bits else np.zeros((1, 1, 1), np.uint8)
+        positions = (
+            unpack(part, bits, nonzeros).reshape(len(part), -1, fmt.n) if bits else np.zeros((1, 1, 1), np.uint8)
+        )
         if np.any(positions[..., 1:] <= positions[..., :-1]) or np.any(positions >= fmt.m):
             return f"positions that do not ascend below {fmt.m}"
-        if kept * bits % 8 and np.any(part[:, -1] >> (kept * bits % 8)):
+        if nonzeros * bits % 8 and np.any(part[:, -1] >> (nonzeros * bits % 8)):
             return "bits behind the last position"
     return None

@@ -281,7 +281,7 @@ class QuantizedArray(PackedArray):
     def _codes(self) -> Array:
         """Return the codes as unsigned integers of `shape`; a view where they are whole bytes."""
         bits, axis = self._format.bits, self._axis
-        kept = [a for a in range(self.ndim) if a not in axis]
+        others = [a for a in range(self.ndim) if a not in axis]
         length = self._shape[axis[-1]]
         group = min(self._format.group or length, length)
         padded = -(-length // group) * group if group else 0
@@ -294,7 +294,7 @@ class QuantizedArray(PackedArray):
             parts = [unpack(stored[i : i + block], bits, runs * padded) for i in range(0, len(stored), block)]
             rows = np.concatenate(parts) if parts else stored
         rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
-        order = [*kept, *axis]
+        order = [*others, *axis]
         values = rows.reshape([self._shape[a] for a in order])
         return values.transpose(np.argsort(order))
 
@@ -302,14 +302,14 @@ class QuantizedArray(PackedArray):
         """Return the same values in rows along other axes; for formats whose values need no row."""
         if axis == self._axis or not _core.fits_any_axis(core_format(self._format)):
             return self
-        kept = [a for a in range(self.ndim) if a not in axis]
+        others = [a for a in range(self.ndim) if a not in axis]
         length = prod(self._shape[a] for a in axis)
-        turned = self._codes().transpose([*kept, *axis]).reshape(-1 if length else 0, length)
+        transposed = self._codes().transpose([*others, *axis]).reshape(-1 if length else 0, length)
         layout = component_layout(self._format, self._shape, axis)
         codes = np.zeros(layout["codes"][1], np.uint8)
         block = max(1, _BLOCK // max(length, 1))
-        for i in range(0, len(turned), block):
-            codes[i : i + block] = pack(turned[i : i + block], self._format.bits)
+        for i in range(0, len(transposed), block):
+            codes[i : i + block] = pack(transposed[i : i + block], self._format.bits)
         return self._remade({**self._components, "codes": codes}, self._shape, axis)
 
     @property

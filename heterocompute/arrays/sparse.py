@@ -1,8 +1,8 @@
-"""SparseArray: the kept values of an N:M pattern, float32, and their positions.
+"""SparseArray: the nonzeros of an N:M pattern, float32, and their indices.
 
-Components are plain NumPy arrays over rows: ``values`` (rows, kept) and ``metadata`` (rows, bytes), the positions in
-their blocks, ceil(log2 M) bits each, bit 0 = lowest of byte 0. A block is M values along the last reduction axis; a
-run's last block is filled with zeros.
+Components are plain NumPy arrays over rows: ``values`` (rows, nonzeros) and ``metadata`` (rows, bytes), the indices in
+their blocks, ceil(log2 M) bits each, bit 0 = lowest of byte 0. A block is M values along the last reduction axis; the
+last block is padded with zeros.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
 class SparseArray(QuantizedArray):
     """An array of which N of every M values are kept, made by `prune`; the others are zero.
 
-    It multiplies, indexes, saves and compares as a `QuantizedArray`; ``hc.quantize(s, fmt)`` quantizes what is kept.
+    It multiplies, indexes, saves and compares as a `QuantizedArray`; ``hc.quantize(s, fmt)`` quantizes the nonzeros.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class SparseArray(QuantizedArray):
     density : float
         ``n / m``.
     components : mapping of str to ndarray
-        ``values`` float32 (rows, kept) and ``metadata`` uint8 (rows, bytes): the stored arrays themselves.
+        ``values`` float32 (rows, nonzeros) and ``metadata`` uint8 (rows, bytes): the stored arrays themselves.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class SparseArray(QuantizedArray):
         return kept
 
     def to_dense(self, dtype: Any = np.float32) -> Array:
-        """Return all values, zeros where none is kept.
+        """Return all values, zeros where none is stored.
 
         Parameters
         ----------
@@ -141,11 +141,11 @@ class SparseArray(QuantizedArray):
         return self.dequantize(dtype)
 
     def positions(self) -> Array:
-        """Return where in its block each kept value stands.
+        """Return the index of each nonzero in its block.
 
         Returns
         -------
-        ndarray of uint8, (rows, kept)
+        ndarray of uint8, (rows, nonzeros)
         """
         values, metadata = self._components["values"], self._components["metadata"]
         if self.m == 1:
@@ -217,7 +217,7 @@ class SparseArray(QuantizedArray):
         )
 
     def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
-        """Return kept values and metadata as torch's CUTLASS backend of 2:4 lays them out.
+        """Return nonzeros and metadata as torch's CUTLASS backend of 2:4 lays them out.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class SparseArray(QuantizedArray):
         return cls(parts, fmt, shape, (1,))
 
     def to_scipy(self, layout: str = "csr") -> Any:
-        """Return what is kept as a matrix of SciPy, zeros that are kept included.
+        """Return the stored values as a matrix of SciPy, stored zeros included.
 
         Parameters
         ----------
@@ -395,12 +395,12 @@ def _reordered_places(rows: int, columns: int) -> Array:
     """Return where each int16 of plain metadata goes, both flat in C order."""
     row, column = np.indices((rows, columns))
     row = row // 32 * 32 + row % 8 * 4 + row % 32 // 8
-    up = (row % 2 == 0) & (column % 2 == 1)  # the two of a 2 x 2 block that lie across change places
+    up = (row % 2 == 0) & (column % 2 == 1)  # the two of a 2 x 2 block that lie across are exchanged
     down = (row % 2 == 1) & (column % 2 == 0)
     step = up.astype(np.int64) - down
     row, column = row + step, column - step
-    places: Array = (column // 2 * rows * 2 + row * 2 + column % 2).reshape(-1)
-    return places
+    indices: Array = (column // 2 * rows * 2 + row * 2 + column % 2).reshape(-1)
+    return indices
 
 
 def choose(

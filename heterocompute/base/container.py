@@ -351,7 +351,7 @@ class Writer:
             if dtype not in FILE_NAMES:
                 raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
         # The data go by width, which aligns them; the header keeps the caller's order.
-        order = {dtype: place for place, dtype in enumerate(FILE_NAMES)}
+        order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
         end = 0
         for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: order[item[1][0]]):
             self._infos[name] = Info(dtype, tuple(shape), nbytes_of(dtype, shape), end)

@@ -1,4 +1,4 @@
-"""What the compiled core refuses, said in the words of the caller: the one place where such a sentence is made."""
+"""What the compiled core refuses, said in the words of the caller; every such sentence is made here."""
 
 from __future__ import annotations
 

@@ -85,19 +85,19 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     OSError
         The file cannot be read.
     """
-    place = printable(os.fsdecode(path))
+    name = printable(os.fsdecode(path))
     if "\0" in os.fsdecode(path):
-        raise ValueError(f"{place}: no name of a file")
+        raise ValueError(f"{name}: no name of a file")
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{place}: is not a regular file")
+        raise ValueError(f"{name}: is not a regular file")
     with open(path, "rb") as file:
         raw = file.read(limit + 1)
     if len(raw) > limit:
-        raise ValueError(f"{place}: more than {limit} bytes")
+        raise ValueError(f"{name}: more than {limit} bytes")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{place}: no UTF-8: {error}") from None
+        raise ValueError(f"{name}: no UTF-8: {error}") from None
 
 
 def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:

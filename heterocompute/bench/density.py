@@ -83,8 +83,8 @@ def _tables(m: int, n: int, k: int, threads: int, options: Options) -> list[Tabl
     candidates = [Candidate(DENSE, lambda: matmul(x, w.T, out=out), work, "GFLOP/s", details=_details(DENSE, 1.0))]
     candidates.append(Candidate(OWN, own, work, "GFLOP/s", details=_details(OWN, 1.0)))
     for pattern in PATTERNS:
-        kept = prune(w, pattern)
-        candidates.append(_candidate(f"N:M {pattern}", "N:M", x, kept, kept.density, out))
+        pruned = prune(w, pattern)
+        candidates.append(_candidate(f"N:M {pattern}", "N:M", x, pruned, pruned.density, out))
     for density in DENSITIES:
         some = np.where(chance < density, w, np.float32(0))
         rows = Csr.of(some)

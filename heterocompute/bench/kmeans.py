@@ -48,9 +48,9 @@ def squared_error(x: Array, centroids: Array) -> float:
 def exact_error(x: Array, k: int) -> float:
     """Return the squared error of the optimum, by the definition over all different values."""
     v = np.sort(x.astype(np.float64))
-    places = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1, [v.size]])
+    starts = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1, [v.size]])
     moment = np.concatenate([[0.0], np.cumsum(v - v.mean())])
-    ends = places[kmeans.clusters(places.astype(np.float64), moment[places], k)]
+    ends = starts[kmeans.clusters(starts.astype(np.float64), moment[starts], k)]
     return sum(float(((v[i:j] - v[i:j].mean()) ** 2).sum()) for i, j in zip(ends[:-1], ends[1:], strict=True))
 
 

@@ -106,8 +106,8 @@ def _run(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         pass
     except OSError as error:
-        place = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
-        note(f"{command}: {place}{error.strerror or error}")
+        prefix = f"{printable(os.fsdecode(error.filename))}: " if error.filename else ""
+        note(f"{command}: {prefix}{error.strerror or error}")
     except MemoryError as error:
         note(f"{command}: {_with_file(arguments, sentence(error))}")
     except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError) as error:

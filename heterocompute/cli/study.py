@@ -46,9 +46,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     study.add_argument("--retrain", action="store_true", help="judge every format after a short training as well")
     study.add_argument("--seeds", type=_count, metavar="N", help="train N times: mean, lowest and highest")
-    study.add_argument(
-        "--density", action="store_true", help="prune instead: accuracy against the share of weights kept"
-    )
+    study.add_argument("--density", action="store_true", help="prune instead: accuracy against the density of weights")
     add_patterns(study)
     study.add_argument("--device", metavar="D", help="add modelled time and energy on a chip, or 'mac': in silicon")
     study.add_argument("--device-file", metavar="FILE", help="a TOML table of your own that has the device")
@@ -78,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             result = interruptible(work)
         except ValueError as error:
-            place = f"{printable(model)}: " if model else ""
-            raise ValueError(str(error) if str(error).startswith(place) else f"{place}{error}") from None
+            prefix = f"{printable(model)}: " if model else ""
+            raise ValueError(str(error) if str(error).startswith(prefix) else f"{prefix}{error}") from None
     if arguments.csv:
         result.to_csv(arguments.csv)
     if arguments.html:

@@ -145,7 +145,7 @@ def conv2d(
         *(window_size(image.shape[2 + i], (r, s)[i], strides[i], dilations[i], paddings[i]) for i in (0, 1)),
         strict=True,
     )
-    places = _Windows((r, s), strides, dilations, before, size)
+    windows_of = _Windows((r, s), strides, dilations, before, size)
     source: Any = image.reshape(n, parts, depth, height, width)
     if activations is not None:
         source = quantize(source, activations, axis=(1, 3, 4, 2))
@@ -166,9 +166,9 @@ def conv2d(
         for i in range(0, n, step):
             if model.kind == "floats":
                 part = values[g, i : i + step]
-                found = matmul(places.gather(part, 0), rows[g].T, **options)
+                found = matmul(windows_of.gather(part, 0), rows[g].T, **options)
             else:
-                windows = places.rows(_group_of_images(left, parts, g), i, min(i + step, n), (height, width))
+                windows = windows_of.rows(_group_of_images(left, parts, g), i, min(i + step, n), (height, width))
                 weights = _group_of_filters(right, parts, g)
                 sizes, bits = (len(windows.codes), k // parts), options.get("scale_product_bits")
                 found = multiply_codes(model, windows, weights, sizes, bits, "exact", None)
@@ -255,7 +255,7 @@ def _whole_groups(side: Codes, runs: int, c: int, length: int) -> Codes:
 
 
 class _Windows:
-    """Where windows lie in images (n, height, width, values of a place)."""
+    """Where windows lie in images (n, height, width, values of a pixel)."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class _Windows:
         self.strides, self.dilations, self.before, self.size = strides, dilations, before, size
 
     def gather(self, image: Array, fill: int) -> Array:
-        """Return (windows, values) in the order r, s, c; places beside the image hold `fill`."""
+        """Return (windows, values) in the order r, s, c; pixels outside the image hold `fill`."""
         ends = [(self.size[i] - 1) * self.strides[i] + self.reach[i] - self.before[i] for i in (0, 1)]
         after = [max(0, ends[i] - image.shape[1 + i]) for i in (0, 1)]
         margins = ((0, 0), *zip(self.before, after, strict=True), (0, 0))

@@ -119,7 +119,7 @@ def prune_checkpoint(
     """Prune the tensors of a safetensors file into another one.
 
     N:M is stored as `heterocompute.prune` returns it. After any other pattern a tensor has the dtype and shape that it
-    had, zeros in the place of what went, and every other byte as it was. Peak memory is a few times the largest tensor.
+    had, pruned values as zeros, and every other byte as it was. Peak memory is a few times the largest tensor.
 
     Parameters
     ----------
@@ -267,15 +267,15 @@ def _file_layout(reader: Reader, tensors: Mapping[str, Any]) -> tuple[dict[str, 
 @contextmanager
 def _about(reader: Reader, name: str) -> Iterator[None]:
     """Put file and tensor before the message of an error that does not name them."""
-    place = f"{printable(reader.path)}: "
+    prefix = f"{printable(reader.path)}: "
     try:
         yield
     except (ValueError, MemoryError) as error:
         text = sentence(error)
-        if text.startswith(place):
+        if text.startswith(prefix):
             raise
         kind = ValueError if isinstance(error, ValueError) else MemoryError
-        raise kind(f"{place}tensor {quoted(name)}: {text}") from None
+        raise kind(f"{prefix}tensor {quoted(name)}: {text}") from None
 
 
 def _quantize_one(reader: Reader, writer: Writer, name: str, entry: Entry) -> int:

@@ -60,15 +60,15 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     >>> read_recipe(path)
     {'*.embeddings.*': 'skip', '*': 'vsq4-g16-s4'}
     """
-    parsed, place = read_toml(path, MAX_RECIPE), printable(os.fsdecode(path))
+    parsed, name = read_toml(path, MAX_RECIPE), printable(os.fsdecode(path))
     table = parsed.get("formats")
     if set(parsed) != {"formats"} or not isinstance(table, dict):
-        raise ValueError(f"{place}: a recipe is one table [formats], got {shown(sorted(parsed))}")
+        raise ValueError(f"{name}: a recipe is one table [formats], got {shown(sorted(parsed))}")
     if sum(not is_name(pattern) for pattern in table) > MAX_GLOBS:
-        raise ValueError(f"{place}: more than {MAX_GLOBS} patterns with wildcards")
+        raise ValueError(f"{name}: more than {MAX_GLOBS} patterns with wildcards")
     for pattern, text in table.items():
         if not isinstance(text, str):
-            raise ValueError(f"{place}: {quoted(pattern)} is {shown(text)}, wanted a format's text or 'skip'")
+            raise ValueError(f"{name}: {quoted(pattern)} is {shown(text)}, wanted a format's text or 'skip'")
     return table
 
 

@@ -239,7 +239,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def contents(reader: Reader, found: Mapping[str, Entry]) -> list[tuple[str, Entry | None]]:
-    """List what a file holds: packed arrays with their entry, plain ones with None, by place in the file."""
+    """List what a file holds: packed arrays with their entry, plain ones with None, in the order of the file."""
     owner = {f"{name}.{key}": name for name, entry in found.items() for key in entry.components}
     names = dict.fromkeys(owner.get(name, name) for name in reader.names)
     return [(name, found.get(name)) for name in names]

@@ -60,16 +60,16 @@ class FirstMatch(Generic[Value]):
     """
 
     def __init__(self, table: Mapping[str, Value]) -> None:
-        self._exact = {pattern: (place, value) for place, (pattern, value) in enumerate(table.items())}
+        self._exact = {pattern: (index, value) for index, (pattern, value) in enumerate(table.items())}
         self._globs = [
-            (place, re.compile(translate(pattern)).match, value)
-            for pattern, (place, value) in self._exact.items()
+            (index, re.compile(translate(pattern)).match, value)
+            for pattern, (index, value) in self._exact.items()
             if not is_name(pattern)
         ]
 
     def __call__(self, name: str, default: Value | None = None) -> Value | None:
-        place, found = self._exact.get(name, (len(self._exact), default))
-        return next((value for at, match, value in self._globs if at < place and match(name)), found)
+        index, found = self._exact.get(name, (len(self._exact), default))
+        return next((value for at, match, value in self._globs if at < index and match(name)), found)
 
 
 def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:

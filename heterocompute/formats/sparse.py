@@ -44,7 +44,7 @@ class Sparse(Format):
     Parameters
     ----------
     base : Format
-        Of the kept values, whose groups run over them alone.
+        Of the nonzeros, whose groups run over them alone.
     n, m : int
         1 <= n <= m <= 32; a group of `base` holds a multiple of n values.
 
@@ -107,7 +107,7 @@ class Sparse(Format):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the kept values are float32 as they are."""
+        """Whether the nonzeros are float32 as they are."""
         return self.base == Float("fp32")
 
     def __str__(self) -> str:

@@ -113,7 +113,7 @@ def core_operand(value: Any) -> Any:
 
 
 def as_matrix(value: Any, column: bool) -> Any:
-    """Give a vector its second axis, as a row or a column; its reduction axis keeps its place."""
+    """Give a vector its second axis, as a row or a column; its reduction axis stays where it is."""
     if value.ndim != 1:
         return value
     if not isinstance(value, QuantizedArray):

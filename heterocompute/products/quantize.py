@@ -37,7 +37,7 @@ def quantize(
     ----------
     w : array_like or SparseArray
         float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides. Of a SparseArray
-        the kept values are quantized, along its own axis: groups run over them alone. They are float32; a format with
+        the nonzeros are quantized, along its own axis: groups run over them alone. They are float32; a format with
         a pattern, such as ``"int8+2:4"``, rounds what it keeps of a float64 array itself, once.
     fmt : Format or str
         For example ``"int8"``, ``"int4-g32-f16"`` or ``hc.VSQ(bits=4, group=16)``.
@@ -77,7 +77,7 @@ def quantize(
     if importance is not None and (isinstance(fmt, Sparse) or isinstance(w, SparseArray)):
         raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
     if isinstance(w, SparseArray):
-        return _quantize_kept(w, fmt, axis, clip)
+        return _quantize_nonzeros(w, fmt, axis, clip)
     x = as_array(w, "quantize: w")
     axes = normalize_axes(axis, x.ndim, "quantize")
     if isinstance(fmt, Sparse) and fmt.is_plain:
@@ -103,8 +103,8 @@ def _refuse_clip(clip: Any, fmt: Sparse) -> None:
         raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
 
 
-def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
-    """Quantize the kept values of an array, run by run; the positions are shared."""
+def _quantize_nonzeros(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
+    """Quantize the nonzeros of an array, segment by segment; the indices are shared."""
     if not isinstance(fmt, Sparse):
         fmt = Sparse(fmt, s.n, s.m)
     if (fmt.n, fmt.m) != (s.n, s.m):
@@ -115,11 +115,11 @@ def _quantize_kept(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Quantiz
         _refuse_clip(clip, fmt)
         return s
     values = s.components["values"]
-    kept = fmt.stored_length(s.shape[s.axis[-1]])
-    runs = values.reshape(len(values), values.shape[1] // max(kept, 1), kept)
+    count = fmt.stored_length(s.shape[s.axis[-1]])
+    segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
     # The index of a value is that among all values.
     with refusals(w=("quantize: w", s.to_dense), format=(f"quantize: {fmt.base}", None)):
-        q = _rounded(runs, fmt.base, (1, 2), core_clip(clip, "quantize"))
+        q = _rounded(segments, fmt.base, (1, 2), core_clip(clip, "quantize"))
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 

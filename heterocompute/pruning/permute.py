@@ -56,7 +56,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
 
     Notes
     -----
-    Columns change places between blocks while that raises the kept sum, as in Pool and Yu, "Channel Permutations for
+    Columns are exchanged between blocks while that raises the kept sum, as in Pool and Yu, "Channel Permutations for
     N:M Sparsity", NeurIPS 2021; from a fixed point the search goes on after a few random exchanges. It compares
     magnitudes as 15-bit integers. Memory: 2 bytes a value.
 
@@ -177,7 +177,7 @@ def _search(
     sweep = groups * (groups - 1) // 2 * rows * (2 * m * m + 4 * m * (n + 2))
     rng = np.random.default_rng(0)
     best, kept = order, -1
-    places = np.flatnonzero(order >= 0)
+    indices = np.flatnonzero(order >= 0)
     straight, kicked = work
     for _ in range(tries):
         while _core.permute(run, scores, rows, n, m, order) and straight > 0:
@@ -190,7 +190,7 @@ def _search(
         if kicked <= 0:
             break
         order = best.copy()
-        for a, b in rng.choice(places, (_KICKS, 2)):
+        for a, b in rng.choice(indices, (_KICKS, 2)):
             order[a], order[b] = order[b], order[a]
     return best
 

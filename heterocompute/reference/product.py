@@ -21,7 +21,7 @@ from . import exact_rows, geometry, quantize, terms
 from .arithmetic import Array, decoded, fma
 from .layout import Geometry, Terms, from_groups, normal_axes
 
-FEW_VECTORS = 8
+GEMV_VECTORS = 8
 
 
 class Packed(NamedTuple):
@@ -291,19 +291,19 @@ def _product(name: str, a: Any, b: Any, b_axis: int, activations: Any) -> Array:
     if left.columns != right.columns:
         raise ValueError(f"{name}: a has {left.columns} columns but b has {right.columns} rows")
     batch = np.broadcast_shapes(left.batch, right.batch)
-    few = _Side.vectors(left, right) <= FEW_VECTORS
+    gemv = _Side.vectors(left, right) <= GEMV_VECTORS
     y = np.empty((*batch, left.rows, right.rows), dtype=np.float32)
     for index in np.ndindex(*batch):
-        y[index] = _one(left, right, left.offset(index), right.offset(index), few)
+        y[index] = _one(left, right, left.offset(index), right.offset(index), gemv)
     if len(a.shape) == 1:
         y = y[..., 0, :]
     return y[..., 0] if len(b.shape) == 1 else y
 
 
-def _one(left: _Side, right: _Side, i: int, j: int, few: bool) -> Array:
+def _one(left: _Side, right: _Side, i: int, j: int, gemv: bool) -> Array:
     if left.packed is not None and right.packed is not None and left.is_integral() and right.is_integral():
         return product(left.select_columns(i), right.select_columns(j))
-    if (left.packed is None) == (right.packed is None) or not few:
+    if (left.packed is None) == (right.packed is None) or not gemv:
         return many_vectors(left.select_values(i), right.select_values(j))
     if left.packed is not None:
         return _few(left, i, right.select_values(j)).T

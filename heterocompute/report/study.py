@@ -349,7 +349,7 @@ def page(
 
 
 def _drawable(one: Row) -> Row:
-    """Levels as places in 0..999 of the picture: what cannot be told apart is drawn once."""
+    """Levels as positions in 0..999 of the picture: what cannot be told apart is drawn once."""
     scale = 999 / (2 * one["range"])
     levels = {
         fmt: [

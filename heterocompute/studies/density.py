@@ -1,4 +1,4 @@
-"""How few weights a network needs: its answers against the share of weights that is kept, kind of layer by kind."""
+"""How few weights a network needs: its answers against their density, kind of layer by kind."""
 
 from __future__ import annotations
 
@@ -124,15 +124,15 @@ def study_density(
                     for name in members:
                         with named(name):
                             changed[name] = prune(source.load(name), text, axes[name])
-                    kept = {name: _not_zero(changed[name]) for name in members}
-                    found = sum(int(mask.sum()) for mask in kept.values())
-                    density = found / max(1, sum(mask.size for mask in kept.values()))
+                    masks = {name: _not_zero(changed[name]) for name in members}
+                    found = sum(int(mask.sum()) for mask in masks.values())
+                    density = found / max(1, sum(mask.size for mask in masks.values()))
                     row = {"layers": kind, "structure": structure, "pattern": text, "density": density}
                     rows.append({**row, "retrained": None, **call(dict(changed), {})})
                     if train is not None:
                         step(f"retrain  {kind}  {text}")
                         after = train_again(train, everything, changed, "study_density")
-                        _check_zeros(after, kept, text)
+                        _check_zeros(after, masks, text)
                         rows.append({**row, "retrained": True, **call(after, {})})
         step.finish()
     metrics = list(dict.fromkeys(key for row in rows for key in row if key not in COLUMNS))
@@ -162,7 +162,7 @@ def _not_zero(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return found
 
 
-def _check_zeros(after: Mapping[str, Any], kept: Mapping[str, Any], text: str) -> None:
-    for name, mask in kept.items():
+def _check_zeros(after: Mapping[str, Any], masks: Mapping[str, Any], text: str) -> None:
+    for name, mask in masks.items():
         if np.any(_not_zero(after[name])[~mask]):
             raise ValueError(f"study_density: retrain returned {name!r} with values where {text} had pruned them")

@@ -201,13 +201,13 @@ class _Subject:
         self.name, self.w, self.axis = name, w, axis
         refuse_infinite(w, "w")
         single = as_single(w, "w")
-        kept = [i for i in range(w.ndim) if i not in axis]
-        self.rows = math.prod(w.shape[i] for i in kept)
+        others = [i for i in range(w.ndim) if i not in axis]
+        self.rows = math.prod(w.shape[i] for i in others)
         self.columns = math.prod(w.shape[i] for i in axis)
-        matrix = w.transpose(*kept, *axis).reshape(self.rows, self.columns)
+        matrix = w.transpose(*others, *axis).reshape(self.rows, self.columns)
         self.signal = _sum_of_squares(matrix)
         self.matrix: NDArray[np.float32] = np.ascontiguousarray(
-            single.transpose(*kept, *axis).reshape(self.rows, self.columns)
+            single.transpose(*others, *axis).reshape(self.rows, self.columns)
         )
         self.shown = 0
         if w.size:
@@ -215,7 +215,7 @@ class _Subject:
             # the row of middling size stands for all in pictures
             largest = np.maximum(self.matrix.max(axis=1), -self.matrix.min(axis=1))
             self.shown = int(np.argsort(largest, kind="stable")[self.rows // 2])
-        self.by_row = kept == [0]
+        self.by_row = others == [0]
         self.levels: dict[str, list[float]] = {}
 
     @counts_subnormals
@@ -248,7 +248,7 @@ class _Subject:
         return _Measured(row, w.size, self.signal, noise, seconds, (self.rows, self.columns, stored, fmt))
 
     def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
-        """The same codes as a matrix; quantized again where a group would cross from one window place to the next."""
+        """The same codes as a matrix; quantized again where a group would go on into the next window position."""
         shape = (self.rows, self.columns)
         if component_layout(q.format, shape, (1,)) == component_layout(q.format, q.shape, q.axis):
             return QuantizedArray(q.components, q.format, shape, (1,))
@@ -353,7 +353,7 @@ def _emulations(emulate: Any, evaluate: Any) -> list[str | None]:
 def _plan(
     entries: list[_Entry], kinds: list[Format | None], emulations: list[str | None], lengths: dict[str, int]
 ) -> list[list[tuple[int, Format | None, str | None]]]:
-    """Return for each entry its rows: the place of the activations, they, the emulation where it takes all tensors."""
+    """Return for each entry its rows: the index of the activations, they, the emulation where it takes all tensors."""
 
     @functools.cache
     def fits(text: str, kind: Format | None, fmt: Format | None, length: int) -> bool:

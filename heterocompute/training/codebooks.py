@@ -128,7 +128,7 @@ def _codebook_format(q: Any, name: str) -> Codebook:
 
 def _values(q: QuantizedArray, padded: Array) -> Array:
     """Bring (rows, runs, padded values of a run) into q's shape, without the padding."""
-    kept = [a for a in range(q.ndim) if a not in q.axis]
-    order = [*kept, *q.axis]
+    others = [a for a in range(q.ndim) if a not in q.axis]
+    order = [*others, *q.axis]
     real = padded[:, :, : code_geometry(q)[1]]
     return real.reshape([q.shape[a] for a in order]).transpose(np.argsort(order))

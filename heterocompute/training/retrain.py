@@ -119,9 +119,9 @@ def mask_of(q: QuantizedArray) -> NDArray[np.bool_]:
     fmt = q.format
     assert isinstance(fmt, Sparse)
     length = q.shape[q.axis[-1]]
-    kept = int(np.prod([q.shape[a] for a in q.axis[:-1]], dtype=np.int64)) * fmt.stored_length(length)
+    nonzeros = int(np.prod([q.shape[a] for a in q.axis[:-1]], dtype=np.int64)) * fmt.stored_length(length)
     metadata = q.components["metadata"]
-    ones = np.ones((len(metadata), kept), np.float32)
+    ones = np.ones((len(metadata), nonzeros), np.float32)
     plain = Sparse(Float("fp32"), fmt.n, fmt.m)
     return SparseArray({"values": ones, "metadata": metadata}, plain, q.shape, q.axis).mask
 
@@ -165,8 +165,8 @@ class _Weights:
             return self._w
         if not isinstance(q.format, Sparse):
             return quantize(self._w, q.format, axis=q.axis)
-        kept = SparseArray.from_mask(self._w, self._mask, f"{q.format.n}:{q.format.m}", q.axis)
-        return kept if q.format.is_plain else quantize(kept, q.format.base)
+        pruned = SparseArray.from_mask(self._w, self._mask, f"{q.format.n}:{q.format.m}", q.axis)
+        return pruned if q.format.is_plain else quantize(pruned, q.format.base)
 
 
 class _Codebook:

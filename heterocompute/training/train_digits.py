@@ -74,16 +74,16 @@ def convolve_backward(dy: F32, columns: F32, w: F32, shape: tuple[int, ...], str
 
 def gradients(weights: dict[str, F32], x: F32, labels: NDArray[np.int64]) -> tuple[float, dict[str, F32]]:
     """Mean cross-entropy of one batch, and its gradient for every weight."""
-    kept: list[Any] = []
+    saved: list[Any] = []
     for name in LAYERS:
         w, b = weights[f"{name}.weight"], weights[f"{name}.bias"]
         if w.ndim == 4:
             y, columns = convolve(x, w, b, STRIDES[name])
-            kept.append((name, x.shape, columns, y > 0))
+            saved.append((name, x.shape, columns, y > 0))
         else:
             flat = x.reshape(len(x), -1)
             y = flat @ w.T + b
-            kept.append((name, x.shape, flat, y > 0))
+            saved.append((name, x.shape, flat, y > 0))
         x = np.maximum(y, 0) if name != LAST else y
     shifted = x - x.max(axis=1, keepdims=True)
     probabilities = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
@@ -93,7 +93,7 @@ def gradients(weights: dict[str, F32], x: F32, labels: NDArray[np.int64]) -> tup
     dy[rows, labels] -= 1
     dy /= len(labels)
     found: dict[str, F32] = {}
-    for name, shape, inputs, positive in reversed(kept):
+    for name, shape, inputs, positive in reversed(saved):
         w = weights[f"{name}.weight"]
         if name != LAST:
             dy = dy.reshape(positive.shape) * positive
