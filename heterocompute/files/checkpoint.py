@@ -23,7 +23,7 @@ from ..base.float_env import counts_subnormals
 from ..base.texts import is_same_file, printable, quoted, sentence
 from ..formats import Format, Sparse, format as parse_format
 from ..products.quantize import quantize
-from ..pruning.prune import prune, prune_mask
+from ..pruning.prune import mask_of, prune
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .safetensors import contents, entries, read_array
 from .selection import SMALL_FLOATS, Axis, FirstMatch, axis_of, select
@@ -294,16 +294,13 @@ def _zero_one(reader: Reader, writer: Writer, name: str, change: _Zeroed) -> Non
     alone = ":" not in pattern and 0 not in axis and array.size
     block = max(1, BLOCK * len(array) // array.size) if alone else max(1, len(array))
     with _about(reader, name):
-        try:
-            for first in range(0, len(array), block):
-                part = array[first : first + block]
-                try:
-                    part[~prune_mask(part, pattern, axis)] = 0
-                except ValueError:
-                    prune_mask(reader.tensor(name), pattern, axis)  # says where in all of the tensor
-                    raise
-        except ValueError as error:
-            raise ValueError(str(error).replace("prune_mask: ", "prune: ", 1)) from None
+        for first in range(0, len(array), block):
+            part = array[first : first + block]
+            try:
+                part[~mask_of(part, pattern, axis, None, "prune")] = 0
+            except ValueError:
+                mask_of(reader.tensor(name), pattern, axis, None, "prune")  # says where in all of the tensor
+                raise
     writer.write(name, array)
 
 

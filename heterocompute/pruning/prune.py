@@ -72,7 +72,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     array([[ 0., -4.,  0.,  0.]], dtype=float32)
     """
     values, axes, given = _arguments(w, axis, scores, "prune")
-    nm = _parsed(pattern, "prune")
+    nm = parsed(pattern, "prune")
     if nm is None:
         kept = _kept(values, given, pattern, axes, "prune")
         single = as_single(values, "prune: w")
@@ -82,7 +82,6 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     return choose(values, given, *nm, axes, "prune")
 
 
-@counts_subnormals
 def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Array:
     """Return which values `prune` keeps.
 
@@ -101,11 +100,17 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
     >>> hc.prune_mask(np.float32([[1, -4, 3, 2]]), "2:4")
     array([[False,  True,  True, False]])
     """
-    values, axes, given = _arguments(w, axis, scores, "prune_mask")
-    nm = _parsed(pattern, "prune_mask")
+    return mask_of(w, pattern, axis, scores, "prune_mask")
+
+
+@counts_subnormals
+def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name: str) -> Array:
+    """Return what `prune_mask` does for a function that is called `name` in errors."""
+    values, axes, given = _arguments(w, axis, scores, name)
+    nm = parsed(pattern, name)
     if nm is None:
-        return _kept(values, given, pattern, axes, "prune_mask")
-    return choose(values, given, *nm, axes, "prune_mask").mask
+        return _kept(values, given, pattern, axes, name)
+    return choose(values, given, *nm, axes, name).mask
 
 
 def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
@@ -119,7 +124,7 @@ def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[
     return values, axes, given
 
 
-def _parsed(pattern: Any, name: str) -> tuple[int, int] | None:
+def parsed(pattern: Any, name: str) -> tuple[int, int] | None:
     """Return (N, M), or None for the other patterns."""
     if not isinstance(pattern, str):
         raise TypeError(f"{name}: pattern is {shown(pattern)}, wanted a text such as '2:4'")

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.float_env import counts_subnormals
 from ..base.values import as_real, shown
 from ..files.selection import axis_of, check_patterns, select
-from ..pruning.prune import prune
+from ..pruning.prune import parsed, prune
 from .density_result import DensityStudy
 from .parts import Progress, Source, Steps, evaluator, named, network_of, retrainer, several, train_again
 
@@ -146,10 +146,7 @@ def _curves(patterns: Any) -> dict[str, list[str]]:
     for name, texts in curves.items():
         texts = [texts] if isinstance(texts, str) else several(texts, "study_density: patterns", "texts such as '2:4'")
         for text in texts:
-            try:
-                prune(np.zeros((1, 1), np.float32), text)  # an unknown pattern is refused before any work
-            except (TypeError, ValueError) as error:
-                raise type(error)(str(error).replace("prune: pattern", "study_density: a pattern", 1)) from None
+            parsed(text, "study_density")  # an unknown pattern is refused before any work
         found[str(name)] = texts
     if not any(found.values()):
         raise ValueError("study_density: no patterns")
