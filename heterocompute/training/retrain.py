@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,25 +24,31 @@ from ..base.values import as_int, shown
 from ..formats import Codebook, Float, Sparse
 from ..products.quantize import fake_quantize, quantize
 from .codebooks import codebook_gradient, codebook_step
-from .train_digits import BATCH, LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, distort, gradients
-
-if TYPE_CHECKING:
-    from ..zoo.network import Digits
+from .gradients import BATCH, LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, distort, gradients
 
 __all__ = ["mask_of", "retrain"]
 
 F32 = NDArray[np.float32]
 
 
+class Trainable(Protocol):
+    """A network that knows the images that it was trained on, as `heterocompute.zoo.network.Digits` does."""
+
+    @property
+    def train_x(self) -> F32: ...
+    @property
+    def train_y(self) -> NDArray[np.int64]: ...
+
+
 @counts_subnormals
 def retrain(
-    net: Digits, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int, epochs: int
+    net: Trainable, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int, epochs: int
 ) -> dict[str, Any]:
     """Do what `heterocompute.zoo.network.Digits.retrain` describes.
 
     Parameters
     ----------
-    net : Digits
+    net : Trainable
         Whose training images are used.
     weights : mapping of str to ndarray
     changed : mapping of str to ndarray or QuantizedArray

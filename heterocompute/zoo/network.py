@@ -20,19 +20,11 @@ from ..base.container import Reader
 from ..base.float_env import counts_subnormals
 from ..products.conv import conv2d
 from ..products.matmul import linear
+from .layers import LAYERS, STRIDES
 
 __all__ = ["Digits", "digits"]
 
 FILE = Path(__file__).with_name("digits.safetensors")
-
-LAYERS = {
-    "conv1": (32, 1, 3, 3),
-    "conv2": (64, 32, 3, 3),
-    "conv3": (64, 64, 3, 3),
-    "fc1": (64, 256),
-    "fc2": (10, 64),
-}
-STRIDES = {"conv1": 1, "conv2": 2, "conv3": 2}
 
 
 @dataclass(frozen=True, eq=False)
