@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:  # what the table below opens at run time; tests/test_structure.py compares
+if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_structure.py compares
     from . import emulate as emulate, hardware as hardware, zoo as zoo
     from .arrays.bitmap import *
     from .arrays.codes import *

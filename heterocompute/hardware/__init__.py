@@ -7,7 +7,7 @@
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what the table below opens at run time; tests/test_structure.py compares
+if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_structure.py compares
     from . import systolic as systolic
     from .chips.chip import *
     from .chips.database import *

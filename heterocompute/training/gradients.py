@@ -1,4 +1,4 @@
-"""Gradients of the network of `heterocompute.zoo.digits` in plain NumPy, distorted images, and the rates of training."""
+"""Gradients of the network of `heterocompute.zoo.digits` in plain NumPy, images distorted, and the training rates."""
 
 from __future__ import annotations
 

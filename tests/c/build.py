@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 HOOKS = ["-Wl,--wrap=hc_alloc_aligned,--wrap=hc_free_aligned"]  # allocations.c stands before the core's allocator
 
 
@@ -31,14 +32,14 @@ def main() -> None:
     with mock.patch("setuptools.setup"):
         build = runpy.run_path(str(ROOT / "setup.py"))
     sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.parent.name != "python"]
-    sources += sorted(Path(__file__).parent.glob("*.c"))
+    sources += sorted(HERE.glob("*.c")) + sorted((HERE / "kernels").glob("*.c"))
     jobs = [(path, flags) for path in sources for flags in build["flags_of"](path, options.machine)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def compile_one(number: int) -> str:
             target, (source, flags) = f"{folder}/{number}.o", jobs[number]
             flags = [*build["FLAGS"], *flags, *more_flags]
-            run([options.cc, *flags, f"-I{ROOT}/csrc", "-c", str(source), "-o", target])
+            run([options.cc, *flags, f"-I{ROOT}/csrc", f"-I{HERE}", "-c", str(source), "-o", target])
             return target
 
         objects = list(pool.map(compile_one, range(len(jobs))))

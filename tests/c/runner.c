@@ -9,7 +9,7 @@
 #include "arrays.h"
 #include "fingerprints.h"
 #include "guard.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 #include "plain.h"
 
 #include <math.h>

@@ -201,7 +201,7 @@ def test_threads_of_the_blas_begin_without_it() -> None:
     """Where the bits are set before the first product, the threads of OpenBLAS inherit them no more than this one."""
     with flushing():
         pass
-    tests = str(Path(__file__).parent)
+    tests = str(Path(__file__).parents[1])
     code = f"""
 import sys
 sys.path.insert(0, {tests!r})

@@ -10,7 +10,7 @@ import pytest
 
 from heterocompute import hardware as hw
 
-FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
+FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
 SCRIPT = runpy.run_path(str(FIGURES / "hardware_examples.py"))
 EXAMPLES = SCRIPT["examples"]()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 C_FILES = sorted(path for pattern in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(pattern))
 KERNEL_FILES = [path for path in C_FILES if path.suffix == ".c" and "kernels" in path.parts]
 PY_FILES = sorted((ROOT / "heterocompute").rglob("*.py"))
@@ -108,12 +108,12 @@ def test_nothing_else_at_the_top_level() -> None:
 
 def test_a_folder_can_be_read_at_a_glance() -> None:
     found, groups = [], []
-    for folder in sorted({path.parent for path in C_FILES + PY_FILES}):
+    for folder in sorted({path.parent for path in C_FILES + PY_FILES + TEST_FILES}):
         names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix not in {".so", ".pyd"})
         kernels = "kernels" in folder.parts
         if len(names) > (MAX_KERNEL_FILES if kernels else MAX_FILES):
             found.append(f"{name(folder)}: {len(names)}")
-        if kernels:  # whose names begin with the family
+        if kernels or "tests" in folder.parts:  # whose names begin with the family, or "test"
             continue
         prefixes = Counter(stem.split("_")[0] for stem in {Path(text).stem for text in names} if "_" in stem.strip("_"))
         groups += [f"{name(folder)}/{prefix}_*" for prefix, count in prefixes.items() if prefix and count > 2]

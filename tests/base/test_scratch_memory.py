@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[1]
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 
 
