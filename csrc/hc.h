@@ -97,6 +97,10 @@ hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_e
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                     const hc_view *bias, const hc_view *out, hc_error *error);
 
+/* The shape of that answer; `name` begins the sentence of what does not fit. */
+hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, int *ndim,
+                          int64_t shape[HC_MAX_DIMS], hc_error *error);
+
 /* out[..., j] = sum_k x[..., k] * w[j, k] over what w stores. x: a view, or a packed array whose rows over k are those
  * of out. One vector: acc[t % 8] = fmaf(values[t], x_k, acc[t % 8]), t counted in the row, folded i with i + 4, + 2,
  * + 1; more: one fmaf chain. *ascending is false, and nothing done, where an index is below the one before it in its row.

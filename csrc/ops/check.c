@@ -135,6 +135,33 @@ static hc_status check_bias(const char *operation, const hc_view *bias, int64_t 
     return HC_OK;
 }
 
+hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, int *ndim,
+                          int64_t shape[HC_MAX_DIMS], hc_error *error) {
+    char text[96], other[96];
+    if (a_ndim < 2 || b_ndim < 2 || a_ndim > HC_MAX_DIMS || b_ndim > HC_MAX_DIMS)
+        return hc_fail(error, HC_VALUE, "%s: shapes %s and %s, wanted 2 to %d dimensions", name,
+                       shape_text(a_ndim, a, text), shape_text(b_ndim, b, other), HC_MAX_DIMS);
+    if (b[b_ndim - 2] != a[a_ndim - 1])
+        return hc_fail(error, HC_VALUE, "%s: b has %lld rows but a has %lld columns", name, (long long)b[b_ndim - 2],
+                       (long long)a[a_ndim - 1]);
+    *ndim = a_ndim > b_ndim ? a_ndim : b_ndim;
+    int64_t values = sizeof(double);
+    bool fits = true;
+    for (int i = 0; i < *ndim; i++) {
+        const int in_a = i - (*ndim - a_ndim), in_b = i - (*ndim - b_ndim), last = *ndim - i;
+        const int64_t of_a = in_a >= 0 ? a[in_a] : 1, of_b = in_b >= 0 ? b[in_b] : 1;
+        if (last > 2 && of_a != of_b && of_a != 1 && of_b != 1)
+            return hc_fail(error, HC_VALUE, "%s: leading dimensions %s of a and %s of b do not broadcast", name,
+                           shape_text(a_ndim - 2, a, text), shape_text(b_ndim - 2, b, other));
+        shape[i] = last == 2 || (last > 2 && of_b == 1) ? of_a : of_b;
+        fits = fits && hc_mul_size(values, hc_max(shape[i], 1), &values);
+    }
+    if (!fits)
+        return hc_fail(error, HC_VALUE, "%s: an answer of shape %s overflows the size of an array", name,
+                       shape_text(*ndim, shape, text));
+    return HC_OK;
+}
+
 hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations, const hc_view *bias,
                           const hc_view *out, hc_side sides[2], hc_error *error) {
     hc_status status = check_side("a", a, false, &sides[0], error);
@@ -153,34 +180,20 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
         if (status != HC_OK)
             return status;
     }
-    const hc_side *p = &sides[0], *q = &sides[1];
-    const int64_t k = p->shape[p->ndim - 1], m = p->shape[p->ndim - 2], n = q->shape[q->ndim - 1];
-    if (q->shape[q->ndim - 2] != k)
-        return hc_fail(error, HC_VALUE, "matmul: b has %lld rows but a has %lld columns",
-                       (long long)q->shape[q->ndim - 2], (long long)k);
-    const int lead = (p->ndim > q->ndim ? p->ndim : q->ndim) - 2;
     int64_t want[HC_MAX_DIMS];
+    int ndim;
     char text[96], wanted[96];
-    for (int i = 0; i < lead; i++) {
-        const int pi = i - (lead - (p->ndim - 2)), qi = i - (lead - (q->ndim - 2));
-        const int64_t pn = pi >= 0 ? p->shape[pi] : 1, qn = qi >= 0 ? q->shape[qi] : 1;
-        if (pn != qn && pn != 1 && qn != 1)
-            return hc_fail(error, HC_VALUE, "matmul: leading dimensions %s of a and %s of b do not broadcast",
-                           shape_text(p->ndim - 2, p->shape, text), shape_text(q->ndim - 2, q->shape, wanted));
-        want[i] = pn == 1 ? qn : pn;
-    }
-    want[lead] = m;
-    want[lead + 1] = n;
-    bool same = out->ndim == lead + 2;
-    for (int i = 0; same && i < lead + 2; i++)
-        same = out->shape[i] == want[i];
+    status =
+        hc_matmul_shape("matmul", sides[0].ndim, sides[0].shape, sides[1].ndim, sides[1].shape, &ndim, want, error);
+    if (status != HC_OK)
+        return status;
     if (out->dtype != HC_F32)
         return hc_fail(error, HC_TYPE, "matmul: out must be float32");
-    if (!same)
+    if (out->ndim != ndim || memcmp(out->shape, want, (size_t)ndim * sizeof *want) != 0)
         return hc_fail(error, HC_VALUE, "matmul: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
-                       shape_text(lead + 2, want, wanted));
+                       shape_text(ndim, want, wanted));
     status = hc_check_view("out", out, error);
-    return status == HC_OK ? check_bias("linear", bias, n, error) : status;
+    return status == HC_OK ? check_bias("linear", bias, want[ndim - 1], error) : status;
 }
 
 hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *bias, const hc_window *window,

@@ -205,6 +205,31 @@ static PyObject *matmul(PyObject *self, PyObject *args) {
     return finish(status, &error, &held);
 }
 
+static PyObject *matmul_shape(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *a_object, *b_object;
+    const char *name;
+    int64_t a[HC_MAX_DIMS], b[HC_MAX_DIMS], shape[HC_MAX_DIMS];
+    int a_ndim, b_ndim, ndim;
+    hc_error error;
+    if (!PyArg_ParseTuple(args, "sOO", &name, &a_object, &b_object) || !hc_parse_sizes(a_object, "a", a, &a_ndim) ||
+        !hc_parse_sizes(b_object, "b", b, &b_ndim))
+        return NULL;
+    const hc_status status = hc_matmul_shape(name, a_ndim, a, b_ndim, b, &ndim, shape, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int i = 0; tuple && i < ndim; i++) {
+        PyObject *size = PyLong_FromLongLong(shape[i]);
+        if (!size) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, size);
+    }
+    return tuple;
+}
+
 static PyObject *explain(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *a_object, *b_object, *format_object, *out_object;
@@ -419,6 +444,7 @@ static PyMethodDef METHODS[] = {
     {"fake_quantize", fake_quantize, METH_VARARGS, "fake_quantize(run, x, params, axes, clip, out)"},
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
+    {"matmul_shape", matmul_shape, METH_VARARGS, "matmul_shape(name, a, b): shapes to that of the answer"},
     {"explain", explain, METH_VARARGS,
      "explain(run, a, b, activations, out) -> (number of the chosen one or -1, [(path, what, reason, seconds, id, "
      "work)])"},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _heterocompute as _core
 from ..base.float_env import counts_subnormals
-from ..products.arguments import Array, as_matrix, product_shape
+from ..products.arguments import Array, as_matrix
 from .codes import multiply_codes
 from .floats import multiply_floats
 from .model import NAME, as_operand, parse_model, refuse
@@ -97,7 +98,7 @@ def matmul(
             raise ValueError(f"{NAME}: {name} has no dimensions")
     ndims = left.ndim, right.ndim
     left, right = as_matrix(left, column=False), as_matrix(right, column=True)
-    shape = product_shape(left, right, NAME)
+    shape = _core.matmul_shape(NAME, left.shape, right.shape)
     if model.kind == "floats":
         refuse(conversion != "exact", "conversion", conversion, f"accumulator {model.text!r} multiplies floats")
         refuse(scale_product_bits is not None, "scale_product_bits", scale_product_bits, "float accumulators have none")

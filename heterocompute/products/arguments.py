@@ -122,21 +122,6 @@ def as_matrix(value: Any, column: bool) -> Any:
     return value._remade(value.components, shape, (0,) if column else (1,))
 
 
-def product_shape(a: Any, b: Any, name: str) -> tuple[int, ...]:
-    if a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"{name}: b has {b.shape[-2]} rows but a has {a.shape[-1]} columns")
-    try:
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        raise ValueError(
-            f"{name}: leading dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast"
-        ) from None
-    shape = (*lead, a.shape[-2], b.shape[-1])
-    if prod(shape) > 2**60:
-        raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
-    return shape
-
-
 def as_bias(bias: Any, n: int, name: str) -> Array | None:
     if bias is None:
         return None

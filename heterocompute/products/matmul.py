@@ -27,7 +27,6 @@ from .arguments import (
     checked_out,
     core_operand,
     is_compressed,
-    product_shape,
 )
 from .csr import compressed_product
 from .quantize import rounded
@@ -97,7 +96,7 @@ def _checked_product(
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
         raise ValueError(f"{name}: b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}")
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
-    full = product_shape(left, right, name)
+    full = _core.matmul_shape(name, left.shape, right.shape)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())
     result = checked_out(out, shape, name, inputs)
     target = result
