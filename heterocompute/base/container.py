@@ -14,7 +14,6 @@ import contextlib
 import json
 import math
 import os
-import secrets
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -369,7 +368,7 @@ class Writer:
             raise ValueError(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
         self._data_begin = 8 + len(text)
         folder = os.path.dirname(self.path)
-        self._temporary = os.path.join(folder, f".heterocompute-{secrets.token_hex(8)}.tmp")
+        self._temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
         try:
             self._file = self._create()
             self._write_at(0, memoryview(len(text).to_bytes(8, "little") + text))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
-from collections.abc import Callable
-from typing import Any
 
-__all__ = ["is_same_file", "one_line", "printable", "quoted", "read_small", "read_toml", "sentence", "shortened"]
+__all__ = ["is_same_file", "one_line", "printable", "quoted", "read_small", "sentence", "shortened"]
 
 MAX_NAME = 200  # characters: more than any layer of a real network is called
 MAX_MESSAGE = 2000
@@ -98,34 +95,3 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: no UTF-8: {error}") from None
-
-
-def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Parameters
-    ----------
-    path, limit
-        As of `read_small`.
-    parse_float : callable
-        What makes a number of the text of one.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    ValueError
-        As of `read_small`, or the file is no TOML.
-    OSError
-        The file cannot be read.
-    """
-    text = read_small(path, limit)
-    try:
-        return tomllib.loads(text, parse_float=parse_float)
-    except RecursionError:
-        problem = "nested too deeply"
-    except ValueError as error:  # of TOML, or an integer of too many digits
-        problem = str(error)
-    raise ValueError(f"{printable(os.fsdecode(path))}: no TOML: {problem}")

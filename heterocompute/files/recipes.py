@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.texts import printable, quoted, read_toml
+from ..base.texts import printable, quoted
+from ..base.toml_text import read_toml
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from ..pruning.prune import prune

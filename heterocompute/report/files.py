@@ -7,7 +7,6 @@ import csv
 import errno
 import io
 import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ def _write(path: str | os.PathLike[str], content: bytes) -> None:
     target = Path(os.path.realpath(path))  # the file behind a link, not the link
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "exists and is not a regular file", os.fspath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
             file.write(content)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.base.texts import MAX_MESSAGE, one_line, printable, quoted, read_small, read_toml, shortened
+from heterocompute.base.texts import MAX_MESSAGE, one_line, printable, quoted, read_small, shortened
+from heterocompute.base.toml_text import read_toml
 from heterocompute.cli import command as cli
 from heterocompute.files.safetensors import save
 

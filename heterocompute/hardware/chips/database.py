@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...base.texts import printable, quoted, read_toml, shortened
+from ...base.texts import printable, quoted, shortened
+from ...base.toml_text import read_toml
 from ...base.values import shown
 from .chip import KINDS, Device
 from .host import host

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import platform
-import secrets
 import time
 from collections.abc import Callable
 from functools import partial
@@ -143,7 +142,7 @@ def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
