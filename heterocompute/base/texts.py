@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 
-__all__ = ["is_same_file", "one_line", "printable", "quoted", "read_small", "sentence", "shortened"]
+__all__ = ["is_same_file", "nearest_word", "one_line", "printable", "quoted", "read_small", "sentence", "shortened"]
 
 MAX_NAME = 200  # characters: more than any layer of a real network is called
 MAX_MESSAGE = 2000
@@ -47,6 +48,19 @@ def one_line(message: str) -> str:
     """Return a message without its line ends and control characters, its middle left out where it is very long."""
     lines = shortened(message, MAX_MESSAGE).splitlines()
     return shortened(" ".join(printable(line.strip()) for line in lines if line.strip()), MAX_MESSAGE)
+
+
+def nearest_word(word: str, words: Sequence[str]) -> str:
+    """Return the one of some words that is most like another.
+
+    Examples
+    --------
+    >>> nearest_word("mpx4", ["int4", "mxfp4"])
+    'mxfp4'
+    """
+    import difflib  # 1 ms, for errors alone
+
+    return difflib.get_close_matches(word, words, n=1, cutoff=0.0)[0]
 
 
 def is_same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:

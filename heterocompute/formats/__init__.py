@@ -10,12 +10,12 @@ arguments, e.g. ``int4-g32-asym-f16`` or ``vsq4u-g16-s4-tensor-refit``. Each for
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 import sys
 from itertools import permutations
 from types import ModuleType
 
+from ..base.texts import nearest_word
 from ..base.values import shown
 from .base import Format as Format, StoredRules as StoredRules
 from .codebooks import NF4, Codebook
@@ -139,7 +139,7 @@ def _nearest(text: str) -> str:
     for default in _defaults():
         if plain and (default.startswith(plain) or head and not head[3] and default.startswith(head[1] + "4")):
             return default
-    return difflib.get_close_matches(plain, longer or candidates, n=1, cutoff=0.0)[0]
+    return nearest_word(plain, longer or candidates)
 
 
 def _defaults() -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..base.texts import nearest_word
 from ..base.values import shown
 
 # The C core holds a group's length in a signed 32-bit number.
@@ -158,7 +158,7 @@ class Format(ABC):
             text = value if len(value) <= 64 else value[:64] + "..."
             plain = value[:64].lower()
             longer = [word for word in wanted if plain and word.startswith(plain)]
-            nearest = difflib.get_close_matches(plain, longer or wanted, n=1, cutoff=0.0)[0]
+            nearest = nearest_word(plain, longer or wanted)
             also = f"; the nearest is {nearest!r}" if len(wanted) > 2 else ""
             raise ValueError(f"{name} is {text!r}, wanted {words}{also}")
 

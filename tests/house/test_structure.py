@@ -58,7 +58,7 @@ UPWARD = {("arrays", "products"), ("zoo", "training")}
 
 # What may be imported inside a function: packages that need not be installed, and what takes long to import.
 OPTIONAL = {"scipy", "sklearn", "threadpoolctl", "pandas", "matplotlib", "yaml", "onnx"}
-SLOW = {"rich", "ml_dtypes", "scipy_openblas32"}
+SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
 SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "report", "studies", "zoo")}
 SLOW_ROOMS |= {("studies", "hardware")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else
