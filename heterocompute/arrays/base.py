@@ -43,7 +43,9 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._copied = tuple(slot for base in cls.__mro__ for slot in base.__dict__.get("__slots__", ()))
+        slots = [base.__dict__.get("__slots__", ()) for base in cls.__mro__]
+        names = [name for of_base in slots for name in ([of_base] if isinstance(of_base, str) else of_base)]
+        cls._copied = tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
     # What a subclass says.
 
@@ -110,7 +112,8 @@ class PackedArray(NDArrayOperatorsMixin):
         """Return an array of the same class and format; nothing is checked."""
         made = object.__new__(type(self))
         for slot in self._copied:
-            setattr(made, slot, getattr(self, slot))
+            if hasattr(self, slot):
+                setattr(made, slot, getattr(self, slot))
         if hasattr(self, "__dict__"):  # of a class that a user derived
             made.__dict__.update(self.__dict__)
         made._components, made._shape, made._axis = dict(components), tuple(shape), tuple(axis)
@@ -222,7 +225,7 @@ class PackedArray(NDArrayOperatorsMixin):
         return self._remade(parts, self._shape, self._axis)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments()
+        return type(self), self._arguments(), getattr(self, "__dict__", None) or None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the components to a safetensors file, which `heterocompute.load` reads.

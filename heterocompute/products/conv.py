@@ -25,8 +25,8 @@ from .matmul import _along
 
 __all__ = ["conv2d"]
 
-ALGORITHMS = ("im2col",)
-LATER_ALGORITHMS = ("implicit", "direct", "winograd2", "winograd4", "winograd6", "fft")
+ALGORITHMS = ("implicit",)
+LATER_ALGORITHMS = ("direct", "winograd2", "winograd4", "winograd6", "fft")
 
 
 def conv2d(
@@ -58,7 +58,8 @@ def conv2d(
         Channels of x, and filters, are split into so many independent convolutions.
     activations : Format or str, optional
         Quantize x on the fly: one row an image, groups along the channels inside one convolution group.
-    algorithm : {"auto", "im2col"}
+    algorithm : {"auto", "implicit"}
+        A GEMM whose rows are the windows of x, gathered tile by tile; "im2col", its earlier name, is the same.
     layout : {"NCHW", "NHWC"}
         Of x and of the answer.
     out : ndarray, optional
@@ -81,6 +82,7 @@ def conv2d(
     """
     image = as_array(x, "conv2d: x")
     filters = as_operand(w, "conv2d: w")
+    algorithm = "implicit" if algorithm == "im2col" else algorithm
     if algorithm in LATER_ALGORITHMS:
         raise NotImplementedError(f"conv2d: there is no algorithm {algorithm!r} yet, only {', '.join(ALGORITHMS)}")
     if algorithm != "auto" and algorithm not in ALGORITHMS:

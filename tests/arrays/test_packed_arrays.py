@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,21 @@ class Labelled(hc.QuantizedArray):
     label = "none"
 
 
+class Slotted(hc.QuantizedArray):
+    __slots__ = ("__weakref__", "tag")
+
+
 def test_classes_of_users_stay_in_what_is_made_of_them() -> None:
     a = Labelled({**MADE["quantized"].components}, hc.format("vsq4-g16-s4"), (6, 32), (1,))
     a.label = "first"
     for made in (a.T, a[0], a[1:3], copy.copy(a), copy.deepcopy(a)):
         assert type(made) is Labelled and made.label == "first"
-    assert type(pickle.loads(pickle.dumps(a))) is Labelled and a == MADE["quantized"]
+    back = pickle.loads(pickle.dumps(a))
+    assert type(back) is Labelled and back.label == "first" and a == MADE["quantized"]
+    b = Slotted({**MADE["quantized"].components}, hc.format("vsq4-g16-s4"), (6, 32), (1,))
+    assert not hasattr(copy.copy(b), "tag")
+    b.tag = 3
+    assert copy.copy(b).tag == b[1:3].tag == 3 and weakref.ref(b)() is b
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float64", "int8", "uint64", "bool"])

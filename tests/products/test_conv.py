@@ -100,8 +100,8 @@ def test_empty_sizes() -> None:
         ({"groups": 2}, ValueError, "groups"),
         ({"groups": 0}, ValueError, "groups"),
         ({"bias": np.zeros(3, np.float32)}, ValueError, "bias"),
-        ({"algorithm": "winograd2"}, NotImplementedError, "im2col"),
-        ({"algorithm": "magic"}, ValueError, "im2col"),
+        ({"algorithm": "winograd2"}, NotImplementedError, "only implicit"),
+        ({"algorithm": "magic"}, ValueError, "one of implicit"),
         ({"layout": "CHWN"}, ValueError, "layout"),
         ({"activations": "int1"}, ValueError, "int1"),
         ({"activations": "50%"}, ValueError, "'50%' is no format; a share .* is a pattern of prune"),
@@ -115,3 +115,9 @@ def test_bad_arguments_are_named(change, kind, words) -> None:
     arguments = {"x": np.zeros((1, 3, 5, 5), np.float32), "w": hc.quantize(reals((4, 3, 3, 3)), "int8", axis=(2, 3, 1))}
     with pytest.raises(kind, match=words):
         hc.conv2d(**{**arguments, **change})
+
+
+@pytest.mark.parametrize("algorithm", ["implicit", "im2col"])
+def test_an_algorithm_and_its_earlier_name_give_the_same_bits(algorithm: str) -> None:
+    x, w = reals((2, 3, 6, 7), 1), reals((4, 3, 3, 3), 2)
+    assert same_bits(hc.conv2d(x, w, algorithm=algorithm), hc.conv2d(x, w))

@@ -6,11 +6,10 @@
 #define HC_PATH(order, symbol, ...)                                                                                    \
     const char *hc_##symbol##_refuses(const hc_product *product);                                                      \
     hc_work hc_##symbol##_work(const hc_product *product);                                                             \
-    hc_status hc_##symbol##_run(const hc_product *product, hc_error *error);
+    hc_status hc_##symbol##_run(const hc_product *product, hc_error *error);                                           \
+    const char *hc_##symbol##_differs(const hc_product *product); /* few have it */
 #include "ops/product/paths.def"
 #undef HC_PATH
-const char *hc_gemv_densified_differs(const hc_product *product);
-const char *hc_gemm_chain_differs(const hc_product *product);
 
 static const hc_path PATHS[HC_N_PATHS] = {
 #define HC_PATH(section, symbol, text, does, ...)                                                                      \
@@ -94,8 +93,13 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
     double gemm, nonzeros;
     if (!product->run->path && product->order == HC_ORDER_CHAIN && product->w->sparse &&
         hc_measure_nm(product, &gemm, &nonzeros)) {
-        plan->candidate[HC_PATH_CHAIN_gemm_chain - HC_PATH_CHAIN_gemm_chain].seconds = gemm;
-        plan->candidate[HC_PATH_CHAIN_gemm_nm_chain - HC_PATH_CHAIN_gemm_chain].seconds = nonzeros;
+        for (int i = 0; i < plan->n; i++) {
+            const int number = (int)(plan->candidate[i].path - PATHS);
+            if (number == HC_PATH_CHAIN_gemm_chain)
+                plan->candidate[i].seconds = gemm;
+            else if (number == HC_PATH_CHAIN_gemm_nm_chain)
+                plan->candidate[i].seconds = nonzeros;
+        }
     }
     if (product->run->path)
         return forced(product, hc_path_name(product->run->path - 1), plan, error);

@@ -1,7 +1,8 @@
 """Tiling loops over a memory hierarchy: what a mapping costs, and which one to take."""
 
-from .accesses import Stats, evaluate
+from .accesses import Access as Access, Stats, evaluate
 from .arch import Arch, Level
+from .dataflow import DATAFLOWS as DATAFLOWS
 from .files import Files, read_yaml, write_yaml
 from .mapping import Mapping
 from .page import mapping_page

@@ -189,6 +189,8 @@ static void run(const hc_kernel *kernel, const char *kind, const char *format, c
                 fail("there is no test of %s_<format>", kind);
             finish_case();
         }
+        if (seed == 0)
+            fail("its test has no case");
         n_failed--;
         if (is_benchmark)
             print_time();
