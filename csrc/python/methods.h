@@ -16,6 +16,14 @@ PyObject *hc_terms_method(PyObject *self, PyObject *args);
 PyObject *hc_emulate_codes_method(PyObject *self, PyObject *args);
 PyObject *hc_emulate_floats_method(PyObject *self, PyObject *args);
 
+/* products.c */
+PyObject *hc_matmul_method(PyObject *self, PyObject *args);
+PyObject *hc_matmul_shape_method(PyObject *self, PyObject *args);
+PyObject *hc_explain_method(PyObject *self, PyObject *args);
+PyObject *hc_paths_method(PyObject *self, PyObject *args);
+PyObject *hc_conv2d_method(PyObject *self, PyObject *args);
+PyObject *hc_prepack_method(PyObject *self, PyObject *args);
+
 /* compressed.c */
 PyObject *hc_csr_transpose_method(PyObject *self, PyObject *args);
 PyObject *hc_csr_matmul_method(PyObject *self, PyObject *args);

@@ -2,31 +2,13 @@
 #include "python/arguments.h"
 
 #include "python/blas.h"
+#include "python/call.h"
 #include "python/dlpack.h"
 #include "python/methods.h"
 #include "python/model.h"
 
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
-
-/* Runs `call` without the GIL and with the float environment that every kernel expects. */
-#define WITHOUT_GIL(call)                                                                                              \
-    do {                                                                                                               \
-        Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();                                        \
-        status = (call);                                                                                               \
-        hc_float_env_leave(saved);                                                                                     \
-        Py_END_ALLOW_THREADS                                                                                           \
-    } while (0)
-
-static PyObject *finish(hc_status status, const hc_error *error, hc_held *held) {
-    hc_release(held);
-    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, error);
-}
-
-static PyObject *fail(hc_held *held) {
-    hc_release(held);
-    return NULL;
-}
 
 static PyObject *check_format(PyObject *self, PyObject *argument) {
     (void)self;
@@ -99,12 +81,12 @@ static PyObject *quantize(PyObject *self, PyObject *args) {
         (importance_object != Py_None &&
          !hc_parse_view(importance_object, "quantize: importance", &importance, &held)) ||
         !hc_parse_packed(packed_object, "quantize: q", true, &packed, &held))
-        return fail(&held);
+        return hc_give_up(&held);
     hc_error error;
     hc_status status;
-    WITHOUT_GIL(
+    HC_WITHOUT_GIL(
         hc_quantize_weighted(&run, &x, &clip, importance_object != Py_None ? &importance : NULL, &packed, &error));
-    return finish(status, &error, &held);
+    return hc_finish(status, &error, &held);
 }
 
 static PyObject *dequantize(PyObject *self, PyObject *args) {
@@ -117,11 +99,11 @@ static PyObject *dequantize(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OOO", &run_object, &packed_object, &out_object) || !hc_parse_run(run_object, &run) ||
         !hc_parse_packed(packed_object, "dequantize: q", false, &packed, &held) ||
         !hc_parse_view(out_object, "dequantize: out", &out, &held))
-        return fail(&held);
+        return hc_give_up(&held);
     hc_error error;
     hc_status status;
-    WITHOUT_GIL(hc_dequantize(&run, &packed, &out, &error));
-    return finish(status, &error, &held);
+    HC_WITHOUT_GIL(hc_dequantize(&run, &packed, &out, &error));
+    return hc_finish(status, &error, &held);
 }
 
 static PyObject *fake_quantize(PyObject *self, PyObject *args) {
@@ -139,11 +121,11 @@ static PyObject *fake_quantize(PyObject *self, PyObject *args) {
         !hc_parse_axes(axes_object, axes, &n_axes) || !hc_parse_clip(clip_object, &clip) ||
         !hc_parse_view(x_object, "fake_quantize: x", &x, &held) ||
         !hc_parse_view(out_object, "fake_quantize: out", &out, &held))
-        return fail(&held);
+        return hc_give_up(&held);
     hc_error error;
     hc_status status;
-    WITHOUT_GIL(hc_fake_quantize(&run, &x, &format, n_axes, axes, &clip, &out, &error));
-    return finish(status, &error, &held);
+    HC_WITHOUT_GIL(hc_fake_quantize(&run, &x, &format, n_axes, axes, &clip, &out, &error));
+    return hc_finish(status, &error, &held);
 }
 
 static PyObject *compare(PyObject *self, PyObject *args) {
@@ -154,154 +136,15 @@ static PyObject *compare(PyObject *self, PyObject *args) {
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOO", &run_object, &x_object, &y_object) || !hc_parse_run(run_object, &run) ||
         !hc_parse_view(x_object, "error: x", &x, &held) || !hc_parse_view(y_object, "error: y", &y, &held))
-        return fail(&held);
+        return hc_give_up(&held);
     hc_error error;
     hc_error_sums sums = {0};
     hc_status status;
-    WITHOUT_GIL(hc_compare(&run, &x, &y, &sums, &error));
+    HC_WITHOUT_GIL(hc_compare(&run, &x, &y, &sums, &error));
     hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
     return Py_BuildValue("(ddddd)", sums.xx, sums.ee, sums.xy, sums.yy, sums.max_abs);
-}
-
-/* An array, or the tuple that stands for a packed array. */
-typedef struct {
-    hc_view view;
-    hc_packed packed;
-    hc_operand operand;
-} hc_argument;
-
-static int parse_operand(PyObject *object, const char *name, hc_argument *argument, hc_held *held) {
-    argument->operand = (hc_operand){0};
-    if (PyTuple_Check(object)) {
-        argument->operand.packed = &argument->packed;
-        return hc_parse_packed(object, name, false, &argument->packed, held);
-    }
-    argument->operand.dense = &argument->view;
-    return hc_parse_view(object, name, &argument->view, held);
-}
-
-static PyObject *matmul(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *a_object, *b_object, *format_object, *bias_object, *out_object;
-    hc_run run;
-    hc_argument a, b;
-    hc_format activations;
-    hc_view bias, out;
-    hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &a_object, &b_object, &format_object, &bias_object,
-                          &out_object) ||
-        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
-        !parse_operand(b_object, "matmul: b", &b, &held) ||
-        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
-        (bias_object != Py_None && !hc_parse_view(bias_object, "linear: bias", &bias, &held)) ||
-        !hc_parse_view(out_object, "matmul: out", &out, &held))
-        return fail(&held);
-    hc_error error;
-    hc_status status;
-    WITHOUT_GIL(hc_matmul(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL,
-                          bias_object != Py_None ? &bias : NULL, &out, &error));
-    return finish(status, &error, &held);
-}
-
-static PyObject *matmul_shape(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *a_object, *b_object;
-    const char *name;
-    int64_t a[HC_MAX_DIMS], b[HC_MAX_DIMS], shape[HC_MAX_DIMS];
-    int a_ndim, b_ndim, ndim;
-    hc_error error;
-    if (!PyArg_ParseTuple(args, "sOO", &name, &a_object, &b_object) || !hc_parse_sizes(a_object, "a", a, &a_ndim) ||
-        !hc_parse_sizes(b_object, "b", b, &b_ndim))
-        return NULL;
-    const hc_status status = hc_matmul_shape(name, a_ndim, a, b_ndim, b, &ndim, shape, &error);
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    PyObject *tuple = PyTuple_New(ndim);
-    for (int i = 0; tuple && i < ndim; i++) {
-        PyObject *size = PyLong_FromLongLong(shape[i]);
-        if (!size) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, size);
-    }
-    return tuple;
-}
-
-static PyObject *explain(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *a_object, *b_object, *format_object, *out_object;
-    hc_run run;
-    hc_argument a, b;
-    hc_format activations;
-    hc_view out;
-    hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOOO", &run_object, &a_object, &b_object, &format_object, &out_object) ||
-        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
-        !parse_operand(b_object, "matmul: b", &b, &held) ||
-        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
-        !hc_parse_view(out_object, "matmul: out", &out, &held))
-        return fail(&held);
-    hc_error error;
-    hc_status status;
-    hc_explanation found;
-    WITHOUT_GIL(
-        hc_explain(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL, &out, &found, &error));
-    hc_release(&held);
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    PyObject *candidates = PyList_New(found.n);
-    for (int i = 0; candidates && i < found.n; i++) {
-        PyObject *one =
-            Py_BuildValue("(sszds(dddd))", found.candidate[i].path, found.candidate[i].what, found.candidate[i].reason,
-                          found.candidate[i].seconds, found.candidate[i].id, found.candidate[i].codes,
-                          found.candidate[i].decoded, found.candidate[i].products, found.candidate[i].values);
-        if (!one)
-            Py_CLEAR(candidates);
-        else
-            PyList_SET_ITEM(candidates, i, one);
-    }
-    return candidates ? Py_BuildValue("(iN)", found.chosen, candidates) : NULL;
-}
-
-static PyObject *paths(PyObject *self, PyObject *args) {
-    (void)self, (void)args;
-    PyObject *names = PyList_New(0);
-    const char *text;
-    for (int i = 0; names && (text = hc_path_name(i)) != NULL; i++) {
-        PyObject *name = PyUnicode_FromString(text);
-        if (!name || PyList_Append(names, name) != 0)
-            Py_CLEAR(names);
-        Py_XDECREF(name);
-    }
-    return names;
-}
-
-static PyObject *conv2d(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *x_object, *w_object, *bias_object, *format_object, *out_object;
-    long long s0, s1, p0, p1, d0, d1, groups;
-    hc_run run;
-    hc_view x, bias, out;
-    hc_argument w;
-    hc_format activations;
-    hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOO(LL)(LL)(LL)LOO", &run_object, &x_object, &w_object, &bias_object, &s0, &s1, &p0,
-                          &p1, &d0, &d1, &groups, &format_object, &out_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_view(x_object, "conv2d: x", &x, &held) ||
-        !parse_operand(w_object, "conv2d: w", &w, &held) ||
-        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
-        (bias_object != Py_None && !hc_parse_view(bias_object, "conv2d: bias", &bias, &held)) ||
-        !hc_parse_view(out_object, "conv2d: out", &out, &held))
-        return fail(&held);
-    const hc_window window = {.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {d0, d1}, .groups = groups};
-    hc_error error;
-    hc_status status;
-    WITHOUT_GIL(hc_conv2d(&run, &x, &w.operand, bias_object != Py_None ? &bias : NULL, &window,
-                          format_object != Py_None ? &activations : NULL, &out, &error));
-    return finish(status, &error, &held);
 }
 
 static PyObject *limit(PyObject *self, PyObject *args) {
@@ -323,41 +166,11 @@ static PyObject *limit(PyObject *self, PyObject *args) {
     hc_error error;
     hc_limit_result result;
     hc_status status;
-    WITHOUT_GIL(hc_limit(&run, what, bytes.buf, counts ? amount : bytes.len, &result, &error));
+    HC_WITHOUT_GIL(hc_limit(&run, what, bytes.buf, counts ? amount : bytes.len, &result, &error));
     PyBuffer_Release(&bytes);
     if (status != HC_OK)
         return hc_raise(status, &error);
     return Py_BuildValue("(dKs)", result.work, (unsigned long long)result.sum, result.isa);
-}
-
-static void free_prepacked(PyObject *capsule) {
-    hc_prepacked_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_CAPSULE));
-}
-
-static PyObject *prepack(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *packed_object;
-    hc_run run;
-    hc_packed packed;
-    hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OO", &run_object, &packed_object) || !hc_parse_run(run_object, &run) ||
-        !hc_parse_packed(packed_object, "prepack: w", false, &packed, &held))
-        return fail(&held);
-    hc_error error;
-    hc_status status;
-    hc_prepacked *prepacked = NULL;
-    WITHOUT_GIL(hc_prepack(&run, &packed, &prepacked, &error));
-    hc_release(&held);
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    if (!prepacked)
-        return Py_NewRef(Py_None);
-    PyObject *capsule = PyCapsule_New(prepacked, HC_PREPACKED_CAPSULE, free_prepacked);
-    if (!capsule) {
-        hc_prepacked_free(prepacked);
-        return NULL;
-    }
-    return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_bytes(prepacked));
 }
 
 static PyObject *formats(PyObject *self, PyObject *none) {
@@ -443,15 +256,16 @@ static PyMethodDef METHODS[] = {
     {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},
     {"fake_quantize", fake_quantize, METH_VARARGS, "fake_quantize(run, x, params, axes, clip, out)"},
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
-    {"matmul", matmul, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
-    {"matmul_shape", matmul_shape, METH_VARARGS, "matmul_shape(name, a, b): shapes to that of the answer"},
-    {"explain", explain, METH_VARARGS,
+    {"matmul", hc_matmul_method, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
+    {"matmul_shape", hc_matmul_shape_method, METH_VARARGS, "matmul_shape(name, a, b): shapes to that of the answer"},
+    {"explain", hc_explain_method, METH_VARARGS,
      "explain(run, a, b, activations, out) -> (number of the chosen one or -1, [(path, what, reason, seconds, id, "
      "work)])"},
-    {"paths", paths, METH_NOARGS, "paths() -> names of the ways that a product may take"},
-    {"conv2d", conv2d, METH_VARARGS, "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
+    {"paths", hc_paths_method, METH_NOARGS, "paths() -> names of the ways that a product may take"},
+    {"conv2d", hc_conv2d_method, METH_VARARGS,
+     "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out)"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
-    {"prepack", prepack, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},
+    {"prepack", hc_prepack_method, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},
     {"prune", hc_prune_method, METH_VARARGS, "prune(run, x, scores, n, m, axes, values, metadata)"},
     {"permute", hc_permute_method, METH_VARARGS, "permute(run, scores, rows, n, m, order) -> exchanges"},
     {"conv2d_outer", hc_conv2d_outer_method, METH_VARARGS, "conv2d_outer(run, x, w, stride, padding, out)"},

@@ -1,0 +1,172 @@
+/* The binding of products: parse -> view -> release the GIL -> call -> status. */
+#include "python/call.h"
+#include "python/methods.h"
+
+/* An array, or the tuple that stands for a packed array. */
+typedef struct {
+    hc_view view;
+    hc_packed packed;
+    hc_operand operand;
+} hc_argument;
+
+static int parse_operand(PyObject *object, const char *name, hc_argument *argument, hc_held *held) {
+    argument->operand = (hc_operand){0};
+    if (PyTuple_Check(object)) {
+        argument->operand.packed = &argument->packed;
+        return hc_parse_packed(object, name, false, &argument->packed, held);
+    }
+    argument->operand.dense = &argument->view;
+    return hc_parse_view(object, name, &argument->view, held);
+}
+
+PyObject *hc_matmul_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *a_object, *b_object, *format_object, *bias_object, *out_object;
+    hc_run run;
+    hc_argument a, b;
+    hc_format activations;
+    hc_view bias, out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &a_object, &b_object, &format_object, &bias_object,
+                          &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
+        !parse_operand(b_object, "matmul: b", &b, &held) ||
+        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
+        (bias_object != Py_None && !hc_parse_view(bias_object, "linear: bias", &bias, &held)) ||
+        !hc_parse_view(out_object, "matmul: out", &out, &held))
+        return hc_give_up(&held);
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL(hc_matmul(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL,
+                             bias_object != Py_None ? &bias : NULL, &out, &error));
+    return hc_finish(status, &error, &held);
+}
+
+PyObject *hc_matmul_shape_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *a_object, *b_object;
+    const char *name;
+    int64_t a[HC_MAX_DIMS], b[HC_MAX_DIMS], shape[HC_MAX_DIMS];
+    int a_ndim, b_ndim, ndim;
+    hc_error error;
+    if (!PyArg_ParseTuple(args, "sOO", &name, &a_object, &b_object) || !hc_parse_sizes(a_object, "a", a, &a_ndim) ||
+        !hc_parse_sizes(b_object, "b", b, &b_ndim))
+        return NULL;
+    const hc_status status = hc_matmul_shape(name, a_ndim, a, b_ndim, b, &ndim, shape, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int i = 0; tuple && i < ndim; i++) {
+        PyObject *size = PyLong_FromLongLong(shape[i]);
+        if (!size) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, size);
+    }
+    return tuple;
+}
+
+PyObject *hc_explain_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *a_object, *b_object, *format_object, *out_object;
+    hc_run run;
+    hc_argument a, b;
+    hc_format activations;
+    hc_view out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOO", &run_object, &a_object, &b_object, &format_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
+        !parse_operand(b_object, "matmul: b", &b, &held) ||
+        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
+        !hc_parse_view(out_object, "matmul: out", &out, &held))
+        return hc_give_up(&held);
+    hc_error error;
+    hc_status status;
+    hc_explanation found;
+    HC_WITHOUT_GIL(
+        hc_explain(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL, &out, &found, &error));
+    hc_release(&held);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    PyObject *candidates = PyList_New(found.n);
+    for (int i = 0; candidates && i < found.n; i++) {
+        PyObject *one =
+            Py_BuildValue("(sszds(dddd))", found.candidate[i].path, found.candidate[i].what, found.candidate[i].reason,
+                          found.candidate[i].seconds, found.candidate[i].id, found.candidate[i].codes,
+                          found.candidate[i].decoded, found.candidate[i].products, found.candidate[i].values);
+        if (!one)
+            Py_CLEAR(candidates);
+        else
+            PyList_SET_ITEM(candidates, i, one);
+    }
+    return candidates ? Py_BuildValue("(iN)", found.chosen, candidates) : NULL;
+}
+
+PyObject *hc_paths_method(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+    PyObject *names = PyList_New(0);
+    const char *text;
+    for (int i = 0; names && (text = hc_path_name(i)) != NULL; i++) {
+        PyObject *name = PyUnicode_FromString(text);
+        if (!name || PyList_Append(names, name) != 0)
+            Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
+}
+
+PyObject *hc_conv2d_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *w_object, *bias_object, *format_object, *out_object;
+    long long s0, s1, p0, p1, d0, d1, groups;
+    hc_run run;
+    hc_view x, bias, out;
+    hc_argument w;
+    hc_format activations;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOO(LL)(LL)(LL)LOO", &run_object, &x_object, &w_object, &bias_object, &s0, &s1, &p0,
+                          &p1, &d0, &d1, &groups, &format_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !hc_parse_view(x_object, "conv2d: x", &x, &held) ||
+        !parse_operand(w_object, "conv2d: w", &w, &held) ||
+        (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
+        (bias_object != Py_None && !hc_parse_view(bias_object, "conv2d: bias", &bias, &held)) ||
+        !hc_parse_view(out_object, "conv2d: out", &out, &held))
+        return hc_give_up(&held);
+    const hc_window window = {.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {d0, d1}, .groups = groups};
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL(hc_conv2d(&run, &x, &w.operand, bias_object != Py_None ? &bias : NULL, &window,
+                             format_object != Py_None ? &activations : NULL, &out, &error));
+    return hc_finish(status, &error, &held);
+}
+
+static void free_prepacked(PyObject *capsule) {
+    hc_prepacked_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_CAPSULE));
+}
+
+PyObject *hc_prepack_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *packed_object;
+    hc_run run;
+    hc_packed packed;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OO", &run_object, &packed_object) || !hc_parse_run(run_object, &run) ||
+        !hc_parse_packed(packed_object, "prepack: w", false, &packed, &held))
+        return hc_give_up(&held);
+    hc_error error;
+    hc_status status;
+    hc_prepacked *prepacked = NULL;
+    HC_WITHOUT_GIL(hc_prepack(&run, &packed, &prepacked, &error));
+    hc_release(&held);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    if (!prepacked)
+        return Py_NewRef(Py_None);
+    PyObject *capsule = PyCapsule_New(prepacked, HC_PREPACKED_CAPSULE, free_prepacked);
+    if (!capsule) {
+        hc_prepacked_free(prepacked);
+        return NULL;
+    }
+    return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_bytes(prepacked));
+}
