@@ -254,10 +254,10 @@ hc_status hc_emulate_codes(const hc_run *run, const hc_code_rows *a, const hc_co
 /* Finite float32 values. Type of the accumulator: bits of its significand and exponent of its smallest normal number. */
 typedef struct {
     int precision, smallest;
-    int64_t chunk;      /* products of a step */
-    int extra_bits;     /* below the accumulator's in an aligned sum; -1: the sum of a step is exact */
-    bool truncates;     /* else RNE */
-    int smallest_input; /* as `smallest`, of the inputs */
+    int64_t chunk;        /* products of a step */
+    int aligned_bits;     /* of the addends, from the largest exponent down; 0: the sum of a step is exact */
+    bool cuts, truncates; /* addends, sums; else RNE */
+    int smallest_input;   /* as `smallest`, of the inputs */
 } hc_float_sum;
 hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
                             const hc_float_sum *sum, float *out, hc_error *error);

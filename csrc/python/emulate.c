@@ -123,14 +123,15 @@ PyObject *hc_emulate_codes_method(PyObject *self, PyObject *args) {
 PyObject *hc_emulate_floats_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *a, *b, *out;
-    int truncates;
+    int cuts, truncates;
     long long chunk;
     hc_run run;
     hc_float_sum sum = {0};
-    if (!PyArg_ParseTuple(args, "OOOiiLipiO", &run_object, &a, &b, &sum.precision, &sum.smallest, &chunk,
-                          &sum.extra_bits, &truncates, &sum.smallest_input, &out) ||
+    if (!PyArg_ParseTuple(args, "OOOiiLippiO", &run_object, &a, &b, &sum.precision, &sum.smallest, &chunk,
+                          &sum.aligned_bits, &cuts, &truncates, &sum.smallest_input, &out) ||
         !hc_parse_run(run_object, &run) || !is_matrix(a, "emulate: a") || !is_matrix(b, "emulate: b"))
         return NULL;
+    sum.cuts = cuts;
     sum.truncates = truncates;
     sum.chunk = chunk;
     const int64_t m = dim(a, 0), n = dim(b, 0), k = dim(a, 1);

@@ -14,7 +14,7 @@ from ..arrays.quantized import QuantizedArray
 
 NAME = "emulate.matmul"
 # Bits of the significand, exponent of the smallest normal number.
-FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp32": (24, -126)}
+FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp22": (14, -126), "fp32": (24, -126)}
 
 
 @dataclass(frozen=True)
@@ -23,40 +23,49 @@ class Instruction:
 
     accumulators: tuple[str, ...]
     chunk: int | None
-    extra_bits: int | None = None
-    rounding: str = "rne"
-    adjustable: bool = False  # chunk, extra_bits and rounding may be given
+    aligned_bits: int | None = None  # of the addends, from the largest exponent down; None: a step is exact
     inputs: str = "fp16"  # what it multiplies, where it multiplies floats
+    adjustable: bool = False  # chunk, extra_bits and rounding may be given
+
+    def rounding(self, accumulator: str) -> str:
+        """How sums are rounded: what is aligned is cut, and so are the sums, but sums in fp16 go to the nearest."""
+        return "rne" if self.aligned_bits is None or accumulator == "fp16" else "truncate"
 
 
 # Exponent of the smallest normal number of what an instruction multiplies.
 INPUTS = {"fp16": -14, "bf16": -126, "tf32": -126, "fp8_e4m3fn": -6, "fp8_e5m2": -14}
 
+EITHER = ("fp32", "fp16")
 
 INSTRUCTIONS = {
     "hfma": Instruction(("fp16",), 1),
     "hdp4a": Instruction(("fp16", "fp32"), 4),
     "dp4a": Instruction(("int32",), 4),
     "imma": Instruction(("int32",), None),
-    "hmma": Instruction(("fp32",), 4, 0, "truncate", adjustable=True),
+    "hmma": Instruction(EITHER, 4, 24, adjustable=True),
     # Measured: Fasi et al., PeerJ CS 7:e330, 2021; Khattak and Mikaitis, arXiv 2512.07004, 2025.
-    "hmma-v100": Instruction(("fp32",), 4, 0, "truncate"),
-    "hmma-a100": Instruction(("fp32",), 8, 1, "truncate"),
+    "hmma-v100": Instruction(EITHER, 4, 24),
+    "hmma-a100": Instruction(EITHER, 8, 25),
     # The same authors' model of an RTX 1000 Ada: models/AdaTC.m of north-numerical-computing/MATLAB-tensor-core.
-    "hmma-ada": Instruction(("fp32",), 8, 1, "truncate"),
-    "hmma-h100": Instruction(("fp32",), 16, 2, "truncate"),
+    "hmma-ada": Instruction(EITHER, 8, 25),
+    "hmma-h100": Instruction(EITHER, 16, 26),
     # models/A100TC.m, AdaTC.m, H100TC.m and B200TC.m there: bf16 as fp16, half as many tf32, twice as many fp8.
-    "hmma-b200": Instruction(("fp32",), 16, 2, "truncate"),
-    "hmma-a100-bf16": Instruction(("fp32",), 8, 1, "truncate", inputs="bf16"),
-    "hmma-ada-bf16": Instruction(("fp32",), 8, 1, "truncate", inputs="bf16"),
-    "hmma-h100-bf16": Instruction(("fp32",), 16, 2, "truncate", inputs="bf16"),
-    "hmma-b200-bf16": Instruction(("fp32",), 16, 2, "truncate", inputs="bf16"),
-    "hmma-a100-tf32": Instruction(("fp32",), 4, 1, "truncate", inputs="tf32"),
-    "hmma-ada-tf32": Instruction(("fp32",), 4, 1, "truncate", inputs="tf32"),
-    "hmma-h100-tf32": Instruction(("fp32",), 8, 2, "truncate", inputs="tf32"),
-    "hmma-b200-tf32": Instruction(("fp32",), 8, 2, "truncate", inputs="tf32"),
-    "hmma-b200-e4m3": Instruction(("fp32",), 32, 2, "truncate", inputs="fp8_e4m3fn"),
-    "hmma-b200-e5m2": Instruction(("fp32",), 32, 2, "truncate", inputs="fp8_e5m2"),
+    "hmma-b200": Instruction(EITHER, 16, 26),
+    "hmma-a100-bf16": Instruction(("fp32",), 8, 25, "bf16"),
+    "hmma-ada-bf16": Instruction(("fp32",), 8, 25, "bf16"),
+    "hmma-h100-bf16": Instruction(("fp32",), 16, 26, "bf16"),
+    "hmma-b200-bf16": Instruction(("fp32",), 16, 26, "bf16"),
+    "hmma-a100-tf32": Instruction(("fp32",), 4, 25, "tf32"),
+    "hmma-ada-tf32": Instruction(("fp32",), 4, 25, "tf32"),
+    "hmma-h100-tf32": Instruction(("fp32",), 8, 26, "tf32"),
+    "hmma-b200-tf32": Instruction(("fp32",), 8, 26, "tf32"),
+    # Products keep 14 bits, DeepSeek-AI, arXiv 2412.19437, 2024; sums too, Zhang et al., arXiv 2411.10958, 2024.
+    "hmma-ada-e4m3": Instruction(("fp22",), 16, 14, "fp8_e4m3fn"),
+    "hmma-ada-e5m2": Instruction(("fp22",), 16, 14, "fp8_e5m2"),
+    "hmma-h100-e4m3": Instruction(("fp22",), 32, 14, "fp8_e4m3fn"),
+    "hmma-h100-e5m2": Instruction(("fp22",), 32, 14, "fp8_e5m2"),
+    "hmma-b200-e4m3": Instruction(("fp32",), 32, 26, "fp8_e4m3fn"),
+    "hmma-b200-e5m2": Instruction(("fp32",), 32, 26, "fp8_e5m2"),
 }
 
 
@@ -67,8 +76,9 @@ class Model:
     bits: int
     saturates: bool
     chunk: int | None
-    extra_bits: int | None
-    truncates: bool
+    width: int | None  # bits of aligned addends
+    cuts: bool  # addends toward zero, not to the nearest
+    truncates: bool  # sums
     instruction: str | None
 
     @property
@@ -98,25 +108,28 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
         for name, value in (("chunk", chunk), ("extra_bits", extra_bits), ("rounding", rounding)):
             refuse(value is not None and not preset.adjustable, name, value, f"instruction {instruction!r} sets it")
         chunk = chunk or preset.chunk
-        extra_bits = preset.extra_bits if extra_bits is None else extra_bits
-        rounding = rounding or preset.rounding
+        width = preset.aligned_bits if extra_bits is None else 24 + extra_bits
+        cut, rounding = rounding or preset.rounding("fp32"), rounding or preset.rounding(accumulator)
+    elif accumulator in FLOATS:
+        width = None if extra_bits is None else FLOATS[accumulator][0] + extra_bits
+        cut = rounding
     if accumulator in FLOATS:
-        if extra_bits is not None:
+        if width is not None:
             refuse((chunk or 1) > 2**18, "chunk", chunk, "a step of aligned products has at most 2^18")
-        return Model(accumulator, "floats", 0, False, chunk, extra_bits, rounding == "truncate", instruction)
+        truncates = cut == "truncate", rounding == "truncate"
+        return Model(accumulator, "floats", 0, False, chunk, width, *truncates, instruction)
     if accumulator == "float64":
         refuse(chunk is not None, "chunk", chunk, "accumulator 'float64' adds one product after the other")
-        return Model(accumulator, "float64", 0, False, None, None, False, instruction)
+        return Model(accumulator, "float64", 0, False, None, None, False, False, instruction)
     match = re.fullmatch(r"int([0-9]{1,3})-(sat|wrap)", accumulator)
     bits = 32 if accumulator == "int32" else int(match[1]) if match else 0
     if not 2 <= bits <= 63:
         raise ValueError(
             f"{NAME}: accumulator is {accumulator!r}, wanted 'int32', 'intN-sat' or 'intN-wrap' with N from 2 to 63, "
-            "'float64', 'fp16', 'bf16' or 'fp32'"
+            "'float64', 'fp16', 'bf16', 'fp22' or 'fp32'"
         )
-    return Model(
-        accumulator, "integers", bits, match is not None and match[2] == "sat", chunk, None, False, instruction
-    )
+    saturates = match is not None and match[2] == "sat"
+    return Model(accumulator, "integers", bits, saturates, chunk, None, False, False, instruction)
 
 
 def refuse(wrong: bool, argument: str, value: Any, reason: str) -> None:

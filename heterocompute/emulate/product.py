@@ -36,7 +36,8 @@ def matmul(
         floats, and quantized arrays by their values, as float32.
     accumulator : str
         ``"int32"``, ``"int24-sat"``, ``"int16-sat"``, ``"int20-wrap"`` ...: two's complement of 2 to 63 bits that
-        saturates or wraps (``"int32"`` wraps). ``"float64"``: for log numbers. ``"fp16"``, ``"bf16"``, ``"fp32"``.
+        saturates or wraps (``"int32"`` wraps). ``"float64"``: for log numbers. ``"fp16"``, ``"bf16"``, ``"fp32"``;
+        ``"fp22"``: fp32 with 13 bits after the point. With an instruction one of those that it adds to.
     scale_product_bits : int, optional
         Round the product of two integer scales to so many of its upper bits, 2 to 16, nearest, ties to even.
     conversion : str
@@ -49,12 +50,15 @@ def matmul(
         A preset, one of `INSTRUCTIONS`. ``"hfma"``, ``"hdp4a"``, ``"hmma"`` multiply float16, ``"dp4a"`` and
         ``"imma"`` 8-bit integers with one scale a row. ``"hmma-v100"``, ``"hmma-a100"``, ``"hmma-ada"``,
         ``"hmma-h100"``, ``"hmma-b200"`` are tensor cores as measured; those from A100 on also ``-bf16`` and ``-tf32``
-        (``"hmma-h100-tf32"``), B200's ``-e4m3`` and ``-e5m2``.
+        (``"hmma-h100-tf32"``), those from Ada on ``-e4m3`` and ``-e5m2``. ``"hmma-h100"`` and the others of float16
+        add to ``"fp32"``, or with ``accumulator="fp16"`` to that.
     extra_bits : int, optional
         0 to 8. With a float accumulator: before the sum of a step, the accumulator and the products are cut to a
-        multiple of one unit: so many bits below the last bit of a number with the largest exponent among them.
+        multiple of one unit: so many bits below the last bit of a number with the largest exponent among them. With
+        ``"hmma"`` below the last of 24 bits, whatever the accumulator.
     rounding : {"rne", "truncate"}, optional
-        Of float accumulators, and of what `extra_bits` cuts. By default ``"rne"``; ``"truncate"`` of ``"hmma"``.
+        Of float accumulators, and of what `extra_bits` cuts. By default ``"rne"``; ``"truncate"`` of ``"hmma"``,
+        but ``"rne"`` of its sums in float16.
     fraction_bits : int, optional
         Of log numbers in integers: the largest product is ``2**fraction_bits``, the others are truncated. By default
         the largest number with which nothing can overflow.
@@ -80,7 +84,8 @@ def matmul(
     Transformers in 5nm", VLSI 2022, is ``accumulator="int24-sat", scale_product_bits=8`` on groups of 64. Log numbers:
     Zhao et al., "LNS-Madam", 2021 (arXiv 2106.13914); Mitchell, IRE Trans. EC 11(4), 1962. Tensor cores: Fasi et al.,
     "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021; Khattak and Mikaitis, "Accurate
-    Models of NVIDIA Tensor Cores", 2025 (arXiv 2512.07004).
+    Models of NVIDIA Tensor Cores", 2025 (arXiv 2512.07004); sums of fp8: DeepSeek-AI, "DeepSeek-V3 Technical Report",
+    2024 (arXiv 2412.19437), section 3.3.2; Zhang et al., "SageAttention2", 2024 (arXiv 2411.10958).
 
     Examples
     --------

@@ -15,7 +15,8 @@ from .product import matmul
 
 _INTEGERS = [f"int{bits}-{way}" for bits in range(2, 64) for way in ("sat", "wrap")]
 _OTHERS = ["int32", *FLOATS, "float64", *INSTRUCTIONS]
-_NAMES = [*_OTHERS, *_INTEGERS]
+_CHOICES = [f"{name}+{kind}" for name, one in INSTRUCTIONS.items() for kind in one.accumulators if one.accumulators[1:]]
+_NAMES = [*_OTHERS, *_CHOICES, *_INTEGERS]
 _WIDTHS = range(2, 17)
 
 
@@ -26,7 +27,7 @@ def parse(emulate: str) -> dict[str, Any]:
     ----------
     emulate : str
         The name of an accumulator, after which ``-p8`` rounds products of integer scales to 8 bits; or one of
-        `INSTRUCTIONS`.
+        `INSTRUCTIONS`, after which ``+fp16`` names its accumulator, where it has several.
 
     Returns
     -------
@@ -50,6 +51,9 @@ def parse(emulate: str) -> dict[str, Any]:
     name, _, width = re.sub(r"-p([0-9]{1,3})$", r" \1", emulate).partition(" ")
     if name in INSTRUCTIONS and not width:
         return {"instruction": name}
+    if name in _CHOICES and not width:
+        instruction, _, accumulator = name.partition("+")
+        return {"instruction": instruction, "accumulator": accumulator}
     if name in _NAMES and not width:
         return {"accumulator": name}
     if name in ("int32", *_INTEGERS) and int(width or 0) in _WIDTHS:

@@ -25,7 +25,7 @@ from .layout import unpack
 from .log_format import POWERS
 
 # Bits of the significand and exponent of the smallest normal number.
-FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp32": (24, -126)}
+FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp22": (14, -126), "fp32": (24, -126)}
 # Exponent of the smallest normal factor.
 INPUTS = {"fp16": -14, "bf16": -126, "tf32": -126, "fp32": -126, "fp8_e4m3fn": -6, "fp8_e5m2": -14}
 
@@ -311,7 +311,7 @@ def round_float(value: Fraction, kind: str, rounding: str) -> float:
     Parameters
     ----------
     value : Fraction
-    kind : {"fp16", "bf16", "fp32"}
+    kind : {"fp16", "bf16", "fp22", "fp32"}
     rounding : {"rne", "truncate"}
 
     Returns
@@ -330,9 +330,10 @@ def float_product(
     b: Array,
     kind: str = "fp32",
     chunk: int = 1,
-    extra_bits: int | None = None,
+    width: int | None = None,
     rounding: str = "rne",
     inputs: str = "fp32",
+    cut: str | None = None,
 ) -> Array:
     """Multiply rows of floats.
 
@@ -340,18 +341,20 @@ def float_product(
     ----------
     a, b : ndarray of float32, (m, k) and (n, k)
         Finite.
-    kind : {"fp16", "bf16", "fp32"}
+    kind : {"fp16", "bf16", "fp22", "fp32"}
         Of the accumulator.
     chunk : int
         Products of one step.
-    extra_bits : int or None
+    width : int or None
         None: S and the products of a step are summed exactly and rounded once. A number: each of them is first cut to
-        a multiple of 2^(E - precision + 1 - extra_bits), E the largest exponent of S and of the products, where the
-        exponent of a product is the sum of the exponents of its factors.
+        a multiple of 2^(E + 1 - width), E the largest exponent of S and of the products, where the exponent of a
+        product is the sum of the exponents of its factors.
     rounding : {"rne", "truncate"}
-        Of the terms that are cut, and of the sum.
+        Of the sum.
     inputs : {"fp16", "bf16", "tf32", "fp32", "fp8_e4m3fn", "fp8_e5m2"}
         Where the exponents of the factors end: subnormal numbers have that of the smallest normal one.
+    cut : {"rne", "truncate"}, optional
+        Rounding of the terms that are cut; by default that of the sum.
 
     Returns
     -------
@@ -363,32 +366,37 @@ def float_product(
         for first in range(0, a.shape[1], chunk):
             pairs = list(zip(a[i, first : first + chunk].tolist(), b[j, first : first + chunk].tolist(), strict=True))
             if abs(total) != inf:
-                total = _step(total, pairs, kind, extra_bits, rounding, INPUTS[inputs])
+                total = _step(total, pairs, kind, width, (rounding, cut or rounding), INPUTS[inputs])
         y[i, j] = total
     return y
 
 
 def _step(
-    total: float, pairs: list[tuple[float, float]], kind: str, extra_bits: int | None, rounding: str, smallest: int
+    total: float,
+    pairs: list[tuple[float, float]],
+    kind: str,
+    width: int | None,
+    roundings: tuple[str, str],
+    smallest: int,
 ) -> float:
-    precision, smallest_total = FLOATS[kind]
+    smallest_total = FLOATS[kind][1]
     addends = [Fraction(total), *(Fraction(x) * Fraction(w) for x, w in pairs)]
-    if extra_bits is not None:
+    if width is not None:
         exponents = [max(_exponent(Fraction(total)), smallest_total)] if total else []
         for x, w in pairs:
             if x and w:
                 exponents.append(max(_exponent(Fraction(x)), smallest) + max(_exponent(Fraction(w)), smallest))
         if not exponents:
             return 0.0
-        unit = Fraction(2) ** (max(exponents) - precision + 1 - extra_bits)
-        cut: Callable[[Fraction], int] = round if rounding == "rne" else int
+        unit = Fraction(2) ** (max(exponents) + 1 - width)
+        cut: Callable[[Fraction], int] = round if roundings[1] == "rne" else int
         addends = [cut(addend / unit) * unit for addend in addends]
     value = sum(addends, Fraction(0))
     if value:
-        return round_float(value, kind, rounding)
+        return round_float(value, kind, roundings[0])
     # Sums of zeros follow IEEE 754: minus zero only where every addend is.
     negative = [copysign(1, total) < 0, *(copysign(1, x) != copysign(1, w) for x, w in pairs)]
-    zeros = extra_bits is None and not any(addends) and all(negative)
+    zeros = width is None and not any(addends) and all(negative)
     return -0.0 if zeros else 0.0
 
 

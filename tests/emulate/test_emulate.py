@@ -76,7 +76,7 @@ def awkward(shape, seed, spread):
     return x.astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("kind", ["fp16", "bf16", "fp22", "fp32"])
 @pytest.mark.parametrize("extra_bits", [None, 0, 2, 8])
 @pytest.mark.parametrize("rounding", ["rne", "truncate"])
 def test_products_of_floats_are_the_definition(kind, extra_bits, rounding):
@@ -84,7 +84,8 @@ def test_products_of_floats_are_the_definition(kind, extra_bits, rounding):
     operands.append((awkward((3, 33), 9, 3) * np.float32(2.0**-130), awkward((2, 33), 10, 3)))
     for (a, b), chunk in pairs(operands, (1, 2, 4, 16, 64)):
         found = matmul(a, b.T, kind, chunk=chunk, extra_bits=extra_bits, rounding=rounding)
-        assert same_bits(found, emulation.float_product(a, b, kind, chunk, extra_bits, rounding)), chunk
+        width = None if extra_bits is None else emulation.FLOATS[kind][0] + extra_bits
+        assert same_bits(found, emulation.float_product(a, b, kind, chunk, width, rounding)), chunk
 
 
 @pytest.mark.parametrize("name", ["hfma", "hdp4a", "hmma", "hmma-v100", "hmma-a100", "hmma-ada", "hmma-h100"])
@@ -95,10 +96,9 @@ def test_instructions_of_floats_are_the_definition(name):
     for accumulator in preset.accumulators:
         found = matmul(a, b.T, accumulator, instruction=name)
         left, right = a.astype(np.float32), b.astype(np.float32)
-        expected = emulation.float_product(
-            left, right, accumulator, preset.chunk, preset.extra_bits, preset.rounding, "fp16"
-        )
-        assert same_bits(found, expected)
+        options = preset.chunk, preset.aligned_bits, preset.rounding(accumulator), "fp16", "truncate"
+        assert same_bits(found, emulation.float_product(left, right, accumulator, *options))
+        assert preset.aligned_bits or preset.rounding(accumulator) == "rne"
 
 
 def held(values, inputs):
@@ -119,8 +119,8 @@ def test_tensor_cores_of_other_types_are_the_definition(name):
     b = held(np.clip(awkward((2, 70), 12, 6), -400, 400), preset.inputs)
     a[1] = held(a[1] * np.float32(2.0**-7), preset.inputs)  # subnormal factors of fp8
     found = matmul(a, b.T, instruction=name)
-    options = (preset.chunk, preset.extra_bits, preset.rounding, preset.inputs)
-    assert same_bits(found, emulation.float_product(a, b, "fp32", *options))
+    options = (preset.chunk, preset.aligned_bits, "truncate", preset.inputs)
+    assert same_bits(found, emulation.float_product(a, b, preset.accumulators[0], *options))
     assert hc.emulate.parse(name) == {"instruction": name}
     with pytest.raises(ValueError, match=f"wanted values of .*, which {name} multiplies"):
         matmul(a + np.float32(2.0**-20), b.T, instruction=name)
@@ -328,6 +328,56 @@ def test_tensor_cores_keep_the_bits_that_were_measured():
     assert product([*[0] * 4, 2.0**-24, 2.0**-24, 0, 1], "hmma-a100") == 1 + 2.0**-23
 
 
+def test_sums_in_half_precision_go_to_the_nearest_of_addends_aligned_in_full():
+    """Fasi et al. 2021: addends have the width of sums in fp32; the sum is rounded, not cut, after each step."""
+    ulp, tiny = 2.0**-10, np.float16(2.0**-12)
+
+    def product(addends: list[float], instruction: str) -> float:
+        a = np.array([1 if addend == 1 else tiny for addend in addends], np.float16)
+        b = np.array([addend if addend == 1 else addend * 2.0**12 for addend in addends], np.float16)
+        return matmul(a, b, "fp16", instruction=instruction).item()
+
+    for chip, unit in (("v100", 2.0**-23), ("a100", 2.0**-24), ("ada", 2.0**-24), ("h100", 2.0**-25)):
+        name = f"hmma-{chip}"
+        assert product([1, ulp / 2, 0, 0], name) == 1  # a tie, to even
+        assert product([1, ulp / 2, unit, 0], name) == 1 + ulp  # one unit more is kept, and decides
+        assert product([1, ulp / 2, unit / 2, unit / 2], name) == 1  # half units are cut, each by itself
+        assert product([1, ulp / 2, ulp / 4, 0], name) == 1 + ulp  # truncation would give 1
+        step = hc.emulate.INSTRUCTIONS[name].chunk
+        assert product([1, *[0.0] * (step - 1), *[ulp / 4] * 2], name) == 1
+        assert (
+            product([1, *[0.0] * (step - 2), *[ulp / 4] * 3], name) == 1
+        )  # 1/4 is rounded away before the others come
+        assert hc.emulate.parse(f"{name}+fp16") == {"instruction": name, "accumulator": "fp16"}
+    large, ones = np.float16([65504, 15.99, 0, 0]), np.ones(4, np.float16)
+    assert matmul(large, ones, "fp16", instruction="hmma") == 65504
+    assert matmul(np.float16([65504, 16]), ones[:2], "fp16", instruction="hmma") == np.inf
+    nearest = matmul(np.float16([1, tiny, tiny]), np.float16([1, 3 * ulp / 4 * 2**12, 0]), "fp16", instruction="hmma")
+    cut = {"extra_bits": 0, "rounding": "truncate", "instruction": "hmma"}
+    again = matmul(np.float16([1, tiny, tiny]), np.float16([1, 3 * ulp / 4 * 2**12, 0]), "fp16", **cut)
+    assert (nearest, again) == (1 + ulp, 1)
+
+
+def test_fp8_keeps_13_bits_on_ada_and_h100():
+    """Sums of fp8 have 1 + 8 + 13 bits: the 14th after the point is cut from every addend and from the sum."""
+
+    def product(addends: list[float], instruction: str) -> float:
+        a = np.array([1 if addend == 1 else 2.0**-7 for addend in addends], np.float32)
+        b = np.array([addend if addend == 1 else addend * 2.0**7 for addend in addends], np.float32)
+        return matmul(a, b, instruction=instruction).item()
+
+    for name in ("hmma-h100-e4m3", "hmma-ada-e4m3", "hmma-h100-e5m2", "hmma-ada-e5m2"):
+        assert product([1, 2.0**-13, 0, 0], name) == 1 + 2.0**-13
+        assert product([1, *[2.0**-14] * 8], name) == 1
+        assert product([2.0**-14] * 8, name) == 2.0**-11
+        assert product([1, 1, 2.0**-13], name) == 2  # the sum has one bit less below the point
+    behind = [1.0, *[0.0] * 15, *[2.0**-14] * 16]  # a step of 32 cuts them all; the second of 16 cuts them too
+    assert product(behind, "hmma-h100-e4m3") == product(behind, "hmma-ada-e4m3") == 1
+    before = [*[2.0**-14] * 16, 1.0]  # the first step of 16 adds them before 1 comes
+    assert product(before, "hmma-h100-e4m3") == 1
+    assert product(before, "hmma-ada-e4m3") == 1 + 2.0**-10
+
+
 def test_the_exponent_of_a_product_is_the_sum_of_those_of_its_factors():
     # 1.5 * 1.5 = 2.25 has the exponent 0, so that 2^-23 next to it is kept.
     a, b = np.float16([1.5, 2.0**-12]), np.float16([1.5, 2.0**-11])
@@ -438,6 +488,8 @@ LOG = hc.quantize(np.ones((2, 4), np.float32), "log8-8")
             {"instruction": "hfma", "accumulator": "fp32"},
             "accumulator is 'fp32', but hfma adds to fp16",
         ),
+        (FLOATS, FLOATS, {"instruction": "hmma-b200", "accumulator": "bf16"}, "but hmma-b200 adds to fp32 or fp16"),
+        (FLOATS, FLOATS, {"instruction": "hmma-h100-e4m3", "accumulator": "fp32"}, "adds to fp22"),
         (FLOATS, FLOATS, {"instruction": "dp4a"}, "quantize it"),
         (FLOATS / 3, FLOATS, {"instruction": "hmma"}, "at index \\(0, 0\\), wanted values of float16, which hmma"),
         (FLOATS * np.inf, FLOATS, {"accumulator": "fp32"}, "a has inf at index \\(0, 0\\), wanted finite values"),

@@ -206,13 +206,13 @@ static double aligned_step(const hc_floats_job *job, double total, int64_t a, in
     }
     if (largest == INT32_MIN)
         return 0;
-    const int unit = largest - job->sum->precision + 1 - job->sum->extra_bits;
-    int64_t units = kept.significand ? cut(kept.significand, unit - (kept.exponent - 23), job->sum->truncates) : 0;
+    const int unit = largest - job->sum->aligned_bits + 1;
+    int64_t units = kept.significand ? cut(kept.significand, unit - (kept.exponent - 23), job->sum->cuts) : 0;
     for (int64_t k = 0; k < n; k++) {
         const hc_part_float x = job->a_parts[a + k], w = job->b_parts[b + k];
         const int64_t product = (int64_t)x.significand * w.significand;
         if (product != 0)
-            units += cut(product, unit - (x.exponent + w.exponent - 46), job->sum->truncates);
+            units += cut(product, unit - (x.exponent + w.exponent - 46), job->sum->cuts);
     }
     return units == 0 ? 0 : round_to(job->sum, (double)units * power_of_two(unit));
 }
@@ -222,7 +222,7 @@ static void steps(const hc_floats_job *job, int64_t i, int64_t block) {
         double total = 0;
         for (int64_t k = 0; k < job->k && isfinite(total); k += job->sum->chunk) {
             const int64_t a = i * job->k + k, b = j * job->k + k, n = hc_min(job->sum->chunk, job->k - k);
-            total = job->sum->extra_bits < 0 ? exact_step(job, total, a, b, n) : aligned_step(job, total, a, b, n);
+            total = job->sum->aligned_bits ? aligned_step(job, total, a, b, n) : exact_step(job, total, a, b, n);
         }
         job->out[i * job->n + j] = (float)total;
     }
@@ -253,14 +253,13 @@ static void take_apart(const float *values, int64_t count, int smallest, hc_part
 
 hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
                             const hc_float_sum *sum, float *out, hc_error *error) {
-    if (sum->chunk < 1 || sum->precision < 2 || sum->precision > 24 || sum->extra_bits > 8 ||
-        (sum->extra_bits >= 0 && sum->chunk > 1 << 18))
+    if (sum->chunk < 1 || sum->precision < 2 || sum->precision > 24 || sum->aligned_bits < 0 ||
+        sum->aligned_bits > 32 || (sum->aligned_bits > 0 && sum->chunk > 1 << 18))
         return hc_fail(error, HC_VALUE,
-                       "emulate: a step has 1 or more values, at most 2^18 with 0 "
-                       "to 8 extra bits");
+                       "emulate: a step has 1 or more values, at most 2^18 that are aligned, to 1 to 32 bits");
     hc_floats_job job = {.sum = sum, .m = m, .n = n, .k = k, .a = a, .b = b, .out = out};
     job.blocks = hc_ceil_div(n, COLUMNS);
-    const bool single = sum->chunk == 1 && sum->extra_bits < 0;
+    const bool single = sum->chunk == 1 && sum->aligned_bits == 0;
     if (single)
         job.b_blocks = hc_alloc_aligned(hc_max(job.blocks * k, 1) * COLUMNS * (int64_t)sizeof *job.b_blocks);
     else
