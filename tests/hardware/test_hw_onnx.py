@@ -1,4 +1,4 @@
-"""ONNX graphs as exporters write them: sizes that Reshape takes, weights that are transposed on the way, ConvNeXt."""
+"""ONNX graphs as exporters write them: sizes that the graph computes, transposed weights, blocks of networks."""
 
 from __future__ import annotations
 
@@ -86,3 +86,135 @@ def test_a_block_of_convnext_counts(batch: Any, tmp_path: Path) -> None:
     for like in hw.CONVENTIONS:
         assert hw.count(path, like=like).total > 0
     assert hw.roofline(path, "t4", "fp16").seconds > 0 and hw.memory.training(path, recompute=2).total > 0
+
+
+class Graph:
+    """Nodes that are named by what they make, and the constants that they take."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.sizes: dict[str, list[int]] = {}
+
+    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        names = [f"{kind.lower()}{len(self.nodes)}.{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def ints(self, *values: int) -> str:
+        name = f"n{len(self.sizes)}"
+        self.sizes[name] = list(values)
+        return name
+
+    def size(self, value: str, axis: int) -> str:
+        return self.add("Gather", self.add("Shape", value), self.ints(axis))
+
+    def shaped(self, value: str, *sizes: str | int) -> str:
+        parts = [size if isinstance(size, str) else self.ints(size) for size in sizes]
+        return self.add("Reshape", value, self.add("Concat", *parts, axis=0))
+
+    def moved(self, value: str, *axes: int) -> str:
+        return self.add("Transpose", value, perm=list(axes))
+
+    def count(self, path: Path, last: str, held: dict[str, tuple[int, ...]], ends: Any) -> Any:
+        self.nodes.append(helper.make_node("Identity", [last], ["y"]))
+        return hw.count(save(path, self.nodes, held, ends, self.sizes))
+
+
+@pytest.mark.parametrize("batch", [1, 4, "N"])
+def test_a_unit_of_shufflenet_counts(batch: Any, tmp_path: Path) -> None:
+    """Halves of the channels by computed Slices or by Split, one through a convolution, and a shuffle by view."""
+    for split in (True, False):
+        g = Graph()
+        if split:
+            left, right = g.add("Split", "x", outputs=2, axis=1)
+        else:
+            half = g.add("Div", g.add("Add", g.size("x", 1), g.ints(1)), g.ints(2))
+            left = g.add("Slice", "x", g.ints(0), half, g.ints(1))
+            right = g.add("Slice", "x", half, g.add("Mul", half, g.ints(2)), g.ints(1))
+        both = g.add("Concat", left, g.add("Conv", right, "w", kernel_shape=[1, 1]), axis=1)
+        n, c, h, w = (g.size(both, axis) for axis in range(4))
+        wide = g.moved(g.shaped(both, n, 2, g.add("Div", c, g.ints(2)), h, w), 0, 2, 1, 3, 4)
+        y = g.add("Conv", g.shaped(wide, n, -1, h, w), "v", kernel_shape=[3, 3], pads=[1, 1, 1, 1], group=8)
+        held = {"w": (4, 4, 1, 1), "v": (8, 1, 3, 3)}
+        found = g.count(tmp_path / "shuffle.onnx", y, held, ([batch, 8, 6, 5], [batch, 8, 6, 5]))
+        assert (found.macs, found.params) == (30 * (16 + 8 * 9), 16 + 72)
+
+
+@pytest.mark.parametrize("batch", [1, 4, "N"])
+def test_a_vision_transformer_counts(batch: Any, tmp_path: Path) -> None:
+    """Patches, a class token that Expand repeats, attention with the batch behind the positions or in the heads."""
+    width, heads, positions = 12, 2, 5
+    g = Graph()
+    patches = g.add("Conv", "x", "patch", kernel_shape=[4, 4], strides=[4, 4])
+    n = g.size("x", 0)
+    tokens = g.moved(g.shaped(patches, n, width, -1), 0, 2, 1)
+    wanted = g.add("Concat", n, g.ints(-1), g.ints(-1), axis=0)
+    ones = g.add("ConstantOfShape", g.ints(3), value=helper.make_tensor("v", proto.INT64, [1], [1]))
+    same = g.add("Equal", wanted, g.add("Mul", ones, g.ints(-1)))
+    token = g.add("Expand", "token", g.add("Where", same, ones, wanted))
+    all_of_them = g.add("Add", g.add("Concat", token, tokens, axis=1), "position")
+    t = g.moved(g.add("LayerNormalization", all_of_them, "g", "b", axis=-1), 1, 0, 2)
+    qkv = g.shaped(g.add("Add", g.add("MatMul", t, "in"), "bias"), g.size(t, 0), g.size(t, 1), 3, width)
+    qkv = g.add("Squeeze", g.moved(g.add("Unsqueeze", qkv, g.ints(0)), 3, 1, 2, 0, 4), g.ints(-2))
+    folded = g.add("Mul", g.size(t, 1), g.ints(heads))
+    # a scalar index takes the axis away
+    scalars = [g.add("Constant", value=helper.make_tensor("i", proto.INT64, [], [i])) for i in range(3)]
+    q, k, v = (g.shaped(g.add("Gather", qkv, i, axis=0), positions, folded, width // heads) for i in scalars)
+    scores = g.add("Softmax", g.add("MatMul", g.moved(q, 1, 0, 2), g.moved(k, 1, 2, 0)))
+    mixed = g.moved(g.add("MatMul", scores, g.moved(v, 1, 0, 2)), 1, 0, 2)
+    rows = g.add("Gemm", g.shaped(mixed, g.add("Mul", g.size(t, 0), g.size(t, 1)), width), "out", "out_b", transB=1)
+    rows = g.moved(g.shaped(rows, positions, g.size(t, 1), width), 1, 0, 2)
+    first = g.add("Gather", g.add("Add", all_of_them, rows), scalars[0], axis=1)
+    y = g.add("Gemm", first, "head", "head_b", transB=1)
+    held = {"patch": (width, 3, 4, 4), "token": (1, 1, width), "position": (1, positions, width), "g": (width,),
+            "b": (width,), "in": (width, 3 * width), "bias": (3 * width,), "out": (width, width), "out_b": (width,),
+            "head": (7, width), "head_b": (7,)}  # fmt: skip
+    found = g.count(tmp_path / "vit.onnx", y, held, ([batch, 3, 8, 8], [batch, 7]))
+    products = [4 * 48 * width, positions * width * 3 * width, positions**2 * width, positions**2 * width]
+    assert found.macs == sum(products) + positions * width**2 + width * 7
+    assert found.params == sum(math.prod(dims) for dims in held.values())
+
+
+@pytest.mark.parametrize("batch", [1, 4, "N"])
+def test_shifted_windows_count(batch: Any, tmp_path: Path) -> None:
+    """Swin: padding and rolls of computed sizes, windows that are folded into the batch, a table of positions."""
+    width, heads, window = 6, 3, 4
+    g = Graph()
+    x = g.moved("x", 0, 2, 3, 1)  # (n, 7, 7, width), padded to 8
+    n, missing = g.size(x, 0), g.add("Mod", g.add("Sub", g.ints(window), g.size(x, 1)), g.ints(window))
+    zero = g.ints(0)
+    x = g.add("Pad", x, g.add("Concat", zero, zero, zero, zero, zero, missing, missing, zero, axis=0))
+    for axis in (1, 2):
+        side = g.size(x, axis)
+        parts = ((g.ints(2), side), (zero, g.ints(2)))
+        x = g.add("Concat", *(g.add("Slice", x, low, high, g.ints(axis)) for low, high in parts), axis=axis)
+    across = g.add("Div", g.size(x, 1), g.ints(window))
+    x = g.moved(g.shaped(x, n, across, window, across, window, width), 0, 1, 3, 2, 4, 5)
+    count = g.add("Mul", n, g.add("Mul", across, across))
+    x = g.shaped(x, count, window**2, width)
+    qkv = g.moved(g.shaped(g.add("MatMul", x, "qkv"), g.size(x, 0), window**2, 3, heads, 2), 2, 0, 3, 1, 4)
+    scalars = [g.add("Constant", value=helper.make_tensor("i", proto.INT64, [], [i])) for i in range(3)]
+    q, k, v = (g.add("Gather", qkv, i, axis=0) for i in scalars)
+    places = g.ints(*[0] * window**4)
+    bias = g.moved(g.add("Reshape", g.add("Gather", "table", places), g.ints(window**2, window**2, heads)), 2, 0, 1)
+    scores = g.add("Add", g.add("MatMul", q, g.moved(k, 0, 1, 3, 2)), g.add("Unsqueeze", bias, zero))
+    y = g.moved(g.add("MatMul", g.add("Softmax", scores), v), 0, 2, 1, 3)
+    y = g.add("MatMul", g.shaped(y, g.size(x, 0), window**2, width), "out")
+    held = {"qkv": (width, 3 * width), "table": ((2 * window - 1) ** 2, heads), "out": (width, width)}
+    y = g.shaped(y, n, -1, width)
+    found = g.count(tmp_path / "swin.onnx", y, held, ([batch, width, 7, 7], [batch, 64, width]))
+    assert found.macs == 64 * (4 * width**2 + 2 * window**2 * width)
+    assert found.params == sum(math.prod(dims) for dims in held.values())
+
+
+def test_sizes_that_a_hostile_graph_computes_stay_small(tmp_path: Path) -> None:
+    g = Graph()
+    huge = g.add("ConstantOfShape", g.ints(2**40), value=helper.make_tensor("v", proto.INT64, [1], [1]))
+    with pytest.raises(ValueError, match="the shape of .* is not known"):
+        g.count(tmp_path / "huge.onnx", g.add("Reshape", "x", huge), {}, ([1, 8], [1, 8]))
+    g = Graph()
+    grown = g.ints(*[1] * 64)
+    for _ in range(60):
+        grown = g.add("Concat", grown, grown, axis=0)
+    with pytest.raises(ValueError, match="the shape of .* is not known"):
+        g.count(tmp_path / "grown.onnx", g.add("Reshape", "x", grown), {}, ([1, 8], [1, 8]))

@@ -17,6 +17,7 @@ from ...base.texts import printable, quoted, shortened
 from ...base.values import shown
 from .graph import INPUT, Network, Node
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Shape, TimesMatrix
+from .onnx_shapes import shaped
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
 __all__ = ["Operator", "read_onnx"]
@@ -89,36 +90,11 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
         raise ImportError(f"{place}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
     try:
         model = onnx.load(place, load_external_data=False)
-        model = _inferred(onnx, shape_inference, model)
+        model, shapes = shaped(onnx, shape_inference, model)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{place}: no ONNX file: {shortened(first[0])}") from None
-    return _Reader(onnx, model.graph, place).network()
-
-
-def _inferred(onnx: Any, shape_inference: Any, model: Any) -> Any:
-    """Return the model with its shapes; those that Reshape takes from sizes need a batch that is a number."""
-    found = shape_inference.infer_shapes(model, data_prop=True)
-    values = {value.name: value for value in (*found.graph.value_info, *found.graph.output)}
-
-    def known(name: str) -> bool:
-        shape = values[name].type.tensor_type.shape if name in values else None
-        return shape is not None and all(one.HasField("dim_value") for one in shape.dim[1:])
-
-    inputs = [one for one in model.graph.input if one.name not in {held.name for held in model.graph.initializer}]
-    dims = inputs[0].type.tensor_type.shape.dim if len(inputs) == 1 else []
-    if not dims or dims[0].HasField("dim_value") or all(
-        known(node.output[0]) for node in found.graph.node if node.op_type == "Reshape" and node.output
-    ):  # fmt: skip
-        return found
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    (place,) = [i for i, one in enumerate(model.graph.input) if one.name == inputs[0].name]
-    fixed.graph.input[place].type.tensor_type.shape.dim[0].dim_value = 2  # unlike any axis of size 1
-    del fixed.graph.value_info[:]
-    for output in fixed.graph.output:
-        output.type.tensor_type.ClearField("shape")
-    return shape_inference.infer_shapes(fixed, data_prop=True)
+    return _Reader(onnx, model.graph, shapes, place).network()
 
 
 def called(one: Any) -> str:
@@ -127,15 +103,13 @@ def called(one: Any) -> str:
 
 
 class _Reader:
-    def __init__(self, onnx: Any, graph: Any, place: str) -> None:
+    def __init__(self, onnx: Any, graph: Any, shapes: dict[str, tuple[int | None, ...]], place: str) -> None:
         self.onnx, self.graph, self.place = onnx, graph, place
         self.held = {one.name: self.dims(one) for one in graph.initializer}
         self.floats = {one.name for one in graph.initializer if one.data_type in (1, 10, 11, 16)}
         self.counted: set[str] = set()
-        self.shapes: dict[str, tuple[int | None, ...]] = {}
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            dims = value.type.tensor_type.shape.dim[: MAX_DIMENSIONS + 1]  # those of more are not known
-            self.shapes[value.name] = tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
+        self.shapes = shapes
+        self.behind: dict[str, set[str]] = {}  # of values made of weights alone: these weights
         self.sources: dict[str, str] = {}
         self.elements: dict[str, int] = {}
         self.batch: int | None = None
@@ -171,7 +145,11 @@ class _Reader:
                 self.floats |= {one.output[0]} if one.input[0] in self.floats else set()
                 continue
             if one.op_type in SIZES or one.op_type == "Constant" or not found:
-                continue  # what is made of constants and sizes alone costs nothing
+                # what is made of constants and sizes alone costs nothing, but weights count where they are used
+                self.behind.update(
+                    dict.fromkeys(one.output, self.weights_of(one) if one.op_type not in SIZES else set())
+                )
+                continue
             if one.op_type in SKIPPED:
                 self.sources[one.output[0]] = found[0]
                 continue
@@ -253,9 +231,18 @@ class _Reader:
                 made = MaxPool2d if kind == "MaxPool" else AvgPool2d
                 window, strides = (self.pair(one, options, key) for key in ("kernel_shape", "strides"))
                 return made(window, strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
-        new = [name for name in weights if name in self.floats and name not in self.counted and self.held[name]]
-        self.counted.update(new)
+        new = {name for name in self.weights_of(one) if name not in self.counted or self.merged(name)}
+        self.counted |= new
         return self.other(one, sum(math.prod(self.held[name]) for name in new))
+
+    def merged(self, name: str) -> bool:
+        """Whether a weight counts wherever it is used: exporters merge vectors of equal values, zeros and ones."""
+        return len(self.held[name]) == 1 and self.held[name][0] > 1
+
+    def weights_of(self, one: Any) -> set[str]:
+        """Return the weights that a node takes as they are, or that something made of them alone."""
+        own = {name for name in one.input if name in self.floats and self.held[name]}
+        return own.union(*(self.behind.get(name, ()) for name in one.input))
 
     def pair(self, one: Any, options: dict[str, Any], key: str) -> tuple[int, int]:
         """Return the two numbers of an attribute, by default (1, 1)."""
@@ -271,7 +258,7 @@ class _Reader:
 
     def first_use(self, one: Any) -> bool:
         """Mark the weights of a node as counted; False where another node has counted them."""
-        names = {name for name in one.input if name in self.held}
+        names = {name for name in one.input if name in self.held and not self.merged(name)}
         fresh = not names & self.counted
         if not fresh:
             self.fail(f"{called(one)} shares its weights, which is not read")
@@ -282,16 +269,19 @@ class _Reader:
         return len({self.shapes.get(name) for name in one.input}) == 1
 
     def sample(self, name: str) -> Shape:
-        """Return the shape of a value without its batch; of a batch of one, axis 0 may be something else."""
+        """Return the shape of a value without its batch, which may be folded into an axis or lie behind others."""
         shape = self.shapes.get(name)
-        if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape[1:]):
+        if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
             self.fail(f"the shape of {quoted(name)} is not known: {shown(shape)}")
-        kept = shape[1:]
-        if shape[0] != self.batch:
-            if self.batch != 1 or shape[0] is None:
-                self.fail(f"axis 0 of {quoted(name)} is {shape[0]}, not the batch {self.batch or ''}")
-            kept = shape
-        sizes = tuple(int(size) for size in kept if size is not None)
+        sizes, batch = tuple(int(size or 0) for size in shape), self.batch or 1
+        whole = [i for i, size in enumerate(sizes) if size == batch]
+        folded = [i for i, size in enumerate(sizes) if size % batch == 0]
+        if whole and (whole[0] == 0 or batch > 1):
+            sizes = sizes[: whole[0]] + sizes[whole[0] + 1 :]
+        elif folded:
+            sizes = tuple(size // batch if i == folded[0] else size for i, size in enumerate(sizes))
+        else:
+            self.fail(f"no axis of {quoted(name)}, {shown(sizes)}, holds the batch {batch}")
         if math.prod(sizes) >= MAX_ELEMENTS:
             self.fail(f"{quoted(name)} has the shape {shown(sizes)}, whose size overflows")
         return sizes

@@ -1,0 +1,144 @@
+"""Shapes of the values of an ONNX graph, those that the graph computes while it runs among them.
+
+onnx's own inference goes first. Where it leaves an axis open, every node is inferred by itself in the graph's order,
+with the sizes that come before it computed: Shape, Gather, Slice, Concat and the like of a few numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+__all__ = ["SAMPLES", "shaped"]
+
+# A batch that the file leaves open. A prime, so that it divides no axis but those that the batch went into.
+SAMPLES = 1009
+MAX_SIZES = 1024
+# Their answer has no more values than their inputs have together, or than the product of two of them.
+FOLDED = set(
+    "Abs Add And Cast Ceil Concat Div Equal Floor Gather Greater Identity Less Max Min Mod Mul Neg Not Or ReduceMax "
+    "ReduceMin ReduceProd ReduceSum Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
+)
+# Their answer has as many values as one of their inputs says.
+FILLED: dict[str, int] = {"ConstantOfShape": 0, "Expand": 1}
+
+
+def shaped(onnx: Any, shape_inference: Any, model: Any) -> tuple[Any, dict[str, tuple[int | None, ...]]]:
+    """Return the model without its weights' values, an open batch set to `SAMPLES`, and the shapes of its values.
+
+    Parameters
+    ----------
+    onnx, shape_inference : module
+    model : onnx.ModelProto
+
+    Returns
+    -------
+    onnx.ModelProto
+    dict
+        None where a size cannot be known.
+    """
+    for one in model.graph.initializer:
+        if math.prod(one.dims) > MAX_SIZES:
+            for field in ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
+                one.ClearField(field)
+    model = _with_batch(onnx, model)
+    found = shape_inference.infer_shapes(model)  # with data_prop sizes may double at every node, without a limit
+    values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
+    shapes = {one.name: shape_of(one.type) for one in values if one.type.tensor_type.HasField("shape")}
+    made = {name for node in model.graph.node for name in node.output if name}
+    if any(None in shapes.get(name, (None,)) for name in made):
+        walked = _Walk(onnx, shape_inference, model).shapes()
+        for name, shape in walked.items():
+            if None in shapes.get(name, (None,)):
+                shapes[name] = shape
+    return model, shapes
+
+
+def shape_of(kind: Any) -> tuple[int | None, ...]:
+    """Return the sizes of a type, None where one is open."""
+    dims = kind.tensor_type.shape.dim
+    return tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
+
+
+def _with_batch(onnx: Any, model: Any) -> Any:
+    held = {one.name for one in model.graph.initializer}
+    places = [i for i, one in enumerate(model.graph.input) if one.name not in held]
+    dims = model.graph.input[places[0]].type.tensor_type.shape.dim if len(places) == 1 else []
+    if not dims or dims[0].HasField("dim_value"):
+        return model
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    fixed.graph.input[places[0]].type.tensor_type.shape.dim[0].dim_value = SAMPLES
+    del fixed.graph.value_info[:]
+    for output in fixed.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return fixed
+
+
+class _Walk:
+    """Types and small values, node after node."""
+
+    def __init__(self, onnx: Any, shape_inference: Any, model: Any) -> None:
+        self.onnx, self.inference, self.graph = onnx, shape_inference, model.graph
+        self.versions = {one.domain: one.version for one in model.opset_import}
+        self.types: dict[str, Any] = {one.name: one.type for one in model.graph.input}
+        self.sizes: dict[str, Any] = {}
+        for one in model.graph.initializer:
+            self.types[one.name] = onnx.helper.make_tensor_type_proto(one.data_type, one.dims)
+            self.keep(one.name, one)
+
+    def keep(self, name: str, tensor: Any) -> None:
+        """Remember what a tensor of few values holds."""
+        if math.prod(tensor.dims) <= MAX_SIZES and tensor.data_location != self.onnx.TensorProto.EXTERNAL:
+            self.sizes[name] = tensor
+
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:
+        for node in self.graph.node:
+            try:
+                self.step(node)
+            except Exception:  # what cannot be inferred stays open, and is named where it is needed
+                continue
+        return {name: shape_of(kind) for name, kind in self.types.items() if kind.tensor_type.HasField("shape")}
+
+    def step(self, node: Any) -> None:
+        onnx = self.onnx
+        found = self.computed(node)
+        if found is not None:
+            self.sizes[node.output[0]] = found
+            self.types[node.output[0]] = onnx.helper.make_tensor_type_proto(found.data_type, found.dims)
+            return
+        schema = onnx.defs.get_schema(node.op_type, self.versions.get(node.domain, 1), node.domain)
+        types = {name: self.types[name] for name in node.input if name in self.types}
+        sizes = {name: self.sizes[name] for name in node.input if name in self.sizes}
+        self.types.update(self.inference.infer_node_outputs(schema, node, types, sizes))
+
+    def computed(self, node: Any) -> Any | None:
+        """Return the tensor that a node makes of known sizes."""
+        onnx, kind = self.onnx, node.op_type
+        if node.domain not in ("", "ai.onnx") or not node.output:
+            return None
+        if kind == "Constant":
+            for one in node.attribute:
+                if one.name == "value" and math.prod(one.t.dims) <= MAX_SIZES:
+                    return one.t
+            return None
+        if kind in ("Shape", "Size"):
+            dims = self.types[node.input[0]].tensor_type.shape.dim if node.input[0] in self.types else []
+            if not dims or not all(one.HasField("dim_value") for one in dims):
+                return None
+            sizes = [one.dim_value for one in dims]
+            if kind == "Size":
+                return onnx.helper.make_tensor("n", onnx.TensorProto.INT64, [], [math.prod(sizes)])
+            span = {one.name: one.i for one in node.attribute}
+            sizes = sizes[span.get("start", 0) : span.get("end", len(sizes))]
+            return onnx.helper.make_tensor("n", onnx.TensorProto.INT64, [len(sizes)], sizes)
+        if kind not in FOLDED and kind not in FILLED or not all(name in self.sizes for name in node.input if name):
+            return None
+        from onnx.reference import ReferenceEvaluator  # 50 ms
+
+        values = {name: onnx.numpy_helper.to_array(self.sizes[name]) for name in node.input if name}
+        if kind in FILLED and math.prod(values[node.input[FILLED[kind]]].tolist()) > MAX_SIZES:
+            return None
+        made: Any = ReferenceEvaluator(node, opsets=self.versions).run(None, values)
+        answer = made[0]
+        return onnx.numpy_helper.from_array(answer) if answer.size <= MAX_SIZES else None
