@@ -176,7 +176,9 @@ def test_convolution_of_floats_is_rounded_to_what_the_instruction_multiplies(tex
     a = windows(x.astype(np.float16).transpose(0, 2, 3, 1), 1).astype(np.float32)
     b = q.dequantize().astype(np.float16).transpose(0, 2, 3, 1).reshape(3, 45).astype(np.float32)
     kind = preset.accumulators[0]
-    expected = emulation.float_product(a, b, kind, preset.chunk or 1, preset.aligned_bits, preset.rounding(kind), "fp16")
+    expected = emulation.float_product(
+        a, b, kind, preset.chunk or 1, preset.aligned_bits, preset.rounding(kind), "fp16"
+    )
     found = hc.emulate.conv2d(x, q, None, 1, 1, None, text)
     assert np.array_equal(found.transpose(0, 2, 3, 1).reshape(32, 3), expected)
 
