@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from example import Example
 
+import heterocompute as hc
 from heterocompute import hardware as hw
 
 RULE = "the tool's rule, added up by hand over the layers"
@@ -49,6 +50,11 @@ def memories() -> Iterator[Example]:
             lambda d=dtype: hw.fuse("resnet50", 230_000_000, dtype=d).after / 1e6, 1e-9,
             "parameters, image and classes",
         )  # fmt: skip
+    for text, bits in (("int8", 8), ("int4", 4)):
+        yield Example(
+            f"bytes of {text} with 2 of 4 weights over all of them", lambda b=bits: (2 * b + 2 * 2) / (4 * b),
+            lambda t=text: codes(f"{t}+2:4") / codes(t), 0, "two values and two places of 2 bits, over four values",
+        )  # fmt: skip
     positions, width, heads, batch = 1024, 768, 12, 8
     block = 9 * positions * width + 2 * 4 * positions * width + 2 * heads * positions**2
     yield Example(
@@ -57,6 +63,11 @@ def memories() -> Iterator[Example]:
         lambda: hw.memory.training("gpt2", batch=batch, recompute=12).intermediates / 1e6, 0.03,
         "inputs of the blocks, and one block",
     )  # fmt: skip
+
+
+def codes(format: str) -> int:
+    """Return the bytes of 16 rows of 64 values, without the rows' scales."""
+    return hc.quantize(np.ones((16, 64), np.float32), format).nbytes - 16 * 4
 
 
 def machines() -> Iterator[Example]:

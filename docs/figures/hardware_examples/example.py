@@ -13,28 +13,38 @@ class Example:
     Attributes
     ----------
     what : str
-    other : callable or float
-        The figure that the model is held against: published, or computed in another way.
+    other : callable, float or (float, float)
+        The figure that the model is held against: published, or computed in another way; or a range of them.
     modelled : callable
         Calls the package.
     within : float
         Relative deviation that is allowed: what the printed digits or the source's own rounding allow; 0 is equality.
     source : str
         Who published it; in the other tables, the other way.
+    missed : str
+        Of a figure that is not reproduced: why.
     """
 
     what: str
-    other: Callable[[], float] | float
+    other: Callable[[], float] | float | tuple[float, float]
     modelled: Callable[[], float]
     within: float
     source: str
+    missed: str = ""
 
     @property
     def expected(self) -> float:
-        """The other figure."""
+        """The other figure; of a range the nearest to the model's."""
+        if isinstance(self.other, tuple):
+            return min(max(self.modelled(), self.other[0]), self.other[1])
         return self.other() if callable(self.other) else self.other
 
     @property
     def deviation(self) -> float:
         """Of the model, relative to the other figure."""
         return self.modelled() / self.expected - 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether the deviation is allowed."""
+        return self.modelled() == self.expected if self.within == 0 else abs(self.deviation) <= self.within
