@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import operator
 import reprlib
-import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_int", "as_real", "check_count", "check_number", "shown"]
+__all__ = ["as_int", "as_list", "as_real", "check_count", "check_number", "shown"]
+
+# Nothing that is counted or measured is more, and a product of a few such numbers is still a float.
+LARGEST, SMALLEST = 1e60, 1e-60
 
 
 class _Short(reprlib.Repr):
@@ -66,22 +69,36 @@ def as_real(value: Any, name: str, wanted: str) -> float:
         raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
 
 
+def as_list(value: Any, name: str, wanted: str) -> list[Any]:
+    """Return what can be iterated as a list; TypeError for anything else, a text too."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}")
+    return list(value)
+
+
 def check_count(function: str, name: str, value: Any) -> int:
-    """Return a positive integer; ValueError names what came instead."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{function}: {name} is {shown(value)}, wanted a positive integer")
+    """Return a positive integer below 2^63; ValueError names what came instead."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 2**63:
+        below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
+        raise ValueError(f"{function}: {name} is {shown(value)}, wanted a positive integer{below}")
     return int(value)
 
 
 def check_number(
     function: str, name: str, value: Any, low: float = 0.0, high: float = math.inf, closed: bool = False
 ) -> float:
-    """Return a finite real number above `low` (from `low` on, if `closed`) up to `high`; ValueError names what came."""
+    """Return a real number above `low` (from `low` on, if `closed`) up to `high`; ValueError names what came.
+
+    Zero, or between `SMALLEST` and `LARGEST`.
+    """
+    sized = True
     if not isinstance(value, (bool, np.bool_)) and isinstance(value, (int, float, np.integer, np.floating)):
         if isinstance(value, np.floating):  # float32 would take the limits as float32, with a warning
             value = float(value)
-        if (low <= value if closed else low < value) and value <= min(high, sys.float_info.max):
+        sized = value == 0 or SMALLEST <= abs(value) <= LARGEST or value != value
+        if (low <= value if closed else low < value) and value <= high and sized:
             return float(value)
     words = (f"from {low:g}" + (f" to {high:g}" if high < math.inf else " up")) if closed else (
         f"above {low:g}" + (f" up to {high:g}" if high < math.inf else ""))  # fmt: skip
+    words += "" if sized else f" of {SMALLEST:g} to {LARGEST:g}"
     raise ValueError(f"{function}: {name} is {shown(value)}, wanted a number {words}")

@@ -205,7 +205,7 @@ def test_growth_is_a_series() -> None:
         (lambda: multi.parameter_server(0, 1, 1, 1e9), "step_seconds is 0"),
         (lambda: multi.tensor_parallel(1, 1, 0, 1, 1e9), "blocks is 0"),
         (lambda: multi.chiplets("alexnet", 0), "count is 0"),
-        (lambda: multi.chiplets("alexnet", 10**30), "count is 1000000000000000000000000000000, at most 1048576"),
+        (lambda: multi.chiplets("alexnet", 10**12), "count is 1000000000000, at most 1048576"),
         (lambda: multi.chiplets("alexnet", elements=2**21), "elements is 2097152, at most 1048576"),
         (lambda: multi.chiplets("alexnet", link=math.inf), "link is inf"),
     ],

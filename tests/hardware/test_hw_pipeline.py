@@ -121,7 +121,7 @@ def test_the_table_the_picture_and_the_plain_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, kind, message",
     [
-        ({"step": -1}, ValueError, "step is -1, wanted a number from 0 up"),
+        ({"step": -1}, ValueError, "step is -1, wanted a number from 0 to 1e"),
         ({"step": math.nan}, ValueError, "step is nan"),
         ({"step": []}, ValueError, "step is empty"),
         ({"step": "fast"}, ValueError, "step is 'fast'"),

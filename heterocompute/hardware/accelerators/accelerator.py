@@ -232,7 +232,7 @@ class Accelerator:
     def _format(self, format: str | None) -> str:
         if format is None:
             return next(iter(self.formats))
-        if format not in self.formats:
+        if not isinstance(format, str) or format not in self.formats:
             raise ValueError(f"{self.name}: format is {format!r}, wanted one of {', '.join(self.formats)}")
         return format
 

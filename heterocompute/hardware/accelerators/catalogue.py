@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from functools import cache
+from typing import Any, TypeVar, cast
 
 from ...base.texts import near_words
 from ...base.values import shown
 from . import dense, gpu, row_stationary, sparse, streams, vectors
 from .accelerator import Accelerator
+
+Made = TypeVar("Made", bound=Callable[..., Accelerator])
+
+
+def cache(make: Made) -> Made:
+    """Return the function with its answers kept; what cannot be a key is left to the function to refuse."""
+    kept = functools.cache(make)
+
+    @functools.wraps(make)
+    def made(*args: Any, **options: Any) -> Accelerator:
+        try:
+            hash((args, *options.values()))
+        except TypeError:
+            return make(*args, **options)
+        return kept(*args, **options)
+
+    return cast(Made, made)
+
 
 nvdla = cache(dense.nvdla)
 tpu_v1 = cache(dense.tpu_v1)

@@ -64,9 +64,9 @@ class Design:
     clock: float = 1e9
 
     def __post_init__(self) -> None:
-        if self.dataflow not in DATAFLOWS:
+        if not isinstance(self.dataflow, str) or self.dataflow not in DATAFLOWS:
             raise ValueError(f"design: dataflow is {self.dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
-        if self.process not in PROCESSES:
+        if not isinstance(self.process, str) or self.process not in PROCESSES:
             raise ValueError(f"design: process is {self.process!r}, wanted one of {', '.join(PROCESSES)}")
         for one in fields(self):
             value = getattr(self, one.name)

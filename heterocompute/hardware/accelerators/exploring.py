@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...base.texts import near_words
-from ...base.values import check_count, shown
+from ...base.values import as_list, check_count, shown
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
 from ..network.graph import Network
@@ -299,7 +299,8 @@ def _measured(study: Any) -> tuple[dict[tuple[str, str], Point], Point]:
 
 
 def _objective(objective: str | Sequence[str], rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    names = (objective,) if isinstance(objective, str) else tuple(objective)
+    wanted = "a column or a sequence of them"
+    names = (objective,) if isinstance(objective, str) else tuple(as_list(objective, "explore: objective", wanted))
     texts = {*FIELDS, "format"}
     columns = [name for name in (rows[0] if rows else {}) if name not in texts]
     for name in names:

@@ -37,7 +37,7 @@ def tensor_core(generation: str = "volta") -> Accelerator:
     -------
     Accelerator
     """
-    if generation not in GENERATIONS:
+    if not isinstance(generation, str) or generation not in GENERATIONS:
         raise ValueError(f"tensor_core: generation is {generation!r}, wanted one of {', '.join(GENERATIONS)}")
     chip, process, ghz, sms, cores, (filters, pixels, channels), l2, shared, rates = GENERATIONS[generation]
     one = filters * pixels * channels

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.eie import EIEArray, encode_csr
+from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -43,6 +44,7 @@ def eie(depth: int = 8) -> Accelerator:
     -------
     Accelerator
     """
+    check_count("eie", "depth", depth)
     return Accelerator(
         name="eie",
         title="EIE, 64 PEs for compressed fully connected layers",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -39,8 +40,7 @@ def groq_lpu(chips: int = 1) -> Accelerator:
     -------
     Accelerator
     """
-    if isinstance(chips, bool) or not isinstance(chips, int) or chips < 1:
-        raise ValueError(f"groq_lpu: chips is {chips!r}, wanted a positive integer")
+    check_count("groq_lpu", "chips", chips)
     many = f"{chips} chips of " if chips > 1 else ""
     return Accelerator(
         name="groq_lpu",

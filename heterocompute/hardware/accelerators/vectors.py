@@ -66,6 +66,6 @@ def magnet(dataflow: str = "os-lws", process: str = PROCESS) -> Accelerator:
     -------
     Accelerator
     """
-    if dataflow not in DATAFLOWS:
+    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
         raise ValueError(f"magnet: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
     return Design(dataflow=dataflow, process=process).machine("magnet", ("int8", "int4", "vsq4-g16-s4"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...base.texts import near_words, printable, quoted, shortened
 from ...base.toml_text import read_toml
-from ...base.values import shown
+from ...base.values import as_list, shown
 from .chip import KINDS, Device
 from .host import host
 
@@ -78,6 +78,29 @@ def device(name: str | Device) -> Device:
         words = f"the nearest are {', '.join(found)}" if found else "'heterocompute devices' and hw.devices() list them"
         raise ValueError(f"device: {name[:64]!r} is no device; {words}")
     return names[plain]
+
+
+def as_devices(function: str, values: Any) -> list[Device]:
+    """Return one device, or several, as a list.
+
+    Parameters
+    ----------
+    function : str
+        What asks.
+    values : str, Device, or iterable of them
+
+    Returns
+    -------
+    list of Device
+
+    Raises
+    ------
+    TypeError
+        Nothing that can be iterated.
+    """
+    if isinstance(values, (str, Device)):
+        return [device(values)]
+    return [device(one) for one in as_list(values, f"{function}: devices", "names of devices or Devices")]
 
 
 def devices(kind: str | None = None, year: int | None = None) -> dict[str, Device]:

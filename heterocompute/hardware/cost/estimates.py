@@ -152,8 +152,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     >>> round(hw.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
     1.0
     """
-    if not 0 <= size < math.inf:
-        raise ValueError(f"copy_seconds: size is {size!r}, wanted bytes from 0 up")
+    check_number("copy_seconds", "size", size, closed=True)
     if isinstance(link, (int, float)):
         return size / check_number("copy_seconds", "link", link)
     one = device(link)

@@ -253,7 +253,7 @@ def training(
     >>> (m.params + m.gradients + m.master + m.optimizer) / hw.networks["llama_7b"].params
     16.0
     """
-    if optimizer not in OPTIMIZERS:
+    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         raise ValueError(f"memory.training: optimizer is {optimizer!r}, wanted one of {', '.join(OPTIMIZERS)}")
     if isinstance(recompute, bool) or not isinstance(recompute, int) or recompute < 0:
         raise ValueError(f"memory.training: recompute is {recompute!r}, wanted 0 or a number of segments")

@@ -6,10 +6,10 @@ and beside them what 30 pJ of fetch, decode and operand fetch really come to.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.values import check_number
 from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
 from .mac import mac
@@ -127,8 +127,7 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
         raise ValueError(f"overhead: instruction is {instruction!r}, wanted one of {', '.join(INSTRUCTIONS)}")
     if relative_to not in ("math", "total"):
         raise ValueError(f"overhead: relative_to is {relative_to!r}, wanted 'math' or 'total'")
-    if isinstance(overhead_pj, bool) or not isinstance(overhead_pj, (int, float)) or not 0 < overhead_pj < math.inf:
-        raise ValueError(f"overhead: overhead_pj is {overhead_pj!r}, wanted pJ above 0")
+    overhead_pj = check_number("overhead", "overhead_pj", overhead_pj)
     one = INSTRUCTIONS[name]
     total = one.math_pj + overhead_pj
     base = one.math_pj if relative_to == "math" else total

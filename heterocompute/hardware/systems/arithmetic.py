@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...base.values import check_number
+from collections.abc import Sequence
+
+from ...base.values import check_number, shown
 from ..chips.chip import Device
 from .quantities import Quantity, quantity
 
@@ -220,8 +222,12 @@ def dvfs(
     leaking = quantity(static, "W", "dvfs: static")
     if not 0 <= leaking.value <= whole.value:
         raise ValueError(f"dvfs: static is {leaking}, wanted 0 W to the {whole} of the whole")
-    volts = ratio(*(_positive(one, "V", "dvfs: voltage") for one in reversed(voltage)))
-    clocks = ratio(*(_positive(one, "Hz", "dvfs: frequency") for one in reversed(frequency)))
+    pairs = []
+    for name, kind, pair in (("voltage", "V", voltage), ("frequency", "Hz", frequency)):
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise ValueError(f"dvfs: {name} is {shown(pair)}, wanted two, before and after")
+        pairs.append(ratio(*(_positive(one, kind, f"dvfs: {name}") for one in reversed(pair))))
+    volts, clocks = pairs
     lasts = spent / clocks
     draws = (whole - leaking) * (volts**2 * clocks)
     if leaking.value:

@@ -16,7 +16,7 @@ from typing import Any
 from ...base.values import as_int, check_count, check_number, shown
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
-from ..chips.database import device
+from ..chips.database import as_devices
 from ..cost.estimates import copy_seconds
 from ..cost.roofline import is_work, roofline
 from ..network.graph import INPUT, Network
@@ -172,7 +172,7 @@ def dispatch(
     >>> found.chosen, [(row["size"], row["after"]) for row in found.flips]
     ('t4', [(422, 't4')])
     """
-    chips = [device(one) for one in ([devices] if isinstance(devices, (str, Device)) else devices)]
+    chips = as_devices("dispatch", devices)
     if not chips or len({one.name for one in chips}) < len(chips):
         raise ValueError(f"dispatch: devices are {[one.name for one in chips]}, wanted one or more, each once")
     if objective not in OBJECTIVES:

@@ -246,8 +246,8 @@ def pipeline(
     feed = Feed(
         _times("step", step), _times("read", read), _times("decode", decode), _times("copy", copy),
         as_int(workers, "pipeline: workers", 0, 4096), as_int(prefetch, "pipeline: prefetch", 1, 1 << 20),
-        None if storage is None else as_int(storage, "pipeline: storage", 1),
-        as_int(files, "pipeline: files", 0), _number("open_seconds", open_seconds), bool(pinned),
+        None if storage is None else as_int(storage, "pipeline: storage", 1, 1 << 20),
+        as_int(files, "pipeline: files", 0, 1 << 30), _number("open_seconds", open_seconds), bool(pinned),
         _number("staging", staging), _number("metrics", metrics), _every("log", log),
         _every("checkpoint", checkpoint), as_int(steps, "pipeline: steps", 2, 1_000_000),
     )  # fmt: skip
@@ -362,7 +362,7 @@ def _times(name: str, value: Seconds) -> tuple[float, ...]:
 
 
 def _number(name: str, value: Any) -> float:
-    return check_number("pipeline", name, value, closed=True)
+    return check_number("pipeline", name, value, high=1e9, closed=True)
 
 
 def _every(name: str, value: Any) -> tuple[int, float]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import as_int, check_count, check_number, shown
+from ...base.values import as_int, as_list, check_count, check_number, shown
 from ..chips.chip import Device
-from ..chips.database import device
+from ..chips.database import as_devices
 
 __all__ = ["Measurement", "measure", "possible"]
 
@@ -157,10 +157,12 @@ def possible(
     """
     check_number("possible", "operations", operations)
     check_number("possible", "traffic", traffic, closed=True)
-    chips = [device(one) for one in ([devices] if isinstance(devices, (str, Device)) else devices)]
-    named = timings if isinstance(timings, Mapping) else {f"{seconds:g} s": seconds for seconds in timings}
+    chips = as_devices("possible", devices)
+    if not isinstance(timings, Mapping):
+        listed = [check_number("possible", "timings", one) for one in as_list(timings, "possible: timings", "seconds")]
+        timings = {f"{seconds:g} s": seconds for seconds in listed}
     rows = []
-    for name, seconds in named.items():
+    for name, seconds in timings.items():
         check_number("possible", "timings", seconds)
         for one in chips:
             kind = dtype if dtype in one.dense_rates else _narrower(one)

@@ -217,7 +217,9 @@ def pipeline_parallel(
         if interleaved > 1 and len(set(times)) > 1:
             raise ValueError(f"{name}: interleaved is {interleaved}, wanted 1: the stages are not equal")
     else:
-        times = [1.0] * check_count(name, "stages", stages)
+        if check_count(name, "stages", stages) > 1 << 20:
+            raise ValueError(f"{name}: stages is {stages}, wanted at most 2^20")
+        times = [1.0] * stages
     if not times:
         raise ValueError(f"{name}: stages are empty, wanted one or more")
     first = sum(times) - max(times) + copy_seconds * (len(times) - 1) * interleaved

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ....base.values import check_count, check_number
+from ....base.values import as_list, check_count, check_number, shown
 from ...chips.chip import Device, dtype_bits
 from ...cost.roofline import is_work, roofline
 from ...network.graph import Network
@@ -79,6 +79,8 @@ def scaling(
     network = as_network(model, input_shape)
     check_count("multi.scaling", "batch", batch)
     check_number("multi.scaling", "utilization", utilization, high=1.0)
+    if not isinstance(fabric, Fabric):
+        raise TypeError(f"multi.scaling: fabric is {shown(fabric)}, wanted a Fabric: multi.fabric('dgx-a100')")
     bits = dtype_bits(dtype)
     layers = [3 * row["seconds"] / utilization for row in roofline(network, chip, dtype, None, batch).layers]
     step, gradients = math.fsum(layers), network.params * bits / 8
@@ -87,7 +89,8 @@ def scaling(
     if counts is None:
         counts = [2**power for power in range(fabric.count.bit_length()) if 2**power <= fabric.count]
     rows = []
-    for count in counts:
+    for count in as_list(counts, "multi.scaling: counts", "a sequence of integers"):
+        check_count("multi.scaling", "counts", count)
         part = fabric.of(count)
         data = data_parallel(step, gradients, count, part, overlapped)
         row: dict[str, Any] = {"count": count, "data": _row(data, count * batch), "tensor": None, "pipeline": None}
