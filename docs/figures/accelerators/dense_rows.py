@@ -38,7 +38,7 @@ def peaks() -> Iterator[Row]:
         117.87,
         lambda: machines.diannao().peak() / 32e9,
         0.25,
-        "Chen et al., ASPLOS 2014",
+        "Chen et al., ASPLOS 2014 (from memory)",
         missed="peak over peak; the paper simulates the core on ten layers, where it does not reach its peak",
     )
 

@@ -42,7 +42,7 @@ def chips() -> Iterator[Example]:
     )
     yield Example(
         "A100, 80 GB: 5 stacks of 1,024 bits at 3.186 10^9 bit/s, 10^9 B/s (printed as 2 TB/s)", 2000,
-        lambda: hw.hbm_bandwidth(5, 1024, 3.186e9) / 1e9, 0.03, DALLY,
+        lambda: hw.hbm_bandwidth(5, 1024, 3.186e9) / 1e9, 0.03, DALLY + " (the rate of a pin from memory)",
     )  # fmt: skip
     yield Example(
         "PCIe 5, 16 lanes, both directions, 10^9 B/s", 128, lambda: hw.device("h100-sxm").links["pcie5"] / 1e9, 0.03,
