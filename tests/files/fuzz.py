@@ -1,8 +1,9 @@
 """Mutations of real files of every kind: each is read whole, or refused by one line that names it.
 
-    python tests/files/fuzz.py 500000
+    python tests/files/fuzz.py 500000 [SEED]
 
-The suite runs ten thousand of them (test_fuzz.py), this as many of each kind as one asks for.
+The suite runs ten thousand of them (test_fuzz.py), this as many of each kind as one asks for, and others with another
+seed. What is packed is decoded too, which runs the C core; weights of other programs are read in their layout.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import heterocompute as hc
 SAMPLES = Path(__file__).parent / "samples"
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "on": np.array([True, False]), "n": np.array(3)}
 INDEX = "model.safetensors.index.json"
+LAYOUTS = {"compressed-tensors": "int3-g32-asym", "gptq": "int4-g16-f16", "awq": "int4-g16-asym-f16",
+           "bitsandbytes": "nf4-g16"}  # fmt: skip
 
 
 def seeds(folder: Path) -> dict[str, bytes]:
@@ -39,6 +42,10 @@ def seeds(folder: Path) -> dict[str, bytes]:
     found["one.npy"] = buffer.getvalue()
     hc.save(folder / "part.safetensors", {"w": ARRAYS["w"], "q": hc.quantize(ARRAYS["w"], "int4-g2")})
     found["part.safetensors"] = (folder / "part.safetensors").read_bytes()
+    w = np.random.default_rng(0).standard_normal((32, 32), np.float32)
+    for layout, fmt in LAYOUTS.items():
+        hc.save(folder / layout, {"fc.weight": hc.quantize(w, fmt)}, layout=layout)
+        found[layout] = (folder / layout).read_bytes()
     where = {name: "part.safetensors" for name in ("w", "q.codes", "q.scales")}
     found[INDEX] = json.dumps({"metadata": {}, "weight_map": where}).encode()
     return found
@@ -80,6 +87,10 @@ def attempt(path: Path) -> str:
                 info, array = weights.info(name), weights[name]
                 assert tuple(array.shape) == tuple(info.shape), name
                 assert isinstance(array, hc.QuantizedArray) or array.dtype.name == info.dtype, name
+                np.asarray(array)
+        if path.name in LAYOUTS:
+            for array in hc.load(path, layout=path.name).values():
+                np.asarray(array)
         return "read"
     except (ValueError, ImportError) as error:
         message = str(error)
@@ -103,13 +114,13 @@ def cases(kind: str, folder: Path, seed: int, count: int) -> Iterator[str]:
                 raise
 
 
-def main(count: int) -> None:
+def main(count: int, seed: int = 0) -> None:
     """Run `count` mutations of each kind, and print how many were read and how long they took."""
     with tempfile.TemporaryDirectory() as name, contextlib.suppress(KeyboardInterrupt):
         for kind in seeds(Path(name)):
             start = time.perf_counter()
             slowest, n_read, last = 0.0, 0, start
-            for what in cases(kind, Path(name), 0, count):
+            for what in cases(kind, Path(name), seed, count):
                 n_read += what == "read"
                 now = time.perf_counter()
                 slowest, last = max(slowest, now - last), now
@@ -122,4 +133,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -13,7 +13,7 @@ fuzz = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fuzz)
 
 KINDS = ["zip.pt", "legacy.pt", "small.gguf", "small.onnx", "stored.npz", "deflated.npz", "one.npy",
-         "part.safetensors", fuzz.INDEX]  # fmt: skip
+         "part.safetensors", fuzz.INDEX, *fuzz.LAYOUTS]  # fmt: skip
 
 
 @pytest.mark.sweep(every=25)
