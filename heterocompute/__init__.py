@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .arrays.quantized import *
     from .arrays.sparse import *
     from .base.runtime import *
+    from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
     from .files.opening import Checkpoint as Checkpoint, load as load, open_checkpoint as open_checkpoint
     from .files.safetensors import save as save
     from .formats import *
@@ -67,6 +68,7 @@ else:  # a type checker would take any name for granted
             "arrays.sparse": "SparseArray",
             "base.runtime": "get_num_threads set_num_threads show_config use",
             "emulate": "",
+            "files.checkpoint": "quantize_checkpoint",
             "files.opening": "Checkpoint load open_checkpoint",
             "files.safetensors": "save",
             "formats": "MX NF4 NVFP4 VSQ Codebook Float Format Int Log Sparse format formats",

@@ -282,6 +282,66 @@ def remove_temporaries() -> None:
             os.unlink(path)
 
 
+def laid_out(
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
+) -> tuple[bytes, dict[str, Info], int]:
+    """Return how a file of some tensors begins, where in the data each is, and the bytes of the file.
+
+    Parameters
+    ----------
+    tensors, metadata
+        As of `Writer`.
+
+    Raises
+    ------
+    ValueError
+        If a tensor is called ``__metadata__``, or the header would be too long.
+    TypeError
+        If a file cannot hold a dtype.
+
+    Examples
+    --------
+    >>> head, infos, size = laid_out({"w": ("float32", (2, 3))})
+    >>> int.from_bytes(head[:8], "little") + 8 + infos["w"].nbytes == size
+    True
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for name, (dtype, _) in tensors.items():
+        if name == "__metadata__":
+            raise ValueError("save: no tensor can be called '__metadata__'")
+        if dtype not in FILE_NAMES:
+            raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
+    # The data go by width, which aligns them; the header keeps the caller's order.
+    order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
+    infos: dict[str, Info] = {}
+    end = 0
+    for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: order[item[1][0]]):
+        infos[name] = Info(dtype, tuple(shape), nbytes_of(dtype, shape), end)
+        end += infos[name].nbytes
+    for name in tensors:
+        info = infos[name]
+        header[name] = {
+            "dtype": FILE_NAMES[info.dtype],
+            "shape": list(info.shape),
+            "data_offsets": [info.begin, info.begin + info.nbytes],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER:
+        raise ValueError(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
+    return len(text).to_bytes(8, "little") + text, infos, 8 + len(text) + end
+
+
+def sync_folder(path: str) -> None:
+    """Put the names of a folder on the disk, where the system can."""
+    with contextlib.suppress(OSError):  # some file systems have none of this
+        place = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(place)
+        finally:
+            os.close(place)
+
+
 class Writer:
     """Write a safetensors file tensor by tensor: sizes first, contents in any order.
 
@@ -295,6 +355,8 @@ class Writer:
     tensors : mapping of str to (str, tuple of int)
         Name -> (NumPy's name of the dtype, shape) of everything that will be written.
     metadata : mapping of str to str, optional
+    durable : bool
+        Whether the file is on the disk, not only on its way there, when it takes its name.
 
     Raises
     ------
@@ -323,41 +385,20 @@ class Writer:
         path: str | os.PathLike[str],
         tensors: Mapping[str, tuple[str, tuple[int, ...]]],
         metadata: Mapping[str, str] | None = None,
+        durable: bool = False,
     ) -> None:
         self.path = os.path.realpath(os.fsdecode(os.fspath(path)))
-        self._infos: dict[str, Info] = {}
+        self._durable = durable
         self._missing = set(tensors)
-        header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-        for name, (dtype, _) in tensors.items():
-            if name == "__metadata__":
-                raise ValueError("save: no tensor can be called '__metadata__'")
-            if dtype not in FILE_NAMES:
-                raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
-        # The data go by width, which aligns them; the header keeps the caller's order.
-        order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
-        end = 0
-        for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: order[item[1][0]]):
-            self._infos[name] = Info(dtype, tuple(shape), nbytes_of(dtype, shape), end)
-            end += self._infos[name].nbytes
-        for name in tensors:
-            info = self._infos[name]
-            header[name] = {
-                "dtype": FILE_NAMES[info.dtype],
-                "shape": list(info.shape),
-                "data_offsets": [info.begin, info.begin + info.nbytes],
-            }
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
-        text += b" " * (-len(text) % 8)
-        if len(text) > MAX_HEADER:
-            raise ValueError(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
-        self._data_begin = 8 + len(text)
+        head, self._infos, size = laid_out(tensors, metadata)
+        self._data_begin = len(head)
         folder = os.path.dirname(self.path)
         self._temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
         try:
             self._file = self._create()
-            self._write_at(0, memoryview(len(text).to_bytes(8, "little") + text))
+            self._write_at(0, memoryview(head))
             with self._named():
-                self._file.truncate(self._data_begin + end)
+                self._file.truncate(size)
         except BaseException:
             self._remove()
             raise
@@ -420,10 +461,15 @@ class Writer:
             if kind is None:
                 if self._missing:
                     raise ValueError(f"save: tensor {quoted(min(self._missing))} was announced but not written")
+                if self._durable:
+                    with self._named():
+                        os.fsync(self._file.fileno())
                 with _temporaries_lock, self._named():
                     self._file.close()  # first: a full disk may show only here
                     os.replace(self._temporary, self.path)
                     _temporaries.discard(self._temporary)
+                if self._durable:
+                    sync_folder(os.path.dirname(self.path))
         finally:
             self._remove()
 

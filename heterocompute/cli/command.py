@@ -46,6 +46,7 @@ from .parts import (
     recipe_of,
     say,
     standard_output,
+    thread_count,
     tidy,
 )
 
@@ -55,6 +56,7 @@ __all__ = ["UsageError", "main"]
 WRITTEN = {"csv": "--csv", "html": "--html", "plot": "--plot", "yaml": "--toml or --yaml", "output": "OUT"}
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
+FOLDERS = ("quantize", "prune", "dequantize")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
 
@@ -175,18 +177,20 @@ def _check_files(arguments: argparse.Namespace) -> None:
         for other_key, other in files:
             if other_key != key and is_same_file(path, other):
                 raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")
-        _check_output(path)
+        _check_output(path, folder=key == "output" and arguments.command in FOLDERS)
 
 
-def _check_output(path: str) -> None:
+def _check_output(path: str, folder: bool) -> None:
     if os.path.isdir(path):
+        if folder:
+            return  # where it is empty
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "exists and is not a regular file", path)
-    folder = os.path.dirname(os.path.realpath(path))
-    if not os.path.isdir(folder):
+    above = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(above):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if not os.access(folder, os.W_OK):
+    if not os.access(above, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
@@ -198,7 +202,8 @@ def _quantize(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    rewrite = functools.partial(quantize_checkpoint, fake=arguments.fake)
+    options = ("fake", "workers", "resume", "shard_size", "consume")
+    rewrite = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
     return _rewrite(arguments, "quantized", rewrite, arguments.format, recipe_of(arguments.recipe))
 
 
@@ -311,12 +316,23 @@ def _parser() -> argparse.ArgumentParser:
         "Quantize a checkpoint, one tensor in memory at a time. What is written is safetensors.",
         "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
         "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
+        "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
     )
     quantize.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    quantize.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    quantize.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
     add_format(quantize, "format of every selected tensor")
     quantize.add_argument("--fake", action="store_true", help="write rounded values as plain tensors, not codes")
     add_patterns(quantize)
+    quantize.add_argument(
+        "--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1"
+    )
+    quantize.add_argument(
+        "--shard-size", default="5GB", type=_one_size, metavar="S", help="largest file of a folder: 5GB, 4GiB, ..."
+    )
+    quantize.add_argument("--consume", action="store_true", help="delete each file of the folder IN when it is done")
+    quantize.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
+    )
     add_threads(quantize)
 
     cli_ptq.register(command)
@@ -386,6 +402,15 @@ def _one_pattern(text: str) -> Any:
 
     try:
         return parse_pattern_text(text, formats=False)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _one_size(text: str) -> int:
+    from ..files.rewrite import size_of  # 18 ms
+
+    try:
+        return size_of(text) or 0
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

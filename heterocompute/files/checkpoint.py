@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 
 from ..arrays.dense import FLOATS
 from ..arrays.layout import Entry
-from ..arrays.quantized import QuantizedArray, entry_of
-from ..base.container import DTYPES, FILE_NAMES, numpy_dtype
-from ..base.float_env import converted, counts_subnormals
+from ..base.container import DTYPES, FILE_NAMES
+from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
-from ..products.quantize import quantize
-from ..pruning.prune import mask_of, prune
+from .changes import Change, decoded, packed, rounded
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .rewrite import Change, Progress, about, rewrite
+from .rewrite import Progress, Work, rewrite
 from .safetensors import contents, entries, read_array
-from .selection import SMALL_FLOATS, Axis, FirstMatch, axis_of, select
+from .selection import Axis, FirstMatch, axis_of, select
+from .shards import about
 
 BLOCK = 1 << 20
 
@@ -40,19 +39,27 @@ def quantize_checkpoint(
     axis: Axis | Mapping[str, Axis] | None = None,
     progress: Progress | None = None,
     fake: bool = False,
+    workers: int | Callable[..., Iterable[Any]] | None = None,
+    resume: bool = True,
+    shard_size: int | str | None = "5GB",
+    consume: bool = False,
 ) -> dict[str, Any]:
-    """Quantize the tensors of a safetensors file into another one.
+    """Quantize the tensors of a checkpoint into another one, one file or a folder of several.
 
     Tensors that are pruned to N:M keep their pattern: ``"int8"`` makes ``"int8+2:4"`` of one that is ``"2:4"``. Other
     pruned tensors have zeros, which every format but a learned codebook keeps.
 
-    Peak memory is the largest tensor, its components and less than 64 MiB. The new file appears under its
-    name when it is complete, or not at all.
+    Peak memory of a worker is the largest tensor, its components and less than 64 MiB. What is written appears under
+    its name when it is complete, or not at all; its bytes are the same for any workers, and however often the work was
+    ended and begun again.
 
     Parameters
     ----------
     in_path, out_path : str or os.PathLike
-        Two different files; an existing `out_path` is replaced.
+        Two different checkpoints. A name that ends in ``.safetensors`` is one file, and an existing one is replaced.
+        Any other name becomes a new folder if it ends in a separator, is that of an empty folder, if `in_path` is a
+        folder (whose other files, such as the tokenizer, are copied along), or if the data are larger than
+        `shard_size`; else one file.
     format : Format or str, optional
         For every selected tensor that the recipe does not name. Needed where there is no recipe.
     include, exclude : str or iterable of str, optional
@@ -67,6 +74,19 @@ def quantize_checkpoint(
     fake : bool
         Write the rounded values as plain tensors of the dtype that they had (fp8: float32), which any framework loads,
         instead of codes. In 16 bits they are rounded once more.
+    workers : int or callable, optional
+        Who writes the files of a folder: so many threads of this process, or a function such as `map`, which is given a
+        function and a list, both can be pickled, and calls the function with each item: ``map`` of an executor of
+        concurrent.futures, of a Pool of multiprocessing, ``lambda f, xs: client.gather(client.map(f, xs))`` of Dask.
+        They see the same paths.
+    resume : bool
+        Take the files that an earlier run has finished, of the same checkpoint and options. Until a folder is complete
+        it is called ``out_path + ".partial"``.
+    shard_size : int, str or None
+        The largest data of one file of a folder, bytes or a text such as ``"5GB"`` (10^9) or ``"4GiB"`` (2^30), but for
+        a tensor that is larger; None: one file.
+    consume : bool
+        Delete each file of `in_path`, a folder, when all that was in it is on the disk of `out_path`.
 
     Returns
     -------
@@ -103,9 +123,9 @@ def quantize_checkpoint(
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(held, patterns=True)
-        return _chosen(reader, held, options, _rounded if fake else _packed)
+        return _chosen(reader, held, options, rounded if fake else packed)
 
-    return rewrite(in_path, out_path, choose, progress)
+    return rewrite(in_path, out_path, choose, progress, Work(workers, resume, shard_size, consume))
 
 
 def prune_checkpoint(
@@ -167,7 +187,7 @@ def prune_checkpoint(
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(held, patterns=False)
-        return _chosen(reader, held, options, _packed)
+        return _chosen(reader, held, options, packed)
 
     return rewrite(in_path, out_path, choose, progress)
 
@@ -217,7 +237,7 @@ def dequantize_checkpoint(
     wanted = None if dtype is None else plain_dtype(dtype)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        return {name: _decoded(entry, wanted) for name, entry in held.items() if entry is not None}
+        return {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
 
     return rewrite(in_path, out_path, choose, progress)
 
@@ -239,25 +259,6 @@ def plain_dtype(text: str) -> str:
     if found not in FLOATS:
         raise ValueError(f"dtype is {shown(text)}, wanted {', '.join(FLOATS)}")
     return found
-
-
-def _decoded(entry: Entry, dtype: str | None) -> Change:
-    found = dtype or (entry.dtype if entry.dtype in FILE_NAMES else "float32")
-    return Change(str(entry.format), (found, entry.shape), lambda array: _as_plain(array, found))
-
-
-def _as_plain(array: Any, dtype: str) -> NDArray[Any]:
-    """Return the values of a packed array in a dtype; ValueError where that makes an infinity of a number."""
-    double = isinstance(array, QuantizedArray) and dtype == "float64"
-    values: NDArray[Any] = array.dequantize(np.float64) if double else np.asarray(array)
-    with np.errstate(over="ignore"):
-        plain = converted(values, numpy_dtype(dtype))
-    if plain.dtype != values.dtype and plain.dtype.itemsize < 4:
-        beyond = np.isinf(plain) & np.isfinite(values)
-        if beyond.any():
-            index = tuple(int(i) for i in np.unravel_index(beyond.argmax(), values.shape))
-            raise ValueError(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
-    return plain
 
 
 def _check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str]) -> None:
@@ -301,41 +302,6 @@ def _refuse_packed(held: Mapping[str, Entry | None], patterns: bool) -> None:
             if not (plain and patterns):
                 done = "pruned" if plain else "quantized"
                 raise ValueError(f"tensor {quoted(name)} is already {done} ({entry.format})")
-
-
-def _packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
-    if isinstance(fmt, Zeros):
-        return _zeroed(fmt, axes, shape, dtype)
-    dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
-    if entry is not None and not isinstance(fmt, Sparse):
-        fmt = Sparse(fmt, entry.format.n, entry.format.m)
-    plain = isinstance(fmt, Sparse) and fmt.is_plain and entry is None
-    make = (lambda w: prune(w, str(fmt), axes)) if plain else (lambda w: quantize(w, fmt, axis=axes))
-    return Change(str(fmt), entry_of(fmt, shape, axes, dtype), make)
-
-
-def _rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
-    packed = _packed(fmt, axes, shape, dtype, entry)
-    found = "float32" if dtype in SMALL_FLOATS else dtype
-    return Change(packed.format, (found, shape), lambda array: _as_plain(packed.make(array), found))
-
-
-def _zeroed(pattern: Zeros, axis: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Change:
-    def make(array: NDArray[Any]) -> NDArray[Any]:
-        text = pattern.pattern
-        # Rows that know nothing of each other are pruned some at a time.
-        alone = ":" not in text and 0 not in axis and array.size
-        block = max(1, BLOCK * len(array) // array.size) if alone else max(1, len(array))
-        for first in range(0, len(array), block):
-            part = array[first : first + block]
-            try:
-                part[~mask_of(part, text, axis, None, "prune")] = 0
-            except ValueError:
-                mask_of(array, text, axis, None, "prune")  # says where in all of the tensor
-                raise
-        return array
-
-    return Change(str(pattern), (dtype, shape), make)
 
 
 def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> list[dict[str, Any]]:

@@ -1,54 +1,73 @@
 """A checkpoint written again, one tensor in memory at a time: what changes is made, the rest is copied byte for byte.
 
-The size of everything is known before anything is made, so that the header of the new file can go first.
+The size of everything is known before anything is made. So it is known into which files it goes, and each is work of
+its own, which any thread, process or machine can do.
 """
 
 from __future__ import annotations
 
+import contextvars
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays.layout import KEY, Entry, file_layout, write_array
-from ..base.container import Writer
+from ..arrays.layout import KEY
+from ..base.container import nbytes_of
 from ..base.tensors import Tensors
-from ..base.texts import printable, quoted, sentence
+from ..base.texts import printable, quoted
+from ..base.values import as_int, shown
+from .beside import files_beside
+from .changes import Change
+from .containers.folder import INDEX, Folder, Located
 from .opening import reader_of
-from .safetensors import contents, entries, read_array
+from .safetensors import contents, entries
+from .shards import (
+    Held,
+    Progress,
+    Shard,
+    bytes_of,
+    divided,
+    layout_of,
+    located,
+    parts_after,
+    placed,
+    write_shard,
+)
+from .staging import Staging
 
-__all__ = ["Change", "Progress", "about", "rewrite"]
+__all__ = ["Choose", "Progress", "Work", "rewrite"]
 
-# done bytes, all bytes, the tensor that comes next ("" at the end)
-Progress = Callable[[int, int, str], None]
+# What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
+Choose = Callable[[Tensors, Held], Mapping[str, Change]]
+Map = Callable[[Callable[[Shard], int], Sequence[Shard]], Iterable[int]]
+
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Change:
-    """What becomes of one tensor.
+class Work:
+    """Who writes a checkpoint, into which files: see `checkpoint.quantize_checkpoint`."""
 
-    Attributes
-    ----------
-    format : str
-        As the summary shows it.
-    stored : Entry, or (str, tuple of int)
-        A packed array, or a plain one by NumPy's name of its dtype and its shape.
-    make : callable
-        From what the checkpoint holds, an ndarray or a packed array, to what is written.
-    """
-
-    format: str
-    stored: Entry | tuple[str, tuple[int, ...]]
-    make: Callable[[Any], Any]
+    workers: Any = None
+    resume: bool = True
+    shard_size: int | str | None = "5GB"
+    consume: bool = False
 
 
-# What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
-Choose = Callable[[Tensors, Mapping[str, Entry | None]], Mapping[str, Change]]
+USUAL = Work()
 
 
 def rewrite(
-    in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], choose: Choose, progress: Progress | None
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    choose: Choose,
+    progress: Progress | None,
+    work: Work = USUAL,
+    describe: Callable[[Mapping[str, Change]], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again, with changes.
 
@@ -58,95 +77,164 @@ def rewrite(
     choose : callable
         ``choose(reader, held)`` of `held`, name -> Entry of a packed array or None, in the order of the file.
     progress : callable or None
+    work : Work
+    describe : callable, optional
+        From the changes to what goes into config.json, and into the metadata as JSON.
 
     Returns
     -------
     dict
         As of `checkpoint.quantize_checkpoint`.
     """
-    with reader_of(in_path) as reader:
+    limit, workers = size_of(work.shard_size), _checked(work.workers)
+    out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
+    staging = Staging(out)
+    left = staging.source(in_path)  # where an earlier run has deleted parts of the checkpoint
+    consume = work.consume or left is not None
+    with left or reader_of(in_path) as opened:
+        if work.consume and left is None:
+            _refuse_consuming(opened, out)
+        reader = located(opened)
         held = dict(contents(reader, entries(reader)[0]))
         try:
             changes = choose(reader, held)
         except ValueError as error:
             raise ValueError(f"{printable(reader.path)}: {error}") from None
-        before = {name: _bytes_of(reader, name, entry) for name, entry in held.items()}
-        stored, metadata = _file_layout(reader, held, changes)
-        total, rows, done = sum(before.values()), [], 0
-        with Writer(out_path, stored, metadata) as writer:
-            for name, entry in held.items():
-                if progress:
-                    progress(done, total, name)
-                n_bytes = _write_one(reader, writer, name, entry, changes.get(name))
-                done += before[name]
-                rows.append(
-                    {
-                        "name": name,
-                        "format": changes[name].format if name in changes else None,
-                        "shape": list(reader.info(name).shape if entry is None else entry.shape),
-                        "dtype": reader.info(name).dtype if entry is None else entry.dtype,
-                        "bytes_before": before[name],
-                        "bytes": before[name] if n_bytes is None else n_bytes,
-                    }
-                )
-            if progress:
-                progress(total, total, "")
+        more = dict(describe(changes)) if describe else {}
+        metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
+        metadata |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in more.items()}
+        layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
+        rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
+        total = {"bytes_before": sum(row["bytes_before"] for row in rows), "bytes": sum(row["bytes"] for row in rows)}
+        is_folder = consume or _is_folder(in_path, out_path, total["bytes"], limit)
+        shards = divided(reader, held, changes, metadata, limit if is_folder else None, staging.states)
+    if not is_folder:
+        _run(workers, placed(shards, [out], durable=False, consume=False), 0, total["bytes_before"], progress)
+    else:
+        beside = files_beside(reader.path, more) if os.path.isdir(in_path) or consume else {}
+        missing = staging.begin(shards, reader, consume, work.resume)
+        if missing is not None:
+            try:
+                todo = [shard for shard in missing if not os.path.exists(shard.path)]
+                done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
+                _run(workers, todo, done, total["bytes_before"], progress)
+                where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
+                staging.finish(where, total["bytes"], beside)
+            except BaseException:
+                if not (staging.holds_shards() and (work.resume or consume)):
+                    staging.discard()
+                raise
+        if consume and os.path.exists(reader.path):
+            os.unlink(reader.path)  # the index of what is not there
+        staging.discard()
+    if progress:
+        progress(total["bytes_before"], total["bytes_before"], "")
+    return {"input": os.fspath(in_path), "output": os.fspath(out_path), **total, "tensors": rows}
+
+
+def size_of(text: Any) -> int | None:
+    """Return the bytes that a text such as ``"5GB"`` says: KB, MB, GB, TB of thousands, KiB, MiB, GiB, TiB of 1024.
+
+    Raises
+    ------
+    ValueError
+        Another text, or no byte.
+    TypeError
+        No text, int or None.
+
+    Examples
+    --------
+    >>> size_of("5GB"), size_of("0.5 MiB"), size_of(None)
+    (5000000000, 524288, None)
+    """
+    if text is None or (isinstance(text, int) and not isinstance(text, bool)):
+        return None if text is None else as_int(text, "shard_size", 1)
+    if not isinstance(text, str):
+        raise TypeError(f"shard_size is {shown(text)}, wanted a text such as '5GB', or an int of bytes")
+    found = text.strip()
+    unit = next((unit for unit in UNITS if found.endswith(unit)), "")
+    try:
+        count = float(found.removesuffix(unit)) * UNITS.get(unit, 1)
+        if not 1 <= count < 2**62:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"shard_size is {shown(text)}, wanted a size such as '5GB' or '500MiB'") from None
+    return int(count)
+
+
+def _checked(workers: Any) -> int | Map:
+    if callable(workers):
+        return workers  # type: ignore[no-any-return]
+    return 1 if workers is None else as_int(workers, "workers", 1, 1024)
+
+
+def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None) -> bool:
+    given, wanted = (os.fsdecode(os.fspath(path)) for path in (in_path, out_path))
+    if os.path.isdir(wanted) or wanted.endswith(os.sep):
+        return True
+    if wanted.endswith(SUFFIX):
+        return False
+    return os.path.isdir(given) or given.endswith(INDEX) or (limit is not None and size > limit)
+
+
+def _refuse_consuming(opened: Tensors, out: str) -> None:
+    """Raise ValueError where files of the checkpoint cannot be deleted one by one, or not without a loss."""
+    where = printable(opened.path)
+    if not isinstance(opened, Folder):
+        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: wanted a folder "
+                         "with an index")  # fmt: skip
+    if out.endswith(SUFFIX):
+        raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
+    if opened.skipped:
+        name, what = next(iter(opened.skipped.items()))
+        raise ValueError(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
+    folder = os.path.dirname(os.path.realpath(opened.path))
+    files = set(opened.files.values())
+    links = [one.name for one in os.scandir(folder) if one.is_symlink() and os.path.realpath(one.path) in files]
+    if links:
+        raise ValueError(f"{where}: consume would delete what the link {quoted(min(links))} leads to, and others may "
+                         "need: wanted files of the folder itself")  # fmt: skip
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{printable(folder)}: consume cannot delete files there")
+
+
+def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[str, Any]:
+    parts = parts_after(reader.info, name, entry, change)
     return {
-        "input": os.fspath(in_path),
-        "output": os.fspath(out_path),
-        "bytes_before": total,
-        "bytes": sum(row["bytes"] for row in rows),
-        "tensors": rows,
+        "name": name,
+        "format": None if change is None else change.format,
+        "shape": list(reader.info(name).shape if entry is None else entry.shape),
+        "dtype": reader.info(name).dtype if entry is None else entry.dtype,
+        "bytes_before": bytes_of(reader, name, entry),
+        "bytes": sum(nbytes_of(*part) for part in parts.values()),
     }
 
 
-def _bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
-    return sum(reader.info(part).nbytes for part in _parts(name, entry))
+def _run(workers: int | Map, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
+    """Write shards by the workers, and say how far they are: here tensor by tensor, elsewhere file by file."""
+
+    def shifted(begin: int) -> Progress | None:
+        return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
+
+    if workers == 1:
+        for shard in shards:
+            write_shard(shard, shifted(done))
+            done += shard.source_bytes
+        return
+    if progress:
+        progress(done, total, "")
+    found = _in_threads(workers, shards) if isinstance(workers, int) else workers(write_shard, shards)
+    for bytes_done in found or ():
+        done += bytes_done
+        if progress:
+            progress(done, total, "")
+    lost = [shard for shard in shards if not os.path.exists(shard.path)]
+    if lost:
+        raise ValueError(f"workers: {len(lost)} of {len(shards)} files are not there after it returned, wanted a "
+                         "function such as map, which calls what it is given with each item")  # fmt: skip
 
 
-def _parts(name: str, entry: Entry | None) -> list[str]:
-    return [name] if entry is None else [f"{name}.{key}" for key in entry.components]
-
-
-def _file_layout(
-    reader: Tensors, held: Mapping[str, Entry | None], changes: Mapping[str, Change]
-) -> tuple[dict[str, Any], dict[str, str] | None]:
-    tensors: dict[str, Any] = {}
-    for name, entry in held.items():
-        change = changes.get(name)
-        plain = None if entry else (reader.info(name).dtype, reader.info(name).shape)
-        tensors[name] = change.stored if change else entry or plain
-    packed = any(isinstance(tensor, Entry) for tensor in tensors.values())
-    kept = {key: value for key, value in reader.metadata.items() if key != KEY}  # what was in it is said anew
-    try:
-        stored, metadata = file_layout(tensors, metadata=kept)
-    except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: {error}") from None
-    return stored, metadata if packed else kept
-
-
-def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, change: Change | None) -> int | None:
-    """Write one tensor, and return its bytes where it is another one than before."""
-    if change is None:
-        for part in _parts(name, entry):
-            writer.copy(part, reader)
-        return None
-    value = reader.tensor(name) if entry is None else read_array(reader, name, entry)
-    with about(reader, name):
-        array = change.make(value)
-    write_array(writer, name, array, change.stored if isinstance(change.stored, Entry) else None)
-    return int(array.nbytes)
-
-
-@contextmanager
-def about(reader: Tensors, name: str) -> Iterator[None]:
-    """Put file and tensor before the message of an error that does not name them."""
-    prefix = f"{printable(reader.path)}: "
-    try:
-        yield
-    except (ValueError, MemoryError) as error:
-        text = sentence(error)
-        if text.startswith(prefix):
-            raise
-        kind = ValueError if isinstance(error, ValueError) else MemoryError
-        raise kind(f"{prefix}tensor {quoted(name)}: {text}") from None
+def _in_threads(count: int, shards: Sequence[Shard]) -> Iterable[int]:
+    with ThreadPoolExecutor(count) as pool:  # the core and files let other threads run
+        contexts = [contextvars.copy_context() for _ in shards]
+        yield from pool.map(lambda context, shard: context.run(write_shard, shard), contexts, shards)

@@ -344,13 +344,16 @@ def peak():
 
 hc.quantize(np.ones((64, 64), np.float32), "int4-g16")  # threads and code are not what is measured
 before = peak()
-getattr(sys.modules["heterocompute.files.checkpoint"], sys.argv[1])(*sys.argv[2:])
+if sys.argv[1] == "two workers":
+    quantize_checkpoint(*sys.argv[2:], workers=2, shard_size=8 << 20)
+else:
+    getattr(sys.modules["heterocompute.files.checkpoint"], sys.argv[1])(*sys.argv[2:])
 print(peak() - before)
 """
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's peak of resident memory")
-@pytest.mark.parametrize("what", ["quantize_checkpoint", "inspect"])
+@pytest.mark.parametrize("what", ["quantize_checkpoint", "inspect", "two workers"])
 def test_memory_is_one_tensor(tmp_path, what):
     shape, count = (4096, 2048), 6  # 32 MiB each, 192 MiB in all
     before, after = str(tmp_path / "before"), str(tmp_path / "after")
@@ -360,9 +363,9 @@ def test_memory_is_one_tensor(tmp_path, what):
     with Writer(before, layout) as writer:
         for name in layout:
             writer.write(name, array)
-    arguments = [before, after, "vsq4-g16-s4"] if what == "quantize_checkpoint" else [before]
+    arguments = [before, after, "vsq4-g16-s4"] if what != "inspect" else [before]
     run = subprocess.run(
         [sys.executable, "-c", PEAK, what, *arguments], capture_output=True, text=True, check=True, timeout=300
     )
     one = array.nbytes + hc.quantize(array, "vsq4-g16-s4").nbytes
-    assert int(run.stdout) < one + 64 * 2**20
+    assert int(run.stdout) < (2 * one if what == "two workers" else one) + 64 * 2**20

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ...arrays.layout import KEY
 from ...base.json_text import strict_json
-from ...base.tensors import Tensors
+from ...base.tensors import Info, Tensors
 from ...base.texts import printable, quoted, read_small
 from ...base.values import shown
 from .container import inside
 
-__all__ = ["Folder", "index_in"]
+__all__ = ["INDEX", "Folder", "Located", "index_in"]
 
 MAX_INDEX = 64 << 20
 MAX_PARTS = 1 << 14
@@ -50,40 +50,38 @@ def index_in(folder: str) -> str:
     raise ValueError(f"{printable(folder)}: wanted one index of a checkpoint or one file of weights, there is {found}")
 
 
-class Folder(Tensors):
-    """The tensors that an index names.
+class Located(Tensors):
+    """Tensors that are known, in files that are opened when one of theirs is read, one at a time.
 
     Parameters
     ----------
     path : str
-        Of the index.
+        What stands for all of them, in errors.
+    files : mapping of str to str
+        Name of a tensor -> the path of its file.
+    infos : mapping of str to Info
+    metadata : mapping of str to str
     open_part : callable
         Opens one file.
 
     Raises
     ------
     ValueError
-        No index; a file that is missing or lies elsewhere; a tensor that the index names and its file does not have, or
-        the other way round.
+        When a tensor is read whose file says something else of it by now.
     """
 
-    def __init__(self, path: str, open_part: Callable[[str], Tensors]) -> None:
-        self.path, self._open = path, open_part
-        self.names, self.metadata, self.skipped, self._infos = [], {}, {}, {}
+    def __init__(
+        self,
+        path: str,
+        files: Mapping[str, str],
+        infos: Mapping[str, Info],
+        metadata: Mapping[str, str],
+        open_part: Callable[[str], Tensors],
+    ) -> None:
+        self.path, self.metadata, self.skipped = path, dict(metadata), {}
+        self.files, self._infos, self.names = dict(files), dict(infos), list(infos)
+        self._open = open_part
         self._current: tuple[str, Tensors] | None = None
-        where = self._where()
-        parts: dict[str, set[str]] = {}
-        for name, part in where.items():
-            parts.setdefault(part, set()).add(name)
-        if len(parts) > MAX_PARTS:
-            self._fail(f"an index of {len(parts)} files, at most {MAX_PARTS} are read")
-        described: dict[str, Any] = {}
-        for part, names in parts.items():
-            self._take(part, names, described)
-        if described:
-            self.metadata[KEY] = json.dumps({"version": 1, "single": False, "tensors": described}, ensure_ascii=False)
-        self._where_is = where
-        self.names = [name for name in where if name in self._infos]
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -104,23 +102,60 @@ class Folder(Tensors):
         return self._part_of(name).chunks(name)
 
     def _part_of(self, name: str) -> Tensors:
-        info, part = self.info(name), self._where_is[name]
-        reader = self._opened(part)
+        info, path = self.info(name), self.files[name]
+        reader = self._opened(path)
         if name not in reader or (reader.info(name).dtype, reader.info(name).shape) != (info.dtype, info.shape):
-            self._fail(f"tensor {quoted(name)} of {quoted(part)} changed while the checkpoint was open")
+            self._fail(f"tensor {quoted(name)} of {quoted(os.path.basename(path))} changed while the checkpoint was "
+                       "open")  # fmt: skip
         return reader
 
-    def _opened(self, part: str) -> Tensors:
+    def _opened(self, path: str) -> Tensors:
         """Return the reader of one file; one at a time is open, however many there are."""
-        if self._current is None or self._current[0] != part:
+        if self._current is None or self._current[0] != path:
             self.close()
-            path = inside(os.path.dirname(os.path.abspath(self.path)), part)
-            if path is None or "/" in part:
-                self._fail(f"the index names {shown(part)}, wanted a file of its own folder")
-            if not os.path.exists(path):
-                self._fail(f"the index names {quoted(part)}, which is missing")
-            self._current = (part, self._open(path))
+            self._current = (path, self._open(path))
         return self._current[1]
+
+
+class Folder(Located):
+    """The tensors that an index names, file by file.
+
+    Parameters
+    ----------
+    path : str
+        Of the index.
+    open_part : callable
+        Opens one file.
+
+    Raises
+    ------
+    ValueError
+        No index; a file that is missing or lies elsewhere; a tensor that the index names and its file does not have, or
+        the other way round.
+    """
+
+    def __init__(self, path: str, open_part: Callable[[str], Tensors]) -> None:
+        super().__init__(path, {}, {}, {}, open_part)
+        parts: dict[str, set[str]] = {}
+        for name, part in self._where().items():
+            parts.setdefault(part, set()).add(name)
+        if len(parts) > MAX_PARTS:
+            self._fail(f"an index of {len(parts)} files, at most {MAX_PARTS} are read")
+        described: dict[str, Any] = {}
+        for part in sorted(parts):
+            self._take(part, parts[part], described)
+        if described:
+            self.metadata[KEY] = json.dumps({"version": 1, "single": False, "tensors": described}, ensure_ascii=False)
+        self.names = list(self._infos)
+
+    def _place(self, part: str) -> str:
+        """Return the path of a file that the index names."""
+        path = inside(os.path.dirname(os.path.abspath(self.path)), part)
+        if path is None or "/" in part:
+            self._fail(f"the index names {shown(part)}, wanted a file of its own folder")
+        if not os.path.exists(path):
+            self._fail(f"the index names {quoted(part)}, which is missing")
+        return path
 
     def _where(self) -> dict[str, str]:
         try:
@@ -135,14 +170,15 @@ class Folder(Tensors):
         return where
 
     def _take(self, part: str, wanted: set[str], described: dict[str, Any]) -> None:
-        reader = self._opened(part)
+        path = self._place(part)
+        reader = self._opened(path)
         held = set(reader.names)
         if missing := wanted - held - set(reader.skipped):
             self._fail(f"the index says that {quoted(min(missing))} is in {quoted(part)}, which does not have it")
         if extra := held - wanted:
             self._fail(f"{quoted(part)} holds {quoted(min(extra))}, which the index does not say")
         for name in reader.names:
-            self._infos[name] = reader.info(name)
+            self._infos[name], self.files[name] = reader.info(name), path
         self.skipped |= reader.skipped
         for key, value in reader.metadata.items():
             if key != KEY:

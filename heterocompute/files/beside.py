@@ -1,0 +1,61 @@
+"""What stands beside the weights in a folder of a checkpoint: its configuration, the tokenizer, the licence."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.json_text import strict_json
+from ..base.texts import printable, read_small
+from .containers.container import inside
+from .containers.folder import INDEX
+
+__all__ = ["files_beside"]
+
+CONFIG = "config.json"
+MAX_CONFIG = 16 << 20
+# Weights, of this program or of others: a copy would be another model beside the one that is written.
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".h5",
+           ".msgpack", ".tflite", ".ot", INDEX)  # fmt: skip
+
+
+def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]:
+    """Return the files that go along with the weights: those of the folder itself that are no weights, nor hidden.
+
+    Parameters
+    ----------
+    path : str
+        A file of the folder.
+    config : mapping of str to Any
+        What is new in ``config.json``, where there is one.
+
+    Returns
+    -------
+    dict of str to str or bytes
+        Name -> the file to copy, or what to write.
+
+    Raises
+    ------
+    ValueError
+        ``config.json`` is no JSON object, or says such a thing already.
+    """
+    folder = os.path.dirname(os.path.realpath(path)) if not os.path.islink(path) else os.path.dirname(path)
+    found: dict[str, str | bytes] = {}
+    for name in sorted(os.listdir(folder)):
+        place = inside(folder, name)
+        if place and os.path.isfile(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
+            found[name] = place
+    if config and CONFIG in found:
+        place = os.path.join(folder, CONFIG)
+        try:
+            said = strict_json(read_small(place, MAX_CONFIG))
+        except ValueError as error:
+            raise ValueError(f"{printable(place)}: no JSON: {printable(str(error))}") from None
+        if not isinstance(said, dict):
+            raise ValueError(f"{printable(place)}: no JSON object")
+        if both := said.keys() & config.keys():
+            raise ValueError(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
+        found[CONFIG] = (json.dumps({**said, **config}, indent=2, ensure_ascii=False) + "\n").encode()
+    return found

@@ -1,0 +1,139 @@
+"""What becomes of one tensor of a checkpoint: plain data that another process can be sent, and that is called there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays.layout import Entry
+from ..arrays.quantized import QuantizedArray, entry_of
+from ..base.container import FILE_NAMES, numpy_dtype
+from ..base.float_env import converted
+from ..formats import Format, Sparse
+from ..products.quantize import quantize
+from ..pruning.prune import mask_of, prune
+from .recipes import Zeros
+from .selection import SMALL_FLOATS
+
+__all__ = ["Change", "decoded", "packed", "rounded"]
+
+BLOCK = 1 << 20
+
+Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of one tensor.
+
+    Attributes
+    ----------
+    format : str
+        As the summary shows it.
+    stored : Entry, (str, tuple of int), or mapping of str to the latter
+        A packed array, a plain one by NumPy's name of its dtype and its shape, or several of these by name.
+    make : callable
+        From what the checkpoint holds, an ndarray or a packed array, to what is written.
+    """
+
+    format: str
+    stored: Entry | Plain | Mapping[str, Plain]
+    make: Callable[[Any], Any]
+
+
+def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+    """Return the change to a format, or to a pattern.
+
+    Parameters
+    ----------
+    fmt : Format or Zeros
+    axes, shape, dtype
+        Of the tensor; `dtype` is NumPy's name.
+    entry : Entry or None
+        Of a tensor that is pruned to N:M, which it stays.
+    """
+    if isinstance(fmt, Zeros):
+        return Change(str(fmt), (dtype, shape), _Zeroed(fmt.pattern, axes))
+    dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
+    if entry is not None and not isinstance(fmt, Sparse):
+        fmt = Sparse(fmt, entry.format.n, entry.format.m)
+    alone = isinstance(fmt, Sparse) and fmt.is_plain and entry is None
+    return Change(str(fmt), entry_of(fmt, shape, axes, dtype), (_Pruned if alone else _Quantized)(fmt, axes))
+
+
+def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+    """Return the change to what `packed` would decode to, in the dtype that there was."""
+    made = packed(fmt, axes, shape, dtype, entry)
+    found = "float32" if dtype in SMALL_FLOATS else dtype
+    return Change(made.format, (found, shape), _Plain(found, made.make))
+
+
+def decoded(entry: Entry, dtype: str | None) -> Change:
+    """Return the change of a packed array to a plain one."""
+    found = dtype or (entry.dtype if entry.dtype in FILE_NAMES else "float32")
+    return Change(str(entry.format), (found, entry.shape), _Plain(found))
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    format: Format
+    axes: tuple[int, ...]
+
+    def __call__(self, array: Any) -> Any:
+        return quantize(array, self.format, axis=self.axes)
+
+
+@dataclass(frozen=True)
+class _Pruned:
+    format: Format
+    axes: tuple[int, ...]
+
+    def __call__(self, array: Any) -> Any:
+        return prune(array, str(self.format), self.axes)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    dtype: str
+    first: Callable[[Any], Any] | None = None
+
+    def __call__(self, array: Any) -> NDArray[Any]:
+        return as_plain(array if self.first is None else self.first(array), self.dtype)
+
+
+@dataclass(frozen=True)
+class _Zeroed:
+    pattern: str
+    axes: tuple[int, ...]
+
+    def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
+        text, axes = self.pattern, self.axes
+        # Rows that know nothing of each other are pruned some at a time.
+        alone = ":" not in text and 0 not in axes and array.size
+        block = max(1, BLOCK * len(array) // array.size) if alone else max(1, len(array))
+        for first in range(0, len(array), block):
+            part = array[first : first + block]
+            try:
+                part[~mask_of(part, text, axes, None, "prune")] = 0
+            except ValueError:
+                mask_of(array, text, axes, None, "prune")  # says where in all of the tensor
+                raise
+        return array
+
+
+def as_plain(array: Any, dtype: str) -> NDArray[Any]:
+    """Return the values of a packed array in a dtype; ValueError where that makes an infinity of a number."""
+    double = isinstance(array, QuantizedArray) and dtype == "float64"
+    values: NDArray[Any] = array.dequantize(np.float64) if double else np.asarray(array)
+    with np.errstate(over="ignore"):
+        plain = converted(values, numpy_dtype(dtype))
+    if plain.dtype != values.dtype and plain.dtype.itemsize < 4:
+        beyond = np.isinf(plain) & np.isfinite(values)
+        if beyond.any():
+            index = tuple(int(i) for i in np.unravel_index(beyond.argmax(), values.shape))
+            raise ValueError(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
+    return plain

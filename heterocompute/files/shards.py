@@ -1,0 +1,321 @@
+"""One file of a checkpoint that is written again: all that is needed to make it, so that any process can.
+
+A shard knows the tensors that it holds, what becomes of each, and in which files they are; it opens these alone.
+Tensors go to shards in the order of the source, each shard as full as it may be, so that a shard needs few files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..arrays.layout import KEY, Entry, file_layout, write_array
+from ..base.container import Writer, laid_out, nbytes_of
+from ..base.tensors import Info, Tensors
+from ..base.texts import printable, quoted, sentence
+from ..base.version import __version__
+from .changes import Change
+from .containers.folder import Located
+from .opening import reader_of
+from .safetensors import read_array
+
+__all__ = ["Shard", "bytes_of", "divided", "located", "placed", "write_shard"]
+
+# done bytes, all bytes, the tensor that comes next ("" at the end)
+Progress = Callable[[int, int, str], None]
+NOWHERE = (-1, 0)
+Held = Mapping[str, Entry | None]  # what a checkpoint holds: packed arrays with their entry, plain ones with None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file to write.
+
+    Attributes
+    ----------
+    path : str
+    source : str
+        The checkpoint, in errors.
+    tensors : tuple of (str, Entry or None, Change or None)
+        Names, what they are, and what becomes of them; None is copied.
+    infos : dict of str to Info
+        Of all their components.
+    files : dict of str to str
+        Which file each of these is in.
+    states : dict of str to (int, int)
+        Bytes and time of change (ns) of these files.
+    metadata : dict of str to str
+        Beside what describes packed arrays.
+    durable : bool
+        The file is on the disk when it has its name, and a file that has the name already is this one.
+    frees : dict of str to tuple of str
+        Files of the source -> the shards that need them. Each is deleted when all these are there.
+    """
+
+    path: str
+    source: str
+    tensors: tuple[tuple[str, Entry | None, Change | None], ...]
+    infos: dict[str, Info]
+    files: dict[str, str]
+    states: dict[str, tuple[int, int]]
+    metadata: dict[str, str]
+    durable: bool = False
+    frees: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def layout(self) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
+        """Return tensors and metadata for `Writer`."""
+        held = {name: entry for name, entry, _ in self.tensors}
+        changes = {name: change for name, _, change in self.tensors if change is not None}
+        return layout_of(self.source, self.infos.__getitem__, held, changes, self.metadata)
+
+    @property
+    def source_bytes(self) -> int:
+        """The bytes of the source that are done when it is."""
+        return sum(info.nbytes for info in self.infos.values())
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """What tells this shard from one of another checkpoint, or with other options."""
+        states = sorted((os.path.basename(file), *state) for file, state in self.states.items())
+        changes = [(name, repr(change)) for name, _, change in self.tensors]
+        said = json.dumps([__version__, self.layout(), changes, states])
+        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def is_whole(self, path: str) -> bool:
+        """Tell whether a file begins and ends as this shard does."""
+        head, _, size = laid_out(*self.layout())
+        try:
+            with open(path, "rb") as file:
+                return os.fstat(file.fileno()).st_size == size and file.read(len(head)) == head
+        except OSError:
+            return False
+
+
+def located(reader: Tensors) -> Located:
+    """Return the tensors of a checkpoint by the files in which they are."""
+    if isinstance(reader, Located):
+        return reader
+    infos = {name: reader.info(name) for name in reader.names}
+    return Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, reader_of)
+
+
+def bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
+    """Return the stored bytes of an array."""
+    return sum(reader.info(part).nbytes for part in _components(name, entry))
+
+
+def _components(name: str, entry: Entry | None) -> list[str]:
+    return [name] if entry is None else [f"{name}.{key}" for key in entry.components]
+
+
+def _stored(info: Callable[[str], Info], name: str, entry: Entry | None, change: Change | None) -> dict[str, Any]:
+    """Return what stands for an array afterwards, by name: a packed array, or plain ones."""
+    if change is not None and isinstance(change.stored, Mapping):
+        return dict(change.stored)
+    return {name: change.stored if change else entry or (info(name).dtype, info(name).shape)}
+
+
+def parts_after(info: Callable[[str], Info], name: str, entry: Entry | None, change: Change | None) -> dict[str, Any]:
+    """Return what is stored for an array afterwards: dtypes and shapes by name."""
+    (key, one), *more = _stored(info, name, entry, change).items()
+    if isinstance(one, Entry):
+        return {f"{key}.{part}": layout for part, layout in one.components.items()}
+    return dict([(key, one), *more])
+
+
+def layout_of(
+    path: str,
+    info: Callable[[str], Info],
+    held: Held,
+    changes: Mapping[str, Change],
+    metadata: Mapping[str, str],
+) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
+    """Return tensors and metadata for `Writer` of what is held, after the changes.
+
+    Raises
+    ------
+    ValueError
+        If two tensors would have one name.
+    """
+    tensors: dict[str, Any] = {}
+    try:
+        for name, entry in held.items():
+            for key, one in _stored(info, name, entry, changes.get(name)).items():
+                if key in tensors:
+                    raise ValueError(f"two tensors would be called {quoted(key)}")
+                tensors[key] = one
+        packed = any(isinstance(one, Entry) for one in tensors.values())
+        kept = {key: value for key, value in metadata.items() if key != KEY}  # what was in it is said anew
+        found, described = file_layout(tensors, metadata=kept)
+    except ValueError as error:
+        raise ValueError(f"{printable(path)}: {error}") from None
+    return found, described if packed else kept
+
+
+def divided(
+    reader: Located,
+    held: Held,
+    changes: Mapping[str, Change],
+    metadata: Mapping[str, str],
+    limit: int | None,
+    gone: Mapping[str, tuple[int, int]],
+) -> list[Shard]:
+    """Divide a checkpoint into files of at most `limit` bytes of data, but for arrays that are larger alone.
+
+    `gone` are the states that deleted files had.
+
+    Returns
+    -------
+    list of Shard
+        Without paths.
+    """
+    groups: list[list[str]] = [[]]
+    size = 0
+    for name, entry in held.items():
+        parts = parts_after(reader.info, name, entry, changes.get(name))
+        own = sum(nbytes_of(*part) for part in parts.values())
+        if limit is not None and groups[-1] and size + own > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += own
+    states = {file: state_of(file) for file in dict.fromkeys(reader.files.values())}
+    states |= {file: gone.get(file, state) for file, state in states.items() if state == NOWHERE}
+    shards = []
+    for group in groups:
+        components = [part for name in group for part in _components(name, held[name])]
+        files = {part: reader.files[part] for part in components}
+        shards.append(
+            Shard(
+                path="",
+                source=reader.path,
+                tensors=tuple((name, held[name], changes.get(name)) for name in group),
+                infos={part: reader.info(part) for part in components},
+                files=files,
+                states={file: states[file] for file in dict.fromkeys(files.values())},
+                metadata=dict(metadata),
+            )
+        )
+    return shards
+
+
+def file_names(count: int) -> list[str]:
+    """Return the names that programs expect of the files of a checkpoint.
+
+    Examples
+    --------
+    >>> file_names(1), file_names(2)
+    (['model.safetensors'], ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors'])
+    """
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+
+
+def placed(shards: Sequence[Shard], paths: Sequence[str], durable: bool, consume: bool) -> list[Shard]:
+    """Return the shards with the paths of their files, and with what each may delete."""
+    needs: dict[str, list[str]] = {}
+    for shard, path in zip(shards, paths, strict=True):
+        for file in shard.states:
+            needs.setdefault(file, []).append(path)
+    return [
+        replace(
+            shard,
+            path=path,
+            durable=durable,
+            frees={file: tuple(needs[file]) for file in shard.states} if consume else {},
+        )
+        for shard, path in zip(shards, paths, strict=True)
+    ]
+
+
+def state_of(file: str) -> tuple[int, int]:
+    """Return the bytes and the time of change of a file, `NOWHERE` of one that is not there."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return NOWHERE
+    return found.st_size, found.st_mtime_ns
+
+
+def write_shard(shard: Shard, progress: Progress | None = None) -> int:
+    """Write one shard, and delete the files of the source that no other one needs where it shall.
+
+    Parameters
+    ----------
+    shard : Shard
+    progress : callable, optional
+
+    Returns
+    -------
+    int
+        Bytes of the source that are done with it.
+    """
+    if not (shard.durable and os.path.exists(shard.path)):  # a pool may run what a worker had done before it was lost
+        _write(shard, progress)
+    free(shard)
+    return shard.source_bytes
+
+
+def free(shard: Shard) -> None:
+    """Delete the files of the source that no shard needs any longer."""
+    for file, needed in shard.frees.items():
+        if all(map(os.path.exists, needed)):
+            with contextlib.suppress(FileNotFoundError):  # another worker was faster
+                os.unlink(file)
+
+
+def _write(shard: Shard, progress: Progress | None) -> None:
+    done, total = 0, shard.source_bytes
+    with Located(shard.source, shard.files, shard.infos, shard.metadata, reader_of) as reader:
+        _check_states(shard)
+        stored, metadata = shard.layout()
+        with Writer(shard.path, stored, metadata, shard.durable) as writer:
+            for name, entry, change in shard.tensors:
+                if progress:
+                    progress(done, total, name)
+                _write_one(reader, writer, name, entry, change)
+                done += bytes_of(reader, name, entry)
+            _check_states(shard)
+
+
+def _check_states(shard: Shard) -> None:
+    for file, state in shard.states.items():
+        if state_of(file) != state:
+            raise ValueError(f"{printable(file)}: changed, or was deleted, while the checkpoint was read")
+
+
+def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, change: Change | None) -> None:
+    if change is None:
+        for part in _components(name, entry):
+            writer.copy(part, reader)
+        return
+    value = reader.tensor(name) if entry is None else read_array(reader, name, entry)
+    with about(reader, name):
+        made = change.make(value)
+    if isinstance(change.stored, Mapping):
+        for part, array in made.items():
+            writer.write(part, array)
+    else:
+        write_array(writer, name, made, change.stored if isinstance(change.stored, Entry) else None)
+
+
+@contextmanager
+def about(reader: Tensors, name: str) -> Iterator[None]:
+    """Put file and tensor before the message of an error that does not name them."""
+    prefix = f"{printable(reader.path)}: "
+    try:
+        yield
+    except (ValueError, MemoryError) as error:
+        text = sentence(error)
+        if text.startswith(prefix):
+            raise
+        kind = ValueError if isinstance(error, ValueError) else MemoryError
+        raise kind(f"{prefix}tensor {quoted(name)}: {text}") from None
