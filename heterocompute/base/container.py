@@ -121,6 +121,7 @@ class Reader(Tensors):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fsdecode(os.fspath(path))
         self.skipped = {}
+        self._lent: NDArray[np.uint8] | None = None
         if "\0" in self.path:
             self._fail("no name of a file")
         if not stat.S_ISREG(os.stat(self.path).st_mode):  # asked before open, which would wait on a pipe
@@ -153,11 +154,24 @@ class Reader(Tensors):
             If the file ends too early, holds a bool that is neither 0 nor 1, or 4- or 6-bit values, for which
             NumPy has no packed dtype.
         """
-        info, dtype = self.info(name), self._numpy_dtype(name)
+        return self._read(name, self._new(name))
+
+    def lent(self, name: str) -> NDArray[Any]:
+        """Read one tensor, into memory that the next call uses again: the system need not clear it."""
+        wanted = self.info(name).nbytes
+        if self._lent is None or self._lent.size < wanted:
+            self._lent = None  # before there are two
+            self._lent = self._new(name)
+        return self._read(name, self._lent[:wanted])
+
+    def _new(self, name: str) -> NDArray[np.uint8]:
         try:
-            data = np.empty(info.nbytes, np.uint8)
+            return np.empty(self.info(name).nbytes, np.uint8)
         except MemoryError as error:
             raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
+
+    def _read(self, name: str, data: NDArray[np.uint8]) -> NDArray[Any]:
+        info, dtype = self.info(name), self._numpy_dtype(name)
         self._read_into(data.data, self._data_begin + info.begin, name)
         return self._values(data, dtype, name).reshape(info.shape)
 

@@ -76,6 +76,10 @@ class Tensors:
         """Read one tensor into an array of its own; bfloat16 and float8 as the dtypes of ml_dtypes."""
         raise NotImplementedError
 
+    def lent(self, name: str) -> NDArray[Any]:
+        """Read one tensor, into memory that the next call may use again: as fast as it can be had."""
+        return self.tensor(name)
+
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield a tensor's values, some at a time and flat."""
         yield self.tensor(name).reshape(-1)

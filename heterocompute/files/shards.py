@@ -297,7 +297,7 @@ def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, 
         for part in _components(name, entry):
             writer.copy(part, reader)
         return
-    value = reader.tensor(name) if entry is None else read_array(reader, name, entry)
+    value = reader.lent(name) if entry is None else read_array(reader, name, entry)
     with about(reader, name):
         made = change.make(value)
     if isinstance(change.stored, Mapping):

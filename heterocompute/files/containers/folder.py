@@ -93,6 +93,10 @@ class Located(Tensors):
         """Read one tensor from its file."""
         return self._part_of(name).tensor(name)
 
+    def lent(self, name: str) -> NDArray[Any]:
+        """As of its file."""
+        return self._part_of(name).lent(name)
+
     def parts(self, name: str) -> Any:
         """As of its file."""
         return self._part_of(name).parts(name)
