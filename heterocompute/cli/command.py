@@ -202,7 +202,7 @@ def _quantize(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = ("fake", "workers", "resume", "shard_size", "consume")
+    options = ("fake", "workers", "resume", "shard_size", "consume", "layout")
     rewrite = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
     return _rewrite(arguments, "quantized", rewrite, arguments.format, recipe_of(arguments.recipe))
 
@@ -317,11 +317,13 @@ def _parser() -> argparse.ArgumentParser:
         "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
         "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
         "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
+        "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
     )
     quantize.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
     quantize.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
     add_format(quantize, "format of every selected tensor")
     quantize.add_argument("--fake", action="store_true", help="write rounded values as plain tensors, not codes")
+    quantize.add_argument("--layout", metavar="L", help="that of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(quantize)
     quantize.add_argument(
         "--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1"

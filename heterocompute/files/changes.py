@@ -16,10 +16,11 @@ from ..base.float_env import converted
 from ..formats import Format, Sparse
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
+from .layouts.table import LAYOUTS
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = ["Change", "decoded", "packed", "rounded"]
+__all__ = ["Change", "decoded", "in_layout", "packed", "rounded"]
 
 BLOCK = 1 << 20
 
@@ -76,6 +77,29 @@ def decoded(entry: Entry, dtype: str | None) -> Change:
     """Return the change of a packed array to a plain one."""
     found = dtype or (entry.dtype if entry.dtype in FILE_NAMES else "float32")
     return Change(str(entry.format), (found, entry.shape), _Plain(found))
+
+
+def in_layout(layout: str, name: str, change: Change) -> Change:
+    """Return the change to the tensors that stand for a weight in another program's layout.
+
+    Raises
+    ------
+    ValueError
+        The layout has no place for it.
+    """
+    if not isinstance(change.stored, Entry):
+        raise ValueError(f"tensor {name!r} is stored as {change.format}, for which {layout} has no place")
+    return Change(change.format, LAYOUTS[layout].layout_of(name, change.stored), _InLayout(layout, name, change.make))
+
+
+@dataclass(frozen=True)
+class _InLayout:
+    layout: str
+    name: str
+    first: Callable[[Any], Any]
+
+    def __call__(self, array: Any) -> dict[str, NDArray[Any]]:
+        return LAYOUTS[self.layout].parts_of(self.name, self.first(array))
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
-from .changes import Change, decoded, packed, rounded
+from .changes import Change, decoded, in_layout, packed, rounded
+from .layouts.table import LAYOUTS, check_layout, described
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .rewrite import Progress, Work, rewrite
+from .rewrite import Progress, Work, rewrite, rewrite_whole
 from .safetensors import contents, entries, read_array
 from .selection import Axis, FirstMatch, axis_of, select
 from .shards import about
@@ -43,6 +44,7 @@ def quantize_checkpoint(
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     consume: bool = False,
+    layout: str | None = None,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint into another one, one file or a folder of several.
 
@@ -87,6 +89,9 @@ def quantize_checkpoint(
         a tensor that is larger; None: one file.
     consume : bool
         Delete each file of `in_path`, a folder, when all that was in it is on the disk of `out_path`.
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
+        That of another program, as of `save`. In a folder ``config.json`` says it, too. ONNX and GGUF are one file, and
+        what is written is in memory.
 
     Returns
     -------
@@ -125,7 +130,22 @@ def quantize_checkpoint(
         _refuse_packed(held, patterns=True)
         return _chosen(reader, held, options, rounded if fake else packed)
 
-    return rewrite(in_path, out_path, choose, progress, Work(workers, resume, shard_size, consume))
+    work = Work(workers, resume, shard_size, consume)
+    if layout is None:
+        return rewrite(in_path, out_path, choose, progress, work)
+    check_layout(layout)
+    if fake:
+        raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: wanted one of them")
+    if layout not in LAYOUTS:
+        return rewrite_whole(in_path, out_path, choose, progress, work, layout)
+
+    def laid_out(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
+        return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
+
+    def describe(changes: Mapping[str, Change]) -> dict[str, Any]:
+        return described(layout, {name: parse_format(change.format) for name, change in changes.items()})
+
+    return rewrite(in_path, out_path, laid_out, progress, work, describe)
 
 
 def prune_checkpoint(

@@ -22,12 +22,14 @@ from ..base.values import as_int, shown
 from .beside import files_beside
 from .changes import Change
 from .containers.folder import INDEX, Folder, Located
+from .layouts.table import export
 from .opening import reader_of
-from .safetensors import contents, entries
+from .safetensors import contents, entries, read_array
 from .shards import (
     Held,
     Progress,
     Shard,
+    about,
     bytes_of,
     divided,
     layout_of,
@@ -38,7 +40,7 @@ from .shards import (
 )
 from .staging import Staging
 
-__all__ = ["Choose", "Progress", "Work", "rewrite"]
+__all__ = ["Choose", "Progress", "Work", "rewrite", "rewrite_whole"]
 
 # What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
@@ -102,10 +104,11 @@ def rewrite(
             raise ValueError(f"{printable(reader.path)}: {error}") from None
         more = dict(describe(changes)) if describe else {}
         metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
-        metadata |= {key: value if isinstance(value, str) else json.dumps(value) for key, value in more.items()}
+        if describe:
+            metadata |= {"format": "pt"} | {key: json.dumps(value) for key, value in more.items()}
         layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
-        total = {"bytes_before": sum(row["bytes_before"] for row in rows), "bytes": sum(row["bytes"] for row in rows)}
+        total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         is_folder = consume or _is_folder(in_path, out_path, total["bytes"], limit)
         shards = divided(reader, held, changes, metadata, limit if is_folder else None, staging.states)
     if not is_folder:
@@ -129,6 +132,52 @@ def rewrite(
         staging.discard()
     if progress:
         progress(total["bytes_before"], total["bytes_before"], "")
+    return {"input": os.fspath(in_path), "output": os.fspath(out_path), **total, "tensors": rows}
+
+
+def rewrite_whole(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    choose: Choose,
+    progress: Progress | None,
+    work: Work,
+    layout: str,
+) -> dict[str, Any]:
+    """Write a checkpoint again as one file of another kind; what goes into it is in memory.
+
+    Parameters
+    ----------
+    in_path, out_path, choose, progress, work
+        As of `rewrite`.
+    layout : str
+        Of `layouts.table`.
+    """
+    if work.consume or callable(work.workers) or _checked(work.workers) != 1:
+        raise ValueError(f"quantize_checkpoint: {layout} is one file: consume and workers are for several")
+    with reader_of(in_path) as opened:
+        reader = located(opened)
+        held = dict(contents(reader, entries(reader)[0]))
+        try:
+            changes = choose(reader, held)
+        except ValueError as error:
+            raise ValueError(f"{printable(reader.path)}: {error}") from None
+        rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
+        total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
+        arrays, done = {}, 0
+        for row in rows:
+            name, entry = row["name"], held[row["name"]]
+            if progress:
+                progress(done, total["bytes_before"], name)
+            change = changes.get(name)
+            if change is None:
+                arrays[name] = reader.tensor(name) if entry is None else read_array(reader, name, entry)
+            else:
+                with about(reader, name):
+                    arrays[name] = change.make(reader.lent(name) if entry is None else read_array(reader, name, entry))
+            done += row["bytes_before"]
+    export(out_path, arrays, layout)
+    if progress:
+        progress(done, done, "")
     return {"input": os.fspath(in_path), "output": os.fspath(out_path), **total, "tensors": rows}
 
 

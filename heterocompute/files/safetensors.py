@@ -169,7 +169,7 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     arrays : QuantizedArray, SparseArray, EIEArray, BitmapArray, or mapping of str to these and arrays
         One packed array, as its method ``save`` writes it, or several arrays by name: packed ones, those of NumPy, and
         those that lend their memory by DLPack. `load` reads back what was given.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "gguf"}, optional
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
         That of another program, of a dict whose quantized arrays are matrices called ``NAME.weight``; see
         docs/files.md.
 

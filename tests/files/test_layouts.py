@@ -120,6 +120,38 @@ def test_runtimes_of_onnx_have_the_same_values(tmp_path, fmt):
     assert same_bits(values, q.dequantize())
 
 
+@pytest.mark.parametrize("fmt", ["int4-g32", "int4-g16-asym-f16", "int8-g32", "int8-g128-asym", "int4-g128"])
+def test_products_of_onnx_have_the_same_weights(tmp_path, fmt):
+    onnx = pytest.importorskip("onnx")
+    q = hc.quantize(W, fmt)
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q, "fc.bias": BIAS}, layout="onnx-matmulnbits")
+    model = onnx.load(tmp_path / "w.onnx")
+    parts = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+    bits, group = q.format.bits, q.format.group
+    both = np.stack([parts["fc.B"] & 15, parts["fc.B"] >> 4], -1) if bits == 4 else parts["fc.B"]
+    points = 1 << (bits - 1)
+    if not q.format.symmetric:
+        packed = parts["fc.zero_points"]
+        few = np.stack([packed & 15, packed >> 4], -1).reshape(32, -1) if bits == 4 else packed
+        points = few[:, : 128 // group, None].astype(np.int16)
+    values = (both.reshape(32, -1, group).astype(np.int16) - points) * parts["fc.scales"][:, :, None]
+    assert same_bits(values.reshape(32, 128).astype(np.float32), q.dequantize())
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(["fc.output"], {"fc.input": np.eye(128, dtype=np.float32)})
+    assert np.array_equal(found.T, q.dequantize())
+
+
+def test_what_matmulnbits_has_no_place_for(tmp_path):
+    pytest.importorskip("onnx")
+    for fmt in ("int4", "nf4-g64", "int4-g24", "int3-g32", "int8-g8"):
+        with pytest.raises(ValueError, match="int4-g32, or int8-g32, is the nearest"):
+            hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, fmt)}, layout="onnx-matmulnbits")
+    with pytest.raises(ValueError, match="none of which is quantized"):
+        hc.save(tmp_path / "a", {"fc.bias": BIAS}, layout="onnx-matmulnbits")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("fmt", ["int4-g32", "int8", "int4-g128-asym"])
 def test_compressed_tensors_has_the_same_codes(tmp_path, fmt):
     pytest.importorskip("compressed_tensors")

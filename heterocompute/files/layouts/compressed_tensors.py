@@ -18,25 +18,62 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...formats import MX, Int
-from .linear import Array, array_of, from_words, matrix_of, prefix_of, refuse, to_words
+from .linear import (
+    Array,
+    Packed,
+    Parts,
+    array_of,
+    checked,
+    from_words,
+    matrix_of,
+    prefix_of,
+    refuse,
+    to_words,
+    words,
+)
 
 NAME = "compressed-tensors"
 
 
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
-    if isinstance(q.format, MX) and q.format.element == "fp4" and q.shape[-1] % 32 == 0:
-        prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
-        return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}
+def _is_mxfp4(q: Packed) -> bool:
+    return isinstance(q.format, MX) and q.format.element == "fp4" and q.shape[-1] % 32 == 0
+
+
+def layout_of(name: str, q: Packed) -> Parts:
+    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    if _is_mxfp4(q):
+        prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+        return {
+            f"{prefix}.weight_packed": ("uint8", (rows, count // 2)),
+            f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
+        }
     if not isinstance(q.format, Int):
         refuse(name, q, NAME, "mxfp4, or int4-g128, is the nearest")
+    fmt, (prefix, _, groups), (rows, count) = q.format, checked(name, q, NAME), q.shape
+    found: Parts = {
+        f"{prefix}.weight_packed": ("int32", (rows, words(count, fmt.bits))),
+        f"{prefix}.weight_scale": ("float16" if fmt.scale == "f16" else "float32", (rows, groups)),
+        f"{prefix}.weight_shape": ("int64", (2,)),
+    }
+    if not fmt.symmetric:
+        found[f"{prefix}.weight_zero_point"] = ("int32", (words(rows, fmt.bits), groups))
+    return found
+
+
+def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors that stand for one weight."""
+    layout_of(name, q)  # refuses
+    if _is_mxfp4(q):
+        prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
+        return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}
+    fmt: Any = q.format
     m = matrix_of(name, q, NAME)
     found = {
         f"{m.prefix}.weight_packed": to_words(m.codes, m.bits),
         f"{m.prefix}.weight_scale": m.scales,
         f"{m.prefix}.weight_shape": np.array(q.shape, np.int64),
     }
-    if not q.format.symmetric:
+    if not fmt.symmetric:
         found[f"{m.prefix}.weight_zero_point"] = np.ascontiguousarray(to_words(m.points.T, m.bits).T)
     return found
 

@@ -16,27 +16,41 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.texts import quoted
 from ...formats import Int
-from .linear import Array, array_of, from_words, matrix_of, refuse, to_words
+from .linear import Array, Packed, Parts, array_of, checked, from_words, matrix_of, refuse, to_words
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
-def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors of GPTQ that stand for one weight."""
+def layout_of_gptq(name: str, q: Packed) -> Parts:
+    """Return dtypes and shapes of the tensors of GPTQ that stand for one weight, or refuse it."""
     fmt = q.format
     if not isinstance(fmt, Int) or fmt.scale != "f16" or fmt.bits not in (2, 3, 4, 8):
         refuse(name, q, "gptq", "int4-g128-f16, or int4-g128-asym-f16, is the nearest")
+    (prefix, _, groups), (rows, count), bits = checked(name, q, "gptq"), q.shape, fmt.bits
+    if count * bits % 32 or rows * bits % 32:
+        what = f"tensor {quoted(name)} of shape {q.shape}"
+        raise ValueError(f"save: {what} does not fill words of 32 bits, as gptq has them")
+    return {
+        f"{prefix}.qweight": ("int32", (count * bits // 32, rows)),
+        f"{prefix}.qzeros": ("int32", (groups, rows * bits // 32)),
+        f"{prefix}.scales": ("float16", (groups, rows)),
+        f"{prefix}.g_idx": ("int32", (count,)),
+    }
+
+
+def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors of GPTQ that stand for one weight."""
+    layout_of_gptq(name, q)  # refuses
+    fmt: Any = q.format
     m = matrix_of(name, q, "gptq")
-    rows, count = q.shape
-    if count * m.bits % 32 or rows * m.bits % 32:
-        raise ValueError(f"save: tensor {name!r} of shape {q.shape} does not fill words of 32 bits, as gptq has them")
     points = m.points - np.uint8(fmt.symmetric)
     return {
         f"{m.prefix}.qweight": np.ascontiguousarray(to_words(m.codes, m.bits).T),
         f"{m.prefix}.qzeros": to_words(points.T, m.bits),
         f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
-        f"{m.prefix}.g_idx": np.arange(count, dtype=np.int32) // np.int32(m.group),
+        f"{m.prefix}.g_idx": np.arange(q.shape[1], dtype=np.int32) // np.int32(m.group),
     }
 
 
@@ -64,14 +78,25 @@ def array_from_gptq(prefix: str, tensors: Mapping[str, Array], config: Mapping[s
     return _made(bits, _group(config, group, groups), symmetric, codes, scales, points)
 
 
-def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors of AWQ that stand for one weight."""
+def layout_of_awq(name: str, q: Packed) -> Parts:
+    """Return dtypes and shapes of the tensors of AWQ that stand for one weight, or refuse it."""
     fmt = q.format
     if not isinstance(fmt, Int) or fmt.scale != "f16" or fmt.bits != 4:
         refuse(name, q, "awq", "int4-g128-asym-f16 is the nearest")
+    (prefix, _, groups), (rows, count) = checked(name, q, "awq"), q.shape
+    if rows % 8:
+        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: awq wants a multiple of 8 outputs")
+    return {
+        f"{prefix}.qweight": ("int32", (count, rows // 8)),
+        f"{prefix}.qzeros": ("int32", (groups, rows // 8)),
+        f"{prefix}.scales": ("float16", (groups, rows)),
+    }
+
+
+def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors of AWQ that stand for one weight."""
+    layout_of_awq(name, q)  # refuses
     m = matrix_of(name, q, "awq")
-    if q.shape[0] % 8:
-        raise ValueError(f"save: tensor {name!r} of shape {q.shape}: awq wants a multiple of 8 outputs")
     return {
         f"{m.prefix}.qweight": to_words(_shuffled(m.codes.T), 4),
         f"{m.prefix}.qzeros": to_words(_shuffled(m.points.T), 4),

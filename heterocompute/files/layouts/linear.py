@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,21 @@ from ...arrays.quantized import QuantizedArray, component_layout
 from ...base.texts import quoted
 from ...formats import Format, Int
 
-__all__ = ["Matrix", "array_of", "from_words", "matrix_of", "refuse", "to_words"]
+__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "matrix_of", "refuse", "to_words", "words"]
 
 Array = NDArray[Any]
+Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, shape
+
+
+class Packed(Protocol):
+    """What is known of a packed array, whether there is one yet or not: a QuantizedArray, or the Entry of one."""
+
+    @property
+    def format(self) -> Any: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def axis(self) -> tuple[int, ...]: ...
 
 
 class Matrix(NamedTuple):
@@ -31,14 +43,14 @@ class Matrix(NamedTuple):
     group: int
 
 
-def refuse(name: str, q: QuantizedArray, layout: str, nearest: str) -> NoReturn:
+def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     """Raise ValueError: the layout has no place for this array, and what is the nearest that has one."""
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
 
 
-def prefix_of(name: str, q: QuantizedArray, layout: str) -> str:
+def prefix_of(name: str, q: Packed, layout: str) -> str:
     """Return the name of the layer: of ``fc.weight`` it is ``fc``."""
-    if q.ndim != 2 or q.axis != (1,) or 0 in q.shape or not name.endswith(".weight"):
+    if len(q.shape) != 2 or q.axis != (1,) or 0 in q.shape or not name.endswith(".weight"):
         raise ValueError(
             f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {layout} stores matrices (out, in) "
             "quantized along in, called NAME.weight"
@@ -46,8 +58,8 @@ def prefix_of(name: str, q: QuantizedArray, layout: str) -> str:
     return name.removesuffix(".weight")
 
 
-def matrix_of(name: str, q: QuantizedArray, layout: str) -> Matrix:
-    """Return the integers of an `Int` array of 2 to 8 bits whose rows are whole groups."""
+def checked(name: str, q: Packed, layout: str) -> tuple[str, int, int]:
+    """Return the layer, the values of a group and the groups of a row, of an `Int` of 2 to 8 bits in whole groups."""
     prefix, fmt = prefix_of(name, q, layout), q.format
     if not isinstance(fmt, Int) or fmt.bits > 8:
         refuse(name, q, layout, f"int{min(fmt.bits, 8)}-g128-f16 is the nearest")
@@ -55,11 +67,29 @@ def matrix_of(name: str, q: QuantizedArray, layout: str) -> Matrix:
     if q.shape[1] % group:
         raise ValueError(f"save: tensor {quoted(name)}: {q.shape[1]} values in groups of {group}: {layout} has no "
                          "short groups")  # fmt: skip
+    return prefix, group, q.shape[1] // group
+
+
+def matrix_of(name: str, q: QuantizedArray, layout: str) -> Matrix:
+    """Return the integers of an array that `checked` takes."""
+    prefix, group, _ = checked(name, q, layout)
+    fmt: Any = q.format
     middle = 1 << (fmt.bits - 1)
     points = q.zero_points_expanded()[:, ::group]
     codes = q.codes().astype(np.int16) + middle if fmt.symmetric else q.codes()
     points = points + np.uint8(middle) if fmt.symmetric else points
     return Matrix(prefix, codes.astype(np.uint8), q.components["scales"], points, fmt.bits, group)
+
+
+def words(count: int, bits: int) -> int:
+    """Return how many int32 `to_words` needs for a row.
+
+    Examples
+    --------
+    >>> words(32, 3), words(33, 3)
+    (3, 4)
+    """
+    return -(-count * bits // 32)
 
 
 def to_words(codes: Array, bits: int) -> Array:

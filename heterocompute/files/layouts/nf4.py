@@ -16,30 +16,51 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
 from ...base.json_text import strict_json
 from ...formats import NF4
-from .linear import Array, prefix_of, refuse
+from .linear import Array, Packed, Parts, prefix_of, refuse
 
 STATE = "quant_state.bitsandbytes__nf4"
 
 
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that stand for one weight."""
+def _check(name: str, q: Packed) -> None:
     fmt = q.format
-    if not isinstance(fmt, NF4) or fmt.double or q.shape[-1] % fmt.group:
+    if not isinstance(fmt, NF4) or fmt.double or q.shape[-1] % fmt.group or q.shape[-1] % 2:
         refuse(name, q, "bitsandbytes", "nf4-g64 with rows of whole groups is the nearest")
     prefix_of(name, q, "bitsandbytes")
+
+
+def _state(q: Packed, dtype: str) -> bytes:
+    state = {"quant_type": "nf4", "blocksize": q.format.group, "dtype": dtype, "shape": list(q.shape)}
+    return json.dumps(state).encode()
+
+
+def layout_of(name: str, q: Entry) -> Parts:
+    """Return dtypes and shapes of the tensors that stand for one weight, or refuse it."""
+    _check(name, q)
+    size = q.shape[0] * q.shape[1]
+    return {
+        name: ("uint8", (size // 2, 1)),
+        f"{name}.absmax": ("float32", (size // q.format.group,)),
+        f"{name}.quant_map": ("float32", (16,)),
+        f"{name}.{STATE}": ("uint8", (len(_state(q, q.dtype)),)),
+    }
+
+
+def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
+    """Return the tensors that stand for one weight."""
+    _check(name, q)
     every = np.array([[i | (i + 1) << 4 for i in range(0, 16, 2)]], np.uint8)
     parts: dict[str, Array] = {"codes": every, "scales": np.ones((1, 1), np.float32)}
     levels = QuantizedArray(parts, NF4(16), (1, 16), (1,)).dequantize()
     codes = q.components["codes"].reshape(-1, 1)
-    state = {"quant_type": "nf4", "blocksize": fmt.group, "dtype": q.source_dtype, "shape": list(q.shape)}
     return {
         name: codes << np.uint8(4) | codes >> np.uint8(4),
         f"{name}.absmax": q.components["scales"].reshape(-1),
         f"{name}.quant_map": levels[0],
-        f"{name}.{STATE}": np.frombuffer(json.dumps(state).encode(), np.uint8).copy(),
+        f"{name}.{STATE}": np.frombuffer(_state(q, q.source_dtype), np.uint8).copy(),
     }
 
 

@@ -20,6 +20,15 @@ from .linear import refuse
 OPSET = 21
 
 
+def onnx_of(layout: str) -> Any:
+    """Return the package onnx; ImportError where it is not installed."""
+    try:
+        import onnx  # optional
+    except ImportError:
+        raise ImportError(f"save: the layout {layout} needs onnx: pip install heterocompute[onnx]") from None
+    return onnx
+
+
 def model_of(arrays: Mapping[str, Any]) -> bytes:
     """Return the model, serialized.
 
@@ -30,10 +39,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     ValueError
         A format that DequantizeLinear has no place for.
     """
-    try:
-        import onnx  # optional
-    except ImportError:
-        raise ImportError("save: the layout onnx needs onnx: pip install heterocompute[onnx]") from None
+    onnx = onnx_of("onnx")
     helper, proto = onnx.helper, onnx.TensorProto
     nodes, held, outputs = [], [], []
     for name, array in arrays.items():
@@ -73,7 +79,11 @@ def _nibbles(values: np.ndarray[Any, Any]) -> bytes:
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     """Write the model; the file has its name when it is complete."""
-    data = model_of(arrays)
+    write_model(path, model_of(arrays))
+
+
+def write_model(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file that has its name when it is complete."""
     temporary = f"{os.fspath(path)}.{os.urandom(8).hex()}.tmp"
     try:
         with open(temporary, "xb") as file:

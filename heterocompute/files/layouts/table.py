@@ -10,23 +10,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.base import PackedArray
-from ...arrays.layout import save_arrays
+from ...arrays.layout import Entry, save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
 from ...base.json_text import strict_json
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted, read_small
 from ...base.values import shown
-from . import compressed_tensors, gguf_model, gptq, nf4, onnx_model
+from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
+from .linear import Parts
 
-__all__ = ["LAYOUTS", "export", "imported"]
+__all__ = ["LAYOUTS", "NAMES", "check_layout", "described", "export", "imported"]
 
 KEY = "quantization_config"
 
 
 class Layout(NamedTuple):
-    """How weights become tensors, and back; `marks` is the end of the tensor's name by which a weight is found."""
+    """How weights become tensors, and back; `marks` is the end of the tensor's name by which a weight is found.
 
+    `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it.
+    """
+
+    layout_of: Callable[[str, Entry], Parts]
     parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
     config_of: Callable[[Mapping[str, Any]], dict[str, Any]]
     array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
@@ -35,13 +40,18 @@ class Layout(NamedTuple):
 
 LAYOUTS = {
     "compressed-tensors": Layout(
-        compressed_tensors.parts_of, compressed_tensors.config_of, compressed_tensors.array_from, ".weight_packed"
+        compressed_tensors.layout_of,
+        compressed_tensors.parts_of,
+        compressed_tensors.config_of,
+        compressed_tensors.array_from,
+        ".weight_packed",
     ),
-    "gptq": Layout(gptq.parts_of_gptq, gptq.config_of_gptq, gptq.array_from_gptq, ".qweight"),
-    "awq": Layout(gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, ".qweight"),
-    "bitsandbytes": Layout(nf4.parts_of, nf4.config_of, nf4.array_from, ".weight.absmax"),
+    "gptq": Layout(gptq.layout_of_gptq, gptq.parts_of_gptq, gptq.config_of_gptq, gptq.array_from_gptq, ".qweight"),
+    "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, ".qweight"),
+    "bitsandbytes": Layout(nf4.layout_of, nf4.parts_of, nf4.config_of, nf4.array_from, ".weight.absmax"),
 }
-WHOLE = {"onnx": onnx_model.write, "gguf": gguf_model.write}  # files of their own kind
+# Files of their own kind.
+WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
 
 
@@ -55,16 +65,14 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
         Quantized ones have one format; ndarrays are written as they are.
     name : str
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``: safetensors, with what the program's
-        config.json wants as ``quantization_config`` in the metadata; or ``"onnx"``, ``"gguf"``.
+        config.json wants as ``quantization_config`` in the metadata; or ``"onnx"``, ``"onnx-matmulnbits"``, ``"gguf"``.
 
     Raises
     ------
     ValueError
         Another name; a format without a place in the layout (the nearest that has one is named); formats that differ.
     """
-    if name not in NAMES:
-        nearest = "".join(f"; the nearest is {word!r}" for word in near_words(str(name), NAMES))
-        raise ValueError(f"save: layout is {shown(name)}, wanted {', '.join(NAMES)}{nearest}")
+    check_layout(name)
     packed: dict[str, QuantizedArray] = {}
     for key, array in arrays.items():
         if isinstance(array, PackedArray):
@@ -74,10 +82,6 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     if name in WHOLE:
         WHOLE[name](path, arrays)
         return
-    formats = {key: array.format for key, array in packed.items()}
-    if len(set(formats.values())) != 1:
-        raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
-                         "one of all weights in a file")  # fmt: skip
     layout, stored = LAYOUTS[name], {}
     for key, array in arrays.items():
         parts = layout.parts_of(key, array) if key in packed else {key: np.asarray(array)}
@@ -85,7 +89,36 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
             if part in stored:
                 raise ValueError(f"save: two tensors would be called {quoted(part)}")
             stored[part] = values
-    save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(layout.config_of(formats))})
+    config = described(name, {key: array.format for key, array in packed.items()})
+    save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])})
+
+
+def check_layout(name: Any) -> None:
+    """Raise ValueError for a name that is none of `NAMES`."""
+    if name not in NAMES:
+        nearest = "".join(f"; the nearest is {word!r}" for word in near_words(str(name), NAMES))
+        raise ValueError(f"save: layout is {shown(name)}, wanted {', '.join(NAMES)}{nearest}")
+
+
+def described(name: str, formats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the program wants to find in config.json.
+
+    Parameters
+    ----------
+    name : str
+        A layout of `LAYOUTS`.
+    formats : mapping of str to Format
+        Of the weights by name.
+
+    Raises
+    ------
+    ValueError
+        Formats that differ, or none.
+    """
+    if len(set(formats.values())) != 1:
+        raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
+                         "one of all weights in a file")  # fmt: skip
+    return {KEY: LAYOUTS[name].config_of(formats)}
 
 
 def imported(reader: Tensors, name: str) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""Checkpoints that are written in another program's layout, tensor by tensor: what `save` would write of them."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from common import run
+
+import heterocompute as hc
+from heterocompute.files.layouts.table import LAYOUTS
+
+RANDOM = np.random.default_rng(3)
+WEIGHTS = {
+    "embed.weight": RANDOM.standard_normal((5, 64)).astype(ml_dtypes.bfloat16),
+    "fc.weight": RANDOM.standard_normal((32, 128)).astype(ml_dtypes.bfloat16),
+    "fc.bias": np.ones(32, np.float32),
+    "out.weight": RANDOM.standard_normal((32, 64)).astype(np.float32),
+}
+PLACES = [
+    ("compressed-tensors", "int4-g32"), ("compressed-tensors", "int8"), ("compressed-tensors", "int3-g32-asym"),
+    ("compressed-tensors", "int4-g64-f16"), ("compressed-tensors", "mxfp4"), ("gptq", "int4-g32-f16"),
+    ("gptq", "int3-g32-asym-f16"), ("gptq", "int8-f16"), ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g64"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    hc.save(tmp_path / "in" / "model.safetensors", WEIGHTS)
+    (tmp_path / "in" / "config.json").write_text('{"hidden_size": 64, "architectures": ["A"]}')
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("layout, fmt", PLACES)
+def test_a_checkpoint_is_written_as_save_does(folder, tmp_path, layout, fmt):
+    options = {"exclude": "embed*", "layout": layout}
+    summary = hc.quantize_checkpoint(folder, tmp_path / "out", fmt, shard_size=2000, **options)
+    hc.quantize_checkpoint(folder, tmp_path / "one.safetensors", fmt, **options)
+    packed = ("fc.weight", "out.weight")
+    arrays = {name: hc.quantize(array, fmt) if name in packed else array for name, array in WEIGHTS.items()}
+    hc.save(tmp_path / "saved", arrays, layout=layout)
+    with hc.open_checkpoint(tmp_path / "saved") as saved, hc.open_checkpoint(tmp_path / "out") as found:
+        assert set(found) == set(saved) and found.metadata["format"] == "pt"
+        assert all(found[name].tobytes() == saved[name].tobytes() for name in saved)
+        config = json.loads(saved.metadata["quantization_config"])
+        assert summary["bytes"] == sum(saved.info(name).nbytes for name in saved)
+    assert json.loads((tmp_path / "out" / "config.json").read_text()) == {
+        "hidden_size": 64, "architectures": ["A"], "quantization_config": config,
+    }  # fmt: skip
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) > 1
+    for path in (tmp_path / "out", tmp_path / "one.safetensors"):
+        back = hc.load(path, layout=layout)
+        assert back["fc.weight"] == arrays["fc.weight"] and set(back) == set(WEIGHTS)
+
+
+def test_every_layout_says_its_tensors_before(tmp_path):
+    assert {layout for layout, _ in PLACES} == LAYOUTS.keys()  # what is announced the writer compares
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"layout": "gtpq"}, "the nearest is 'gptq'"), ({"layout": "gptq"}, "'embed.weight' is int4-g32, for which gptq"),
+    ({"layout": "awq", "format": "int4-g32-asym-f16"}, "'embed.weight'.*multiple of 8"),
+    ({"layout": "compressed-tensors", "recipe": {"out.weight": "int8"}}, "one of all weights"),
+    ({"layout": "compressed-tensors", "exclude": "*"}, "the formats are"),
+    ({"layout": "compressed-tensors", "fake": True}, "fake writes plain"),
+    ({"layout": "gguf", "workers": 2}, "one file"),
+    ({"layout": "compressed-tensors", "format": "2:4"}, "'embed.weight' is 2:4, for which"),
+])  # fmt: skip
+def test_what_has_no_place_is_refused_before_anything_is_written(folder, tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        hc.quantize_checkpoint(folder, tmp_path / "out", **{"format": "int4-g32", **options})
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_configuration_is_not_believed(folder, tmp_path):
+    for text, words in (("[]", "no JSON object"), ("{", "no JSON"), ('{"quantization_config": {}}', "already")):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=f"config.json: .*{words}"):
+            hc.quantize_checkpoint(folder, tmp_path / "out", "int4-g32", layout="compressed-tensors")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("layout, fmt, package", [("gguf", "int4-g32-f16", "gguf"), ("onnx", "int4-g32", "onnx")])
+def test_files_of_their_own_kind(folder, tmp_path, layout, fmt, package, capsys):
+    pytest.importorskip(package)
+    plain = {name: np.asarray(array, np.float32) for name, array in WEIGHTS.items()}
+    hc.save(folder / "model.safetensors", plain)
+    options = ["--format", fmt, "--layout", layout, "--exclude", "embed*"]
+    code, text, _ = run(capsys, "quantize", folder, tmp_path / "out", *options)
+    assert code == 0 and "2 tensors quantized" in text
+    arrays = {
+        name: hc.quantize(plain[name], fmt) if name in ("fc.weight", "out.weight") else plain[name] for name in plain
+    }
+    hc.save(tmp_path / "saved", arrays, layout=layout)
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "saved").read_bytes()
