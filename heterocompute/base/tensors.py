@@ -80,6 +80,10 @@ class Tensors:
         """Read one tensor, into memory that the next call may use again: as fast as it can be had."""
         return self.tensor(name)
 
+    def shared(self, name: str) -> NDArray[Any]:
+        """Read one tensor; those that share memory in the file may share it here, so that all take no more than it."""
+        return self.tensor(name)
+
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield a tensor's values, some at a time and flat."""
         yield self.tensor(name).reshape(-1)

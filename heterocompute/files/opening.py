@@ -203,7 +203,7 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     -------
     QuantizedArray, SparseArray, EIEArray, BitmapArray, or dict of str to these and ndarrays
         The array itself where a method ``save`` wrote the file, or it is one of .npy; else everything by name; bfloat16
-        and float8 as the dtypes of ml_dtypes.
+        and float8 as the dtypes of ml_dtypes. Tensors of torch.save that share a storage share memory here too.
 
     Raises
     ------
@@ -233,6 +233,6 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
         if isinstance(reader, Npy) and reader.names:
             return reader.tensor(SINGLE)
         return {
-            name: reader.tensor(name) if entry is None else read_array(reader, name, entry)
+            name: reader.shared(name) if entry is None else read_array(reader, name, entry)
             for name, entry in contents(reader, found)
         }

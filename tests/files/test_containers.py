@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import sys
+import tracemalloc
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -206,6 +207,26 @@ def test_tensors_stay_in_their_storage(tmp_path):
     pt(path, tensor_program((2, 2), (1, 2)))
     with pytest.raises(ValueError, match="'0' of 4 values is not there"):
         hc.open_checkpoint(path)
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_tensors_of_one_storage_share_its_memory(tmp_path, deflated):
+    """Hundreds of views of one storage take its memory once, and are inflated once."""
+    for name in ("zip.pt", "legacy.pt"):
+        found = hc.load(SAMPLES / name)
+        assert np.shares_memory(found["parameter"], found["tied.0"]) and same_bits(found["tied.0"], GRID)
+        found["parameter"][0, 0] += 1
+        assert found["tied.0"][0, 0] == GRID[0, 0] + 1
+    one = tensor_program((300, 500), (1, 300), 0, 150_000)[2:-1]
+    program = b"\x80\2(" + one * 300 + b"l."
+    with zipfile.ZipFile(tmp_path / "w.pt", "w", zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED) as archive:
+        archive.writestr("m/data.pkl", program)
+        archive.writestr("m/data/0", bytes(600_000))
+    tracemalloc.start()
+    found = hc.load(tmp_path / "w.pt")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found) == 300 and found["299"].shape == (300, 500) and peak < 20e6  # 180 MB if each had its own
 
 
 def test_programs_that_grow_are_stopped(tmp_path, monkeypatch):

@@ -107,9 +107,14 @@ class Container(Tensors):
         ImportError
             A package that decodes it is not installed.
         """
+        self.info(name)  # refuses a name that is not there
+        return self.made(name, self._loads[name])
+
+    def made(self, name: str, load: Load) -> NDArray[Any]:
+        """Return what a function makes of a tensor's bytes, compared with what the file says of it."""
         info = self.info(name)
         try:
-            array = self._loads[name]()
+            array = load()
         except MemoryError as error:
             raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
         if array.dtype.name != info.dtype or array.shape != info.shape:

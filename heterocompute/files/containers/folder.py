@@ -97,6 +97,10 @@ class Located(Tensors):
         """As of its file."""
         return self._part_of(name).lent(name)
 
+    def shared(self, name: str) -> NDArray[Any]:
+        """As of its file."""
+        return self._part_of(name).shared(name)
+
     def parts(self, name: str) -> Any:
         """As of its file."""
         return self._part_of(name).parts(name)

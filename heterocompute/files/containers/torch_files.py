@@ -77,6 +77,19 @@ def _typed_tensor(storage: Any, offset: Any, shape: Any, strides: Any, _: Any, _
     return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides))
 
 
+def _width(dtype: str | None) -> int:
+    """Return the bytes of a value; a storage without a type counts bytes."""
+    return 1 if dtype is None else 16 if dtype == "complex128" else numpy_dtype(dtype).itemsize
+
+
+def _span(view: View) -> int:
+    """Return the bytes from the first value of a view to behind its last."""
+    if 0 in view.shape:
+        return 0
+    steps = zip(view.shape, view.strides, strict=True)
+    return (1 + sum((n - 1) * step for n, step in steps)) * _width(view.dtype)
+
+
 def _inner(value: Any, *_: Any) -> Any:
     return value
 
@@ -99,8 +112,33 @@ TABLE: Table = {
 }
 
 
+Raw = Callable[[Storage, int, int, str], NDArray[np.uint8]]
+
+
 class _Torch(Container):
     what: ClassVar[str] = "file of torch.save"
+    _views: dict[str, tuple[View, Raw]]
+    _storages: dict[str, NDArray[np.uint8]]
+
+    def shared(self, name: str) -> NDArray[Any]:
+        """Read one tensor; those of one storage share its memory, as where the file was written."""
+        self.info(name)  # refuses a name that is not there
+        view, raw = self._views[name]
+        key, count = view.storage.key, view.storage.count * _width(view.storage.dtype)
+
+        def load() -> NDArray[Any]:
+            if key not in self._storages:
+                self._storages[key] = raw(view.storage, 0, count, name)
+            first = view.offset * _width(view.dtype)
+            return self._seen(view, self._storages[key][first : first + _span(view)], name)
+
+        return self.made(name, load)
+
+    def _seen(self, view: View, data: NDArray[np.uint8], name: str) -> NDArray[Any]:
+        """Return the values of a view, whose bytes begin with its first."""
+        values = self.values(data, numpy_dtype(view.dtype), name)
+        steps = [step * _width(view.dtype) for step in view.strides]
+        return np.lib.stride_tricks.as_strided(values, view.shape, steps)
 
     def _object(self, data: bytes, begin: int, persistent: Callable[[Any], Any]) -> tuple[Any, int]:
         try:
@@ -119,7 +157,8 @@ class _Torch(Container):
         name = kind.name.removeprefix("torch.").removesuffix("Storage")
         return Storage(STORAGES.get(name), key, count)  # None: untyped, counted in bytes
 
-    def _add_all(self, found: Any, raw: Callable[[Storage, int, int, str], NDArray[np.uint8]]) -> None:
+    def _add_all(self, found: Any, raw: Raw) -> None:
+        self._views, self._storages = {}, {}
         nodes: list[tuple[str, Any, int]] = [("", found, 0)]
         seen = 0
         while nodes:
@@ -142,22 +181,21 @@ class _Torch(Container):
                     self._fail(f"more than {MAX_NODES} values")
                 nodes += inner[::-1]
 
-    def _add_view(self, name: str, view: View, raw: Callable[[Storage, int, int, str], NDArray[np.uint8]]) -> None:
+    def _add_view(self, name: str, view: View, raw: Raw) -> None:
         if len(view.shape) != len(view.strides):
             self._fail(f"tensor {quoted(name)} has {len(view.shape)} sizes and {len(view.strides)} strides")
-        count = math.prod(view.shape)
-        width = 16 if view.dtype == "complex128" else numpy_dtype(view.dtype).itemsize
+        count, width = math.prod(view.shape), _width(view.dtype)
         held = view.storage.count if view.storage.dtype else view.storage.count // width
-        last = sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True)) if count else -1
+        last = _span(view) // width - 1
         if view.offset + last >= held + (not count) or count > held:
             self._fail(f"tensor {quoted(name)} of shape {shown(view.shape)} does not lie in its storage of {held}")
 
         def load() -> NDArray[Any]:
-            data = raw(view.storage, view.offset * width, (last + 1) * width, name)
-            values = self.values(data, numpy_dtype(view.dtype), name)
-            steps = [step * width for step in view.strides]
-            return np.array(np.lib.stride_tricks.as_strided(values, view.shape, steps), order="C")
+            return np.array(
+                self._seen(view, raw(view.storage, view.offset * width, _span(view), name), name), order="C"
+            )
 
+        self._views[name] = view, raw
         self.add(name, view.dtype, view.shape, load)
 
 
@@ -182,9 +220,7 @@ class ZipTorch(_Torch):
     def _placed(self, identity: Any, folder: str, members: dict[str, Member]) -> Storage:
         storage = self._storage(identity)
         member = members.get(f"{folder}data/{storage.key}")
-        width = 1 if storage.dtype is None else 16 if storage.dtype == "complex128" else 0
-        width = width or numpy_dtype(str(storage.dtype)).itemsize
-        if member is None or member.size != storage.count * width:
+        if member is None or member.size != storage.count * _width(storage.dtype):
             raise ValueError(f"the storage {quoted(storage.key)} of {storage.count} values is not there, or of "
                              "another size")  # fmt: skip
         return storage
@@ -227,8 +263,7 @@ class LegacyTorch(_Torch):
             ):
                 self._fail(f"the storage {quoted(storage.key)} has not the {storage.count} values that tensors name")
             places[storage.key] = at + 8
-            width = 16 if storage.dtype == "complex128" else numpy_dtype(str(storage.dtype)).itemsize
-            at += 8 + storage.count * width
+            at += 8 + storage.count * _width(storage.dtype)
             if at > self.size:
                 self._fail(f"cut off: the storage {quoted(storage.key)} ends at {at}, the file at {self.size}")
         self._add_all(
