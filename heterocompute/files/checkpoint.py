@@ -142,8 +142,8 @@ def quantize_checkpoint(
     def laid_out(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
 
-    def describe(changes: Mapping[str, Change]) -> dict[str, Any]:
-        return described(layout, {name: parse_format(change.format) for name, change in changes.items()})
+    def describe(changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
+        return described(layout, {name: parse_format(change.format) for name, change in changes.items()}, plain)
 
     return rewrite(in_path, out_path, laid_out, progress, work, describe)
 

@@ -22,7 +22,7 @@ from ..base.values import as_int, shown
 from .beside import files_beside
 from .changes import Change
 from .containers.folder import INDEX, Folder, Located
-from .layouts.table import export
+from .layouts.table import export, is_matrix
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
 from .shards import (
@@ -69,7 +69,7 @@ def rewrite(
     choose: Choose,
     progress: Progress | None,
     work: Work = USUAL,
-    describe: Callable[[Mapping[str, Change]], Mapping[str, Any]] | None = None,
+    describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again, with changes.
 
@@ -81,7 +81,8 @@ def rewrite(
     progress : callable or None
     work : Work
     describe : callable, optional
-        From the changes to what goes into config.json, and into the metadata as JSON.
+        From the changes, and the names of the matrices that stay, to what goes into config.json, and into the metadata
+        as JSON.
 
     Returns
     -------
@@ -102,7 +103,10 @@ def rewrite(
             changes = choose(reader, held)
         except ValueError as error:
             raise ValueError(f"{printable(reader.path)}: {error}") from None
-        more = dict(describe(changes)) if describe else {}
+        stay = [
+            name for name in held.keys() - changes.keys() if name in reader and is_matrix(name, reader.info(name).shape)
+        ]
+        more = dict(describe(changes, sorted(stay))) if describe else {}
         metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
         if describe:
             metadata |= {"format": "pt"} | {key: json.dumps(value) for key, value in more.items()}

@@ -46,6 +46,8 @@ def test_a_checkpoint_is_written_as_save_does(folder, tmp_path, layout, fmt):
         assert set(found) == set(saved) and found.metadata["format"] == "pt"
         assert all(found[name].tobytes() == saved[name].tobytes() for name in saved)
         config = json.loads(saved.metadata["quantization_config"])
+        assert config.get("modules_to_not_convert", config.get("llm_int8_skip_modules", ["embed"])) == ["embed"]
+        assert config.get("quantization_status") == ("compressed" if layout == "compressed-tensors" else None)
         assert summary["bytes"] == sum(saved.info(name).nbytes for name in saved)
     assert json.loads((tmp_path / "out" / "config.json").read_text()) == {
         "hidden_size": 64, "architectures": ["A"], "quantization_config": config,

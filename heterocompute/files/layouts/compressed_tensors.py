@@ -11,7 +11,7 @@ as its reciprocal, whose rounding changes values in their last bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,8 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     return found
 
 
-def config_of(formats: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights."""
+def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+    """Return the quantization_config of config.json, for one format of all weights; it names these alone."""
     fmt = next(iter(formats.values()))
     if isinstance(fmt, MX):
         weights: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
@@ -90,7 +90,8 @@ def config_of(formats: Mapping[str, Any]) -> dict[str, Any]:
         weights["strategy"] = "channel" if fmt.group is None else "group"
         layout = "pack-quantized"
     group = {"targets": [name.removesuffix(".weight") for name in formats], "weights": weights, "format": layout}
-    return {"quant_method": NAME, "format": layout, "config_groups": {"group_0": group}}
+    status = {"quantization_status": "compressed"}  # else programs take the weights for plain ones
+    return {"quant_method": NAME, "format": layout, **status, "config_groups": {"group_0": group}}
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:

@@ -10,7 +10,7 @@ GPTQ version 1 stores the zero point less 1, which 0 has no place for: symmetric
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,12 +54,13 @@ def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of_gptq(formats: Mapping[str, Any]) -> dict[str, Any]:
+def config_of_gptq(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
     """Return the quantization_config of config.json, for one format of all weights."""
     fmt = next(iter(formats.values()))
     version = "gptq" if fmt.symmetric else "gptq_v2"
     return {"quant_method": "gptq", "bits": fmt.bits, "group_size": fmt.group or -1, "sym": fmt.symmetric,
-            "desc_act": False, "checkpoint_format": version}  # fmt: skip
+            "desc_act": False, "checkpoint_format": version,
+            "lm_head": any(name.endswith("lm_head.weight") for name in formats)}  # fmt: skip
 
 
 def array_from_gptq(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
@@ -104,10 +105,11 @@ def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of_awq(formats: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the quantization_config of config.json, for one format of all weights."""
+def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
+    """Return the quantization_config of config.json, for one format of all weights but the plain ones."""
     fmt = next(iter(formats.values()))
-    return {"quant_method": "awq", "bits": 4, "group_size": fmt.group or -1, "zero_point": True, "version": "gemm"}
+    return {"quant_method": "awq", "bits": 4, "group_size": fmt.group or -1, "zero_point": True, "version": "gemm",
+            "modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}  # fmt: skip
 
 
 def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:

@@ -11,7 +11,7 @@ bitsandbytes, functional.py, QuantState.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,11 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     }
 
 
-def config_of(formats: Mapping[str, Any]) -> dict[str, Any]:
+def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
     """Return the quantization_config of config.json."""
     return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
-            "bnb_4bit_use_double_quant": False, "bnb_4bit_quant_storage": "uint8"}  # fmt: skip
+            "bnb_4bit_use_double_quant": False, "bnb_4bit_quant_storage": "uint8",
+            "llm_int8_skip_modules": [name.removesuffix(".weight") for name in plain]}  # fmt: skip
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:

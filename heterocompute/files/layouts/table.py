@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .linear import Parts
 
-__all__ = ["LAYOUTS", "NAMES", "check_layout", "described", "export", "imported"]
+__all__ = ["LAYOUTS", "NAMES", "check_layout", "described", "export", "imported", "is_matrix"]
 
 KEY = "quantization_config"
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 
     layout_of: Callable[[str, Entry], Parts]
     parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
-    config_of: Callable[[Mapping[str, Any]], dict[str, Any]]
+    config_of: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
     array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
     mark: str
 
@@ -89,7 +89,8 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
             if part in stored:
                 raise ValueError(f"save: two tensors would be called {quoted(part)}")
             stored[part] = values
-    config = described(name, {key: array.format for key, array in packed.items()})
+    plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
+    config = described(name, {key: array.format for key, array in packed.items()}, sorted(plain))
     save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])})
 
 
@@ -100,7 +101,12 @@ def check_layout(name: Any) -> None:
         raise ValueError(f"save: layout is {shown(name)}, wanted {', '.join(NAMES)}{nearest}")
 
 
-def described(name: str, formats: Mapping[str, Any]) -> dict[str, Any]:
+def is_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Tell whether a program would take a tensor for the weights of a linear layer."""
+    return name.endswith(".weight") and len(shape) == 2
+
+
+def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any]:
     """Return what the program wants to find in config.json.
 
     Parameters
@@ -109,6 +115,8 @@ def described(name: str, formats: Mapping[str, Any]) -> dict[str, Any]:
         A layout of `LAYOUTS`.
     formats : mapping of str to Format
         Of the weights by name.
+    plain : sequence of str
+        Matrices called ``NAME.weight`` that are not quantized.
 
     Raises
     ------
@@ -118,7 +126,7 @@ def described(name: str, formats: Mapping[str, Any]) -> dict[str, Any]:
     if len(set(formats.values())) != 1:
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
-    return {KEY: LAYOUTS[name].config_of(formats)}
+    return {KEY: LAYOUTS[name].config_of(formats, plain)}
 
 
 def imported(reader: Tensors, name: str) -> dict[str, Any]:
