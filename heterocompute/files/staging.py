@@ -50,16 +50,17 @@ class Staging:
         self.out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
         self.root = self.out + ".partial"
         self.inner, self._manifest = os.path.join(self.root, "out"), os.path.join(self.root, "manifest.json")
-        self.begun: dict[str, Any] = {}
-        if os.path.lexists(self.root):
-            self.begun = self._read()
+        self.begun: dict[str, Any] = self._read() if os.path.exists(self._manifest) else {}
+
+    def _refuse_strangers(self) -> None:
+        """Raise ValueError where the name is taken by what is no unfinished output."""
+        if self.begun or not os.path.lexists(self.root):
+            return
+        if not os.path.isdir(self.root) or set(os.listdir(self.root)) - {"out", "manifest.json.tmp"}:
+            raise ValueError(f"{printable(self.root)}: is in the way: its name is that of the unfinished output")
 
     def _read(self) -> dict[str, Any]:
-        """Return the manifest of an earlier run, or nothing where that had not come so far."""
-        if not os.path.exists(self._manifest):
-            if not os.path.isdir(self.root) or set(os.listdir(self.root)) - {"out", "manifest.json.tmp"}:
-                raise ValueError(f"{printable(self.root)}: is in the way: its name is that of the unfinished output")
-            return {}
+        """Return the manifest of an earlier run."""
         try:
             found = strict_json(read_small(self._manifest, MAX_MANIFEST))
             if found["version"] != VERSION:
@@ -132,6 +133,7 @@ class Staging:
         ValueError
             What is left of the source is not enough for what is not there.
         """
+        self._refuse_strangers()
         names = file_names(len(shards))
         found = placed(shards, [os.path.join(self.inner, name) for name in names], durable=True, consume=consume)
         if not resume and not self.begun.get("consume"):
@@ -207,7 +209,7 @@ class Staging:
 
     def discard(self) -> None:
         """Delete what is not whole."""
-        if os.path.lexists(self.root):
+        if os.path.isdir(self.root):
             shutil.rmtree(self.root)
         self.begun = {}
 

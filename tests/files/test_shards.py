@@ -258,6 +258,13 @@ def test_what_stands_in_the_way_is_not_believed(broken, tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
+def test_one_file_needs_no_other_name(source, tmp_path):
+    for name in ("a.safetensors", "b"):
+        (tmp_path / f"{name}.partial").write_text("mine")
+        quantize_checkpoint(source / "model-00001-of-00004.safetensors", tmp_path / name, "int8")
+        assert (tmp_path / name).is_file() and (tmp_path / f"{name}.partial").read_text() == "mine"
+
+
 def test_a_source_that_changes_is_noticed(source, tmp_path):
     def touch(done, total, name):
         if name == "layers.1.weight":
