@@ -181,7 +181,7 @@ def test_too_little_memory_names_file_and_tensor(model, tmp_path, monkeypatch, c
     def starve(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(checkpoint, "quantize", starve)
+    monkeypatch.setattr("heterocompute.files.changes.quantize", starve)
     assert cli.main(["quantize", model, str(tmp_path / "out"), "--format", "int8"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == f"heterocompute quantize: {model}: tensor 'fc.weight': not enough memory"
