@@ -212,7 +212,14 @@ def ptq_gram(run: _Run, tokens: int, columns: int, left: _Doubles, right: _Doubl
 def ptq_factor(run: _Run, matrix: _Doubles, diagonal: _Doubles, /) -> int: ...
 def ptq_score(run: _Run, grid: _Grid, w: _Doubles, weight: _Doubles, sums: _Doubles, /) -> None: ...
 def ptq_columns(
-    run: _Run, grid: _Grid, w: _Doubles, factor: _Doubles | None, order: NDArray[np.int32], codes: NDArray[np.int32], /
+    run: _Run,
+    grid: _Grid,
+    w: _Doubles,
+    factor: _Doubles | None,
+    order: NDArray[np.int32],
+    choice: tuple[int, NDArray[np.int32], _Doubles] | None,
+    codes: NDArray[np.int32],
+    /,
 ) -> None: ...
 def ptq_sweep(run: _Run, grid: _Grid, w: _Doubles, h: _Doubles, codes: NDArray[np.int32], /) -> int: ...
 def ptq_refit(

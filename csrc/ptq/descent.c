@@ -38,6 +38,7 @@ static int64_t step(const descent_job *job, int64_t column, int64_t last, int64_
     const double curvature = h[column];
     double *target = scratch, *code = target + n, *value = code + n, *left = errors + column * n;
     int32_t *codes = job->codes + column * grid->rows + first;
+    const uint8_t *mask = hc_ptq_mask(grid, column, first);
     int64_t changed = 0;
     if (!(curvature > 0))
         return 0;
@@ -46,7 +47,7 @@ static int64_t step(const descent_job *job, int64_t column, int64_t last, int64_
     hc_ptq_round(rows, column, first, n, target, code, value);
     for (int64_t i = 0; i < n; i++) {
         const double stands = x[i] - left[i];
-        const bool nearer = fabs(target[i] - value[i]) < fabs(target[i] - stands);
+        const bool nearer = (!mask || mask[i]) && fabs(target[i] - value[i]) < fabs(target[i] - stands);
         const double next = nearer ? x[i] - value[i] : left[i];
         value[i] = next - left[i];
         left[i] = next;

@@ -1,6 +1,10 @@
 /* Rounding columns of some rows to a grid. */
 #include "ptq/grid.h"
 
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
 hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t columns, hc_ptq_rows *rows,
                        hc_error *error) {
     /* A multiple of every tile; more rows a task read the factor less often, fewer keep all threads busy. */
@@ -10,7 +14,7 @@ hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t colum
                           .steps = HC_PICK(round_steps, run),
                           .levels = HC_PICK(round_levels, run),
                           .grid = grid,
-                          .width = hc_max(16, hc_min(128, share))};
+                          .width = hc_max(16, hc_min(HC_PTQ_WIDTH, share))};
     int64_t bytes;
     if (!hc_mul_size(rows->width, columns, &rows->scratch_size) ||
         !hc_mul_size(rows->scratch_size, (int64_t)sizeof(double) * run->n_threads, &bytes) ||
@@ -20,12 +24,24 @@ hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t colum
     return HC_OK;
 }
 
+static void round_exact(int64_t n, const double *x, double *code, double *value) {
+    for (int64_t i = 0; i < n; i++) {
+        const float nearest = (float)fmin(fmax(x[i], -(double)FLT_MAX), (double)FLT_MAX);
+        int32_t bits;
+        memcpy(&bits, &nearest, sizeof bits);
+        code[i] = (double)bits;
+        value[i] = (double)nearest;
+    }
+}
+
 void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const double *x, double *code,
                   double *value) {
     const hc_ptq_grid *grid = rows->grid;
     const int64_t at = grid->group[column] * grid->rows + first;
     const double *scale = grid->scale + at;
-    if (grid->n_levels == 0)
+    if (grid->exact)
+        round_exact(n, x, code, value);
+    else if (grid->n_levels == 0)
         rows->steps(n, x, scale, grid->zero ? grid->zero + at : NULL, grid->low, grid->high, code, value);
     else if (grid->per_row)
         rows->levels(n, x, scale, grid->n_levels, grid->levels + first, grid->thresholds + first, grid->rows, 1, code,
@@ -39,8 +55,15 @@ void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int6
     const hc_ptq_grid *grid = rows->grid;
     const double *zero = grid->zero ? grid->zero + grid->group[column] * grid->rows + first : NULL;
     const int64_t stride = grid->per_row ? grid->rows : 1;
+    const uint8_t *mask = hc_ptq_mask(grid, column, first);
     for (int64_t i = 0; i < n; i++) {
-        if (grid->n_levels == 0)
+        float exact;
+        memcpy(&exact, codes + i, sizeof exact);
+        if (mask && !mask[i])
+            c[i] = 0.0;
+        else if (grid->exact)
+            c[i] = (double)exact;
+        else if (grid->n_levels == 0)
             c[i] = (double)codes[i] - (zero ? zero[i] : 0.0);
         else
             c[i] = grid->levels[codes[i] * stride + (grid->per_row ? first + i : 0)];

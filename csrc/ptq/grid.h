@@ -6,6 +6,8 @@
 #include "ptq/ptq.h"
 #include "ptq/tiles.h"
 
+enum { HC_PTQ_WIDTH = 128 };
+
 /* What a task over rows is given: the kernels, and memory of its thread. */
 typedef struct {
     const hc_kernel *gemm;
@@ -13,7 +15,7 @@ typedef struct {
     hc_round_steps_fn *steps;
     hc_round_levels_fn *levels;
     const hc_ptq_grid *grid;
-    int64_t width; /* rows of a task */
+    int64_t width; /* rows of a task, at most HC_PTQ_WIDTH */
     int64_t scratch_size;
     double *scratch; /* scratch_size of each thread */
 } hc_ptq_rows;
@@ -22,10 +24,15 @@ typedef struct {
 hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t columns, hc_ptq_rows *rows, hc_error *error);
 static inline int64_t hc_ptq_tasks(const hc_ptq_rows *rows) { return hc_ceil_div(rows->grid->rows, rows->width); }
 
-/* Column j of rows first .. first + n - 1. */
+/* Which of rows first .. of a column are kept; NULL where all are. */
+static inline uint8_t *hc_ptq_mask(const hc_ptq_grid *grid, int64_t column, int64_t first) {
+    return grid->mask ? grid->mask + column * grid->rows + first : NULL;
+}
+
+/* Column j of rows first .. first + n - 1, whatever the mask says. */
 void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const double *x, double *code,
                   double *value);
-/* c of `refit`: the value without its scale. */
+/* c of `refit`: the value without its scale, 0 where the mask keeps none. */
 void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const int32_t *codes, double *c);
 
 #endif

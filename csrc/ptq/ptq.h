@@ -9,7 +9,8 @@
 
 #include "base/base.h"
 
-/* What a column may be rounded to. value = scale * (code - zero), low <= code <= high, or scale * level[code]. */
+/* What a column may be rounded to. value = scale * (code - zero), low <= code <= high, or scale * level[code]; or the
+ * nearest float32, whose bits are the code. 0 where `mask` keeps no value, whose code counts for nothing. */
 typedef struct {
     int64_t columns, rows, n_groups;
     const int32_t *group; /* (columns), from 0, not falling */
@@ -19,7 +20,17 @@ typedef struct {
     int n_levels; /* 0: steps */
     bool per_row; /* levels and thresholds are (.., rows) */
     const double *levels, *thresholds;
+    bool exact;    /* float32 */
+    uint8_t *mask; /* (columns, rows): 1 is kept; or NULL */
 } hc_ptq_grid;
+
+/* N of every M: columns of one block follow each other in the order, at most HC_PTQ_MOST. */
+enum { HC_PTQ_MOST = 32 };
+typedef struct {
+    int n;
+    const int32_t *block; /* (columns) */
+    const double *weight; /* (columns), in the order */
+} hc_ptq_choice;
 
 /* Which scales may be stored. */
 typedef enum { HC_PTQ_F32, HC_PTQ_F16, HC_PTQ_TABLE, HC_PTQ_TABLE_F32 } hc_ptq_scale_kind;
@@ -45,13 +56,15 @@ hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double 
                        hc_error *error);
 
 /* Column order[j] is rounded from w_j + sum over i < j of (w_i - value_i) * factor[i][j], i ascending; from w_j
- * alone where `factor` is NULL. */
+ * alone where `factor` is NULL. With `choice`, which may be NULL, the mask is chosen: where a block begins, those n of its
+ * columns are kept whose rounding gains most, weight * (x^2 - (x - value)^2), x being what they would be rounded from
+ * then; of equal ones the earlier in the order. Code 0 where none is kept. */
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
-                         const int32_t *order, int32_t *codes, hc_error *error);
+                         const int32_t *order, const hc_ptq_choice *choice, int32_t *codes, hc_error *error);
 
 /* Each column once, ascending: t = value_j + (sum_i (w_i - value_i) h_ij) / h_jj, rounded, taken where it is nearer to t.
  * Blocks of HC_PTQ_BLOCK columns: the sum of a block begins from 0 over all i ascending, with the values at its beginning;
- * the changes within it are added as they come. *changed: codes. */
+ * the changes within it are added as they come. What the mask does not keep stays 0. *changed: codes. */
 enum { HC_PTQ_BLOCK = 64 };
 hc_status hc_ptq_sweep(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h, int32_t *codes,
                        int64_t *changed, hc_error *error);

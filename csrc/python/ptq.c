@@ -20,7 +20,7 @@ static PyObject *give_up(buffers *held) {
     return NULL;
 }
 
-/* The memory of a contiguous array of this kind ('d' float64, 'i' int32) and number of items; NULL with an error. */
+/* The memory of a contiguous array of this kind ('d' float64, 'i' int32, 'B' uint8) and number of items; NULL with an error. */
 static void *items(buffers *held, PyObject *object, const char *name, char kind, int64_t count, bool writable) {
     Py_buffer *view = &held->view[held->count];
     if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
@@ -29,24 +29,28 @@ static void *items(buffers *held, PyObject *object, const char *name, char kind,
     const char *format = view->format ? view->format : "B";
     if (strlen(format) != 1 || format[0] != kind || (count >= 0 && view->len / view->itemsize != count)) {
         PyErr_Format(PyExc_ValueError, "ptq: %s: wanted %lld contiguous items of %s", name, (long long)count,
-                     kind == 'd' ? "float64" : "int32");
+                     kind == 'd'   ? "float64"
+                     : kind == 'i' ? "int32"
+                                   : "uint8");
         return NULL;
     }
     /* an empty array has memory too, so that NULL is an error alone */
     return view->buf ? view->buf : (void *)held;
 }
 
-/* (rows, group, scale, zero or None, low, high, levels or None, thresholds or None) */
+/* (rows, groups, group, scale, zero or None, low, high, levels or None, thresholds or None, mask or None, exact) */
 static bool parse_grid(PyObject *object, buffers *held, hc_ptq_grid *grid) {
-    PyObject *group, *scale, *zero, *levels, *thresholds;
+    PyObject *group, *scale, *zero, *levels, *thresholds, *mask;
     long long rows, n_groups;
+    int exact;
     *grid = (hc_ptq_grid){0};
-    if (!PyArg_ParseTuple(object, "LLOOOddOO", &rows, &n_groups, &group, &scale, &zero, &grid->low, &grid->high,
-                          &levels, &thresholds) ||
+    if (!PyArg_ParseTuple(object, "LLOOOddOOOp", &rows, &n_groups, &group, &scale, &zero, &grid->low, &grid->high,
+                          &levels, &thresholds, &mask, &exact) ||
         !(grid->group = items(held, group, "groups", 'i', -1, false)))
         return false;
     grid->rows = rows;
     grid->n_groups = n_groups;
+    grid->exact = exact;
     grid->columns = held->view[held->count - 1].len / (int64_t)sizeof(int32_t);
     int64_t size;
     for (int64_t i = 0; i < grid->columns; i++)
@@ -60,6 +64,9 @@ static bool parse_grid(PyObject *object, buffers *held, hc_ptq_grid *grid) {
     }
     if (!(grid->scale = items(held, scale, "scales", 'd', size, true)) ||
         (zero != Py_None && !(grid->zero = items(held, zero, "zero points", 'd', size, false))))
+        return false;
+    if (mask != Py_None &&
+        (!hc_mul_size(rows, grid->columns, &size) || !(grid->mask = items(held, mask, "the mask", 'B', size, true))))
         return false;
     if (levels == Py_None)
         return true;
@@ -164,15 +171,38 @@ PyObject *hc_ptq_score_method(PyObject *self, PyObject *args) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
+/* (n, block, weight): blocks stand together in the order. */
+static bool parse_choice(PyObject *object, buffers *held, const hc_ptq_grid *grid, const int32_t *order,
+                         hc_ptq_choice *choice) {
+    PyObject *block, *weight;
+    if (!PyTuple_Check(object) || !grid->mask) {
+        PyErr_SetString(PyExc_ValueError, "ptq: choice: wanted (n, block, weight) and a grid with a mask");
+        return false;
+    }
+    if (!PyArg_ParseTuple(object, "iOO", &choice->n, &block, &weight) ||
+        !(choice->block = items(held, block, "blocks", 'i', grid->columns, false)) ||
+        !(choice->weight = items(held, weight, "weights", 'd', grid->columns, false)))
+        return false;
+    for (int64_t i = 0, length = 1; i + 1 < grid->columns; i++) {
+        length = choice->block[order[i]] == choice->block[order[i + 1]] ? length + 1 : 1;
+        if (length > HC_PTQ_MOST) {
+            PyErr_Format(PyExc_ValueError, "ptq: choice: wanted blocks of at most %d columns", HC_PTQ_MOST);
+            return false;
+        }
+    }
+    return true;
+}
+
 PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *run_object, *grid_object, *w_object, *factor_object, *order_object, *codes_object;
+    PyObject *run_object, *grid_object, *w_object, *factor_object, *order_object, *choice_object, *codes_object;
     hc_run run;
+    hc_ptq_choice choice;
     hc_ptq_grid grid;
     buffers held = {0};
     const double *w, *factor;
-    if (!PyArg_ParseTuple(args, "OO!OOOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &factor_object,
-                          &order_object, &codes_object))
+    if (!PyArg_ParseTuple(args, "OO!OOOOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &factor_object,
+                          &order_object, &choice_object, &codes_object))
         return NULL;
     const int32_t *order = NULL;
     int32_t *codes = NULL;
@@ -186,11 +216,13 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
             PyErr_SetString(PyExc_ValueError, "ptq: order: wanted numbers of columns");
             codes = NULL;
         }
-    if (!codes)
+    const bool chosen = choice_object != Py_None;
+    if (!codes || (chosen && !parse_choice(choice_object, &held, &grid, order, &choice)))
         return give_up(&held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_ptq_columns(&run, &grid, w, alone ? NULL : factor, order, codes, &error));
+    HC_WITHOUT_GIL(
+        hc_ptq_columns(&run, &grid, w, alone ? NULL : factor, order, chosen ? &choice : NULL, codes, &error));
     give_up(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }

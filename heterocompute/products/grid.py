@@ -13,11 +13,22 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.bits import pack, unpack
-from ..arrays.quantized import QuantizedArray, component_layout
+from ..arrays.quantized import QuantizedArray, component_layout, core_format
+from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Sparse
 
-__all__ = ["Grid", "Scales", "decoded_rows", "grid_of", "level_table", "to_columns"]
+__all__ = [
+    "Grid",
+    "Pattern",
+    "Scales",
+    "decoded_rows",
+    "from_columns",
+    "grid_of",
+    "level_table",
+    "plainly",
+    "to_columns",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -62,6 +73,40 @@ class Scales:
         return found.astype(np.float32).astype(np.float64) if self.kind == TABLE_F32 else found
 
 
+@dataclass(frozen=True)
+class Pattern:
+    """Which columns an array with N:M keeps, and how the kept ones are stored.
+
+    Attributes
+    ----------
+    fmt : Sparse
+    shape, axis
+        Of the array; those of the grid are of what is kept, (rows, runs, kept of a run).
+    block : ndarray of int32, (columns,)
+        The block of each column.
+    group : ndarray of int32, (kept columns,)
+    mask : ndarray of uint8, (columns, rows)
+        1 where a value is kept.
+    """
+
+    fmt: Sparse
+    shape: tuple[int, ...]
+    axis: tuple[int, ...]
+    block: Array
+    group: Array
+    mask: Array
+
+    def metadata(self) -> SparseArray:
+        """Return an array that is 1 where something is kept."""
+        return choose(
+            *2 * (from_columns(self.mask, self.shape, self.axis).astype(np.float32),),
+            self.fmt.n,
+            self.fmt.m,
+            self.axis,
+            "grid",
+        )
+
+
 @dataclass
 class Grid:
     """A format's steps or levels for one array, with scales that may change.
@@ -83,6 +128,10 @@ class Grid:
     scales : Scales
     parts : dict of str to ndarray
         Components as plain rounding has them.
+    pattern : Pattern or None
+        Of an N:M format, whose base is `fmt`.
+    exact : bool
+        Codes are the bits of float32.
     """
 
     fmt: Format
@@ -98,6 +147,13 @@ class Grid:
     stored: Array | None
     scales: Scales
     parts: dict[str, Array]
+    pattern: Pattern | None = None
+    exact: bool = False
+
+    @property
+    def stored_group(self) -> Array:
+        """The group of each column that is stored."""
+        return self.group if self.pattern is None else self.pattern.group
 
     @property
     def rows(self) -> int:
@@ -107,21 +163,47 @@ class Grid:
         """Return the grid as the C core takes it, with other scales where given."""
         used = self.scale if scale is None else np.ascontiguousarray(scale)
         rounding = (self.zero, self.low, self.high, self.levels, self.thresholds)
-        return (self.rows, len(self.scale), self.group, used, *rounding)
+        mask = None if self.pattern is None else self.pattern.mask
+        return (self.rows, len(self.scale), self.group, used, *rounding, mask, self.exact)
 
     def nearest(self, w: Array) -> Array:
         """Return the codes of plain rounding with these scales, (columns, rows) of int32."""
         codes = np.empty(w.shape, np.int32)
         order = np.arange(len(w), dtype=np.int32)
-        _core.ptq_columns(runtime.run(), self.core(), w, None, order, codes)
+        _core.ptq_columns(runtime.run(), self.core(), w, None, order, None, codes)
         return codes
 
     def quantized(self, codes: Array, source_dtype: str) -> QuantizedArray:
         """Pack codes and scales."""
+        if self.pattern is not None:
+            return self._with_pattern(self.pattern, codes, source_dtype)
         parts = {**self.parts, **self._scale_parts(), "codes": self._packed_codes(codes)}
         layout = component_layout(self.fmt, self.shape, self.axis)
         parts = {name: np.ascontiguousarray(parts[name], dtype).reshape(size) for name, (dtype, size) in layout.items()}
         return QuantizedArray._trusted(parts, self.fmt, self.shape, self.axis, source_dtype)
+
+    def _with_pattern(self, pattern: Pattern, codes: Array, source_dtype: str) -> QuantizedArray:
+        """Pack what is kept as an array of its own, and where it stands."""
+        fmt, length = pattern.fmt, pattern.shape[pattern.axis[-1]]
+        held = pattern.metadata()
+        base = replace(self, group=pattern.group, pattern=None)
+        columns, kept = len(pattern.group), fmt.stored_length(length)
+        runs, blocks = columns // max(kept, 1), kept // fmt.n
+        places = held.positions().reshape(self.rows, runs, blocks, fmt.n) + np.arange(blocks)[:, None] * fmt.m
+        inside = (places < length).reshape(self.rows, columns).T
+        at = np.minimum(places, length - 1) + np.arange(runs)[:, None, None] * length
+        found = np.take_along_axis(codes, at.reshape(self.rows, columns).T, axis=0)
+        found = np.where(inside, found, base.nearest(np.zeros(found.shape)))
+        if not self.exact:
+            parts = base.quantized(found, source_dtype).components
+        elif fmt.is_plain:
+            parts = {"values": np.ascontiguousarray(found.T).view(np.float32)}
+        else:
+            values = np.ascontiguousarray(found.T).view(np.float32).reshape(self.shape)
+            parts = plainly(values, self.fmt, self.axis).components
+        parts = {**parts, "metadata": held.components["metadata"]}
+        kind = SparseArray if fmt.is_plain else QuantizedArray
+        return kind._trusted(parts, fmt, pattern.shape, pattern.axis, source_dtype)
 
     def _scale_parts(self) -> dict[str, Array]:
         fmt, rows = self.fmt, self.scale.T
@@ -196,12 +278,26 @@ def _unpack_scales(packed: Array, bits: int, count: int) -> Array:
     return single.astype(np.int64) @ (1 << np.arange(bits, dtype=np.int64))
 
 
+def plainly(x: Array, fmt: Format, axis: tuple[int, ...]) -> QuantizedArray:
+    """Round an array plainly."""
+    layout = component_layout(fmt, x.shape, axis)
+    parts = {name: np.empty(size, dtype) for name, (dtype, size) in layout.items()}
+    _core.quantize(runtime.run(), x, None, (core_format(fmt), x.shape, axis, parts), None)
+    return QuantizedArray._trusted(parts, fmt, x.shape, axis, x.dtype.name)
+
+
 def to_columns(x: Array, axis: tuple[int, ...]) -> Array:
     """Return an array as (columns, rows) of float64; the columns are the axes in the order given."""
     others = [a for a in range(x.ndim) if a not in axis]
     columns = prod(x.shape[a] for a in axis)
     rows = prod(x.shape[a] for a in others)
     return np.ascontiguousarray(x.transpose(*axis, *others).reshape(columns, rows), dtype=np.float64)
+
+
+def from_columns(columns: Array, shape: tuple[int, ...], axis: tuple[int, ...]) -> Array:
+    """Undo `to_columns`."""
+    order = [*axis, *(a for a in range(len(shape)) if a not in axis)]
+    return columns.reshape([shape[a] for a in order]).transpose(np.argsort(order))
 
 
 def decoded_rows(q: QuantizedArray) -> Array:
@@ -246,7 +342,7 @@ def _table_thresholds(fmt: Format, levels: Array, stored: Array) -> Array:
 
 
 def grid_of(q: QuantizedArray) -> Grid:
-    """Return the grid of an array that was rounded plainly, with its scales.
+    """Return the grid of an array that was rounded plainly, with its scales, and what it keeps.
 
     Raises
     ------
@@ -254,7 +350,9 @@ def grid_of(q: QuantizedArray) -> Grid:
         A format without steps or a table of levels.
     """
     fmt = q.format
-    if isinstance(fmt, Sparse) or (isinstance(fmt, Float) and fmt.bits > 8) or getattr(fmt, "dim", 1) > 1:
+    if isinstance(fmt, Sparse):
+        return _sparse_grid(q, fmt)
+    if (isinstance(fmt, Float) and fmt.bits > 8) or getattr(fmt, "dim", 1) > 1:
         raise ValueError(f"{fmt} has no steps and no table of levels")
     length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
     rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
@@ -265,22 +363,36 @@ def grid_of(q: QuantizedArray) -> Grid:
     else:
         group = (column // max(length, 1) * per_run + column % max(length, 1) // group_size).astype(np.int32)
         n_groups = runs * per_run
-    grid = Grid(
-        fmt,
-        q.shape,
-        q.axis,
-        group,
-        np.ones((n_groups, rows)),
-        None,
-        0.0,
-        0.0,
-        None,
-        None,
-        None,
-        Scales(free=False),
-        dict(q.components),
-    )
+    grid = _empty_grid(q, group, np.ones((n_groups, rows)))
     return _filled(grid, n_groups, rows)
+
+
+def _empty_grid(q: QuantizedArray, group: Array, scale: Array) -> Grid:
+    nothing = (None, 0.0, 0.0, None, None, None, Scales(free=False))
+    return Grid(q.format, q.shape, q.axis, group, scale, *nothing, dict(q.components))
+
+
+def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
+    """Return the grid of what is kept, for all columns: each takes the group of its block."""
+    rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
+    length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
+    kept, blocks = fmt.stored_length(length), -(-length // fmt.m)
+    parts = {name: part for name, part in q.components.items() if name != "metadata"}
+    base = QuantizedArray._trusted(parts, fmt.base, (rows, runs, kept), (1, 2), q.source_dtype)
+    if isinstance(fmt.base, Float) and fmt.base.bits > 8:
+        grid = replace(_empty_grid(base, np.zeros(runs * kept, np.int32), np.ones((1, rows))), exact=True)
+    else:
+        grid = grid_of(base)
+    column = np.arange(runs * length, dtype=np.int32)
+    block = column // max(length, 1) * blocks + column % max(length, 1) // fmt.m
+    ones = {"values": np.ones((rows, runs * kept), np.float32), "metadata": q.components["metadata"]}
+    plain = Sparse(Float("fp32"), fmt.n, fmt.m)
+    mask = to_columns(SparseArray._trusted(ones, plain, q.shape, q.axis, "float32").mask, q.axis).astype(np.uint8)
+    return replace(
+        grid,
+        group=grid.group[block * fmt.n] if grid.group.size else np.zeros(len(block), np.int32),
+        pattern=Pattern(fmt, q.shape, q.axis, block, grid.group, mask),
+    )
 
 
 def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:

@@ -15,8 +15,8 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..formats import MX, NF4, NVFP4, VSQ, Format
-from .grid import Grid, Scales, grid_of, to_columns, with_unit
+from ..formats import MX, NF4, NVFP4, VSQ
+from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
 
 __all__ = ["rounded_best", "search_scales"]
 
@@ -123,21 +123,13 @@ def _two_levels(grid: Grid, w: Array, weight: Array, fmt: VSQ) -> Grid:
 
 def _double(grid: Grid) -> Grid:
     """Return the grid with its scales as double quantization stores them: those of an array with them as its maxima."""
-    w = np.zeros((grid.rows, len(grid.group)))
-    w[:, np.searchsorted(grid.group, np.arange(len(grid.scale)))] = grid.scale.T
+    w = np.zeros((grid.rows, len(grid.stored_group)))
+    w[:, np.searchsorted(grid.stored_group, np.arange(len(grid.scale)))] = grid.scale.T
     others = [n for a, n in enumerate(grid.shape) if a not in grid.axis]
     inner = [grid.shape[a] for a in grid.axis]
     order = [*(a for a in range(len(grid.shape)) if a not in grid.axis), *grid.axis]
     maxima = w.reshape(*others, *inner).transpose(np.argsort(order))
-    return grid_of(_plainly(maxima, grid.fmt, grid.axis))
-
-
-def _plainly(x: Array, fmt: Format, axis: tuple[int, ...]) -> QuantizedArray:
-    from_layout = _core.layout((fmt.family, *fmt.core_params()), x.shape, axis)
-    parts = {name: np.empty(size, dtype) for name, (dtype, size, _) in from_layout.items()}
-    packed = ((fmt.family, *fmt.core_params()), x.shape, axis, parts)
-    _core.quantize(runtime.run(), x, None, packed, None)
-    return QuantizedArray._trusted(parts, fmt, x.shape, axis, x.dtype.name)
+    return replace(grid_of(plainly(maxima, grid.fmt, grid.axis)), group=grid.group, pattern=grid.pattern)
 
 
 def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> QuantizedArray:

@@ -34,8 +34,8 @@ def wanda(w: Any, x: Any) -> Array:
     ----------
     w : array_like, (outputs, inputs)
         Floats.
-    x : array_like, (samples, inputs)
-        Inputs of the layer.
+    x : array_like, (samples, inputs), or hc.ptq.Hessian
+        Inputs of the layer, or what was gathered of them.
 
     Returns
     -------
@@ -59,11 +59,12 @@ def wanda(w: Any, x: Any) -> Array:
     >>> hc.scores.wanda(np.float32([[1, -2]]), np.float32([[3, 0], [4, 1]]))
     array([[5., 2.]], dtype=float32)
     """
-    weights, inputs = _matrix(w, "wanda: w"), _matrix(x, "wanda: x")
+    gathered = getattr(x, "matrix", None)
+    weights, inputs = _matrix(w, "wanda: w"), _matrix(x if gathered is None else gathered, "wanda: x")
     if weights.shape[1] != inputs.shape[1]:
         raise ValueError(f"wanda: w has {weights.shape[1]} inputs and x has {inputs.shape[1]} columns")
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs))
+        norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs) if gathered is None else np.diagonal(inputs))
         scores: Array = (np.abs(weights) * norms).astype(np.float32)
     if not np.isfinite(scores).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(scores))[0])
@@ -79,7 +80,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     ----------
     w : array_like, (outputs, inputs)
         Floats.
-    hessian : array_like, (inputs, inputs)
+    hessian : array_like, (inputs, inputs), or hc.ptq.Hessian
         ``x.T @ x`` of inputs x of the layer, times any constant.
     pattern : str
         N:M along the inputs.
@@ -103,6 +104,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     -----
     Frantar and Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot", ICML 2023 (arXiv
     2301.00774), algorithm 1. Inputs that are always zero lose their weights. Work: inputs^3 + outputs * inputs^2.
+    `hc.ptq.gptq` does this in one loop with rounding, and then improves what stays.
 
     Examples
     --------
@@ -115,7 +117,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     True
     """
     n, m = pattern_of(pattern, "sparsegpt")
-    weights, h = _matrix(w, "sparsegpt: w"), _matrix(hessian, "sparsegpt: hessian")
+    weights, h = _matrix(w, "sparsegpt: w"), _matrix(getattr(hessian, "matrix", hessian), "sparsegpt: hessian")
     inputs = weights.shape[1]
     if h.shape != (inputs, inputs):
         raise ValueError(f"sparsegpt: hessian has shape {h.shape}, wanted ({inputs}, {inputs})")

@@ -11,12 +11,13 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
+from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
-from ..formats import Format
+from ..formats import Format, Sparse
 from ..products.arguments import as_format
-from ..products.grid import Grid, grid_of, to_columns
+from ..products.grid import Grid, from_columns, grid_of, to_columns
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
 from .error import layer_axis
@@ -61,6 +62,7 @@ def gptq(
     sweeps: int = 3,
     refit: bool = True,
     axis: int | tuple[int, ...] | None = None,
+    mask: Any = None,
 ) -> QuantizedArray:
     """Round a weight so that its layer's output changes least, to any format with steps or a table of levels.
 
@@ -76,7 +78,8 @@ def gptq(
         those of the rounded one (`Hessian.add`, x_float), what is rounded are the weights that make good for the
         difference.
     fmt : Format or str
-        Groups are where they always are: the order of rounding does not move them.
+        Groups are where they always are: the order of rounding does not move them. ``"int8+2:4"`` also chooses what
+        stays of every 4; ``"2:4"`` does that alone, and lets what stays make good for what goes (SparseGPT).
     order : {"activation", "natural"}
         Which column comes first: that of the largest input, or the first.
     scales : {"search", "absmax"}
@@ -90,11 +93,15 @@ def gptq(
         Before each sweep let the stored scales, too, take their best values one by one.
     axis : int or tuple of int, optional
         The reduction axes; None is the last of two dimensions and (2, 3, 1) of four.
+    mask : array_like of bool, of w's shape, optional
+        For formats with N:M: what may stay, such as ``hc.prune_mask(w, "2:4", scores=hc.scores.wanda(w, h))``. None
+        chooses on the way, by what each weight brings as it is rounded.
 
     Returns
     -------
     QuantizedArray
-        The same bits on every machine, for every instruction set and number of threads.
+        What `hc.quantize` gives of that format, a `SparseArray` of a pattern alone. The same bits on every machine, for
+        every instruction set and number of threads.
 
     Raises
     ------
@@ -102,13 +109,14 @@ def gptq(
         w holds no floats.
     ValueError
         A NaN or an infinity, an h of another size, not symmetric, or that no damping factors, a format without steps
-        or levels (fp16, fp32, codebooks of vectors).
+        or levels (fp16, fp32, codebooks of vectors), a mask that keeps more than N of M.
 
     Notes
     -----
     Frantar et al., "GPTQ", ICLR 2023 (arXiv 2210.17323), in the form of LDLQ, which gives the same codes without an
     inverse: Chee et al., "QuIP", NeurIPS 2023 (arXiv 2307.13304), section 3. Sweeps: Behdin et al., "QuantEase", 2023
-    (arXiv 2309.01885), algorithm 1. Memory: two matrices of h's size and two of w's in float64.
+    (arXiv 2309.01885), algorithm 1. Patterns: Frantar and Alistarh, "SparseGPT", ICML 2023 (arXiv 2301.00774).
+    Memory: two matrices of h's size and two of w's in float64.
 
     Examples
     --------
@@ -122,7 +130,7 @@ def gptq(
     >>> hc.ptq.error(w, better, h).db < hc.ptq.error(w, plain, h).db - 4
     True
     """
-    found = rounded_under(w, h, fmt, order, scales, damping, sweeps, refit, axis)
+    found = rounded_under(w, h, fmt, order, scales, damping, sweeps, refit, axis, mask)
     if found.damping > damping:
         warnings.warn(f"gptq: h does not factor with damping {damping:g}, so {found.damping:g} was used", stacklevel=3)
     return found.q
@@ -138,6 +146,7 @@ def rounded_under(
     sweeps: int = 3,
     refit: bool = True,
     axis: int | tuple[int, ...] | None = None,
+    mask: Any = None,
 ) -> Rounding:
     """Do what `gptq` does, and say how it went."""
     _check_words(order, scales)
@@ -152,21 +161,34 @@ def rounded_under(
     matrix = as_matrix(h, len(columns), "gptq")
     if columns.size and isinstance(h, Hessian) and h.cross is not None:
         columns = _without_drift(columns, matrix, h.cross, share)
-        x = _from_columns(columns, x.shape, axes)
-    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes)
+        x = from_columns(columns, x.shape, axes)
+    diagonal = np.diagonal(matrix).copy()
+    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonal, mask)
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), share, 0, ())
-    diagonal = np.diagonal(matrix).copy()
     if scales == "search":
-        grid = search_scales(grid, columns, diagonal)
-    turn = np.argsort(-diagonal if order == "activation" else np.zeros(len(diagonal)), kind="stable").astype(np.int32)
-    factor, _, used = damped_factor(matrix, turn, share)
+        kept = columns if grid.pattern is None else columns * grid.pattern.mask
+        grid = search_scales(grid, kept, diagonal)
+    chosen = grid.pattern if mask is None else None
+    turn = _turn(diagonal, order, None if chosen is None else chosen.block)
+    factor, pivots, used = damped_factor(matrix, turn, share)
+    choice = None if chosen is None else (chosen.fmt.n, chosen.block, pivots * pivots)
     codes = np.empty(columns.shape, np.int32)
-    _core.ptq_columns(runtime.run(), grid.core(), columns, factor, turn, codes)
+    _core.ptq_columns(runtime.run(), grid.core(), columns, factor, turn, choice, codes)
     del factor
     changed = tuple(improve(grid, columns, matrix, codes, count, refit))
     q = grid.quantized(codes, x.dtype.name)
     return Rounding(q, used, int((diagonal == 0).sum()), changed)
+
+
+def _turn(diagonal: Array, order: str, block: Array | None) -> Array:
+    """Return the order of columns; blocks of which some are chosen stay together, that of the largest input first."""
+    if order == "natural":
+        return np.arange(len(diagonal), dtype=np.int32)
+    if block is None:
+        return np.argsort(-diagonal, kind="stable").astype(np.int32)
+    largest = np.maximum.reduceat(diagonal, np.searchsorted(block, np.arange(block[-1] + 1)))
+    return np.lexsort((-diagonal, block, -largest[block])).astype(np.int32)
 
 
 def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Array:
@@ -193,23 +215,28 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
     return solved
 
 
-def _from_columns(columns: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
-    """Undo `to_columns`."""
-    order = [*axes, *(a for a in range(len(shape)) if a not in axes)]
-    return columns.reshape([shape[a] for a in order]).transpose(np.argsort(order))
-
-
 def _check_words(order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
         if value not in wanted:
             raise ValueError(f"gptq: {name} is {shown(value)}, wanted {wanted[0]!r} or {wanted[1]!r}")
 
 
-def _grid(x: Array, fmt: Format, axes: tuple[int, ...]) -> Grid:
+def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonal: Array, mask: Any) -> Grid:
+    """Return the grid of plain rounding; with N:M of what the mask keeps, or Wanda's, by which the scales begin."""
+    if mask is not None and not isinstance(fmt, Sparse):
+        raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
-        return grid_of(quantize(x, fmt, axes))
+        if not isinstance(fmt, Sparse):
+            return grid_of(quantize(x, fmt, axes))
+        if mask is not None:
+            kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
+        else:
+            scores = np.abs(to_columns(x, axes)) * np.sqrt(diagonal)[:, None]
+            kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
+        return grid_of(quantize(kept, fmt, axes))
     except ValueError as problem:
-        raise ValueError(f"gptq: {problem}") from None
+        text = str(problem)
+        raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
 
 
 def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:

@@ -1,7 +1,8 @@
 """Rounding under the inputs of a layer: the sums, factors, loops and sweeps of ``csrc/ptq/``, in the same order.
 
 Weights w are (columns, rows) of float64, a column being one input of all rows. A grid is what the core takes: (rows,
-groups, group of each column, scale (groups, rows), zero points or None, low, high, levels or None, thresholds or None).
+groups, group of each column, scale (groups, rows), zero points or None, low, high, levels or None, thresholds or None,
+mask or None, whether it is float32): what the mask (columns, rows) does not keep is 0, float32's codes are its bits.
 Every sum is a chain of products and sums, each rounded; its order is that of the loops here.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import Array
+from .arithmetic import LARGEST, Array
 
 BLOCK = 64
 
@@ -65,7 +66,7 @@ def factor(matrix: Array) -> tuple[Array, Array]:
 
 
 def rounded(grid: Any, column: int, x: Array) -> tuple[Array, Array]:
-    """Return codes and values of a column.
+    """Return codes and values of a column, whatever the mask says.
 
     Parameters
     ----------
@@ -78,7 +79,10 @@ def rounded(grid: Any, column: int, x: Array) -> tuple[Array, Array]:
     (ndarray, ndarray)
         float64, (rows,).
     """
-    _, _, group, scales, zeros, low, high, levels, thresholds = grid
+    _, _, group, scales, zeros, low, high, levels, thresholds, _, exact = grid
+    if exact:
+        nearest = np.clip(x, -LARGEST, LARGEST).astype(np.float32)
+        return nearest.view(np.int32).astype(np.float64), nearest.astype(np.float64)
     scale = scales[group[column]]
     t = np.divide(x, scale, out=np.zeros(x.shape), where=scale > 0)
     if levels is None:
@@ -91,7 +95,7 @@ def rounded(grid: Any, column: int, x: Array) -> tuple[Array, Array]:
 
 
 def unscaled(grid: Any, column: int, codes: Array) -> Array:
-    """Return the values of codes, without their scale.
+    """Return the values of codes, without their scale, 0 where the mask keeps none.
 
     Parameters
     ----------
@@ -103,11 +107,15 @@ def unscaled(grid: Any, column: int, codes: Array) -> Array:
     -------
     ndarray of float64, (rows,)
     """
-    _, _, group, _, zeros, _, _, levels, _ = grid
-    if levels is None:
-        return codes - (0.0 if zeros is None else zeros[group[column]])
-    found: Array = levels[codes] if levels.ndim == 1 else levels[codes, np.arange(len(codes))]
-    return found
+    _, _, group, _, zeros, _, _, levels, _, mask, exact = grid
+    found: Array
+    if exact:
+        found = codes.view(np.float32).astype(np.float64)
+    elif levels is None:
+        found = codes - (0.0 if zeros is None else zeros[group[column]])
+    else:
+        found = levels[codes] if levels.ndim == 1 else levels[codes, np.arange(len(codes))]
+    return found if mask is None else np.where(mask[column], found, 0.0)
 
 
 def score(grid: Any, w: Array, weight: Array) -> Array:
@@ -125,14 +133,17 @@ def score(grid: Any, w: Array, weight: Array) -> Array:
     """
     sums = np.zeros(grid[3].shape)
     for j, x in enumerate(w):
-        difference = x - rounded(grid, j, x)[1]
+        difference = x - np.where(_kept(grid, j), rounded(grid, j, x)[1], 0.0)
         at = grid[2][j]
         sums[at] = sums[at] + weight[j] * (difference * difference)
     return sums
 
 
-def columns(grid: Any, w: Array, upper: Array | None, order: Array) -> Array:
+def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any = None) -> Array:
     """Round column ``order[j]`` from ``w_j + sum_{i<j} (w_i - q_i) upper_ij``, i ascending.
+
+    With a choice the grid's mask is written: where a block of columns begins, those n are kept whose rounding gains
+    most, ``weight * (x^2 - (x - q)^2)`` of what rounding would take then; of equal ones the earlier in the order.
 
     Parameters
     ----------
@@ -141,6 +152,8 @@ def columns(grid: Any, w: Array, upper: Array | None, order: Array) -> Array:
     upper : ndarray of float64, (columns, columns), or None
         Of the order: see `factor`. None is no feedback.
     order : ndarray of integers, (columns,)
+    choice : (n, block, weight), optional
+        The block of each column, and the weight of each column in the order, (columns,).
 
     Returns
     -------
@@ -149,15 +162,24 @@ def columns(grid: Any, w: Array, upper: Array | None, order: Array) -> Array:
     codes = np.zeros(w.shape, np.int32)
     wanted = w[order]
     for j, column in enumerate(order):
+        if choice is not None and (j == 0 or choice[1][column] != choice[1][order[j - 1]]):
+            members = [i for i in range(j, len(order)) if choice[1][order[i]] == choice[1][column]]
+            values = np.array([rounded(grid, order[i], wanted[i])[1] for i in members])
+            left = wanted[members] - values
+            gain = choice[2][members][:, None] * (wanted[members] * wanted[members] - left * left)
+            best = np.argsort(-gain, axis=0, kind="stable")[: choice[0]]
+            grid[9][order[members]] = 0
+            np.put_along_axis(grid[9], order[members][best], 1, axis=0)
         code, value = rounded(grid, column, wanted[j])
-        codes[column] = code
+        kept = _kept(grid, column)
+        codes[column], value = np.where(kept, code, 0), np.where(kept, value, 0.0)
         if upper is not None:
             wanted[j + 1 :] = wanted[j + 1 :] + upper[j, j + 1 :, None] * (w[column] - value)
     return codes
 
 
 def sweep(grid: Any, w: Array, h: Array, codes: Array) -> Array:
-    """Move every code once to its best value while the others stand still.
+    """Move every code that is kept once to its best value while the others stand still.
 
     Parameters
     ----------
@@ -179,7 +201,7 @@ def sweep(grid: Any, w: Array, h: Array, codes: Array) -> Array:
                 continue
             target = (w[j] - errors[j]) + slopes[j - first] / h[j, j]
             code, value = rounded(grid, j, target)
-            nearer = np.abs(target - value) < np.abs(target - (w[j] - errors[j]))
+            nearer = _kept(grid, j) & (np.abs(target - value) < np.abs(target - (w[j] - errors[j])))
             change = np.where(nearer, w[j] - value, errors[j]) - errors[j]
             errors[j] = np.where(nearer, w[j] - value, errors[j])
             codes[j] = np.where(nearer, code, codes[j])
@@ -221,6 +243,10 @@ def refit(grid: Any, w: Array, h: Array, codes: Array, stored: Callable[[Array],
         scales[g] = np.where(free & (found > 0) & (change * (2 * a - change * b) > 0), found, scales[g])
         errors[members] = w[members] - scales[g] * c
     return scales
+
+
+def _kept(grid: Any, column: int) -> Any:
+    return True if grid[9] is None else grid[9][column] != 0
 
 
 def _errors(grid: Any, w: Array, codes: Array) -> Array:

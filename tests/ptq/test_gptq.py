@@ -99,7 +99,7 @@ def test_without_clipping_rows_stay_below_the_bound(w: Any, h: hc.ptq.Hessian) -
     turn = np.arange(K, dtype=np.int32)
     factor, _, used = damped_factor(matrix, turn, share)
     codes = np.empty(columns.shape, np.int32)
-    core.ptq_columns(runtime.run(), grid.core(), columns, factor, turn, codes)
+    core.ptq_columns(runtime.run(), grid.core(), columns, factor, turn, None, codes)
     assert used == share and np.abs(codes).max() < 127
     lost = narrow - 0.1 * codes.T
     errors = np.einsum("ij,jk,ik->i", lost, damped, lost) / (0.1**2 / 4 * (np.diagonal(upper) ** 2).sum())

@@ -76,7 +76,7 @@ def test_columns_and_scores_are_the_definition(fmt: str) -> None:
         for context in contexts():
             with context:
                 codes, sums = np.empty(w.shape, np.int32), np.empty(grid.scale.shape)
-                core.ptq_columns(runtime.run(), grid.core(), w, upper, order, codes)
+                core.ptq_columns(runtime.run(), grid.core(), w, upper, order, None, codes)
                 core.ptq_score(runtime.run(), grid.core(), w, weight, sums)
             assert same_bits(codes, wanted[0]) and same_bits(sums, wanted[1])
         assert same_bits(grid.nearest(w), definition.columns(grid.core(), w, None, order))
@@ -117,12 +117,52 @@ def test_a_sweep_of_levels_is_the_definition() -> None:
         assert same_bits(found, definition.sweep(grid.core(), w, h, begun)) and not same_bits(found, begun)
 
 
+@pytest.mark.parametrize("fmt", ["2:4", "int4-g6+3:7", "vsq4-g16-s4+1:8", "cb3-g16+2:4", "nf4-g64+16:32"])
+def test_masks_are_the_definition(fmt: str) -> None:
+    """Blocks around those of 64 columns, and a last one that is short."""
+    grid, w, h = problem(135, 21, fmt)
+    pattern = grid.pattern
+    assert pattern is not None
+    upper, diagonal = definition.factor(h + np.eye(135))
+    order = np.lexsort((np.random.default_rng(3).permutation(135), -pattern.block)).astype(np.int32)
+    choice = (pattern.fmt.n, pattern.block, diagonal * diagonal)
+    codes = definition.columns(grid.core(), w, upper, order, choice)
+    mask = pattern.mask.copy()
+    better = definition.sweep(grid.core(), w, h, codes)
+    scales = definition.refit(grid.core(), w, h, codes, scale_of(grid.scales))
+    sums = definition.score(grid.core(), w, np.diagonal(h).copy())
+    length = np.bincount(pattern.block)
+    counts = np.add.reduceat(mask, np.searchsorted(pattern.block, np.arange(len(length))), axis=0, dtype=np.int64)
+    assert (counts == np.minimum(length, pattern.fmt.n)[:, None]).all() and not same_bits(better, codes)
+    for context in contexts():
+        with context:
+            pattern.mask[:] = 1
+            found, moved, scores = np.empty(w.shape, np.int32), grid.scale.copy(), np.empty(grid.scale.shape)
+            core.ptq_columns(runtime.run(), grid.core(), w, upper, order, choice, found)
+            assert same_bits(found, codes) and same_bits(pattern.mask, mask)
+            core.ptq_score(runtime.run(), grid.core(), w, np.diagonal(h).copy(), scores)
+            if grid.scales.free:
+                kind, table, unit = grid.scales.kind, grid.scales.table, grid.scales.unit
+                core.ptq_refit(runtime.run(), grid.core(moved), w, h, codes, kind, table, unit)
+            core.ptq_sweep(runtime.run(), grid.core(), w, h, found)
+        assert same_bits(found, better) and same_bits(scores, sums)
+        assert same_bits(moved, scales) or not grid.scales.free
+
+
+def test_blocks_that_are_too_long_are_refused() -> None:
+    grid, w, h = problem(40, 3, "2:4")
+    order = np.arange(40, dtype=np.int32)
+    with pytest.raises(ValueError, match="wanted blocks of at most 32 columns"):
+        choice = (2, np.zeros(40, np.int32), np.ones(40))
+        core.ptq_columns(runtime.run(), grid.core(), w, h, order, choice, np.empty(w.shape, np.int32))
+
+
 def test_a_weight_is_no_matrix_of_its_inputs() -> None:
     """Of 1 row and 3 columns it has 3 values, where 9 are read."""
     w, codes = np.ones((3, 1)), np.zeros((3, 1), np.int32)
-    grid = (1, 1, np.zeros(3, np.int32), np.ones((1, 1)), None, -7.0, 7.0, None, None)
+    grid = (1, 1, np.zeros(3, np.int32), np.ones((1, 1)), None, -7.0, 7.0, None, None, None, False)
     with pytest.raises(ValueError, match="the matrix: wanted 9"):
         core.ptq_sweep(runtime.run(), grid, w, w, codes)
     order = np.arange(3, dtype=np.int32)
-    core.ptq_columns(runtime.run(), grid, w, None, order, codes)
+    core.ptq_columns(runtime.run(), grid, w, None, order, None, codes)
     assert (codes == 1).all()
