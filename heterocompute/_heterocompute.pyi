@@ -222,6 +222,18 @@ def ptq_columns(
     /,
 ) -> None: ...
 def ptq_sweep(run: _Run, grid: _Grid, w: _Doubles, h: _Doubles, codes: NDArray[np.int32], /) -> int: ...
+def ptq_levels(
+    run: _Run,
+    grid: _Grid,
+    w: _Doubles,
+    h: _Doubles,
+    codes: NDArray[np.int32],
+    first: int,
+    count: int,
+    curvature: _Doubles,
+    slope: _Doubles,
+    /,
+) -> None: ...
 def ptq_refit(
     run: _Run,
     grid: _Grid,

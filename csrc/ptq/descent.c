@@ -17,18 +17,6 @@ typedef struct {
     int64_t *changed; /* of each task */
 } descent_job;
 
-/* w - value of every column, (columns, n). */
-static void begin_errors(const descent_job *job, const int32_t *codes, int64_t first, int64_t n, double *errors) {
-    const hc_ptq_grid *grid = job->rows.grid;
-    for (int64_t j = 0; j < grid->columns; j++) {
-        const double *x = job->w + j * grid->rows + first, *scale = grid->scale + grid->group[j] * grid->rows + first;
-        double *left = errors + j * n;
-        hc_ptq_factors(&job->rows, j, first, n, codes + j * grid->rows + first, left);
-        for (int64_t i = 0; i < n; i++)
-            left[i] = x[i] - scale[i] * left[i];
-    }
-}
-
 /* One column: where the rounded target is nearer than what stands, it is taken, and the rest of the block hears of it. */
 static int64_t step(const descent_job *job, int64_t column, int64_t last, int64_t first, int64_t n, double *errors,
                     double *slopes, double *scratch) {
@@ -67,7 +55,7 @@ static void sweep_task(void *context, int64_t task, int thread) {
     double *errors = rows->scratch + thread * rows->scratch_size, *slopes = errors + k * n;
     double *scratch = slopes + HC_PTQ_BLOCK * n;
     int64_t changed = 0;
-    begin_errors(job, job->codes, first, n, errors);
+    hc_ptq_errors(rows, job->w, job->codes, first, n, errors);
     for (int64_t block = 0; block < k; block += HC_PTQ_BLOCK) {
         const int64_t last = hc_min(block + HC_PTQ_BLOCK, k);
         memset(slopes, 0, (size_t)((last - block) * n) * sizeof *slopes);
@@ -180,7 +168,7 @@ static void refit_task(void *context, int64_t task, int thread) {
     const int64_t k = grid->columns, first = task * rows->width, n = hc_min(rows->width, grid->rows - first);
     double *errors = rows->scratch + thread * rows->scratch_size;
     int64_t changed = 0;
-    begin_errors(job, job->fixed, first, n, errors);
+    hc_ptq_errors(rows, job->w, job->fixed, first, n, errors);
     for (int64_t begin = 0, end; begin < k; begin = end) {
         for (end = begin + 1; end < k && grid->group[end] == grid->group[begin]; end++)
             ;

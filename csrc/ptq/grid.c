@@ -69,3 +69,15 @@ void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int6
             c[i] = grid->levels[codes[i] * stride + (grid->per_row ? first + i : 0)];
     }
 }
+
+void hc_ptq_errors(const hc_ptq_rows *rows, const double *w, const int32_t *codes, int64_t first, int64_t n,
+                   double *errors) {
+    const hc_ptq_grid *grid = rows->grid;
+    for (int64_t j = 0; j < grid->columns; j++) {
+        const double *x = w + j * grid->rows + first, *scale = grid->scale + grid->group[j] * grid->rows + first;
+        double *left = errors + j * n;
+        hc_ptq_factors(rows, j, first, n, codes + j * grid->rows + first, left);
+        for (int64_t i = 0; i < n; i++)
+            left[i] = x[i] - scale[i] * left[i];
+    }
+}

@@ -35,4 +35,8 @@ void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_
 /* c of `refit`: the value without its scale, 0 where the mask keeps none. */
 void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const int32_t *codes, double *c);
 
+/* w - value of every column, (columns, n). */
+void hc_ptq_errors(const hc_ptq_rows *rows, const double *w, const int32_t *codes, int64_t first, int64_t n,
+                   double *errors);
+
 #endif

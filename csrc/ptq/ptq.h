@@ -75,4 +75,11 @@ hc_status hc_ptq_sweep(const hc_run *run, const hc_ptq_grid *grid, const double 
 hc_status hc_ptq_refit(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
                        const int32_t *codes, const hc_ptq_scales *scales, int64_t *changed, hc_error *error);
 
+/* What levels gain, of rows first .. first + count - 1: with c_j the scale of column j, 0 where the mask keeps none,
+ * slope[row][l] = sum of c_j sum_i (w_i - value_i) h_ij over the columns j of code l, and curvature[row][l][m] = sum of
+ * c_i (sum of c_j h_ji over the columns j of code m) over the columns i of code l, all ascending, from 0. */
+hc_status hc_ptq_levels(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
+                        const int32_t *codes, int64_t first, int64_t count, double *curvature, double *slope,
+                        hc_error *error);
+
 #endif

@@ -331,6 +331,8 @@ static PyMethodDef METHODS[] = {
     {"ptq_columns", hc_ptq_columns_method, METH_VARARGS, "ptq_columns(run, grid, w, factor, order, codes)"},
     {"ptq_sweep", hc_ptq_sweep_method, METH_VARARGS, "ptq_sweep(run, grid, w, h, codes) -> changed"},
     {"ptq_refit", hc_ptq_refit_method, METH_VARARGS, "ptq_refit(run, grid, w, h, codes, kind, table, unit) -> changed"},
+    {"ptq_levels", hc_ptq_levels_method, METH_VARARGS,
+     "ptq_levels(run, grid, w, h, codes, first, count, curvature, slope)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -294,3 +294,34 @@ PyObject *hc_ptq_refit_method(PyObject *self, PyObject *args) {
     give_up(&held);
     return status == HC_OK ? PyLong_FromLongLong(changed) : hc_raise(status, &error);
 }
+
+PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *grid_object, *w_object, *h_object, *codes_object, *curvature_object, *slope_object;
+    hc_run run;
+    hc_ptq_grid grid;
+    buffers held = {0};
+    const double *w, *h;
+    long long first, count;
+    if (!PyArg_ParseTuple(args, "OO!OOOLLOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &h_object,
+                          &codes_object, &first, &count, &curvature_object, &slope_object))
+        return NULL;
+    const int32_t *codes = begin(run_object, grid_object, w_object, h_object, true, &run, &held, &grid, &w, &h)
+                               ? items(&held, codes_object, "codes", 'i', grid.columns * grid.rows, false)
+                               : NULL;
+    int64_t size = 0, squares = 0;
+    double *curvature = NULL, *slope = NULL;
+    if (codes && (grid.n_levels < 1 || first < 0 || count < 0 || count > grid.rows || first > grid.rows - count ||
+                  !hc_mul_size(count, grid.n_levels, &size) || !hc_mul_size(size, grid.n_levels, &squares)))
+        PyErr_SetString(PyExc_ValueError, "ptq: rows: wanted some of the grid's, with levels");
+    else if (codes && within(&grid, codes) &&
+             (curvature = items(&held, curvature_object, "curvatures", 'd', squares, true)))
+        slope = items(&held, slope_object, "slopes", 'd', size, true);
+    if (!slope)
+        return give_up(&held);
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL(hc_ptq_levels(&run, &grid, w, h, codes, first, count, curvature, slope, &error));
+    give_up(&held);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
+}

@@ -229,7 +229,10 @@ class Grid:
             return {"scales": np.searchsorted(table, rows)}
         if isinstance(fmt, Float) and fmt.scaled == "tensor":
             return {"coarse": rows[:1, 0]} if rows.size else {}
-        if isinstance(fmt, (NF4, Codebook)) and not self.scales.free:
+        if isinstance(fmt, Codebook):
+            assert self.levels is not None
+            return {"codebook": self.levels.T} | ({"scales": rows} if self.scales.free else {})
+        if isinstance(fmt, NF4) and not self.scales.free:
             return {}
         return {"scales": rows} if "scales" in self.parts else {}
 

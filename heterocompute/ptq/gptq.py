@@ -15,13 +15,14 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
-from ..formats import Format, Sparse
+from ..formats import Codebook, Format, Sparse
 from ..products.arguments import as_format
 from ..products.grid import Grid, from_columns, grid_of, to_columns
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
 from .error import layer_axis
 from .hessian import Hessian, as_matrix
+from .levels import refit_levels
 
 __all__ = ["Rounding", "gptq", "rounded_under"]
 
@@ -83,14 +84,14 @@ def gptq(
     order : {"activation", "natural"}
         Which column comes first: that of the largest input, or the first.
     scales : {"search", "absmax"}
-        Scales of least error, each weight's by its input, or those of plain rounding.
+        Scales, or centres, of least error, each weight's by its input, or those of plain rounding.
     damping : float
         0 or more: this share of the mean of the diagonal is added to the diagonal. If the matrix does not factor, ten
         times as much, with a warning.
     sweeps : int
         How often codes are improved one by one; it ends where none changes.
     refit : bool
-        Before each sweep let the stored scales, too, take their best values one by one.
+        Before each sweep let the stored scales, too, take their best values one by one, and centres of codebooks.
     axis : int or tuple of int, optional
         The reduction axes; None is the last of two dimensions and (2, 3, 1) of four.
     mask : array_like of bool, of w's shape, optional
@@ -163,7 +164,7 @@ def rounded_under(
         columns = _without_drift(columns, matrix, h.cross, share)
         x = from_columns(columns, x.shape, axes)
     diagonal = np.diagonal(matrix).copy()
-    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonal, mask)
+    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonal, mask, scales == "search")
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), share, 0, ())
     if scales == "search":
@@ -221,11 +222,18 @@ def _check_words(order: Any, scales: Any) -> None:
             raise ValueError(f"gptq: {name} is {shown(value)}, wanted {wanted[0]!r} or {wanted[1]!r}")
 
 
-def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonal: Array, mask: Any) -> Grid:
-    """Return the grid of plain rounding; with N:M of what the mask keeps, or Wanda's, by which the scales begin."""
+def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonal: Array, mask: Any, weighted: bool) -> Grid:
+    """Return the grid of plain rounding; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
+
+    weighted: codebooks are learned with each error weighted by its input.
+    """
     if mask is not None and not isinstance(fmt, Sparse):
         raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
+        if isinstance(fmt, Codebook) and weighted:
+            count = x.size // max(len(diagonal), 1)
+            weight = np.broadcast_to(diagonal[:, None], (len(diagonal), count))
+            return grid_of(quantize(x, fmt, axes, importance=from_columns(weight, x.shape, axes)))
         if not isinstance(fmt, Sparse):
             return grid_of(quantize(x, fmt, axes))
         if mask is not None:
@@ -265,6 +273,8 @@ def improve(grid: Grid, w: Array, matrix: Array, codes: Array, sweeps: int, refi
     for _ in range(sweeps):
         if refit and scales.free:
             _core.ptq_refit(runtime.run(), grid.core(), w, matrix, codes, scales.kind, scales.table, scales.unit)
+        if refit and isinstance(grid.fmt, Codebook):
+            refit_levels(grid, w, matrix, codes)
         changed.append(_core.ptq_sweep(runtime.run(), grid.core(), w, matrix, codes))
         if not changed[-1]:
             break

@@ -245,6 +245,62 @@ def refit(grid: Any, w: Array, h: Array, codes: Array, stored: Callable[[Array],
     return scales
 
 
+def level_sums(grid: Any, w: Array, h: Array, codes: Array) -> tuple[Array, Array]:
+    """Return the matrix and the slope of each row's error as a quadratic in its levels.
+
+    Parameters
+    ----------
+    grid : tuple
+    w : ndarray of float64, (columns, rows)
+    h : ndarray of float64, (columns, columns)
+    codes : ndarray of int32, (columns, rows)
+
+    Returns
+    -------
+    (ndarray, ndarray)
+        (rows, levels, levels) and (rows, levels).
+    """
+    rows, count = np.arange(w.shape[1]), len(grid[7])
+    curvature, slope = np.zeros((len(rows), count, count)), np.zeros((len(rows), count))
+    c = np.array([np.where(_kept(grid, j), grid[3][grid[2][j]], 0.0) for j in range(len(w))])
+    slopes = _chain(h, _errors(grid, w, codes), slice(None))
+    for i in range(len(w)):
+        parts = np.zeros((len(rows), count))
+        for j in range(len(w)):
+            parts[rows, codes[j]] = parts[rows, codes[j]] + c[j] * h[j, i]
+        curvature[rows, codes[i]] = curvature[rows, codes[i]] + c[i][:, None] * parts
+        slope[rows, codes[i]] = slope[rows, codes[i]] + c[i] * slopes[i]
+    return curvature, slope
+
+
+def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
+    """Move every level once, ascending, to its best float32 between its neighbours while all else stands still.
+
+    Parameters
+    ----------
+    levels : ndarray of float64, (levels,)
+        Ascending.
+    curvature, slope : ndarray of float64, (levels, levels) and (levels,)
+        Of a row; or of all, added up row after row.
+
+    Returns
+    -------
+    ndarray of float64, (levels,)
+    """
+    found, left = levels.copy(), slope.copy()
+    for at in range(len(levels)):
+        if not curvature[at, at] > 0:
+            continue
+        low, high = found[at - 1] if at else -LARGEST, found[at + 1] if at + 1 < len(found) else LARGEST
+        with np.errstate(over="ignore"):
+            wanted = float(np.float32(np.clip(found[at] + left[at] / curvature[at, at], low, high)) + np.float32(0))
+        change = wanted - found[at]
+        if change * (2 * left[at] - change * curvature[at, at]) > 0:
+            found[at] = wanted
+            left = left - curvature[:, at] * change
+    return found
+
+
 def _kept(grid: Any, column: int) -> Any:
     return True if grid[9] is None else grid[9][column] != 0
 

@@ -74,7 +74,9 @@ def test_independent_inputs_give_plain_rounding(fmt: str, w: Any) -> None:
         assert q == plain
 
 
-@pytest.mark.parametrize("fmt", ["int4", "int3-g16", "vsq4-g16-s4", "nvfp4", "mxfp4", "int4-g32-asym", "nf4-g64"])
+@pytest.mark.parametrize(
+    "fmt", ["int4", "int3-g16", "vsq4-g16-s4", "nvfp4", "mxfp4", "int4-g32-asym", "cb3-g16", "cb2-tensor"]
+)
 def test_sweeps_and_refits_never_raise_the_error(fmt: str, w: Any, h: hc.ptq.Hessian) -> None:
     grid, columns, matrix = grid_of(hc.quantize(w, fmt)), to_columns(w, (1,)), h.matrix
     codes = grid.nearest(columns)
@@ -85,6 +87,16 @@ def test_sweeps_and_refits_never_raise_the_error(fmt: str, w: Any, h: hc.ptq.Hes
         assert now <= last
         last = now
     assert improve(grid, columns, matrix, codes, 50, False)[-1] == 0  # it ends
+
+
+def test_centres_move_with_the_inputs(w: Any, h: hc.ptq.Hessian) -> None:
+    """Learned by weight, refitted under H: each is worth something, and they stay in order."""
+    for fmt in ("cb3", "cb2-g32", "cb3-tensor"):
+        found = [hc.ptq.gptq(w, h, fmt, scales="absmax", refit=False), hc.ptq.gptq(w, h, fmt, refit=False)]
+        found.append(hc.ptq.gptq(w, h, fmt))
+        errors = [hc.ptq.error(w, q, h).db for q in found]
+        assert errors == sorted(errors, reverse=True)
+        assert (np.diff(found[2].components["codebook"]) >= 0).all()
 
 
 def test_without_clipping_rows_stay_below_the_bound(w: Any, h: hc.ptq.Hessian) -> None:

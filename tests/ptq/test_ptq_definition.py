@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
 from heterocompute.products.grid import Grid, Scales, grid_of, to_columns
+from heterocompute.ptq.levels import refit_levels
 from heterocompute.reference import ptq as definition
 
 PTQ = ("gemm_f64", "axpy_f64", "round_steps", "round_levels")
@@ -115,6 +117,31 @@ def test_a_sweep_of_levels_is_the_definition() -> None:
         found = begun.copy()
         core.ptq_sweep(runtime.run(), grid.core(), w, h, found)
         assert same_bits(found, definition.sweep(grid.core(), w, h, begun)) and not same_bits(found, begun)
+
+
+@pytest.mark.parametrize("fmt", ["cb3-g16", "cb2-tensor", "cb2", "cb3-g16+2:4"])
+def test_centres_are_the_definition(fmt: str) -> None:
+    grid, w, h = problem(70, 19, fmt)
+    codes, grid.scale[:, 5] = grid.nearest(w), 0.0
+    curvature, slope = definition.level_sums(grid.core(), w, h, codes)
+    assert grid.levels is not None
+    if grid.levels.ndim == 2:
+        tables = [definition.refit_levels(*row) for row in zip(grid.levels.T, curvature, slope, strict=True)]
+        wanted = np.array(tables).T
+    else:
+        added = np.add.accumulate(curvature)[-1], np.add.accumulate(slope)[-1]
+        wanted = definition.refit_levels(grid.levels, *added)
+    assert not same_bits(wanted, grid.levels)
+    for context in contexts():
+        with context:
+            found, sums = np.empty_like(curvature[2:]), np.empty_like(slope[2:])
+            core.ptq_levels(runtime.run(), grid.core(), w, h, codes, 2, 17, found, sums)
+            moved = replace(grid)
+            refit_levels(moved, w, h, codes)
+        assert same_bits(found, curvature[2:]) and same_bits(sums, slope[2:])
+        assert moved.levels is not None and same_bits(moved.levels, wanted)
+    with pytest.raises(ValueError, match="wanted some of the grid's"):
+        core.ptq_levels(runtime.run(), grid.core(), w, h, codes, 3, 17, found, sums)
 
 
 @pytest.mark.parametrize("fmt", ["2:4", "int4-g6+3:7", "vsq4-g16-s4+1:8", "cb3-g16+2:4", "nf4-g64+16:32"])
