@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 F32, F16, TABLE, TABLE_F32 = range(4)  # hc_ptq_scale_kind
 LARGEST = float(np.finfo(np.float32).max)
-_BLOCK = 1 << 22  # codes packed at a time
+_BLOCK = 1 << 20  # codes packed at a time
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,38 @@ class Grid:
     @property
     def rows(self) -> int:
         return int(self.scale.shape[1])
+
+    def of_rows(self, part: slice) -> Grid:
+        """Return the grid of some rows; of all of them it is this one itself."""
+        if part == slice(0, self.rows):
+            return self
+
+        def cut(x: Array | None, ndim: int = 2) -> Any:
+            return x if x is None or x.ndim < ndim else np.ascontiguousarray(x[..., part])
+
+        pattern, levels = self.pattern, {"levels": cut(self.levels), "thresholds": cut(self.thresholds)}
+        return replace(
+            self,
+            **levels,
+            scale=cut(self.scale),
+            zero=cut(self.zero),
+            scales=replace(self.scales, unit=cut(self.scales.unit, 1)),
+            pattern=pattern and replace(pattern, mask=cut(pattern.mask)),
+        )
+
+    def take_rows(self, part: slice, other: Grid) -> None:
+        """Take scales, levels and mask of some rows from a grid of theirs."""
+        if other is self:
+            return
+        self.scale[:, part] = other.scale
+        if self.pattern is not None and other.pattern is not None:
+            self.pattern.mask[:, part] = other.pattern.mask
+        if self.levels is None or other.levels is None or self.thresholds is None or other.thresholds is None:
+            return
+        if self.levels.ndim == 1:
+            self.levels, self.thresholds = other.levels, other.thresholds
+        else:
+            self.levels[:, part], self.thresholds[:, part] = other.levels, other.thresholds
 
     def core(self, scale: Array | None = None) -> tuple[Any, ...]:
         """Return the grid as the C core takes it, with other scales where given."""
@@ -433,7 +465,7 @@ def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
         values = decoded_rows(QuantizedArray._trusted(ones, fmt, grid.shape, grid.axis, "float32"))
         grid.scale = values[:, np.searchsorted(grid.group, np.arange(n_groups))].T
     elif isinstance(fmt, Float) and fmt.scaled == "tensor":
-        grid.scales = Scales(shared=True)
+        grid.scales = Scales(free=False, shared=True)
         grid.scale = np.full((1, rows), float(parts["coarse"]))
     elif "scales" in parts:
         half = parts["scales"].dtype == np.float16

@@ -37,14 +37,15 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
     ----------
     grid : Grid
     w : ndarray of float64, (columns, rows)
-    weight : ndarray of float64, (columns,), optional
+    weight : ndarray of float64, (columns,) or (parts of rows, columns), optional
         Of the squared errors of a column; a column without weight counts a little, so that no group is without any.
 
     Returns
     -------
     Grid
     """
-    weight = np.ones(len(w)) if weight is None else weight + 1e-9 * weight.max(initial=0.0)
+    weight = np.ones((1, len(w))) if weight is None else np.atleast_2d(weight)
+    weight = weight + 1e-9 * weight.max(axis=1, initial=0.0, keepdims=True)
     fmt, base = grid.fmt, grid.scale
     if not w.size or not has_scales(grid):
         return grid
@@ -66,13 +67,25 @@ def has_scales(grid: Grid) -> bool:
     return grid.scales.free or grid.scales.shared or isinstance(grid.fmt, NF4)
 
 
+def _scores(grid: Grid, w: Array, weight: Array) -> Array:
+    """Return the weighted squared errors of groups and rows."""
+    errors: Array = np.empty(grid.scale.shape)
+    each = grid.rows // len(weight)
+    for i, own in enumerate(weight):
+        part = slice(i * each, (i + 1) * each)
+        some = grid.of_rows(part)
+        found = np.empty(some.scale.shape)
+        _core.ptq_score(runtime.run(), some.core(), np.ascontiguousarray(w[:, part]), own, found)
+        errors[:, part] = found
+    return errors
+
+
 def _best(grid: Grid, w: Array, weight: Array, candidates: Iterable[Array]) -> Array:
     best: Array | None = None
     least: Array = np.empty(0)
     for candidate in candidates:
         scale = np.ascontiguousarray(grid.scales.stored(candidate))
-        errors = np.empty(scale.shape)
-        _core.ptq_score(runtime.run(), grid.core(scale), w, weight, errors)
+        errors = _scores(replace(grid, scale=scale), w, weight)
         if grid.scales.shared:
             errors = np.full(scale.shape, np.cumsum(errors)[-1])
         if best is None:
@@ -105,8 +118,7 @@ def _two_levels(grid: Grid, w: Array, weight: Array, fmt: VSQ) -> Grid:
         found = with_unit(grid, units, np.zeros(fine.shape))
         around = (units * np.clip(codes + step, 0, steps) for step in (0, -1, 1))
         found = replace(found, scale=_best(found, w, weight, around))
-        errors = np.empty(fine.shape)
-        _core.ptq_score(runtime.run(), found.core(), w, weight, errors)
+        errors = _scores(found, w, weight)
         total = np.cumsum(errors, axis=0)[-1]
         if fmt.coarse == "tensor":
             total = np.full(total.shape, np.cumsum(total)[-1])

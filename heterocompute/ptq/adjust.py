@@ -17,8 +17,8 @@ from ..products.arguments import as_format
 from ..products.grid import grid_of, to_columns
 from ..products.quantize import quantize
 from .error import layer_axis
-from .gptq import damped_factor
-from .hessian import Hessian, as_matrix
+from .gptq import damped_factor, turn_of
+from .hessian import Hessian, as_matrices
 
 __all__ = ["Rescaling", "bound", "correct_bias", "rescale"]
 
@@ -70,12 +70,13 @@ def bound(
     grid = grid_of(quantize(x, as_format(fmt, "bound: fmt"), axes))
     if grid.levels is not None:
         raise ValueError(f"bound: {grid.fmt} has no steps of one size")
-    matrix = as_matrix(h, len(grid.group), "bound")
-    diagonal = np.diagonal(matrix)
-    turn = np.argsort(-diagonal if order == "activation" else np.zeros(len(diagonal)), kind="stable").astype(np.int32)
-    _, pivots, _ = damped_factor(matrix, turn, as_real(damping, "bound: damping", "a number"))
-    steps = grid.scale[grid.group[turn]]
-    found: Array = np.cumsum(steps * steps * (pivots * pivots / 4)[:, None], axis=0)[-1]
+    share = as_real(damping, "bound: damping", "a number")
+    found: Array = np.empty(grid.rows)
+    for part, matrix in as_matrices(h, len(grid.group), grid.rows, "bound"):
+        turn = turn_of(np.diagonal(matrix), order)
+        _, pivots, _ = damped_factor(matrix, turn, share)
+        steps = grid.scale[grid.group[turn], part]
+        found[part] = np.cumsum(steps * steps * (pivots * pivots / 4)[:, None], axis=0)[-1]
     return found
 
 
@@ -122,10 +123,12 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
     if rounded.shape != x.shape:
         raise ValueError(f"correct_bias: w has shape {x.shape} and q has shape {rounded.shape}")
     lost = to_columns(x, axes) - to_columns(rounded, axes)
-    if len(lost) != h.k:
-        raise ValueError(f"correct_bias: h is of {h.k} inputs, but w has {len(lost)}")
+    parts = as_matrices(h, len(lost), lost.shape[1], "correct_bias")
     refuse_infinite(lost, "correct_bias: w - q")
-    change: Array = np.cumsum(lost * h.mean[:, None], axis=0)[-1]
+    means = h.mean.reshape(len(parts), -1)
+    change: Array = np.empty(lost.shape[1])
+    for (part, _), mean in zip(parts, means, strict=True):
+        change[part] = np.cumsum(lost[:, part] * mean[:, None], axis=0)[-1]
     if bias is None:
         return np.asarray(change, np.float32)
     begun = np.asarray(bias, np.float64)
@@ -201,8 +204,8 @@ def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float 
         raise TypeError(f"rescale: h is {shown(h)}, wanted a Hessian")
     arrays = [as_array(w, "rescale: w") for w in (ws if isinstance(ws, (list, tuple)) else [ws])]
     for w in arrays:
-        if w.ndim != 2 or w.shape[1] != h.k:
-            raise ValueError(f"rescale: w has shape {w.shape}, wanted (outputs, {h.k})")
+        if w.ndim != 2 or w.shape[1] != h.k or h.groups > 1:
+            raise ValueError(f"rescale: w has shape {w.shape}, wanted (outputs, {h.k}), and h of one group")
         refuse_infinite(w, "rescale: w")
     candidates = [i / 20 for i in range(20)]
     if alpha != "search":

@@ -13,7 +13,7 @@ from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..products.grid import decoded_rows, to_columns
-from .hessian import as_matrix
+from .hessian import as_matrices
 
 __all__ = ["OutputError", "error", "layer_axis"]
 
@@ -56,7 +56,7 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
         The weight.
     q : QuantizedArray or array_like
         The same, rounded.
-    h : Hessian or array_like, (inputs, inputs)
+    h : Hessian or array_like, (inputs, inputs) or (groups, inputs, inputs)
         Of the layer's inputs, in the order of the axes: (r, s, c) for a convolution.
     axis : int or tuple of int, optional
         The reduction axes; None is those of q, or the last, or (2, 3, 1) of four dimensions.
@@ -90,9 +90,10 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
     if exact.shape != rounded.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {np.shape(q)}")
     refuse_infinite(exact, "error: w")
-    matrix = as_matrix(h, exact.shape[1], "error")
-    lost = exact - rounded
-    squared = max(float(np.einsum("ij,ij->", lost @ matrix, lost)), 0.0)
-    whole = max(float(np.einsum("ij,ij->", exact @ matrix, exact)), 0.0)
+    squared = whole = 0.0
+    for part, matrix in as_matrices(h, exact.shape[1], len(exact), "error"):
+        lost = exact[part] - rounded[part]
+        squared += max(float(np.einsum("ij,ij->", lost @ matrix, lost)), 0.0)
+        whole += max(float(np.einsum("ij,ij->", exact[part] @ matrix, exact[part])), 0.0)
     relative = 0.0 if squared == 0 else squared / whole if whole > 0 else inf
     return OutputError(squared, relative, 10 * log10(relative) if 0 < relative < inf else -inf if not relative else inf)

@@ -21,13 +21,14 @@ from ..products.grid import Grid, from_columns, grid_of, to_columns
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
 from .error import layer_axis
-from .hessian import Hessian, as_matrix
-from .levels import refit_levels
+from .hessian import Hessian, as_matrices
+from .levels import Part, refit_levels
 
 __all__ = ["Rounding", "gptq", "rounded_under"]
 
 Array = np.ndarray[Any, Any]
 
+_STRIP = 128  # rows of a matrix that are ordered at a time
 _HARDER = 10.0  # a matrix that does not factor is damped this many times as much
 
 
@@ -74,10 +75,10 @@ def gptq(
     ----------
     w : array_like, (outputs, inputs) or (K, C, R, S)
         Floats.
-    h : Hessian or array_like, (inputs, inputs)
-        Of the layer's inputs, in the order of the reduction axes. Where it knows the unrounded network's inputs beside
-        those of the rounded one (`Hessian.add`, x_float), what is rounded are the weights that make good for the
-        difference.
+    h : Hessian or array_like, (inputs, inputs) or (groups, inputs, inputs)
+        Of the layer's inputs, in the order of the reduction axes; of a convolution of several groups each has its own.
+        Where it knows the unrounded network's inputs beside those of the rounded one (`Hessian.add`, x_float), what is
+        rounded are the weights that make good for the difference.
     fmt : Format or str
         Groups are where they always are: the order of rounding does not move them. ``"int8+2:4"`` also chooses what
         stays of every 4; ``"2:4"`` does that alone, and lets what stays make good for what goes (SparseGPT).
@@ -117,7 +118,8 @@ def gptq(
     Frantar et al., "GPTQ", ICLR 2023 (arXiv 2210.17323), in the form of LDLQ, which gives the same codes without an
     inverse: Chee et al., "QuIP", NeurIPS 2023 (arXiv 2307.13304), section 3. Sweeps: Behdin et al., "QuantEase", 2023
     (arXiv 2309.01885), algorithm 1. Patterns: Frantar and Alistarh, "SparseGPT", ICML 2023 (arXiv 2301.00774).
-    Memory: two matrices of h's size and two of w's in float64.
+    Memory beside the arguments: one matrix of h's size, two of w's in float64 and 64 MiB; three more of h's where it
+    has `cross`.
 
     Examples
     --------
@@ -159,30 +161,42 @@ def rounded_under(
     refuse_infinite(x, "gptq: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
     columns = to_columns(x, axes)
-    matrix = as_matrix(h, len(columns), "gptq")
+    matrices = as_matrices(h, len(columns), columns.shape[1], "gptq")
     if columns.size and isinstance(h, Hessian) and h.cross is not None:
-        columns = _without_drift(columns, matrix, h.cross, share)
+        for (rows, matrix), cross in zip(matrices, h.cross.reshape(-1, h.k, h.k), strict=True):
+            columns[:, rows] = _without_drift(np.ascontiguousarray(columns[:, rows]), matrix, cross, share)
         x = from_columns(columns, x.shape, axes)
-    diagonal = np.diagonal(matrix).copy()
-    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonal, mask, scales == "search")
+    diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
+    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), share, 0, ())
     if scales == "search":
-        kept = columns if grid.pattern is None else columns * grid.pattern.mask
-        grid = search_scales(grid, kept, diagonal)
-    chosen = grid.pattern if mask is None else None
-    turn = _turn(diagonal, order, None if chosen is None else chosen.block)
-    factor, pivots, used = damped_factor(matrix, turn, share)
-    choice = None if chosen is None else (chosen.fmt.n, chosen.block, pivots * pivots)
-    codes = np.empty(columns.shape, np.int32)
-    _core.ptq_columns(runtime.run(), grid.core(), columns, factor, turn, choice, codes)
-    del factor
-    changed = tuple(improve(grid, columns, matrix, codes, count, refit))
+        grid = search_scales(grid, columns if grid.pattern is None else columns * grid.pattern.mask, diagonals)
+    parts, used = [], share
+    for rows, matrix in matrices:
+        own = columns if len(matrices) == 1 else np.ascontiguousarray(columns[:, rows])
+        part = Part(rows, grid.of_rows(rows), own, matrix, np.empty(own.shape, np.int32))
+        used = max(used, _begin(part, order, share, mask is None))
+        parts.append(part)
+    changed = tuple(improve(parts, count, refit))
+    codes = parts[0].codes if len(parts) == 1 else np.concatenate([part.codes for part in parts], axis=1)
+    for part in parts:
+        grid.take_rows(part.rows, part.grid)
     q = grid.quantized(codes, x.dtype.name)
-    return Rounding(q, used, int((diagonal == 0).sum()), changed)
+    return Rounding(q, used, int((diagonals == 0).sum()), changed)
 
 
-def _turn(diagonal: Array, order: str, block: Array | None) -> Array:
+def _begin(part: Part, order: str, damping: float, chosen: bool) -> float:
+    """Round the columns of some rows, one after the other; return the damping that was used."""
+    pattern = part.grid.pattern if chosen else None
+    turn = turn_of(np.diagonal(part.matrix), order, None if pattern is None else pattern.block)
+    factor, pivots, used = damped_factor(part.matrix, turn, damping)
+    choice = None if pattern is None else (pattern.fmt.n, pattern.block, pivots * pivots)
+    _core.ptq_columns(runtime.run(), part.grid.core(), part.w, factor, turn, choice, part.codes)
+    return used
+
+
+def turn_of(diagonal: Array, order: str, block: Array | None = None) -> Array:
     """Return the order of columns; blocks of which some are chosen stay together, that of the largest input first."""
     if order == "natural":
         return np.arange(len(diagonal), dtype=np.int32)
@@ -222,7 +236,7 @@ def _check_words(order: Any, scales: Any) -> None:
             raise ValueError(f"gptq: {name} is {shown(value)}, wanted {wanted[0]!r} or {wanted[1]!r}")
 
 
-def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonal: Array, mask: Any, weighted: bool) -> Grid:
+def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool) -> Grid:
     """Return the grid of plain rounding; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
 
     weighted: codebooks are learned with each error weighted by its input.
@@ -231,15 +245,16 @@ def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonal: Array, mask: A
         raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
         if isinstance(fmt, Codebook) and weighted:
-            count = x.size // max(len(diagonal), 1)
-            weight = np.broadcast_to(diagonal[:, None], (len(diagonal), count))
-            return grid_of(quantize(x, fmt, axes, importance=from_columns(weight, x.shape, axes)))
+            count = x.size // max(diagonals.size, 1)
+            weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
+            return grid_of(quantize(x, fmt, axes, importance=weight))
         if not isinstance(fmt, Sparse):
             return grid_of(quantize(x, fmt, axes))
         if mask is not None:
             kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
         else:
-            scores = np.abs(to_columns(x, axes)) * np.sqrt(diagonal)[:, None]
+            scores = to_columns(np.abs(x), axes)
+            scores *= np.repeat(np.sqrt(diagonals.T), scores.shape[1] // len(diagonals), axis=1)
             kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
         return grid_of(quantize(kept, fmt, axes))
     except ValueError as problem:
@@ -258,8 +273,10 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
     mean = float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
     pivots = np.empty(len(matrix))
     used = damping
+    damped = np.empty(matrix.shape)
     while used <= 1e6:
-        damped = matrix[np.ix_(order, order)]
+        for first in range(0, len(order), _STRIP):
+            np.take(matrix[order[first : first + _STRIP]], order, axis=1, out=damped[first : first + _STRIP])
         damped[np.diag_indices(len(damped))] += used * mean
         if _core.ptq_factor(runtime.run(), damped, pivots) < 0:
             return damped, pivots, used
@@ -267,15 +284,19 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
     raise ValueError("gptq: h is not positive definite with any damping")
 
 
-def improve(grid: Grid, w: Array, matrix: Array, codes: Array, sweeps: int, refit: bool) -> list[int]:
+def improve(parts: list[Part], sweeps: int, refit: bool) -> list[int]:
     """Improve codes, and scales where they are free, in place; return how many codes each sweep changed."""
-    scales, changed = grid.scales, []
+    changed = []
     for _ in range(sweeps):
-        if refit and scales.free:
-            _core.ptq_refit(runtime.run(), grid.core(), w, matrix, codes, scales.kind, scales.table, scales.unit)
-        if refit and isinstance(grid.fmt, Codebook):
-            refit_levels(grid, w, matrix, codes)
-        changed.append(_core.ptq_sweep(runtime.run(), grid.core(), w, matrix, codes))
+        for part in parts if refit and parts[0].grid.scales.free else ():
+            scales = part.grid.scales
+            given = (part.grid.core(), part.w, part.matrix, part.codes)
+            _core.ptq_refit(runtime.run(), *given, scales.kind, scales.table, scales.unit)
+        if refit and isinstance(parts[0].grid.fmt, Codebook):
+            refit_levels(parts)
+        changed.append(
+            sum(_core.ptq_sweep(runtime.run(), part.grid.core(), part.w, part.matrix, part.codes) for part in parts)
+        )
         if not changed[-1]:
             break
     return changed

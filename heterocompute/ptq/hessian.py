@@ -15,11 +15,12 @@ from ..base.values import as_int, shown
 from ..files.opening import load
 from ..files.safetensors import save
 
-__all__ = ["Hessian", "as_matrix"]
+__all__ = ["Hessian", "as_matrices"]
 
 Array = np.ndarray[Any, Any]
 
-_TOKENS = 1024  # converted to float64 at a time
+_AT_ONCE = 1 << 21  # values converted to float64 at a time
+_STRIP = 128  # columns mirrored at a time
 PARTS = ("sum", "total", "absmax", "tokens")
 
 
@@ -33,11 +34,14 @@ class Hessian:
     ----------
     k : int
         Inputs of the layer.
+    groups : int
+        Of a convolution: as many times k inputs, of which each group of outputs has its own.
 
     Attributes
     ----------
     matrix : ndarray of float64, (k, k)
-        ``sum x x^T``. Twice that is the second derivative of the layer's squared output error.
+        ``sum x x^T``. Twice that is the second derivative of the layer's squared output error. Of several groups, here
+        and below: (groups, k, k) and (groups, k).
     cross : ndarray of float64, (k, k), or None
         ``sum x_float x^T``, where inputs of the unrounded network were given beside.
     mean, absmax : ndarray of float64, (k,)
@@ -48,7 +52,11 @@ class Hessian:
     Raises
     ------
     TypeError, ValueError
-        k is no positive int.
+        k or groups is no positive int.
+
+    Notes
+    -----
+    Memory: 8 groups k^2 bytes, as many for `cross`, and 48 MiB while inputs are added.
 
     Examples
     --------
@@ -62,12 +70,13 @@ class Hessian:
     (2, array([3., 2.]))
     """
 
-    def __init__(self, k: int) -> None:
-        self.k = as_int(k, "Hessian: k", 1)
-        self._sum = np.zeros((self.k, self.k))  # above the diagonal, and on it
+    def __init__(self, k: int, groups: int = 1) -> None:
+        self.k, self.groups = as_int(k, "Hessian: k", 1), as_int(groups, "Hessian: groups", 1)
+        self._sum = np.zeros((self.groups, self.k, self.k))  # above the diagonal, and on it
+        self._mirrored = True
         self._cross: Array | None = None
-        self._total = np.zeros(self.k)
-        self._absmax = np.zeros(self.k)
+        self._total = np.zeros((self.groups, self.k))
+        self._absmax = np.zeros((self.groups, self.k))
         self._tokens = 0
 
     @counts_subnormals
@@ -76,7 +85,7 @@ class Hessian:
 
         Parameters
         ----------
-        x : array_like, (..., k)
+        x : array_like, (..., k), or (..., groups, k) of several
             Floats: what the layer is given, by rounded layers before it where there are any.
         x_float : array_like, optional
             The same inputs as the unrounded network has them: `gptq` then corrects for the difference. For all inputs
@@ -97,39 +106,56 @@ class Hessian:
         if self._tokens and len(inputs) and (twins is None) != (self._cross is None):
             raise ValueError("Hessian: x_float was given for some inputs alone, wanted it for all or none")
         if twins is not None and self._cross is None:
-            self._cross = np.zeros((self.k, self.k))
-        for first in range(0, len(inputs), _TOKENS):
-            block = np.ascontiguousarray(inputs[first : first + _TOKENS], dtype=np.float64)
-            _core.ptq_gram(runtime.run(), len(block), self.k, block, block, self._sum)
-            if twins is not None and self._cross is not None:
-                twin = np.ascontiguousarray(twins[first : first + _TOKENS], dtype=np.float64)
-                _core.ptq_gram(runtime.run(), len(block), self.k, twin, block, self._cross)
-            self._total = np.cumsum(np.concatenate([self._total[None], block]), axis=0)[-1]
-            self._absmax = np.maximum(self._absmax, np.abs(block).max(axis=0))
+            self._cross = np.zeros(self._sum.shape)
+        step = max(_AT_ONCE // self.k, 1)
+        self._mirrored = False
+        for group in range(self.groups):
+            for first in range(0, len(inputs), step):
+                block = _block(inputs, group, first, step)
+                _core.ptq_gram(runtime.run(), len(block), self.k, block, block, self._sum[group])
+                if twins is not None and self._cross is not None:
+                    twin = _block(twins, group, first, step)
+                    _core.ptq_gram(runtime.run(), len(block), self.k, twin, block, self._cross[group])
+                self._absmax[group] = np.maximum(self._absmax[group], np.maximum(block.max(axis=0), -block.min(axis=0)))
+                block[0] += self._total[group]
+                self._total[group] = np.cumsum(block, axis=0, out=block)[-1]
         self._tokens += len(inputs)
 
     def _inputs(self, x: Any, name: str) -> Array:
-        array = as_array(x, name)
-        if array.ndim == 0 or array.shape[-1] != self.k:
-            raise ValueError(f"{name} has shape {array.shape}, wanted a last dimension of {self.k}")
+        array, wanted = as_array(x, name), (self.groups, self.k) if self.groups > 1 else (self.k,)
+        if array.shape[-len(wanted) :] != wanted:
+            size = f"a last dimension of {self.k}" if self.groups == 1 else f"last dimensions of {wanted}"
+            raise ValueError(f"{name} has shape {array.shape}, wanted {size}")
         refuse_infinite(array, name)
-        return array.reshape(-1, self.k)
+        return array.reshape(-1, self.groups, self.k)
+
+    def _each(self, parts: Array) -> Array:
+        """Return what there is of each group, without that dimension where there is one."""
+        return parts if self.groups > 1 else parts[0]
+
+    def full(self) -> Array:
+        """Return the matrices themselves, (groups, k, k), not to be written to."""
+        if not self._mirrored:
+            for part in self._sum:
+                _mirror(part)
+            self._mirrored = True
+        return self._sum
 
     @property
     def matrix(self) -> Array:
-        return mirrored(self._sum)
+        return self._each(self.full()).copy()
 
     @property
     def cross(self) -> Array | None:
-        return None if self._cross is None else self._cross.copy()
+        return None if self._cross is None else self._each(self._cross).copy()
 
     @property
     def mean(self) -> Array:
-        return self._total / max(self._tokens, 1)
+        return self._each(self._total) / max(self._tokens, 1)
 
     @property
     def absmax(self) -> Array:
-        return self._absmax.copy()
+        return self._each(self._absmax).copy()
 
     @property
     def tokens(self) -> int:
@@ -138,12 +164,13 @@ class Hessian:
     def __add__(self, other: object) -> Hessian:
         if not isinstance(other, Hessian):
             return NotImplemented
-        if other.k != self.k:
-            raise ValueError(f"Hessian: one is of {self.k} inputs and the other of {other.k}")
+        if (other.k, other.groups) != (self.k, self.groups):
+            one, two = (h._each(h._total).shape for h in (self, other))
+            raise ValueError(f"Hessian: one is of {shown(one)} inputs and the other of {shown(two)}")
         if self._tokens and other._tokens and (self._cross is None) != (other._cross is None):
             raise ValueError("Hessian: x_float was given for one of the two alone")
-        both = Hessian(self.k)
-        both._sum, both._total = self._sum + other._sum, self._total + other._total
+        both = Hessian(self.k, self.groups)
+        both._sum, both._total = self.full() + other.full(), self._total + other._total
         both._absmax = np.maximum(self._absmax, other._absmax)
         both._tokens = self._tokens + other._tokens
         crosses = [one._cross for one in (self, other) if one._cross is not None]
@@ -157,10 +184,11 @@ class Hessian:
         ----------
         path : path
         """
-        parts = {"sum": self._sum, "total": self._total, "absmax": self._absmax}
-        parts["tokens"] = np.array([float(self._tokens)])
+        parts = {"sum": self.full(), "total": self._total, "absmax": self._absmax}
         if self._cross is not None:
             parts["cross"] = self._cross
+        parts = {name: self._each(part) for name, part in parts.items()}
+        parts["tokens"] = np.array([float(self._tokens)])
         save(path, parts)
 
     @classmethod
@@ -195,40 +223,70 @@ class Hessian:
         parts = load(path)
         if not isinstance(parts, dict) or {*parts} - {"cross"} != {*PARTS}:
             raise ValueError(f"{os.fspath(path)}: holds no Hessian, wanted the tensors {', '.join(PARTS)}")
-        k = parts["total"].size
-        wanted = {"sum": (k, k), "cross": (k, k), "total": (k,), "absmax": (k,), "tokens": (1,)}
+        shape = getattr(parts["total"], "shape", ())
+        groups, k = (1, *shape)[-2:] if len(shape) in (1, 2) else (0, 0)
+        wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": (1,)}
         for name, part in parts.items():
-            if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k:
+            if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k or not groups:
                 raise ValueError(f"{os.fspath(path)}: tensor {name!r} is no float64 of {wanted[name]}")
             refuse_infinite(part, f"{os.fspath(path)}: tensor {name!r}")
-        found = cls(k)
-        found._sum, found._total, found._absmax = (parts[name].copy() for name in PARTS[:3])
-        found._tokens = int(parts["tokens"][0])
-        found._cross = parts["cross"].copy() if "cross" in parts else None
+        found = cls(k, groups)
+        found._sum = parts["sum"].reshape(groups, k, k).copy()
+        found._total, found._absmax = (parts[name].reshape(groups, k).copy() for name in PARTS[1:3])
+        found._tokens, found._mirrored = int(parts["tokens"][0]), False
+        found._cross = parts["cross"].reshape(groups, k, k).copy() if "cross" in parts else None
         return found
 
     def __repr__(self) -> str:
-        return f"Hessian(k={self.k}, tokens={self._tokens})"
+        groups = f", groups={self.groups}" if self.groups > 1 else ""
+        return f"Hessian(k={self.k}{groups}, tokens={self._tokens})"
 
 
-def mirrored(upper: Array) -> Array:
-    """Return a symmetric matrix of its upper triangle."""
-    full = np.triu(upper)
-    return full + np.triu(full, 1).T
+def _block(inputs: Array, group: int, first: int, count: int) -> Array:
+    """Return some inputs of a group, a copy of float64."""
+    return np.array(inputs[first : first + count, group], np.float64, order="C")
+
+
+def _mirror(matrix: Array) -> None:
+    """Write the upper triangle of a matrix to the lower, in place."""
+    for first in range(0, len(matrix), _STRIP):
+        last = first + _STRIP
+        corner = np.triu(matrix[first:last, first:last])
+        matrix[first:last, first:last] = corner + np.triu(corner, 1).T
+        matrix[last:, first:last] = matrix[first:last, last:].T
+
+
+def _is_symmetric(matrix: Array) -> bool:
+    return all(
+        np.array_equal(matrix[first : first + _STRIP], matrix[:, first : first + _STRIP].T)
+        for first in range(0, len(matrix), _STRIP)
+    )
 
 
 @counts_subnormals
-def as_matrix(h: Any, columns: int, name: str) -> Array:
-    """Return the matrix of a Hessian, or a symmetric one as it is given; ValueError if it does not fit."""
+def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice, Array]]:
+    """Return rows of a weight and the matrix of their inputs, of each group; not to be written to.
+
+    Raises
+    ------
+    ValueError
+        It does not fit, or is not symmetric, or has a diagonal below 0.
+    """
     if isinstance(h, Hessian):
-        matrix = h.matrix
+        given = h.full()
     else:
-        matrix = as_array(h, f"{name}: h").astype(np.float64)
-        refuse_infinite(matrix, f"{name}: h")
-    if matrix.shape != (columns, columns):
-        raise ValueError(f"{name}: h is of {shown(matrix.shape)}, but w has {columns} inputs")
-    if not isinstance(h, Hessian) and not np.array_equal(matrix, matrix.T):
-        raise ValueError(f"{name}: h is not symmetric")
-    if (np.diagonal(matrix) < 0).any():
-        raise ValueError(f"{name}: h has a diagonal below 0")
-    return matrix
+        given = as_array(h, f"{name}: h").astype(np.float64, copy=False)
+        given = np.ascontiguousarray(given if given.ndim == 3 else given[None])
+        refuse_infinite(given, f"{name}: h")
+    if given.shape[1:] != (columns, columns):
+        shape = given.shape if len(given) > 1 or given.ndim != 3 else given.shape[1:]
+        raise ValueError(f"{name}: h is of {shown(shape)}, but w has {columns} inputs")
+    if not len(given) or rows % len(given):
+        raise ValueError(f"{name}: h is of {len(given)} groups, but w has {rows} rows")
+    for matrix in given:
+        if not isinstance(h, Hessian) and not _is_symmetric(matrix):
+            raise ValueError(f"{name}: h is not symmetric")
+        if (np.diagonal(matrix) < 0).any():
+            raise ValueError(f"{name}: h has a diagonal below 0")
+    each = rows // len(given)
+    return [(slice(i * each, (i + 1) * each), matrix) for i, matrix in enumerate(given)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,44 +11,65 @@ from .. import _heterocompute as _core
 from ..base import runtime
 from ..products.grid import LARGEST, Grid
 
-__all__ = ["refit_levels"]
+__all__ = ["Part", "refit_levels"]
 
 Array = np.ndarray[Any, Any]
 
 _SUMS = 1 << 20  # items of what is summed at a time
 
 
-def refit_levels(grid: Grid, w: Array, matrix: Array, codes: Array) -> None:
+@dataclass
+class Part:
+    """Some rows of a weight, those of one group of a convolution or all: their grid, floats, inputs and codes."""
+
+    rows: slice
+    grid: Grid
+    w: Array
+    matrix: Array
+    codes: Array
+
+
+def refit_levels(parts: list[Part]) -> None:
     """Move every centre of a codebook, ascending, to its best value while the others and all codes stand still.
 
     Each moves at most to the centre beside it, so that they stay in order, and only where the error falls.
 
     Parameters
     ----------
-    grid : Grid
-        Its levels and thresholds change.
-    w, matrix : ndarray of float64, (columns, rows) and (columns, columns)
-    codes : ndarray of int32, (columns, rows)
+    parts : list of Part
+        Their grids' levels and thresholds change.
     """
-    assert grid.levels is not None
-    count, each = len(grid.levels), grid.levels.ndim == 2
+    shared = parts[0].grid.levels
+    assert shared is not None
+    count = len(shared)
     total, slopes = np.zeros((1, count, count)), np.zeros((1, count))
-    levels = grid.levels.T.copy() if each else grid.levels[None].copy()
-    step = max(1, _SUMS // (count * count))
-    for first in range(0, grid.rows, step):
-        rows = min(step, grid.rows - first)
-        curvature, slope = np.empty((rows, count, count)), np.empty((rows, count))
-        _core.ptq_levels(runtime.run(), grid.core(), w, matrix, codes, first, rows, curvature, slope)
-        if each:
-            _descend(levels[first : first + rows], curvature, slope)
-            continue
-        for row in range(rows):
-            total[0] += curvature[row]
-            slopes[0] += slope[row]
-    if not each:
-        _descend(levels, total, slopes)
-    grid.levels = np.ascontiguousarray(levels.T if each else levels[0])
-    grid.thresholds = np.ascontiguousarray((grid.levels[1:] + grid.levels[:-1]) / 2)
+    for part in parts:
+        grid = part.grid
+        each = None if grid.levels is None or grid.levels.ndim == 1 else grid.levels.T.copy()
+        step = max(1, _SUMS // (count * count))
+        for first in range(0, grid.rows, step):
+            rows = min(step, grid.rows - first)
+            curvature, slope = np.empty((rows, count, count)), np.empty((rows, count))
+            given = (grid.core(), part.w, part.matrix, part.codes, first, rows)
+            _core.ptq_levels(runtime.run(), *given, curvature, slope)
+            if each is not None:
+                _descend(each[first : first + rows], curvature, slope)
+                continue
+            for row in range(rows):
+                total[0] += curvature[row]
+                slopes[0] += slope[row]
+        if each is not None:
+            _take(grid, each.T)
+    if shared.ndim == 1:
+        table = shared[None].copy()
+        _descend(table, total, slopes)
+        for part in parts:
+            _take(part.grid, table[0])
+
+
+def _take(grid: Grid, levels: Array) -> None:
+    grid.levels = np.ascontiguousarray(levels)
+    grid.thresholds = np.ascontiguousarray((levels[1:] + levels[:-1]) / 2)
 
 
 def _descend(levels: Array, curvature: Array, slope: Array) -> None:

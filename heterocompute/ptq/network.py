@@ -10,10 +10,12 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array
+from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
+from ..formats.base import or_words
 from ..products.arguments import as_format
 from ..products.quantize import quantize as plainly
 from .error import error
@@ -25,6 +27,7 @@ __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[..., Any]
+OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
 
 
 class Calibration(dict[str, Hessian]):
@@ -48,6 +51,18 @@ def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ..
     """Return dtype and shape of the arrays that are not packed, by name."""
     dense = {name: np.asarray(value) for name, value in arrays.items() if not isinstance(value, PackedArray)}
     return {name: (value.dtype.name, value.shape) for name, value in dense.items()}
+
+
+def tied(arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Return the first name of the memory of each array, for all of its names."""
+    first: dict[Any, str] = {}
+    found = {}
+    for name, value in arrays.items():
+        key: Any = id(value)
+        if isinstance(value, np.ndarray):
+            key = (value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str)
+        found[name] = first.setdefault(key if value is not None else name, name)
+    return found
 
 
 @counts_subnormals
@@ -78,8 +93,12 @@ def calibrate(
     TypeError
         Weights or evaluate of another kind.
     ValueError
-        A NaN or an infinity among the inputs of a layer, a weight that is multiplied along two of its axes, a
-        convolution of several groups.
+        A NaN or an infinity among the inputs of a layer, a weight that is multiplied along two of its axes.
+
+    Notes
+    -----
+    Of a convolution of several groups each has its own matrix. Names of one and the same array, such as an embedding
+    that is the output's weight too, hear together.
 
     Examples
     --------
@@ -91,9 +110,11 @@ def calibrate(
     """
     found, call = _network(weights, evaluate, "calibrate")
     infos = dense_infos(found)
-    recorders = {
-        name: Recorder.of(as_array(found[name], f"calibrate: {name}"), name) for name in select(infos, include, exclude)
-    }
+    recorders: dict[str, Recorder] = {}
+    twins = tied(found)
+    for name in select(infos, include, exclude):
+        array = as_array(found[name], f"calibrate: {name}")
+        recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
     call({**found, **recorders})
     answer = Calibration()
     answer.axes = {}
@@ -165,6 +186,10 @@ def quantize(
     **options
         `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq`.
 
+    Notes
+    -----
+    Names of one and the same array are rounded once, under all that they hear, and stay one; they have one format.
+
     Returns
     -------
     Rounded
@@ -173,7 +198,8 @@ def quantize(
     Raises
     ------
     TypeError, ValueError
-        As of `calibrate` and `gptq`; the sentence names the weight.
+        As of `calibrate` and `gptq`; the sentence names the weight. An option that there is not, several formats for
+        one array.
 
     Examples
     --------
@@ -187,6 +213,8 @@ def quantize(
     True
     """
     arrays, call = _network(weights, evaluate, "quantize")
+    if unknown := sorted({*options} - {*OPTIONS}):
+        raise TypeError(f"quantize: there is no option {unknown[0]!r}, wanted {or_words(OPTIONS)}")
     hessians = calibrate(arrays, call, include, exclude)
     texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
     if held is not None and not isinstance(held, Mapping):
@@ -196,12 +224,18 @@ def quantize(
         {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
     )
     chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
-    answer = dict(arrays)
+    answer, twins = dict(arrays), tied(arrays)
+    for name, fmt in chosen.items():
+        if chosen.get(twins[name], fmt) != fmt:
+            raise ValueError(f"quantize: {twins[name]!r} and {name!r} are one array, wanted one format for both")
     table: list[dict[str, Any]] = []
     for name, fmt in chosen.items():
+        if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
+            answer[name] = answer[twins[name]]
+            continue
         h, axis = hessians[name], hessians.axes[name]
         if sequential and table:
-            h = calibrate(answer, call, include=name)[name]
+            h = calibrate(answer, call, include=[one for one in chosen if twins[one] == twins[name]])[name]
         w = as_array(arrays[name], f"quantize: {name}")
         try:
             found = rounded_under(w, h, fmt, axis=axis, **options)

@@ -28,10 +28,10 @@ class Recorder(np.ndarray[Any, Any]):
         self._sums, self._turned, self._name = None, False, ""
 
     @classmethod
-    def of(cls, weight: Array, name: str) -> Recorder:
-        """Return a view of a weight that listens; sentences call it by its name."""
+    def of(cls, weight: Array, name: str, twin: Recorder | None = None) -> Recorder:
+        """Return a view of a weight that listens; sentences call it by its name. What it hears, its twin hears too."""
         view = weight.view(cls)
-        view._sums, view._name = {}, name
+        view._sums, view._name = {} if twin is None else twin._sums, name
         return view
 
     @property
@@ -68,25 +68,25 @@ class Recorder(np.ndarray[Any, Any]):
         if window is None:
             self._add((self.ndim - 1 - axis if self._turned else axis,), inputs)
             return
+        strides, before, dilations, groups, answer = window
         for image in inputs:
-            self._add((2, 3, 1), patches(image, self.shape[2:], *window))
+            found = patches(image, self.shape[2:], strides, before, dilations, answer)
+            count = len(found)
+            found = found.reshape(count, -1, groups, len(image) // groups).swapaxes(1, 2)
+            self._add((2, 3, 1), found.reshape((count, groups, -1) if groups > 1 else (count, -1)), groups)
 
-    def _add(self, axes: tuple[int, ...], inputs: Array) -> None:
+    def _add(self, axes: tuple[int, ...], inputs: Array, groups: int = 1) -> None:
         assert self._sums is not None
         if axes not in self._sums:
-            self._sums[axes] = Hessian(inputs.shape[-1])
+            self._sums[axes] = Hessian(inputs.shape[-1], groups)
         try:
             self._sums[axes].add(inputs)
         except ValueError as problem:
             raise ValueError(f"calibrate: {self._name!r}: {problem}") from None
 
 
-def patches(
-    image: Array, size: tuple[int, ...], strides: Any, before: Any, dilations: Any, groups: int, answer: Any
-) -> Array:
+def patches(image: Array, size: tuple[int, ...], strides: Any, before: Any, dilations: Any, answer: Any) -> Array:
     """Return the windows of an image (C, H, W) as rows over (r, s, c), the order in which a filter lies."""
-    if groups != 1:
-        raise ValueError(f"calibrate: a convolution of {groups} groups has a Hessian for each, wanted groups=1")
     rows, columns = answer
     parts = []
     for r in range(size[0]):

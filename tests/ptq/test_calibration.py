@@ -104,9 +104,67 @@ def test_what_nothing_is_multiplied_with_is_left_and_named() -> None:
         hc.ptq.quantize(W, lambda weights: forward(weights, "@"), "fp16")
     with pytest.raises(TypeError, match="evaluate is 3, wanted a function"):
         hc.ptq.calibrate(W, 3)  # type: ignore[arg-type]
-    grouped = {"w": reals((4, 1, 2, 2), 1)}
-    with pytest.raises(ValueError, match="a convolution of 2 groups"):
-        hc.ptq.calibrate(grouped, lambda weights: hc.conv2d(reals((1, 2, 4, 4), 2), weights["w"], groups=2))
+    with pytest.raises(TypeError, match="quantize: there is no option 'foo', wanted order, scales, damping, sweeps or"):
+        hc.ptq.quantize(W, lambda weights: forward(weights, "@"), foo=3)
+
+
+@pytest.mark.parametrize("fmt", ["int4", "vsq4-g16-s4", "fp8_e4m3fn-tensor", "cb3-tensor", "cb2", "int8+2:4"])
+def test_each_group_of_a_convolution_has_its_own_inputs(fmt: str, tmp_path: Any) -> None:
+    """Two groups of 4 channels and 3 filters: as two convolutions of one group, where their rows share nothing."""
+    x, w = reals((4, 8, 9, 9), 5), reals((6, 4, 3, 3), 6)
+    x = x.cumsum(axis=3) * np.exp(reals((8, 1, 1), 9))
+    run = lambda weights: hc.conv2d(x, weights["w"], groups=2, padding=1)  # noqa: E731
+    hs = hc.ptq.calibrate({"w": w}, run)
+    halves = [
+        hc.ptq.calibrate({"w": w[:3]}, lambda weights, i=i: hc.conv2d(x[:, i : i + 4], weights["w"], padding=1))["w"]
+        for i in (0, 4)
+    ]
+    assert hs.axes == {"w": (2, 3, 1)} and (hs["w"].groups, hs["w"].k, hs["w"].tokens) == (2, 36, 4 * 81)
+    assert (hs["w"].matrix == np.stack([half.matrix for half in halves])).all()
+    assert (hs["w"].mean == np.stack([half.mean for half in halves])).all() and hs["w"].absmax.shape == (2, 36)
+    hs["w"].save(tmp_path / "h.safetensors")
+    assert (hc.ptq.Hessian.load(tmp_path / "h.safetensors").matrix == hs["w"].matrix).all()
+    q, plain = hc.ptq.gptq(w, hs["w"], fmt), hc.quantize(w, fmt, (2, 3, 1))
+    before, after = hc.ptq.error(w, plain, hs["w"]), hc.ptq.error(w, q, hs["w"])
+    assert after.db < before.db - 0.3 and hc.ptq.gptq(w, hs["w"].matrix, fmt) == q
+    exact = run({"w": w})
+    lost = [float(((run({"w": one.dequantize()}) - exact) ** 2).sum()) for one in (plain, q)]
+    assert np.allclose(lost, [before.squared, after.squared], rtol=1e-3)
+    if "tensor" not in fmt:
+        alone = [hc.ptq.gptq(w[3 * i : 3 * i + 3], half, fmt) for i, half in enumerate(halves)]
+        if not fmt.startswith("vsq"):  # whose coarse scale is of the row, searched alike
+            assert (q.dequantize() == np.concatenate([one.dequantize() for one in alone])).all()
+    found = hc.ptq.quantize({"w": w}, run, fmt)
+    assert found.weights["w"] == q and found.table[0]["after"] == after.db
+    bias = hc.ptq.correct_bias(w, q, hs["w"])
+    assert np.allclose(bias, (exact - run({"w": q.dequantize()})).mean(axis=(0, 2, 3)), atol=1e-4)
+
+
+def test_what_groups_refuse(tmp_path: Any) -> None:
+    h = hc.ptq.Hessian(4, groups=2)
+    with pytest.raises(ValueError, match=r"x has shape \(3, 4\), wanted last dimensions of \(2, 4\)"):
+        h.add(np.ones((3, 4)))
+    with pytest.raises(ValueError, match=r"one is of \(2, 4\) inputs and the other of \(4,\)"):
+        h + hc.ptq.Hessian(4)
+    with pytest.raises(ValueError, match="gptq: h is of 2 groups, but w has 3 rows"):
+        hc.ptq.gptq(np.ones((3, 4), np.float32), h, "int4")
+    with pytest.raises(ValueError, match="and h of one group"):
+        hc.ptq.rescale(np.ones((3, 4), np.float32), h)
+    assert repr(h) == "Hessian(k=4, groups=2, tokens=0)"
+
+
+def test_names_of_one_array_hear_together_and_stay_one() -> None:
+    shared = reals((12, 12), 2)
+    weights = {"a": shared, "b": W["b.weight"], "c": shared[:]}
+    run = lambda held: (X @ held["a"].T, np.abs(X) @ held["c"].T, X @ held["b"].T)  # noqa: E731
+    hs = hc.ptq.calibrate(weights, run)
+    assert hs["a"].tokens == hs["c"].tokens == 80 and hs["b"].tokens == 40 and (hs["a"].matrix == hs["c"].matrix).all()
+    for sequential in (False, True):
+        found = hc.ptq.quantize(weights, run, "int4", sequential=sequential)
+        assert [row["name"] for row in found.table] == ["a", "b"] and found.weights["a"] is found.weights["c"]
+        assert found.weights["a"] == hc.ptq.gptq(shared, hs["a"], "int4")
+    with pytest.raises(ValueError, match="'a' and 'c' are one array, wanted one format for both"):
+        hc.ptq.quantize(weights, run, {"a": "int4", "*": "int8"})
 
 
 def test_drift_is_corrected_where_the_unrounded_inputs_are_known() -> None:

@@ -15,6 +15,7 @@ from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
 from heterocompute.products.grid import grid_of, to_columns
 from heterocompute.ptq.gptq import damped_factor, improve, rounded_under
+from heterocompute.ptq.levels import Part
 
 K, ROWS = 96, 24
 TABLED = [
@@ -75,18 +76,18 @@ def test_independent_inputs_give_plain_rounding(fmt: str, w: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "fmt", ["int4", "int3-g16", "vsq4-g16-s4", "nvfp4", "mxfp4", "int4-g32-asym", "cb3-g16", "cb2-tensor"]
+    "fmt", ["int4", "int3-g16", "vsq4-g16-s4", "nvfp4", "mxfp4", "cb3-g16", "cb2-tensor", "fp8_e4m3fn-tensor"]
 )
 def test_sweeps_and_refits_never_raise_the_error(fmt: str, w: Any, h: hc.ptq.Hessian) -> None:
     grid, columns, matrix = grid_of(hc.quantize(w, fmt)), to_columns(w, (1,)), h.matrix
     codes = grid.nearest(columns)
     last = hc.ptq.error(w, grid.quantized(codes, "float32"), h).squared
     for refit in (False, True, False, True, True):
-        improve(grid, columns, matrix, codes, 1, refit)
+        improve([Part(slice(0, ROWS), grid, columns, matrix, codes)], 1, refit)
         now = hc.ptq.error(w, grid.quantized(codes, "float32"), h).squared
         assert now <= last
         last = now
-    assert improve(grid, columns, matrix, codes, 50, False)[-1] == 0  # it ends
+    assert improve([Part(slice(0, ROWS), grid, columns, matrix, codes)], 50, False)[-1] == 0  # it ends
 
 
 def test_centres_move_with_the_inputs(w: Any, h: hc.ptq.Hessian) -> None:

@@ -11,6 +11,7 @@ from common import reals
 import heterocompute as hc
 from heterocompute.products.grid import grid_of, to_columns
 from heterocompute.ptq.gptq import improve
+from heterocompute.ptq.levels import Part
 
 K, ROWS = 96, 24
 PATTERNS = ["2:4", "3:7", "fp16+2:4", "int8+2:4", "int4-g32-asym+2:4", "vsq4-g16-s4+2:4", "int8+1:8", "mxfp4+2:4"]
@@ -77,7 +78,7 @@ def test_sweeps_over_what_is_kept_never_raise_the_error(fmt: str, w: Any, h: hc.
     grid, columns, matrix = grid_of(q), to_columns(w, (1,)), h.matrix
     codes, last = grid.nearest(columns), np.inf
     for refit in (False, True, False, True, True):
-        improve(grid, columns, matrix, codes, 1, refit)
+        improve([Part(slice(0, ROWS), grid, columns, matrix, codes)], 1, refit)
         found = grid.quantized(codes, "float32")
         now = hc.ptq.error(w, found, h).squared
         assert now <= last and (found.components["metadata"] == q.components["metadata"]).all()
