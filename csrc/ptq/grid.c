@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { SCRATCH = (48 << 20) / sizeof(double) }; /* of all threads, where 16 rows of each are no more */
+
 hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t columns, hc_ptq_rows *rows,
                        hc_error *error) {
     /* A multiple of every tile; more rows a task read the factor less often, fewer keep all threads busy. */
@@ -16,6 +18,8 @@ hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t colum
                           .grid = grid,
                           .width = hc_max(16, hc_min(HC_PTQ_WIDTH, share))};
     int64_t bytes;
+    while (rows->width > 16 && columns > SCRATCH / (rows->width * run->n_threads))
+        rows->width -= 16;
     if (!hc_mul_size(rows->width, columns, &rows->scratch_size) ||
         !hc_mul_size(rows->scratch_size, (int64_t)sizeof(double) * run->n_threads, &bytes) ||
         !(rows->scratch = hc_alloc_aligned(bytes)))

@@ -221,11 +221,17 @@ class Grid:
         base = replace(self, group=pattern.group, pattern=None)
         columns, kept = len(pattern.group), fmt.stored_length(length)
         runs, blocks = columns // max(kept, 1), kept // fmt.n
-        places = held.positions().reshape(self.rows, runs, blocks, fmt.n) + np.arange(blocks)[:, None] * fmt.m
-        inside = (places < length).reshape(self.rows, columns).T
-        at = np.minimum(places, length - 1) + np.arange(runs)[:, None, None] * length
-        found = np.take_along_axis(codes, at.reshape(self.rows, columns).T, axis=0)
-        found = np.where(inside, found, base.nearest(np.zeros(found.shape)))
+        positions, found = held.positions(), np.empty((columns, self.rows), np.int32)
+        before = np.arange(runs)[:, None, None] * length + np.arange(blocks)[:, None] * fmt.m
+        inside = length - np.arange(blocks)[:, None] * fmt.m
+        step = max(1, _BLOCK // max(columns, 1))
+        for first in range(0, self.rows, step):
+            places = positions[first : first + step].reshape(-1, runs, blocks, fmt.n)
+            part = slice(first, first + len(places))
+            at = (before + np.minimum(places, inside - 1)).reshape(len(places), columns).T
+            some = base.of_rows(part).nearest(np.zeros(at.shape))
+            stands = (places < inside).reshape(len(places), columns).T
+            found[:, part] = np.where(stands, np.take_along_axis(codes[:, part], at, axis=0), some)
         if not self.exact:
             parts = base.quantized(found, source_dtype).components
         elif fmt.is_plain:
@@ -321,12 +327,15 @@ def plainly(x: Array, fmt: Format, axis: tuple[int, ...]) -> QuantizedArray:
     return QuantizedArray._trusted(parts, fmt, x.shape, axis, x.dtype.name)
 
 
-def to_columns(x: Array, axis: tuple[int, ...]) -> Array:
-    """Return an array as (columns, rows) of float64; the columns are the axes in the order given."""
+def to_columns(x: Array, axis: tuple[int, ...], dtype: Any = np.float64) -> Array:
+    """Return an array as (columns, rows), a copy where it is not that; the columns are the axes in the order given."""
     others = [a for a in range(x.ndim) if a not in axis]
     columns = prod(x.shape[a] for a in axis)
     rows = prod(x.shape[a] for a in others)
-    return np.ascontiguousarray(x.transpose(*axis, *others).reshape(columns, rows), dtype=np.float64)
+    turned = x.transpose(*axis, *others)
+    if x.ndim > 2:  # whose axes need not merge
+        turned = turned.astype(dtype, order="C")
+    return np.ascontiguousarray(turned.reshape(columns, rows), dtype=dtype)
 
 
 def from_columns(columns: Array, shape: tuple[int, ...], axis: tuple[int, ...]) -> Array:
@@ -422,7 +431,7 @@ def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
     block = column // max(length, 1) * blocks + column % max(length, 1) // fmt.m
     ones = {"values": np.ones((rows, runs * kept), np.float32), "metadata": q.components["metadata"]}
     plain = Sparse(Float("fp32"), fmt.n, fmt.m)
-    mask = to_columns(SparseArray._trusted(ones, plain, q.shape, q.axis, "float32").mask, q.axis).astype(np.uint8)
+    mask = to_columns(SparseArray._trusted(ones, plain, q.shape, q.axis, "float32").mask, q.axis, np.uint8)
     return replace(
         grid,
         group=grid.group[block * fmt.n] if grid.group.size else np.zeros(len(block), np.int32),

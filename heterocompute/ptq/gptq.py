@@ -163,8 +163,9 @@ def rounded_under(
     columns = to_columns(x, axes)
     matrices = as_matrices(h, len(columns), columns.shape[1], "gptq")
     if columns.size and isinstance(h, Hessian) and h.cross is not None:
-        for (rows, matrix), cross in zip(matrices, h.cross.reshape(-1, h.k, h.k), strict=True):
-            columns[:, rows] = _without_drift(np.ascontiguousarray(columns[:, rows]), matrix, cross, share)
+        crosses = zip(matrices, h.cross.reshape(-1, h.k, h.k), strict=True)
+        found = [_without_drift(columns[:, rows], matrix, cross, share) for (rows, matrix), cross in crosses]
+        columns = np.ascontiguousarray(np.concatenate(found, axis=1))
         x = from_columns(columns, x.shape, axes)
     diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
     grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
@@ -253,8 +254,11 @@ def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: 
         if mask is not None:
             kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
         else:
-            scores = to_columns(np.abs(x), axes)
-            scores *= np.repeat(np.sqrt(diagonals.T), scores.shape[1] // len(diagonals), axis=1)
+            with np.errstate(over="ignore"):
+                scores = np.abs(to_columns(x, axes, np.float32))
+            each = scores.shape[1] // len(diagonals)
+            for i, own in enumerate(np.sqrt(diagonals)):
+                scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
             kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
         return grid_of(quantize(kept, fmt, axes))
     except ValueError as problem:

@@ -56,7 +56,7 @@ class Hessian:
 
     Notes
     -----
-    Memory: 8 groups k^2 bytes, as many for `cross`, and 48 MiB while inputs are added.
+    Memory: 8 groups k^2 bytes, as many for `cross`, and 64 MiB while inputs are added.
 
     Examples
     --------

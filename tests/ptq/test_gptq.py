@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ def w() -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("fmt", TABLED)
 @pytest.mark.sweep(every=3)
 def test_every_format_with_steps_or_levels_gains(fmt: str, w: Any, h: hc.ptq.Hessian) -> None:
-    q = hc.ptq.gptq(w, h, fmt, sweeps=1)
+    q = hc.ptq.gptq(w, h, fmt, sweeps=0)
     plain = hc.quantize(w, fmt)
     assert q.format == plain.format and q.axis == plain.axis and q.dtype == plain.dtype
     assert {name: part.shape for name, part in q.components.items()} == {
@@ -200,6 +202,46 @@ def test_empty_and_tiny_weights(shape: tuple[int, int]) -> None:
     h = np.eye(shape[1]) * 2
     assert hc.ptq.gptq(np.ones(shape, np.float32), h, "int4").shape == shape
     assert hc.ptq.gptq(np.zeros(shape, np.float32), h, "vsq4-g16-s4").dequantize().any() == False  # noqa: E712
+
+
+@pytest.mark.parametrize("fmt", ["int4-g32", "int8+2:4"])
+def test_arguments_stay_as_they_are(fmt: str, w: Any) -> None:
+    """Where w is float64 and lies as the core takes it, it is not copied."""
+    turned, x = np.ascontiguousarray(w.T, np.float64), inputs()
+    h = hc.ptq.Hessian(K)
+    h.add(x, x * 1.01)
+    begun, matrix = turned.copy(), h.matrix
+    first = hc.ptq.gptq(turned, h, fmt, axis=0)
+    assert (turned == begun).all() and (h.matrix == matrix).all()
+    assert first == hc.ptq.gptq(turned, h, fmt, axis=0)
+
+
+MEMORY = """
+import sys
+import numpy as np, heterocompute as hc
+
+def held(key):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) * 1024
+
+rng = np.random.default_rng(0)
+for k, rows, fmt in ((2048, 32, "int4"), (384, 20000, "2:4")):
+    x, w = rng.standard_normal((100, k), dtype=np.float32), rng.standard_normal((rows, k), dtype=np.float32)
+    hc.ptq.gptq(w[:4, :32], np.eye(32), fmt)
+    h = hc.ptq.Hessian(k)
+    h.add(x)
+    h.full()
+    open("/proc/self/clear_refs", "w").write("5")
+    before = held("VmRSS")
+    hc.ptq.gptq(w, h, fmt, sweeps=0)
+    print((held("VmHWM") - before) / (8 * k * k + 16 * k * rows + (64 << 20)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_is_a_matrix_two_weights_and_64_mib() -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert all(0.3 < float(share) <= 1 for share in done.stdout.split()), done.stdout
 
 
 def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
