@@ -14,9 +14,10 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.bits import pack, unpack
 from ..arrays.quantized import QuantizedArray, component_layout, core_format
-from ..arrays.sparse import SparseArray, choose
+from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Sparse
+from .pattern import Pattern
 
 __all__ = [
     "Grid",
@@ -71,40 +72,6 @@ class Scales:
             wanted = np.where(self.unit > 0, scale / self.unit, 0.0)
         found: Array = self.unit * table[np.searchsorted((table[1:] + table[:-1]) / 2, wanted)]
         return found.astype(np.float32).astype(np.float64) if self.kind == TABLE_F32 else found
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Which columns an array with N:M keeps, and how the kept ones are stored.
-
-    Attributes
-    ----------
-    fmt : Sparse
-    shape, axis
-        Of the array; those of the grid are of what is kept, (rows, runs, kept of a run).
-    block : ndarray of int32, (columns,)
-        The block of each column.
-    group : ndarray of int32, (kept columns,)
-    mask : ndarray of uint8, (columns, rows)
-        1 where a value is kept.
-    """
-
-    fmt: Sparse
-    shape: tuple[int, ...]
-    axis: tuple[int, ...]
-    block: Array
-    group: Array
-    mask: Array
-
-    def metadata(self) -> SparseArray:
-        """Return an array that is 1 where something is kept."""
-        return choose(
-            *2 * (from_columns(self.mask, self.shape, self.axis).astype(np.float32),),
-            self.fmt.n,
-            self.fmt.m,
-            self.axis,
-            "grid",
-        )
 
 
 @dataclass
@@ -216,22 +183,18 @@ class Grid:
 
     def _with_pattern(self, pattern: Pattern, codes: Array, source_dtype: str) -> QuantizedArray:
         """Pack what is kept as an array of its own, and where it stands."""
-        fmt, length = pattern.fmt, pattern.shape[pattern.axis[-1]]
-        held = pattern.metadata()
+        fmt, found = pattern.fmt, np.empty((len(pattern.group), self.rows), np.int32)
         base = replace(self, group=pattern.group, pattern=None)
-        columns, kept = len(pattern.group), fmt.stored_length(length)
-        runs, blocks = columns // max(kept, 1), kept // fmt.n
-        positions, found = held.positions(), np.empty((columns, self.rows), np.int32)
-        before = np.arange(runs)[:, None, None] * length + np.arange(blocks)[:, None] * fmt.m
-        inside = length - np.arange(blocks)[:, None] * fmt.m
-        step = max(1, _BLOCK // max(columns, 1))
+        size = component_layout(fmt, pattern.shape, pattern.axis)["metadata"][1]
+        metadata, step = np.empty(size, np.uint8), max(1, _BLOCK // max(len(codes), 1))
         for first in range(0, self.rows, step):
-            places = positions[first : first + step].reshape(-1, runs, blocks, fmt.n)
-            part = slice(first, first + len(places))
-            at = (before + np.minimum(places, inside - 1)).reshape(len(places), columns).T
-            some = base.of_rows(part).nearest(np.zeros(at.shape))
-            stands = (places < inside).reshape(len(places), columns).T
-            found[:, part] = np.where(stands, np.take_along_axis(codes[:, part], at, axis=0), some)
+            part = slice(first, min(first + step, self.rows))
+            held = pattern.chosen(part)
+            metadata[part] = held.components["metadata"]
+            at, stands = pattern.places(held.positions())
+            zeros = base.of_rows(part).nearest(np.zeros(at.shape))
+            at = np.where(stands, at, 0)
+            found[:, part] = np.where(stands, np.take_along_axis(codes[:, part], at, axis=0), zeros)
         if not self.exact:
             parts = base.quantized(found, source_dtype).components
         elif fmt.is_plain:
@@ -239,7 +202,7 @@ class Grid:
         else:
             values = np.ascontiguousarray(found.T).view(np.float32).reshape(self.shape)
             parts = plainly(values, self.fmt, self.axis).components
-        parts = {**parts, "metadata": held.components["metadata"]}
+        parts = {**parts, "metadata": metadata}
         kind = SparseArray if fmt.is_plain else QuantizedArray
         return kind._trusted(parts, fmt, pattern.shape, pattern.axis, source_dtype)
 
@@ -429,14 +392,18 @@ def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
         grid = grid_of(base)
     column = np.arange(runs * length, dtype=np.int32)
     block = column // max(length, 1) * blocks + column % max(length, 1) // fmt.m
-    ones = {"values": np.ones((rows, runs * kept), np.float32), "metadata": q.components["metadata"]}
-    plain = Sparse(Float("fp32"), fmt.n, fmt.m)
-    mask = to_columns(SparseArray._trusted(ones, plain, q.shape, q.axis, "float32").mask, q.axis, np.uint8)
-    return replace(
-        grid,
-        group=grid.group[block * fmt.n] if grid.group.size else np.zeros(len(block), np.int32),
-        pattern=Pattern(fmt, q.shape, q.axis, block, grid.group, mask),
-    )
+    pattern = Pattern(fmt, q.shape, q.axis, block, grid.group, np.zeros((len(column), rows), np.uint8))
+    positions = np.zeros((rows, runs * kept), np.uint8)
+    if fmt.m > 1:
+        positions = unpack(q.components["metadata"], (fmt.m - 1).bit_length(), runs * kept)
+    step = max(1, _BLOCK // max(len(column), 1))
+    for first in range(0, rows, step):
+        at, _ = pattern.places(positions[first : first + step])
+        one = np.zeros((len(column) + 1, at.shape[1]), np.uint8)
+        np.put_along_axis(one, at, 1, axis=0)
+        pattern.mask[:, first : first + step] = one[:-1]
+    group = grid.group[block * fmt.n] if grid.group.size else np.zeros(len(block), np.int32)
+    return replace(grid, group=group, pattern=pattern)
 
 
 def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:

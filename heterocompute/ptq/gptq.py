@@ -260,6 +260,7 @@ def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: 
             for i, own in enumerate(np.sqrt(diagonals)):
                 scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
             kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
+            del scores
         return grid_of(quantize(kept, fmt, axes))
     except ValueError as problem:
         text = str(problem)
