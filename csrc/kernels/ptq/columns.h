@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef double hc_lanes __attribute__((vector_size(8 * HC_LANES), aligned(8), may_alias));
-enum { HC_NV = HC_NR / HC_LANES, HC_CHUNK = 16 };
+enum { HC_NV = HC_NR / HC_LANES, HC_CHUNK = 4 * HC_LANES };
 
 static inline void hc_gemm_f64_body(int64_t k, const double *a, const double *b, int64_t ldb, double *c, int64_t ldc) {
     hc_lanes sum[HC_MR][HC_NV];
@@ -59,22 +59,30 @@ static inline void hc_round_steps_body(int64_t n, const double *restrict x, cons
     }
 }
 
-/* One chunk of lanes, its tables beside each other or one for all. */
-static inline void hc_round_chunk(const double *restrict t, int n_levels, const double *restrict levels,
-                                  const double *restrict thresholds, int64_t stride, int64_t lane,
-                                  double *restrict code, double *restrict value) {
-    for (int i = 0; i < HC_CHUNK; i++) {
-        code[i] = 0.0;
-        value[i] = levels[i * lane];
-    }
-    for (int level = 1; level < n_levels; level++) {
-        const double *next = levels + level * stride, *above = thresholds + (level - 1) * stride;
-        for (int i = 0; i < HC_CHUNK; i++) {
-            const bool passed = t[i] > above[i * lane];
-            code[i] = passed ? (double)level : code[i];
-            value[i] = passed ? next[i * lane] : value[i];
+typedef int64_t hc_counts __attribute__((vector_size(8 * HC_LANES), aligned(8), may_alias));
+
+/* How many of the thresholds are below each t of a chunk. */
+static inline void hc_count(const double *t, int n_thresholds, const double *thresholds, int64_t stride, int64_t lane,
+                            int64_t *counts) {
+    hc_lanes left[HC_CHUNK / HC_LANES];
+    hc_counts found[HC_CHUNK / HC_LANES] = {0};
+#pragma GCC unroll 8
+    for (int v = 0; v < HC_CHUNK / HC_LANES; v++)
+        left[v] = *(const hc_lanes *)(t + v * HC_LANES);
+    for (int level = 0; level < n_thresholds; level++)
+#pragma GCC unroll 8
+        for (int v = 0; v < HC_CHUNK / HC_LANES; v++) {
+            const double *above = thresholds + level * stride;
+            hc_lanes bound = {0};
+            if (lane)
+                bound = *(const hc_lanes *)(above + v * HC_LANES);
+            else
+                bound = bound + *above;
+            found[v] -= left[v] > bound;
         }
-    }
+#pragma GCC unroll 8
+    for (int v = 0; v < HC_CHUNK / HC_LANES; v++)
+        *(hc_counts *)(counts + v * HC_LANES) = found[v];
 }
 
 static inline void hc_round_levels_body(int64_t n, const double *x, const double *scale, int n_levels,
@@ -82,27 +90,21 @@ static inline void hc_round_levels_body(int64_t n, const double *x, const double
                                         double *code, double *value) {
     for (int64_t first = 0; first < n; first += HC_CHUNK) {
         const int64_t count = n - first < HC_CHUNK ? n - first : HC_CHUNK;
-        double t[HC_CHUNK] = {0}, codes[HC_CHUNK], values[HC_CHUNK];
+        double t[HC_CHUNK] = {0};
+        int64_t counts[HC_CHUNK] = {0};
         for (int64_t i = 0; i < count; i++)
             t[i] = scale[first + i] > 0 ? x[first + i] / scale[first + i] : 0.0;
-        if (lane == 0) {
-            hc_round_chunk(t, n_levels, levels, thresholds, stride, 0, codes, values);
-        } else if (count == HC_CHUNK) {
-            hc_round_chunk(t, n_levels, levels + first, thresholds + first, stride, 1, codes, values);
-        } else {
-            for (int64_t i = 0; i < count; i++) {
-                codes[i] = 0.0;
-                values[i] = levels[first + i];
-                for (int level = 1; level < n_levels; level++)
-                    if (t[i] > thresholds[(level - 1) * stride + first + i]) {
-                        codes[i] = (double)level;
-                        values[i] = levels[level * stride + first + i];
-                    }
-            }
-        }
+        if (lane == 0)
+            hc_count(t, n_levels - 1, thresholds, stride, 0, counts);
+        else if (count == HC_CHUNK)
+            hc_count(t, n_levels - 1, thresholds + first, stride, 1, counts);
+        else
+            for (int level = 0; level < n_levels - 1; level++)
+                for (int64_t i = 0; i < count; i++)
+                    counts[i] += t[i] > thresholds[level * stride + first + i];
         for (int64_t i = 0; i < count; i++) {
-            code[first + i] = codes[i];
-            value[first + i] = values[i] * scale[first + i];
+            code[first + i] = (double)counts[i];
+            value[first + i] = levels[counts[i] * stride + (first + i) * lane] * scale[first + i];
         }
     }
 }
