@@ -5,6 +5,7 @@ that costs at the layer's output. Their definition in plain NumPy is ``heterocom
 """
 
 from .adjust import Rescaling, bound, correct_bias, rescale
+from .checkpoint import quantize_checkpoint
 from .error import OutputError, error
 from .gptq import gptq
 from .hadamard import hadamard
@@ -26,6 +27,7 @@ __all__ = [
     "gptq",
     "hadamard",
     "quantize",
+    "quantize_checkpoint",
     "rescale",
     "search",
 ]

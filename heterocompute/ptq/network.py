@@ -47,6 +47,12 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
     return dict(found), evaluate
 
 
+def check_options(options: Mapping[str, Any], name: str) -> None:
+    """Refuse options that `gptq` does not have for whole networks."""
+    if unknown := sorted({*options} - {*OPTIONS}):
+        raise TypeError(f"{name}: there is no option {unknown[0]!r}, wanted {or_words(OPTIONS)}")
+
+
 def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return dtype and shape of the arrays that are not packed, by name."""
     dense = {name: np.asarray(value) for name, value in arrays.items() if not isinstance(value, PackedArray)}
@@ -213,8 +219,7 @@ def quantize(
     True
     """
     arrays, call = _network(weights, evaluate, "quantize")
-    if unknown := sorted({*options} - {*OPTIONS}):
-        raise TypeError(f"quantize: there is no option {unknown[0]!r}, wanted {or_words(OPTIONS)}")
+    check_options(options, "quantize")
     hessians = calibrate(arrays, call, include, exclude)
     texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
     if held is not None and not isinstance(held, Mapping):

@@ -1,0 +1,184 @@
+"""A checkpoint rounded under what was gathered of its layers' inputs, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays.layout import Entry
+from ..arrays.quantized import entry_of
+from ..base.tensors import Tensors
+from ..base.texts import is_same_file, printable, quoted
+from ..base.values import shown
+from ..base.version import __version__
+from ..files.opening import load
+from ..files.rewrite import Change, Progress, rewrite
+from ..files.safetensors import save
+from ..files.selection import FirstMatch, check_patterns, select
+from ..formats import Format
+from ..products.arguments import as_format
+from ..products.quantize import quantize as plainly
+from .error import error, layer_axis
+from .gptq import rounded_under
+from .hessian import Hessian
+from .network import check_options
+
+__all__ = ["quantize_checkpoint"]
+
+Array = np.ndarray[Any, Any]
+
+_PART = re.compile(r"[0-9a-f]{32}\.safetensors|\.heterocompute-[0-9a-f]{16}\.tmp")
+REPORT = ("tokens", "damping", "dead", "before", "after")
+
+
+def quantize_checkpoint(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    hessians: Mapping[str, Hessian | str | os.PathLike[str]],
+    formats: Format | str | Mapping[str, Format | str | None] = "int4-g32",
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Round every layer of a checkpoint under its inputs, one after the other, and go on where a run was ended.
+
+    Results are kept in the folder ``OUT.parts`` until the new file is complete; what is found there of the same tensor,
+    inputs, format and options is taken as it is. The file has the same bytes, however often it was ended on the way.
+
+    Parameters
+    ----------
+    in_path, out_path : str or os.PathLike
+        Two different files; an existing `out_path` is replaced.
+    hessians : mapping of str to Hessian or path
+        By the names of tensors, as `calibrate` gives them or as files of `Hessian.save`, of which one is read at a
+        time. A tensor without is copied.
+    formats, **options
+        As in `quantize`.
+    include, exclude : str or iterable of str
+        Globs of names; float tensors of two or more dimensions by default.
+    progress : callable, optional
+        ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
+
+    Returns
+    -------
+    dict
+        As of `hc.quantize_checkpoint`; rows of what was rounded also have ``tokens damping dead before after``, as in
+        the table of `Rounded`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of `gptq` (the sentence names the tensor), both paths are one file, a pattern that fits nothing.
+    OSError
+        A file cannot be read or written.
+
+    Notes
+    -----
+    Memory: the largest tensor and its Hessian, and what `gptq` needs of them.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, heterocompute as hc
+    >>> folder, rng = tempfile.mkdtemp(), np.random.default_rng(0)
+    >>> before, after = os.path.join(folder, "model.safetensors"), os.path.join(folder, "small.safetensors")
+    >>> hc.save(before, {"fc.weight": rng.standard_normal((8, 64), dtype=np.float32)})
+    >>> h = hc.ptq.Hessian(64)
+    >>> h.add(rng.standard_normal((256, 64)))
+    >>> hc.ptq.quantize_checkpoint(before, after, {"fc.weight": h}, "int4-g32")["bytes"]
+    320
+    """
+    if is_same_file(in_path, out_path):
+        raise ValueError(f"{printable(os.fspath(out_path))}: is the input itself")
+    if not isinstance(hessians, Mapping):
+        raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, wanted a mapping of names to them")
+    check_options(options, "quantize_checkpoint")
+    texts = formats if isinstance(formats, Mapping) else {"*": formats}
+    match = FirstMatch(
+        {
+            pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: formats")
+            for pattern, fmt in texts.items()
+        }
+    )
+    axes_of = getattr(hessians, "axes", {})
+    folder = f"{os.fspath(out_path)}.parts"
+    found: dict[str, dict[str, float]] = {}
+
+    def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
+        plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
+        check_patterns(plain, texts)
+        if missing := [name for name in hessians if name not in held]:
+            raise ValueError(f"hessians has {quoted(missing[0])}, which is no tensor")
+        changes = {}
+        for name in select({n: (i.dtype, i.shape) for n, i in plain.items()}, include, exclude):
+            fmt, info = match(name), plain[name]
+            if fmt is None or name not in hessians or 0 in info.shape:
+                continue
+            axes = layer_axis(len(info.shape), axes_of.get(name), "quantize_checkpoint")
+            axes = tuple(a % len(info.shape) for a in (axes if isinstance(axes, tuple) else (axes,)))
+            make = _maker(name, hessians[name], fmt, axes, options, folder, found)
+            changes[name] = Change(str(fmt), entry_of(fmt, info.shape, axes, info.dtype), make)
+        return changes
+
+    summary = rewrite(in_path, out_path, choose, progress)
+    _remove_parts(folder)
+    for row in summary["tensors"]:
+        row |= found.get(row["name"], {})
+    return summary
+
+
+def _maker(
+    name: str,
+    given: Any,
+    fmt: Format,
+    axes: tuple[int, ...],
+    options: Mapping[str, Any],
+    folder: str,
+    found: dict[str, dict[str, float]],
+) -> Any:
+    """Return what rounds a tensor, or finds it rounded."""
+
+    def make(w: Array) -> Any:
+        h = given if isinstance(given, Hessian) else Hessian.load(given)
+        path = os.path.join(folder, f"{_key(name, w, h, fmt, axes, options)}.safetensors")
+        if os.path.exists(path):
+            parts = load(path)
+            report, q = parts["report"], parts["array"]
+        else:
+            done = rounded_under(w, h, fmt, axis=axes, **options)
+            before, after = (error(w, one, h).db for one in (plainly(w, fmt, axes), done.q))
+            q, report = done.q, np.array([h.tokens, done.damping, done.dead, before, after])
+            os.makedirs(folder, exist_ok=True)
+            save(path, {"array": q, "report": report})
+        found[name] = dict(zip(REPORT, map(float, report), strict=True))
+        found[name] |= {key: int(found[name][key]) for key in ("tokens", "dead")}
+        return q
+
+    return make
+
+
+def _remove_parts(folder: str) -> None:
+    """Remove what runs have left in a folder, and the folder if there is nothing else in it."""
+    if not os.path.isdir(folder):
+        return
+    for name in os.listdir(folder):
+        if _PART.fullmatch(name):
+            os.remove(os.path.join(folder, name))
+    if not os.listdir(folder):
+        os.rmdir(folder)
+
+
+def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Mapping[str, Any]) -> str:
+    """Return a name of everything that decides a result."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((__version__, name, str(fmt), axes, w.shape, w.dtype.name, sorted(options.items()))).encode())
+    cross = () if h.cross is None else (h.cross,)
+    for array in (w, h.full(), *cross):
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
