@@ -82,9 +82,34 @@ hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_cli
                                hc_packed *packed, hc_error *error);
 /* out: float32 or float64 of the packed shape, any strides. */
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
-/* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. */
+/* Where a gradient passes a rounding: low * T <= x <= high * T, T the threshold that clip gives the group, or 1. Bit i % 8
+ * of byte i / 8 of a row is column i of the format's rows, (rows, ceil(padded / 8)). factor, or NULL: float32 of x's shape,
+ * 1 there and (bound / x) beyond. */
+typedef struct {
+    float low, high;
+    uint8_t *bits;
+    const hc_view *factor;
+} hc_inside;
+hc_status hc_inside_bytes(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
+                          int64_t *rows, int64_t *bytes, hc_error *error);
+/* Quantize and dequantize block by block; out is float32 of x's shape, any strides, and may be x itself. inside, or NULL,
+ * is filled on the way; not of a pattern. */
 hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
-                           const hc_clip *clip, const hc_view *out, hc_error *error);
+                           const hc_clip *clip, const hc_inside *inside, const hc_view *out, hc_error *error);
+/* out = g where the bit is set, else 0; float32 of the shape that was rounded, any strides. */
+hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *format, int n_axes, const int *axes,
+                         const uint8_t *bits, const hc_view *out, hc_error *error);
+/* The levels of a format before its scale: a table of n, ascending; or, n = 0, from low to high, in the binade of |t|
+ * 2^(max(exponent, e) - m) apart, fraction = 2^m, least = 2^e (integers: m = e). With zero points low is 0. */
+typedef struct {
+    int n;
+    const double *table;
+    double fraction, least, low, high;
+} hc_levels;
+/* out = one of the two levels beside x, by the scales of `packed`, which x was quantized to; not of a pattern. The chance of
+ * an element is that of `seed` and its index in C order (kernels/training/training.h). */
+hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packed *packed, const hc_levels *levels,
+                             uint64_t seed, const hc_view *out, hc_error *error);
 /* Sums over all values, float64, index ascending in blocks: of x^2, (x - y)^2, x*y, y^2, and max |x - y|. */
 typedef struct {
     double xx, ee, xy, yy, max_abs;

@@ -26,7 +26,27 @@ def quantize(
 ) -> None: ...
 def dequantize(run: _Run, packed: _Packed, out: _Floats, /) -> None: ...
 def fake_quantize(
-    run: _Run, x: _Floats, params: _Format, axes: tuple[int, ...], clip: _Clip | None, out: _Floats, /
+    run: _Run,
+    x: _Floats,
+    params: _Format,
+    axes: tuple[int, ...],
+    clip: _Clip | None,
+    out: _Floats,
+    inside: tuple[float, float, NDArray[np.uint8], NDArray[np.float32] | None] | None = None,
+    /,
+) -> None: ...
+def inside_shape(params: _Format, shape: tuple[int, ...], axes: tuple[int, ...], /) -> tuple[int, int]: ...
+def keep_inside(
+    run: _Run, g: _Floats, params: _Format, axes: tuple[int, ...], bits: NDArray[np.uint8], out: _Floats, /
+) -> None: ...
+def round_by_chance(
+    run: _Run,
+    x: _Floats,
+    packed: _Packed,
+    levels: tuple[NDArray[np.float64] | None, float, float, float, float],
+    seed: int,
+    out: _Floats,
+    /,
 ) -> None: ...
 def compare(run: _Run, x: _Floats, y: _Floats, /) -> tuple[float, float, float, float, float]: ...
 def matmul(

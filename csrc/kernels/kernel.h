@@ -16,6 +16,7 @@
 #include "kernels/peak/peak.h"
 #include "kernels/ptq/ptq.h"
 #include "kernels/sparse/nm.h"
+#include "kernels/training/training.h"
 
 /* An instruction set stands in a .def file on every machine; its kernels exist where it does. */
 #if HC_X86

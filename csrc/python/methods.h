@@ -31,6 +31,12 @@ PyObject *hc_prepack_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
 
+/* training.c */
+PyObject *hc_fake_quantize_method(PyObject *self, PyObject *args);
+PyObject *hc_inside_shape_method(PyObject *self, PyObject *args);
+PyObject *hc_keep_inside_method(PyObject *self, PyObject *args);
+PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args);
+
 /* ptq.c */
 PyObject *hc_ptq_gram_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_factor_method(PyObject *self, PyObject *args);

@@ -106,28 +106,6 @@ static PyObject *dequantize(PyObject *self, PyObject *args) {
     return hc_finish(status, &error, &held);
 }
 
-static PyObject *fake_quantize(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *x_object, *format_object, *axes_object, *clip_object, *out_object;
-    hc_run run;
-    hc_view x, out;
-    hc_format format;
-    hc_clip clip;
-    int n_axes, axes[HC_MAX_DIMS];
-    hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &x_object, &format_object, &axes_object, &clip_object,
-                          &out_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_format(format_object, &format) ||
-        !hc_parse_axes(axes_object, axes, &n_axes) || !hc_parse_clip(clip_object, &clip) ||
-        !hc_parse_view(x_object, "fake_quantize: x", &x, &held) ||
-        !hc_parse_view(out_object, "fake_quantize: out", &out, &held))
-        return hc_give_up(&held);
-    hc_error error;
-    hc_status status;
-    HC_WITHOUT_GIL(hc_fake_quantize(&run, &x, &format, n_axes, axes, &clip, &out, &error));
-    return hc_finish(status, &error, &held);
-}
-
 static PyObject *compare(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *y_object;
@@ -259,7 +237,12 @@ static PyMethodDef METHODS[] = {
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
     {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed, importance=None)"},
     {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},
-    {"fake_quantize", fake_quantize, METH_VARARGS, "fake_quantize(run, x, params, axes, clip, out)"},
+    {"fake_quantize", hc_fake_quantize_method, METH_VARARGS,
+     "fake_quantize(run, x, params, axes, clip, out, inside=None), inside: (low, high, bits, factor or None)"},
+    {"inside_shape", hc_inside_shape_method, METH_VARARGS, "inside_shape(params, shape, axes) -> (rows, bytes)"},
+    {"keep_inside", hc_keep_inside_method, METH_VARARGS, "keep_inside(run, g, params, axes, bits, out)"},
+    {"round_by_chance", hc_round_by_chance_method, METH_VARARGS,
+     "round_by_chance(run, x, packed, levels, seed, out), levels: (table or None, fraction, least, low, high)"},
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", hc_matmul_method, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"matmul_shape", hc_matmul_shape_method, METH_VARARGS, "matmul_shape(name, a, b): shapes to that of the answer"},

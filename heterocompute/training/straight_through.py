@@ -13,21 +13,16 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
-from ..arrays.quantized import QuantizedArray
-from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log, Sparse
+from ..formats import Format
 from ..products.arguments import as_format
-from ..products.quantize import fake_quantize as rounded_nearest, quantize
-from .stochastic import rounded_by_chance
+from .learned_scale import rounded_with_scale
+from .passing import passed, rounded
+from .stochastic import as_seed
 
 __all__ = ["fake_quantize", "mask_flips", "sparsity_at", "sr_ste"]
 
 Array = np.ndarray[Any, Any]
-
-# A scale is a threshold divided once by the largest element, so that the threshold may lie this far beyond
-# scale * element: half a unit of the last place of float32, or of float16 where that is what is stored.
-SLACK = {"f32": 2.0**-23, "f16": 2.0**-10}
 
 
 def fake_quantize(
@@ -37,7 +32,8 @@ def fake_quantize(
     clip: Any = None,
     rounding: str = "nearest",
     seed: int = 0,
-) -> tuple[Array, Callable[[Any], Array]]:
+    scale: Any = None,
+) -> tuple[Array, Callable[[Any], Any]]:
     """Round an array, and return with it the function that takes a gradient back through the rounding.
 
     Parameters
@@ -46,20 +42,24 @@ def fake_quantize(
         As in `heterocompute.quantize`; a scale is taken anew from w at each call and is not trained.
     rounding : {"nearest", "stochastic"}
         Stochastic takes the value above with the probability of how near it is, so that the mean is w, with the scales
-        as they are stored. The chance of an element depends on `seed` and its index (C order) alone: the same bits on
-        every machine and number of threads.
+        as they are stored. The chance of an element depends on `seed` and its index alone (C order; of a pattern that
+        among what is kept): the same bits on every machine and number of threads.
     seed : int
         From 0 to 2^64 - 1; another one at each step.
+    scale : array_like, optional
+        Of symmetric integers, float32 of the shape of ``hc.quantize(w, fmt, axis).components["scales"]``, above 0: used
+        in place of what w says, and trained.
 
     Returns
     -------
     (ndarray of float32, callable)
-        The values, and ``back(g)``: dL/dw of dL/dy, float32.
+        The values, and ``back(g)``: dL/dw of dL/dy, float32; with `scale` the pair (dL/dw, dL/dscale).
 
     Raises
     ------
     TypeError, ValueError
-        As `heterocompute.quantize`; another rounding; stochastic rounding to a learned codebook or tf32.
+        As `heterocompute.quantize`; another rounding; stochastic rounding to a learned codebook; a scale of
+        another format, shape or sign, or beside `clip` or stochastic rounding.
 
     Notes
     -----
@@ -69,8 +69,11 @@ def fake_quantize(
     format                                       factor
     ===========================================  =====================================================================
     scaled by the largest magnitude, clip=None   1; for `VSQ` unsigned 0 where w < 0
-    `Int`, `VSQ`, `NF4`, `Log`, scaled `Float`   with a clip 1 up to the threshold, 0 beyond
-    the same with ``clip="octav"``               1 up to the threshold T, T / abs(w) beyond (MAD: Sakr, ICML 2022)
+    `Int`, `VSQ`, `NF4`, `Log`, scaled `Float`   with a clip 1 up to the threshold T of the group, 0 beyond
+    the same with ``clip="octav"``               1 up to T, T / abs(w) beyond (MAD: Sakr, ICML 2022)
+    `Int` with ``scale=s``                       1 where abs(w) <= Q s, Q the largest code, 0 beyond; of s, the sum over
+                                                 the group of g times RNE(w / s) - w / s inside, Q sign(w) beyond,
+                                                 times 1 / sqrt(values of the group * Q) (LSQ: Esser, ICLR 2020)
     `MX`, `NVFP4`                                1: scales are rounded, but what they cut off is in range
     `Float` without a scale                      1 up to the type's largest value, 0 beyond
     `Codebook`                                   1; of its centres `heterocompute.codebook_gradient`
@@ -88,76 +91,22 @@ def fake_quantize(
     x = as_array(w, "fake_quantize: w")
     if rounding not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
+    chosen = as_seed(seed)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    wants_scale = clip is not None
-    q = quantize(x, fmt, axis=axes, clip=clip) if wants_scale or rounding == "stochastic" else None
-    if rounding == "stochastic":
-        assert q is not None
-        y = rounded_by_chance(x, q, seed)
-    else:
-        y = rounded_nearest(x, fmt, axis=axes) if q is None else q.dequantize()
-    factor = _factor(x, fmt, _clipped(x, fmt, axes, clip, q) if wants_scale else None, clip)
+    if scale is not None:
+        if clip is not None or rounding != "nearest":
+            raise ValueError("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
+        return rounded_with_scale(x, fmt, axes, scale)
+    y, note = rounded(x, fmt, axes, clip, rounding, chosen)
 
     def back(g: Any) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise ValueError(f"back: g has shape {gradient.shape}, wanted {y.shape}")
-        gradient = gradient.astype(np.float32, copy=factor is None)
-        return gradient if factor is None else np.asarray(gradient * factor)
+        found = passed(gradient, note, fmt, axes)
+        return found.copy() if found is gradient else found
 
     return y, back
-
-
-def _clipped(x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, q: QuantizedArray | None) -> QuantizedArray:
-    """Return the array whose scales end at the threshold: of two levels that before its scales are rounded."""
-    base = fmt.base if isinstance(fmt, Sparse) else fmt
-    if isinstance(base, VSQ) and base.scale_bits is not None:
-        fine: Format = VSQ(base.bits, base.group, None, base.unsigned)
-        return quantize(x, Sparse(fine, fmt.n, fmt.m) if isinstance(fmt, Sparse) else fine, axis=axes, clip=clip)
-    assert q is not None
-    return q
-
-
-@counts_subnormals
-def _factor(x: Array, fmt: Format, q: QuantizedArray | None, clip: Any) -> Array | None:
-    """Return what a gradient is multiplied by, or None for 1 everywhere."""
-    base = fmt.base if isinstance(fmt, Sparse) else fmt
-    if isinstance(base, Float) and base.scaled is None and base.name not in ("fp32", "tf32"):
-        return (np.abs(x).astype(np.float64) <= _largest(base)).astype(np.float32)
-    unsigned = isinstance(base, VSQ) and base.unsigned
-    if q is None:
-        return (x >= 0).astype(np.float32) if unsigned else None
-    scale = q.scales_expanded(np.float64) * (1 + SLACK[getattr(base, "scale", "f32")])
-    values = x.astype(np.float64)
-    if isinstance(base, Int) and not base.symmetric:
-        points = q.zero_points_expanded().astype(np.float64)
-        # The zero point is rounded: within half a step beyond the last level a value still rounds to it.
-        low, high = (-points - 0.5) * scale, (2.0**base.bits - 0.5 - points) * scale
-    else:
-        high = _largest(base) * scale
-        low = np.zeros_like(high) if unsigned else -high
-    inside = (low <= values) & (values <= high)
-    if isinstance(fmt, Sparse):
-        inside |= scale == 0  # nothing is kept there
-    if clip != "octav":
-        return inside.astype(np.float32)
-    edge = np.where(values < 0, -low, high)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(inside, 1, edge / np.abs(values)).astype(np.float32)
-
-
-def _largest(fmt: Format) -> float:
-    """Return the largest element of a format, before its scale."""
-    if isinstance(fmt, Int):
-        return float(2 ** (fmt.bits - 1) - 1)
-    if isinstance(fmt, VSQ):
-        return float(2**fmt.bits - 1 if fmt.unsigned else 2 ** (fmt.bits - 1) - 1)
-    if isinstance(fmt, Float):
-        largest = {"bf16": float.fromhex("0x1.fep127"), "fp16": 65504.0, "fp8_e4m3fn": 448.0, "fp8_e5m2": 57344.0,
-                   "fp6_e3m2": 28.0, "fp6_e2m3": 7.5, "fp4_e2m1": 6.0}  # fmt: skip
-        return largest.get(fmt.name, float(np.finfo(np.float32).max))
-    assert isinstance(fmt, (NF4, Log)) and not isinstance(fmt, (MX, NVFP4, Codebook))
-    return 1.0
 
 
 def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:

@@ -121,7 +121,7 @@ static hc_status in_one(const hc_run *run, const hc_format *format, const hc_vie
     for (size_t i = 0; i < sizeof CLIPS / sizeof *CLIPS; i++) {
         float *values = guard_alloc((size_t)size * 4);
         const hc_view out = view_of(values, HC_F32, 2, w->shape);
-        const hc_status status = hc_fake_quantize(run, w, &plain, 1, &axis, &CLIPS[i], &out, error);
+        const hc_status status = hc_fake_quantize(run, w, &plain, 1, &axis, &CLIPS[i], NULL, &out, error);
         if (status == HC_VALUE && i > 0)
             continue; /* no scale that a threshold could change */
         if (status != HC_OK)

@@ -80,7 +80,7 @@ static void check_format(const hc_run *run, int f, int64_t rows, int64_t columns
     const hc_view out = view_of(got, HC_F32, 2, shape), fake_out = view_of(fake, HC_F32, 2, shape);
     ok = ok && hc_quantize(run, &x_view, &ABSMAX, &packed, &error) == HC_OK &&
          hc_dequantize(run, &packed, &out, &error) == HC_OK &&
-         hc_fake_quantize(run, &x_view, format, 1, &axis, &ABSMAX, &fake_out, &error) == HC_OK;
+         hc_fake_quantize(run, &x_view, format, 1, &axis, &ABSMAX, NULL, &fake_out, &error) == HC_OK;
     if (!ok) {
         report(false, FORMATS[f].text, error.text);
         return;

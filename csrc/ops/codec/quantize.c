@@ -4,6 +4,7 @@
 #include "ops/codec/clip.h"
 #include "ops/codec/decode.h"
 #include "ops/codec/encoder.h"
+#include "ops/codec/inside.h"
 #include "ops/codec/learn.h"
 #include "ops/product/operand.h"
 #include "ops/product/sparse.h"
@@ -138,6 +139,7 @@ hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_vie
 typedef struct {
     hc_blocks blocks;
     const hc_run *run;
+    const hc_inside *inside; /* or NULL */
     hc_row_view out;
     hc_geometry whole; /* of the answer: as it is encoded, or with what a pattern leaves out */
     bool direct;
@@ -162,6 +164,8 @@ static void fake_task(void *context, int64_t task, int thread) {
         return;
     char *memory = hc_blocks_extra(&job->blocks, thread), *shared = job->shared + thread * job->shared_bytes;
     const int64_t row = x.first_row;
+    if (job->inside)
+        hc_inside_rows(job->inside, encoder, job->run, &x, thresholds);
     hc_components packed = {.first_row = row};
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         char **from = job->layout[i].per_row ? &memory : &shared;
@@ -228,13 +232,13 @@ static hc_status fake_rows(hc_fake_job *job, const hc_encoder *encoder, const hc
 }
 
 hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
-                           const hc_clip *clip, const hc_view *out, hc_error *error) {
+                           const hc_clip *clip, const hc_inside *inside, const hc_view *out, hc_error *error) {
     if (out->dtype != HC_F32)
         return hc_fail(error, HC_TYPE, "fake_quantize: out must be float32");
     if (out->ndim != x->ndim || memcmp(out->shape, x->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
         return hc_fail(error, HC_VALUE, "fake_quantize: out has another shape than x");
     hc_encoder encoder;
-    hc_fake_job job = {.run = run};
+    hc_fake_job job = {.run = run, .inside = inside};
     hc_status status = start(&encoder, run, "fake_quantize", x, NULL, format, n_axes, axes, clip, error);
     if (status == HC_OK)
         status = fake_rows(&job, &encoder, out, error);

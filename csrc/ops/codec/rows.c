@@ -76,6 +76,11 @@ static int64_t offset_of(const hc_dims *dims, int64_t index) {
     return dims->n ? offset + index * dims->stride[0] : 0;
 }
 
+int64_t hc_rows_offset(const hc_row_view *view, int64_t row, int64_t column) {
+    return offset_of(&view->rows, row) + offset_of(&view->runs, column / view->padded_run) +
+           column % view->padded_run * view->column_stride;
+}
+
 /* A piece: rows x columns values at constant strides on the view's side (bytes), ld on the other (elements). */
 typedef struct {
     char *array;

@@ -35,6 +35,9 @@ static inline int64_t hc_rows_size(const hc_row_view *view) { return view->dtype
 /* True where neighbouring rows are nearer in memory than neighbouring columns: blocks of rows are then best. */
 bool hc_rows_across(const hc_row_view *view);
 
+/* Byte offset of a row's value; `column` is none of the padding. */
+int64_t hc_rows_offset(const hc_row_view *view, int64_t row, int64_t column);
+
 /* Padded columns [first_column, first_column + columns) of rows into `values` of hc_rows_dtype. */
 void hc_rows_gather(const hc_row_view *view, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns,
                     void *values, int64_t ld);

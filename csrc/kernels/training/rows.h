@@ -1,0 +1,158 @@
+/* The bodies of kernels/training/training.h. The loops have no order, so that a compiler may take any vectors for them;
+ * the choice by a bit is written with vectors of HC_LANES float32.
+ */
+#include "kernels/kernel.h"
+
+#include <float.h>
+#include <string.h>
+
+static inline uint64_t hc_double_bits(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline double hc_bits_double(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* An integer below 2^52, exactly, in every instruction set. */
+static inline double hc_whole(uint64_t value) { return hc_bits_double(value | 0x4330000000000000u) - 0x1p52; }
+
+static inline void hc_chances(int64_t n, uint64_t seed, const uint64_t *restrict index, double *restrict chance) {
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t h = seed + (index[i] + 1) * 0x9e3779b97f4a7c15u;
+        h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+        h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+        h ^= h >> 31;
+        chance[i] = hc_whole(h >> 32) * 0x1p-32 + hc_whole(h >> 11 & 0x1fffff) * 0x1p-53;
+    }
+}
+
+static inline double hc_times_scale(double level, double scale) {
+    double v = level * scale;
+    v = v > (double)FLT_MAX ? (double)FLT_MAX : v;
+    v = v < -(double)FLT_MAX ? -(double)FLT_MAX : v;
+    return scale == 0 ? 0.0 : v;
+}
+
+static inline double hc_clipped(double x, double scale, double low, double high) {
+    double t = x / scale;
+    t = t > low ? t : low; /* 0 / 0 too */
+    return t < high ? t : high;
+}
+
+static inline void hc_chance_steps(int64_t n, const double *restrict x, const double *restrict chance, double scale,
+                                   double low, double high, double fraction, double least, float *restrict y) {
+    const double back = 1 / fraction;
+    for (int64_t i = 0; i < n; i++) {
+        const double t = hc_clipped(x[i], scale, low, high);
+        double binade = hc_bits_double(hc_double_bits(t) & 0x7ff0000000000000u);
+        binade = binade > least ? binade : least;
+        const double units = t * (hc_bits_double(0x7fe0000000000000u - hc_double_bits(binade)) * fraction);
+        double below = (units + 0x1.8p52) - 0x1.8p52;
+        below -= below > units ? 1.0 : 0.0;
+        below += chance[i] < units - below ? 1.0 : 0.0;
+        const double v = hc_times_scale(below * (binade * back), scale);
+        y[i] = (float)(x[i] == x[i] ? v : x[i]);
+    }
+}
+
+static inline void hc_chance_table(int64_t n, const double *restrict x, const double *restrict chance, double scale,
+                                   const hc_chance_levels *levels, float *restrict y) {
+    const double *table = levels->table;
+    int64_t first = 1;
+    while (2 * first < levels->n)
+        first *= 2;
+    for (int64_t i = 0; i < n; i++) {
+        const double t = hc_clipped(x[i], scale, table[0], table[levels->n - 1]);
+        int64_t place = 0;
+        for (int64_t step = first; step > 0; step /= 2)
+            place += t >= table[place + step] ? step : 0;
+        place -= place == levels->n - 1;
+        const double below = table[place], above = table[place + 1];
+        const double v = hc_times_scale(chance[i] < (t - below) / (above - below) ? above : below, scale);
+        y[i] = (float)(x[i] == x[i] ? v : x[i]);
+    }
+}
+
+static inline void hc_round_by_chance_body(const hc_chance_levels *levels, const hc_chance_run *run, const double *x,
+                                           float *y) {
+    double chance[HC_CHANCE_VALUES];
+    HC_ASSUME(run->n <= HC_CHANCE_VALUES);
+    hc_chances(run->n, run->seed, run->index, chance);
+    int64_t g = 0;
+    for (int64_t c = 0, end = hc_min(run->n, run->group - run->skip); c < run->n;
+         c = end, end = hc_min(run->n, end + run->group), g++)
+        if (levels->n > 0)
+            hc_chance_table(end - c, x + c, chance + c, run->scale[g], levels, y + c);
+        else
+            hc_chance_steps(end - c, x + c, chance + c, run->scale[g], run->low[g], run->high[g], levels->fraction,
+                            levels->least, y + c);
+}
+
+/* 8 bytes, 0 or 1 each, as bits. */
+static inline uint8_t hc_joined(const uint8_t *bytes) {
+    uint64_t word = 0;
+    for (int i = 0; i < 8; i++)
+        word |= (uint64_t)bytes[i] << (8 * i);
+    return (uint8_t)(word * 0x0102040810204080u >> 56);
+}
+
+enum { HC_MARKS = 512 };
+
+static inline void hc_mark_inside_body(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,
+                                       float low, float high, uint8_t *bits) {
+    for (int64_t first = 0, g = 0, next = group; first < n; first += HC_MARKS) {
+        uint8_t inside[HC_MARKS + 8] = {0};
+        const int64_t count = hc_min(HC_MARKS, n - first);
+        for (int64_t c = 0, end; c < count; c = end) {
+            end = hc_min(count, next - first);
+            const float t = threshold ? threshold[g] : 1.0f, below = low * t, above = high * t;
+            const float *singles = (const float *)x + first;
+            const double *doubles = (const double *)x + first;
+            if (is_double)
+                for (int64_t i = c; i < end; i++)
+                    inside[i] = (uint8_t)((below <= (float)doubles[i]) & ((float)doubles[i] <= above));
+            else
+                for (int64_t i = c; i < end; i++)
+                    inside[i] = (uint8_t)((below <= singles[i]) & (singles[i] <= above));
+            if (first + end == next)
+                g++, next += group;
+        }
+        for (int64_t i = 0; i < count; i += 8)
+            bits[(first + i) / 8] = hc_joined(inside + i);
+    }
+}
+
+typedef int32_t hc_choice __attribute__((vector_size(4 * HC_LANES), aligned(4), may_alias));
+
+static inline void hc_keep_marked_body(int64_t n, const float *g, const uint8_t *bits, float *y) {
+    hc_choice place;
+    for (int i = 0; i < HC_LANES; i++)
+        place[i] = 1 << i;
+    int64_t i = 0;
+    for (; i + HC_LANES <= n; i += HC_LANES) {
+        int32_t word = bits[i / 8];
+        if (HC_LANES == 16)
+            word |= bits[i / 8 + 1] << 8;
+        *(hc_choice *)(y + i) = *(const hc_choice *)(g + i) & (hc_choice)((place & word) != 0);
+    }
+    for (; i < n; i++)
+        y[i] = bits[i / 8] >> (i & 7) & 1 ? g[i] : 0.0f;
+}
+
+#define HC_TRAINING(isa)                                                                                               \
+    void hc_round_by_chance_##isa(const hc_chance_levels *levels, const hc_chance_run *run, const double *x,           \
+                                  float *y) {                                                                          \
+        hc_round_by_chance_body(levels, run, x, y);                                                                    \
+    }                                                                                                                  \
+    void hc_mark_inside_##isa(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,         \
+                              float low, float high, uint8_t *bits) {                                                  \
+        hc_mark_inside_body(n, x, is_double, group, threshold, low, high, bits);                                       \
+    }                                                                                                                  \
+    void hc_keep_marked_##isa(int64_t n, const float *g, const uint8_t *bits, float *y) {                              \
+        hc_keep_marked_body(n, g, bits, y);                                                                            \
+    }

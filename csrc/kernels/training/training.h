@@ -1,0 +1,44 @@
+/* What training asks of rounding: neighbours taken by chance, and the values whose gradient passes. Single steps in
+ * float64 without a fused one, so that one source serves every instruction set.
+ *
+ *   h = mix(seed + (index + 1) * 0x9e3779b97f4a7c15), u = (h >> 11) * 2^-53     mix of SplitMix64 (Steele, OOPSLA 2014)
+ */
+#ifndef HC_KERNELS_TRAINING_H
+#define HC_KERNELS_TRAINING_H
+
+#include "base/base.h"
+
+enum { HC_CHANCE_VALUES = 256, HC_CHANCE_LEVELS = 256 };
+
+/* The levels of a format before its scale. n > 0: table[0 .. n - 1] ascending, n >= 2, filled with infinity to
+ * HC_CHANCE_LEVELS; else in the binade of |t| they are 2^(max(exponent, e) - m) apart: fraction = 2^m, least = 2^e;
+ * integers have m = e. */
+typedef struct {
+    int n;
+    const double *table;
+    double fraction, least;
+} hc_chance_levels;
+
+/* n <= HC_CHANCE_VALUES values of a row; the first lies `skip` values behind the start of its group. */
+typedef struct {
+    int64_t n, skip, group;
+    const double *scale;      /* of each group, not negative */
+    const double *low, *high; /* the outermost levels of each group */
+    uint64_t seed;
+    const uint64_t *index; /* of each value */
+} hc_chance_run;
+
+/* t = clip(x / scale, low, high) between two levels: the one above if u < (t - below) / (above - below); times the scale,
+ * 0 where that is 0, saturated to float32. A NaN stays one. */
+typedef void hc_round_by_chance_fn(const hc_chance_levels *levels, const hc_chance_run *run, const double *x, float *y);
+
+/* Bit i % 8 of bits[i / 8]: low * T <= x[i] <= high * T, T the threshold of the group (NULL: 1); unused bits 0.
+ * x: float32, or float64 rounded to it, n of them,
+ * the first at the start of a group. */
+typedef void hc_mark_inside_fn(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,
+                               float low, float high, uint8_t *bits);
+
+/* y[i] = g[i] where bit i is set, else +0 */
+typedef void hc_keep_marked_fn(int64_t n, const float *g, const uint8_t *bits, float *y);
+
+#endif

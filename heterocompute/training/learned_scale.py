@@ -1,0 +1,67 @@
+"""Integers whose scales are trained: LSQ, Esser et al., "Learned Step Size Quantization", ICLR 2020.
+
+t = w / s, y = s * clip(RNE(t), -Q, Q), Q = 2^(b-1) - 1
+dy/dw = 1 where abs(t) <= Q, else 0
+dy/ds = RNE(t) - t where abs(t) <= Q, else Q of t's sign; times 1 / sqrt(values of a group * Q)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import as_array
+from ..arrays.quantized import QuantizedArray
+from ..base.float_env import counts_subnormals
+from ..formats import Format, Int
+from ..products.quantize import quantize
+
+__all__ = ["rounded_with_scale"]
+
+Array = np.ndarray[Any, Any]
+
+
+@counts_subnormals
+def rounded_with_scale(
+    x: Array, fmt: Format, axes: tuple[int, ...], scale: Any
+) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
+    """Do what `fake_quantize` does with ``scale=``."""
+    if not isinstance(fmt, Int) or not fmt.symmetric:
+        raise ValueError(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
+    plain = Int(fmt.bits, fmt.group)
+    q = quantize(np.zeros(x.shape, np.float32), plain, axes)
+    given, shape = as_array(scale, "fake_quantize: scale"), q.components["scales"].shape
+    if given.shape != shape:
+        raise ValueError(f"fake_quantize: scale has shape {given.shape}, wanted {shape}, one a group of each row")
+    stored = given.astype(np.float32)
+    if fmt.scale == "f16":
+        stored = np.minimum(stored, np.float32(65504)).astype(np.float16).astype(np.float32)
+    if not (np.isfinite(stored) & (stored > 0)).all():
+        raise ValueError("fake_quantize: scale has a value that is not above 0 and finite")
+
+    def expanded(numbers: Array) -> Array:
+        return QuantizedArray({**q.components, "scales": numbers}, plain, q.shape, q.axis).scales_expanded(np.float64)
+
+    s, top = expanded(stored), 2.0 ** (fmt.bits - 1) - 1
+    group = expanded(np.arange(1, stored.size + 1, dtype=np.float32).reshape(shape)).astype(np.int64) - 1
+    t = x.astype(np.float64) / s
+    inside, code = np.abs(t) <= top, np.clip(np.rint(t), -top, top)
+    y = (code * s).astype(np.float32)
+    slope = np.where(inside, code - t, code).astype(np.float32)
+    counts = np.bincount(group.reshape(-1), minlength=stored.size)
+    share = 1 / np.sqrt(np.maximum(counts, 1) * top)
+
+    def back(g: Any) -> tuple[Array, Array]:
+        gradient = as_array(g, "back: g")
+        if gradient.shape != y.shape:
+            raise ValueError(f"back: g has shape {gradient.shape}, wanted {y.shape}")
+        sums = np.bincount(group.reshape(-1), (gradient.astype(np.float64) * slope).reshape(-1), stored.size)
+        of_scale = (sums * share).astype(np.float32).reshape(shape)
+        return np.where(inside, gradient, 0).astype(np.float32), of_scale
+
+    if stored.size > 1 << 24 or not math.isfinite(float(np.abs(y).max(initial=0))):
+        raise ValueError("fake_quantize: more than 2^24 groups, or values beyond float32's largest")
+    return y, back

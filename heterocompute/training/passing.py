@@ -1,0 +1,140 @@
+"""Rounded values with a note of where their gradient passes: a bit a value, written in the same pass, or nothing.
+
+    low * T <= w <= high * T          T the threshold of w's group, 1 without a clip; w as float32
+
+What the note is depends on the format and the clip alone: nothing (the gradient passes everywhere), bits, or, of OCTAV
+and of patterns, a float32 factor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.dense import core_view
+from ..arrays.quantized import QuantizedArray, core_format
+from ..arrays.sparse import SparseArray, choose
+from ..base import runtime
+from ..base.errors import refusals
+from ..base.float_env import counts_subnormals
+from ..formats import VSQ, Float, Format, Int, Sparse
+from ..products.arguments import core_clip
+from ..products.quantize import fake_quantize, quantize
+from ..reference.minifloat import TYPES
+from .stochastic import levels_of, round_by_chance
+
+__all__ = ["note_of", "passed", "rounded"]
+
+Array = np.ndarray[Any, Any]
+
+# A searched scale is a threshold divided once by the largest element, so that the threshold may lie this far beyond
+# scale * element: half a unit of the last place of float32, or of float16 where that is what is stored.
+SLACK = {"f32": 2.0**-23, "f16": 2.0**-10}
+
+
+def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
+    """Return (low, high) of the equation above; None where the gradient passes everywhere."""
+    if isinstance(fmt, Float) and fmt.scaled is None:
+        largest = TYPES[fmt.name].maximum
+        return None if fmt.name in ("fp32", "tf32") else (-largest, largest)
+    unsigned = isinstance(fmt, VSQ) and fmt.unsigned
+    if clip is None:
+        return (0.0, math.inf) if unsigned else None
+    return (0.0 if unsigned else -1.0), 1.0
+
+
+def note_of(
+    fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[Any, tuple[int, ...]] | None:
+    """Return dtype and shape of the note, or None where there is none."""
+    base = fmt.base if isinstance(fmt, Sparse) else fmt
+    if bounds_of(base, clip) is None:
+        return None
+    if isinstance(fmt, Sparse) or isinstance(clip, str) and clip in ("octav", "search"):
+        return np.float32, shape
+    return np.uint8, _core.inside_shape(core_format(fmt), shape, axes)
+
+
+def rounded(
+    x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+) -> tuple[Array, Array | None]:
+    """Return the rounded values and the note; rounding and seed are checked."""
+    by_chance = rounding == "stochastic"
+    if by_chance:
+        levels_of(fmt.base if isinstance(fmt, Sparse) else fmt)
+    if isinstance(fmt, Sparse):
+        return _of_pattern(x, fmt, axes, clip, rounding, seed)
+    searched = isinstance(clip, str) and clip == "search"
+    q = quantize(x, fmt, axes, clip) if by_chance or searched else None
+    note = note_of(fmt, clip, x.shape, axes)
+    if q is not None and (searched or note is None):
+        return round_by_chance(x, q, seed) if by_chance else q.dequantize(), _searched(x, q) if note else None
+    y = np.empty(x.shape, np.float32)
+    inside, found = None, None
+    if note is not None:
+        bounds = bounds_of(fmt, clip)
+        assert bounds is not None
+        bits = np.empty(_core.inside_shape(core_format(fmt), x.shape, axes), np.uint8)
+        factor = np.empty(x.shape, np.float32) if note[0] is np.float32 else None
+        inside, found = (*bounds, bits, factor), bits if factor is None else factor
+    with refusals(w=("fake_quantize: w", x), format=(f"fake_quantize: {fmt}", None)):
+        taken = core_clip(clip, "fake_quantize")
+        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, taken, y, inside)
+    return (y if q is None else round_by_chance(x, q, seed)), found
+
+
+def passed(g: Array, note: Array | None, fmt: Format, axes: tuple[int, ...]) -> Array:
+    """Return the float32 gradient that passes, g itself where all of it does."""
+    gradient = g.astype(np.float32, copy=False)
+    if note is None:
+        return gradient
+    if note.dtype == np.float32:
+        return np.asarray(gradient * note)
+    found = np.empty(gradient.shape, np.float32)
+    _core.keep_inside(runtime.run(), core_view(gradient), core_format(fmt), axes, note, found)
+    return found
+
+
+@counts_subnormals
+def _searched(x: Array, q: QuantizedArray) -> Array:
+    """Return 1 up to the largest element times the searched scale, 0 beyond."""
+    fmt = q.format
+    scale = q.scales_expanded(np.float64) * (1 + SLACK[getattr(fmt, "scale", "f32")])
+    _, _, _, low, high = levels_of(fmt)
+    values, points = x.astype(np.float64), 0.0
+    if isinstance(fmt, Int) and not fmt.symmetric:
+        points = q.zero_points_expanded() + np.array([0.5, -0.5]).reshape(2, *(1,) * x.ndim)
+        low, high = (low - points[0]) * scale, (high - points[1]) * scale
+        return np.asarray(((low <= values) & (values <= high)).astype(np.float32))
+    return np.asarray(((low * scale <= values) & (values <= high * scale)).astype(np.float32))
+
+
+def _of_pattern(
+    x: Array, fmt: Sparse, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+) -> tuple[Array, Array | None]:
+    """Round what a pattern keeps; the gradient passes where nothing is kept."""
+    noted = note_of(fmt, clip, x.shape, axes) is not None
+    if rounding == "nearest" and not noted:
+        return fake_quantize(x, fmt, axes, clip), None
+    s = choose(x, None, fmt.n, fmt.m, axes, "fake_quantize")
+    values = s.components["values"]
+    if fmt.is_plain:
+        return s.to_dense(), None
+    count = fmt.stored_length(x.shape[axes[-1]])
+    segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
+    with refusals(w=("fake_quantize: w", s.to_dense), format=(f"fake_quantize: {fmt.base}", None)):
+        y, note = rounded(segments, fmt.base, (1, 2), clip, rounding, seed)
+
+    def spread(kept: Array) -> Array:
+        parts = {**s.components, "values": kept.reshape(values.shape)}
+        return SparseArray._trusted(parts, s.format, s.shape, s.axis, "float32").to_dense()
+
+    dense = spread(y) if rounding == "stochastic" else fake_quantize(x, fmt, axes, clip)
+    if not noted:
+        return dense, None
+    factor = passed(np.ones(segments.shape, np.float32), note, fmt.base, (1, 2))
+    found = spread(np.where(factor == 0, np.float32(2), factor))  # 0: nothing is kept there
+    return dense, np.where(found == 2, np.float32(0), np.where(found == 0, np.float32(1), found))
