@@ -52,7 +52,8 @@ def refuse_unreadable(value: Any, name: str) -> None:
     """
     if _is_traced(value):
         raise Unreadable(
-            f"{name} is {_kind(value)}, a traced value, which has no values yet: call this outside of jit and grad"
+            f"{name} is {_kind(value)}, a traced value, which has no values yet: call this outside of jit and grad, "
+            "or heterocompute.interop.jax, which works inside (docs/training.md)"
         )
     if isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"{name} is {shown(value)}, wanted an array: hc.load reads the arrays of a checkpoint")

@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..arrays.eie import EIEArray
+from ..arrays.foreign import exports_dlpack, refuse_unreadable
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import converted
 from ..base.values import shown
@@ -54,15 +55,15 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
     return 1, float(clip)
 
 
-def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...]) -> FloatArray:
-    """Return the plain array that `out` is, after its checks, or a new one."""
+def checked_out(
+    out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], in_place: bool = False
+) -> FloatArray:
+    """Return the plain array that `out` is, after its checks, or a new one; `in_place`: where an input lies too."""
     if out is None:
         if prod(max(n, 1) for n in shape) > 2**60:
             raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
         return np.empty(shape, np.float32)
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"{name}: out is {type(out).__name__}, wanted a float32 array")
-    plain: FloatArray = np.asarray(out)
+    plain = _writable(out, name)
     if plain.dtype != np.float32:
         raise TypeError(f"{name}: out is {plain.dtype}, wanted a float32 array")
     if plain.shape != shape:
@@ -75,9 +76,27 @@ def checked_out(out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, 
         raise ValueError(f"{name}: elements of out share memory with each other")
     for value in inputs:
         parts = value.components.values() if isinstance(value, PackedArray) else (value,)
-        if any(_overlap(plain, part) for part in parts if isinstance(part, np.ndarray)):
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        if any(_overlap(plain, part) and not (in_place and _same_place(plain, part)) for part in arrays):
             raise ValueError(f"{name}: out shares memory with an input")
     return plain
+
+
+def _writable(out: Any, name: str) -> FloatArray:
+    """Return the memory of an array, or of a tensor of PyTorch, to write to."""
+    if isinstance(out, np.ndarray):
+        return np.asarray(out)
+    refuse_unreadable(out, f"{name}: out")
+    if not (exports_dlpack(out) and hasattr(out, "requires_grad")):  # arrays of JAX never change
+        raise TypeError(f"{name}: out is {type(out).__name__}, wanted a float32 array or tensor")
+    try:
+        return np.asarray(out.detach().numpy())
+    except (RuntimeError, TypeError) as problem:
+        raise TypeError(f"{name}: out is {type(out).__name__}, wanted a float32 tensor ({problem})") from None
+
+
+def _same_place(a: Array, b: Array) -> bool:
+    return (a.ctypes.data, a.dtype, a.shape, a.strides) == (b.ctypes.data, b.dtype, b.shape, b.strides)
 
 
 def _distinct(array: Array) -> bool:

@@ -139,8 +139,8 @@ def fake_quantize(
     ----------
     w, fmt, axis, clip
         As in `quantize`.
-    out : ndarray, optional
-        float32 of w's shape; may be `w` itself, else it must share no memory with it.
+    out : ndarray or tensor of PyTorch, optional
+        float32 of w's shape; may lie just where `w` does, else it must share no memory with it.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def fake_quantize(
     fmt = as_format(fmt, "fake_quantize: fmt")
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
-    result = checked_out(out, x.shape, "fake_quantize", () if out is w else (x,))
+    result = checked_out(out, x.shape, "fake_quantize", (x,), in_place=True)
     if isinstance(clip, str) and clip == "search":
         result[...] = quantize(x, fmt, axes, clip).dequantize()
         return result if out is None else out

@@ -117,7 +117,7 @@ def hadamard(
         raise ValueError(
             f"hadamard: there is no matrix of order {width} here, wanted 1, 12, 20, 28 ... times a power of two"
         )
-    result = checked_out(out, array.shape, "hadamard", () if out is x else (array,))
+    result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
     moved = np.moveaxis(array, along, -1)
     values = moved.astype(np.float64).reshape(prod(moved.shape[:-1]), size // max(width, 1), max(width, 1))
     flips = (

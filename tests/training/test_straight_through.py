@@ -126,29 +126,3 @@ def test_masks_and_schedules():
             call()
     with pytest.raises(TypeError, match="wanted bool"):
         hc.training.mask_flips([1, 0], [1, 0])
-
-
-def test_torch_has_the_same_values_and_gradients():
-    torch = pytest.importorskip("torch")
-    from heterocompute.interop import torch as ht
-
-    for text in ("int4-g32", "vsq4u-g16-s4", "fp4_e2m1"):
-        t = torch.from_numpy(W.copy()).requires_grad_()
-        y = ht.fake_quantize(t, text)
-        y.backward(torch.from_numpy(G))
-        values, back = hc.training.fake_quantize(W, text)
-        assert same_bits(y.detach().numpy(), values) and same_bits(t.grad.numpy(), back(G))
-    half = torch.from_numpy(W).to(torch.bfloat16).requires_grad_()
-    y = ht.fake_quantize(half, "int8")
-    y.sum().backward()
-    assert y.dtype == torch.bfloat16 and (half.grad == 1).all()
-    compiled = torch.compile(lambda t: ht.fake_quantize(t, "int4").sum(), backend="aot_eager", fullgraph=True)
-    t = torch.from_numpy(W.copy()).requires_grad_()
-    compiled(t).backward()
-    assert (t.grad == 1).all()
-    q = hc.quantize(W, "int4-g32")
-    x = torch.ones(3, 64, requires_grad=True)
-    ht.linear(x, q).sum().backward()
-    assert np.allclose(x.grad.numpy(), q.dequantize().sum(0), rtol=1e-5, atol=1e-5)
-    with pytest.raises(TypeError, match="interop.torch.fake_quantize"):
-        hc.fake_quantize(t, "int4")

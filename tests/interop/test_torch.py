@@ -1,0 +1,150 @@
+"""PyTorch: the same values and gradients as without it, also compiled, in 16 bits, in modules and with `out=`."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from common import reals, same_bits
+
+import heterocompute as hc
+
+torch = pytest.importorskip("torch")
+from heterocompute.interop import torch as ht  # noqa: E402
+
+W, G = reals((6, 64), 3), reals((6, 64), 4)
+CASES = [
+    ("int4-g32", {}),
+    ("vsq4u-g16-s4", {}),
+    ("fp4_e2m1", {}),
+    ("int4-g5", {"clip": 0.5, "axis": 0}),
+    ("int4-g32", {"clip": "octav"}),
+    ("int8+2:4", {"clip": "percentile:90"}),
+    ("int4", {"clip": "search"}),
+    ("nf4-g64", {"rounding": "stochastic", "seed": 2**64 - 1}),
+]
+
+
+def parameter():
+    return torch.from_numpy(W.copy()).requires_grad_()
+
+
+@pytest.mark.parametrize(("text", "more"), CASES)
+def test_values_and_gradients(text, more):
+    values, back = hc.training.fake_quantize(W, text, **more)
+
+    def loss(t):
+        return (ht.fake_quantize(t, text, **more) * torch.from_numpy(G)).sum()
+
+    t = parameter()
+    assert same_bits(ht.fake_quantize(t, text, **more).detach().numpy(), values)
+    loss(t).backward()
+    assert same_bits(t.grad.numpy(), back(G))
+    compiled, again = torch.compile(loss, backend="aot_eager", fullgraph=True), parameter()
+    compiled(again).backward()
+    assert same_bits(again.grad.numpy(), back(G))
+
+
+def test_the_operators_are_what_torch_wants_of_them():
+    operators = torch.ops.heterocompute
+    torch.library.opcheck(operators.fake_quantize, (parameter(), "int4-g16", [1], "0.5", "nearest", 0))
+    q = hc.quantize(W, "int4-g32")
+    torch.library.opcheck(operators.linear, (torch.ones(3, 64, requires_grad=True), ht.OPS.number_of(q)))
+
+
+def test_16_bits_in_16_bits_out():
+    half = torch.from_numpy(W).to(torch.bfloat16).requires_grad_()
+    y = ht.fake_quantize(half, "int8", clip=0.9)
+    y.sum().backward()
+    _, back = hc.training.fake_quantize(half.detach(), "int8", clip=0.9)
+    assert y.dtype == half.grad.dtype == torch.bfloat16 and same_bits(half.grad.float().numpy(), back(np.ones_like(W)))
+    q, x = hc.quantize(W, "int4-g32"), torch.ones(3, 64, dtype=torch.bfloat16, requires_grad=True)
+    assert ht.linear(x, q).dtype == torch.bfloat16 and ht.linear(x, q, dtype=torch.float32).dtype == torch.float32
+    ht.linear(x, q, bias=torch.ones(6)).sum().backward()
+    assert x.grad.dtype == torch.bfloat16
+
+
+def test_a_packed_weight_is_frozen_and_x_has_its_gradient():
+    q, x = hc.quantize(W, "int4-g32"), torch.from_numpy(reals((2, 3, 64), 5)).requires_grad_()
+    bias = torch.zeros(6, requires_grad=True)
+    y = ht.linear(x, q, bias)
+    assert same_bits(y.detach().numpy(), hc.linear(x.detach(), q))
+    y.sum().backward()
+    assert np.allclose(x.grad.numpy(), q.dequantize().sum(0), rtol=1e-5, atol=1e-5) and (bias.grad == 6).all()
+    compiled = torch.compile(lambda x: ht.linear(x, q), backend="aot_eager", fullgraph=True)
+    assert same_bits(compiled(x).detach().numpy(), y.detach().numpy())
+    with pytest.raises(TypeError, match="wanted a QuantizedArray"):
+        ht.linear(x, W)
+
+
+def test_operators_hold_no_packed_weight():
+    known = ht.OPS.number_of.__closure__[0].cell_contents._known
+    gc.collect()
+    before = len(known)
+    q = hc.quantize(W, "int4-g32")
+    ht.linear(torch.ones(64), q)
+    part = q[:3]
+    ht.linear(torch.ones(64), part)
+    assert len(known) == before + 2
+    del q, part
+    gc.collect()
+    assert len(known) == before
+
+
+def test_modules_train_the_weight_before_rounding():
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(64, 6)
+    layer = ht.QuantLinear.from_linear(plain, "int4-g32-f16")
+    assert layer.weight is plain.weight and "int4-g32-f16" in repr(layer)
+    x = torch.from_numpy(reals((5, 64), 6))
+    y = layer(x)
+    y.square().sum().backward()
+    assert (layer.weight.grad != 0).any() and set(layer.state_dict()) == {"weight", "bias"}
+    assert same_bits(layer.packed().dequantize(), hc.fake_quantize(layer.weight.detach(), "int4-g32-f16"))
+    assert np.allclose(y.detach().numpy(), hc.linear(x, layer.packed(), layer.bias.detach()), rtol=1e-4, atol=1e-5)
+    again = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
+    assert torch.equal(again, y)
+    filters = ht.parametrize(torch.nn.Conv2d(3, 4, 3), "vsq4-g16-s4")
+    before = filters.parametrizations.weight.original.detach()
+    assert same_bits(filters.weight.detach().numpy(), hc.fake_quantize(before, "vsq4-g16-s4", axis=(2, 3, 1)))
+    filters(torch.ones(1, 3, 5, 5)).sum().backward()
+    assert (filters.parametrizations.weight.original.grad != 0).any()
+    with pytest.raises(ValueError, match="int99"):
+        ht.parametrize(torch.nn.Linear(4, 4), "int99")
+    with pytest.raises(ValueError, match="int99"):
+        ht.QuantLinear(4, 4, "int99")
+
+
+def test_elsewhere_a_gradient_is_not_lost_without_a_word():
+    t = parameter()
+    for call in (
+        lambda: hc.fake_quantize(t, "int4"),
+        lambda: hc.quantize(t, "int4"),
+        lambda: hc.training.fake_quantize(t, "int4"),
+        lambda: hc.linear(t, hc.quantize(W, "int4")),
+        lambda: hc.prune_mask(t, "2:4"),
+    ):
+        with pytest.raises(TypeError, match="interop.torch.fake_quantize"):
+            call()
+    with pytest.raises(TypeError, match=r"is on meta.*pass \.cpu\(\)"):
+        ht.OPS.fake_quantize._init_fn(torch.ones(2, device="meta"), "int4", [-1], "", "nearest", 0)
+
+
+def test_out_may_be_a_tensor():
+    w, out = torch.from_numpy(W.copy()), torch.zeros(6, 64)
+    wanted = hc.fake_quantize(W, "int4")
+    assert hc.fake_quantize(w, "int4", out=out) is out and same_bits(out.numpy(), wanted)
+    q = hc.quantize(W, "int4")
+    answer = torch.zeros(6, 6)
+    assert hc.linear(w, q, out=answer) is answer and same_bits(answer.numpy(), hc.linear(W, q))
+    overlapping = w.view(-1)[:6].view(6, 1).expand(6, 6)
+    with pytest.raises(ValueError, match="share memory with each other"):
+        hc.linear(w, q, out=overlapping)
+    with pytest.raises(ValueError, match="shares memory with an input"):
+        hc.linear(w, q, out=w[:, :6])
+    assert hc.fake_quantize(w, "int4", out=w.numpy()) is not w and same_bits(w.numpy(), wanted)  # the same place
+    with pytest.raises(TypeError, match="requires a gradient"):
+        hc.fake_quantize(w, "int4", out=parameter())
+    with pytest.raises(TypeError, match="out is torch.bfloat16|out is Tensor|wanted a float32"):
+        hc.fake_quantize(w, "int4", out=torch.zeros(6, 64, dtype=torch.bfloat16))
