@@ -71,6 +71,7 @@ OPTIONAL = {
     "onnx",
     "gguf",
     "torch",
+    "jax",
     "shtab",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}

@@ -1,0 +1,162 @@
+"""JAX: rounding with a gradient and products with packed weights, inside of jit, grad and vmap.
+
+The host computes (pure_callback), with the gradient of `heterocompute.training.fake_quantize` (custom_vjp). JAX is
+imported when a function is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import as_array, normalize_axes
+from ..arrays.quantized import QuantizedArray
+from ..base.values import shown
+from ..formats import Format
+from ..products.arguments import as_format
+from ..products.matmul import linear as product, matmul
+from ..training.passing import note_of, passed, rounded
+from ..training.stochastic import as_seed
+
+__all__ = ["fake_quantize", "linear"]
+
+
+def fake_quantize(
+    x: Any,
+    fmt: Format | str,
+    axis: int | tuple[int, ...] = -1,
+    clip: Any = None,
+    rounding: str = "nearest",
+    seed: Any = 0,
+) -> Any:
+    """Round an array to a format; its gradient goes straight through where the value is in range.
+
+    Parameters
+    ----------
+    x : jax.Array
+        float32, float64, float16 or bfloat16.
+    fmt, axis, clip, rounding
+        As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
+    seed : int or jax.Array
+        From 0 to 2^64 - 1; an array of one integer, such as a step that is traced, counts as uint32.
+
+    Returns
+    -------
+    jax.Array
+        Of x's dtype; in 16 bits the values are rounded once more.
+
+    Raises
+    ------
+    ImportError
+        JAX is not installed.
+    TypeError, ValueError
+        As `heterocompute.quantize`; what depends on values becomes JAX's error of a callback.
+
+    Examples
+    --------
+    >>> from heterocompute.interop import jax as hj
+    >>> jax.grad(lambda w: hj.fake_quantize(w, "int4").sum())(jnp.ones(2))  # doctest: +SKIP
+    Array([1., 1.], dtype=float32)
+    """
+    jax, jnp = _jax("fake_quantize")
+    if rounding not in ("nearest", "stochastic"):
+        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"fake_quantize: x has dtype {x.dtype}, wanted floats")
+    parsed, axes = as_format(fmt, "fake_quantize: fmt"), normalize_axes(axis, x.ndim, "fake_quantize")
+    kind, size = note_of(parsed, clip, x.shape, axes) or (np.uint8, (0,))
+    single = jax.ShapeDtypeStruct(x.shape, np.float32)
+
+    def on_host(values: Any, words: Any) -> tuple[Any, Any]:
+        number = sum(int(word) << (32 * i) for i, word in enumerate(np.asarray(words)))
+        y, note = rounded(as_array(np.asarray(values), "fake_quantize: x"), parsed, axes, clip, rounding, number)
+        return y, np.empty(0, np.uint8) if note is None else note
+
+    def back_on_host(g: Any, note: Any) -> Any:
+        return passed(np.asarray(g), np.asarray(note), parsed, axes)
+
+    def forward(t: Any, words: Any) -> tuple[Any, Any]:
+        shapes = (single, jax.ShapeDtypeStruct(size, kind))
+        y, note = jax.pure_callback(on_host, shapes, t, words, vmap_method="sequential")
+        return y.astype(t.dtype), note
+
+    def backward(note: Any, g: Any) -> tuple[Any, Any]:
+        nothing = np.zeros(2, jax.dtypes.float0)  # of the seed
+        if size == (0,):
+            return g, nothing
+        through = jax.pure_callback(back_on_host, single, g.astype(np.float32), note, vmap_method="sequential")
+        return through.astype(g.dtype), nothing
+
+    rounding_of = jax.custom_vjp(lambda t, words: forward(t, words)[0])
+    rounding_of.defvjp(forward, backward)
+    return rounding_of(x, _words(seed, jnp))
+
+
+def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> Any:
+    """Multiply by a packed weight, x @ q.T + bias; the gradient reaches x and bias, the weight is frozen.
+
+    Parameters
+    ----------
+    x : jax.Array
+        (..., in), floats.
+    q : QuantizedArray
+        (out, in), quantized along in.
+    bias : jax.Array, optional
+        (out,).
+    dtype : dtype, optional
+        Of the answer; None is that of x. The product is float32 and rounded once.
+
+    Returns
+    -------
+    jax.Array
+        (..., out).
+
+    Raises
+    ------
+    ImportError, TypeError, ValueError
+        As `fake_quantize` and `heterocompute.linear`.
+    """
+    jax, jnp = _jax("linear")
+    if not isinstance(q, QuantizedArray) or q.ndim != 2:
+        raise TypeError(f"linear: q is {shown(q)}, wanted a QuantizedArray (out, in) of hc.quantize")
+    x = jnp.asarray(x)
+    if x.ndim == 0 or x.shape[-1] != q.shape[1]:
+        raise ValueError(f"linear: x has shape {x.shape} and q {q.shape}, wanted (..., {q.shape[1]})")
+
+    def called(compute: Any, t: Any, columns: int) -> Any:
+        shape = jax.ShapeDtypeStruct((*t.shape[:-1], columns), np.float32)
+        return jax.pure_callback(lambda v: compute(np.asarray(v)), shape, t, vmap_method="expand_dims")
+
+    def forward(t: Any) -> tuple[Any, None]:
+        return called(lambda v: product(v, q), t, q.shape[0]), None
+
+    def backward(_: None, g: Any) -> tuple[Any]:
+        return (called(lambda v: matmul(v, q.dequantize()), g, q.shape[1]).astype(x.dtype),)
+
+    times = jax.custom_vjp(lambda t: forward(t)[0])
+    times.defvjp(forward, backward)
+    y = times(x)
+    if bias is not None:
+        y = y + bias
+    return y.astype(x.dtype if dtype is None else dtype)
+
+
+def _jax(name: str) -> tuple[Any, Any]:
+    try:
+        import jax  # optional
+        import jax.numpy as jnp  # optional
+    except ImportError:
+        raise ImportError(f"interop.jax: {name} needs jax: pip install jax") from None
+    return jax, jnp
+
+
+def _words(seed: Any, jnp: Any) -> Any:
+    """Return a seed as two uint32, the low one first."""
+    if hasattr(seed, "astype") and not isinstance(seed, np.generic):
+        if seed.ndim != 0 or not jnp.issubdtype(seed.dtype, jnp.integer):
+            raise TypeError(f"fake_quantize: seed has dtype {seed.dtype} and shape {seed.shape}, wanted one integer")
+        return jnp.stack([seed.astype(np.uint32), jnp.zeros((), np.uint32)])
+    number = as_seed(seed)
+    return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)
