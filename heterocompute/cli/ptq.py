@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         weights = load(arguments.input)
         if not isinstance(weights, dict):
             raise ValueError(f"{printable(arguments.input)}: holds one array, wanted a checkpoint")
-        evaluate = _evaluate(arguments.calibration)
+        evaluate = function_of(arguments.calibration)
         patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
         found = quantize(weights, evaluate, formats, arguments.sequential, **patterns)
         save(arguments.output, found.weights)
@@ -110,8 +110,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _evaluate(text: str) -> Callable[[Any], Any]:
-    """Return what runs the network: a function of the user's, or products with the inputs of a file."""
+def function_of(text: str) -> Callable[[Any], Any]:
+    """Return what --calibration names and runs the network: a function of the user's, or products with a file's inputs.
+
+    Parameters
+    ----------
+    text : str
+        ``module:function`` or the path of an .npz file.
+
+    Returns
+    -------
+    callable
+        It gets the weights.
+    """
     module, colon, function = text.partition(":")
     if colon and not os.path.exists(text):
         sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there

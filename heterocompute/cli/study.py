@@ -22,8 +22,10 @@ from .parts import (
     recipe_of,
     standard_output,
 )
+from .ptq import function_of
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
+EXAMPLES = 256  # of those that a network that ships was trained on, to calibrate by
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -42,6 +44,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "study model.safetensors --formats int8,int4-g32-f16,vsq4-g16-s4 --html report.html",
         "study --network adder --formats int4,int4-g32-f16,vsq4-g16-s4,int3",
         "study --formats int2,cb1,int8+1:4 --retrain",
+        "study --formats int4,int3-g16,vsq4-g16-s4 --methods rtn,search,gptq",
         "study --density --html density.html",
         "study model.onnx --data x.npy --labels y.npy --formats int8,vsq4-g16-s4 --activations int8",
     )
@@ -56,6 +59,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
     study.add_argument("--formats", "--format", **lists, help="formats to compare; fp32 is added")
     study.add_argument("--activations", **lists, help="formats of the other operand; 'none' is added")
+    study.add_argument(
+        "--methods",
+        type=_method_list,
+        metavar="A,B",
+        help="how to round: rtn (nearest), search (of scales), gptq",
+    )
+    study.add_argument(
+        "--calibration", metavar="C", help="what gptq needs: x.npz or module:function, as of the command ptq"
+    )
     study.add_argument("--retrain", action="store_true", help="judge every format after a short training as well")
     study.add_argument("--seeds", type=_count, metavar="N", help="train N times: mean, lowest and highest")
     study.add_argument("--density", action="store_true", help="prune instead: accuracy against the density of weights")
@@ -116,10 +128,13 @@ def _check_usage(arguments: argparse.Namespace) -> None:
                 "MODEL out for the network shipped here, or give evaluate in Python"
             )
     if arguments.density:
-        others = ("formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data", "labels")
+        others = ["formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data", "labels"]
+        others += ["methods", "calibration"]
         for option in others:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
+    if "gptq" in (arguments.methods or ()) and arguments.calibration is None and arguments.model is not None:
+        raise UsageError("--methods gptq needs --calibration, what the layers are given: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
         raise UsageError("--data and --labels go together: inputs, and the class of each")
     if arguments.data is not None and not _is_onnx(arguments.model):
@@ -154,9 +169,26 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             emulate=arguments.emulate,
             retrain=True if arguments.retrain else None,
             seeds=arguments.seeds or 1,
+            methods=arguments.methods,
+            hessians=_hessians(arguments, weights),
         )
 
     return work
+
+
+def _hessians(arguments: argparse.Namespace, weights: Any) -> Any:
+    """Return what the layers are given: of a network that ships, some of the examples that it was trained on."""
+    if arguments.calibration is None and "gptq" not in (arguments.methods or ()):
+        return None
+    from ..files.opening import load  # 18 ms
+    from ..ptq.network import calibrate  # 18 ms
+
+    patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
+    if arguments.calibration is not None:
+        held = load(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
+        return calibrate(held, function_of(arguments.calibration), **patterns)
+    examples = weights.train_x[:EXAMPLES]
+    return calibrate(weights.weights, lambda held: weights.forward(held, examples), **patterns)
 
 
 def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
@@ -204,6 +236,16 @@ def _array(path: str) -> Any:
     if not isinstance(found, np.ndarray):
         raise ValueError(f"{printable(path)}: an archive of NumPy, wanted one array (.npy)")
     return found
+
+
+def _method_list(text: str) -> list[str]:
+    from ..ptq.methods import METHODS  # 18 ms
+
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if part not in METHODS:
+            raise argparse.ArgumentTypeError(f"{part[:40]!r}, wanted some of {','.join(METHODS)}")
+    return parts
 
 
 def _count(text: str) -> int:

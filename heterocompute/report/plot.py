@@ -15,6 +15,7 @@ from .chart import Dot, steps
 from .labels import place
 from .palette import FAMILIES, GREY, SERIES, Mark, family
 from .scale import Scale
+from .study import layer_key, pivot, shortly
 from .study_page import Judge, chart_of, corners, dots_of
 
 Row = dict[str, Any]
@@ -43,14 +44,14 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> An
     ImportError
         matplotlib is not installed.
     """
-    lossy = [row for row in layers if row["format"] != "fp32"]
-    names = list(dict.fromkeys(row["name"] for row in lossy))[:MAX_LAYERS]
-    formats = list(dict.fromkeys(row["format"] for row in lossy))
+    rows, _ = shortly(rows)
+    names, formats, found = pivot(layers)
+    names = names[:MAX_LAYERS]
     height = 4.8 if not names else max(4.8, 1.4 + 0.26 * max(len(names), len(formats)))
     figure = _figure_type()(figsize=(13 if names else 8, min(height, 9)), layout="constrained")
     if names:
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-        _heat(right, figure, names, formats, {(r["name"], r["format"]): r["sqnr_db"] for r in lossy})
+        _heat(right, figure, names, formats, found, layer_key(layers))
     else:
         left = figure.subplots()
     _scatter(left, figure, rows, judge)
@@ -166,7 +167,9 @@ def write_names(
             words.set_in_layout(False)
 
 
-def _heat(axes: Any, figure: Any, names: list[str], formats: list[str], found: dict[tuple[str, str], Any]) -> None:
+def _heat(
+    axes: Any, figure: Any, names: list[str], formats: list[str], found: dict[tuple[str, str], Any], key: str
+) -> None:
     down, across = (names, formats) if len(names) >= len(formats) else (formats, names)
     grid = np.full((len(down), len(across)), np.nan)
     for i, a in enumerate(down):
@@ -191,7 +194,12 @@ def _heat(axes: Any, figure: Any, names: list[str], formats: list[str], found: d
     axes.set_yticks(range(len(down)), down, fontsize=8)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title("SQNR of the weights (dB)", loc="left", fontsize=11, fontweight="bold")
+    axes.set_title(
+        "SQNR of the weights (dB)" if key == "sqnr_db" else "SQNR of layers' outputs (dB)",
+        loc="left",
+        fontsize=11,
+        fontweight="bold",
+    )
     figure.colorbar(image, ax=axes, shrink=0.8)
 
 

@@ -1,7 +1,7 @@
 /* The page of a study: hints over dots, the choice of the metric, error by tensor, histograms. */
 
 const fixed = (v, digits) => v === null || v === undefined ? "\u2013" : v !== 0 && Math.abs(v) < 0.5 * 10 ** -digits ? v.toExponential(1) : v.toFixed(digits);
-const name = (r) => [r.format, r.activations, r.emulate, r.retrained && "retrained"].filter((text) => text).join(" / ");
+const name = (r) => [r.format, r.method, r.activations, r.emulate, r.retrained && "retrained"].filter((text) => text).join(" / ");
 
 tellRows((i) => {
   const r = data.rows[i];
@@ -18,7 +18,7 @@ if (choice) choice.addEventListener("change", () => {
 });
 
 const heat = () => {
-  const { names, shapes, formats, sqnr, leftOut } = data.layers;
+  const { names, shapes, formats, sqnr, of, leftOut } = data.layers;
   if (!names.length || !formats.length) { $("layers-section").remove(); return; }
   const flip = formats.length > names.length;
   const rows = flip ? formats : names, columns = flip ? names : formats;
@@ -41,6 +41,7 @@ const heat = () => {
     body.append(tr);
   });
   $("heat").append(make("thead", {}, head), body);
+  $("of-what").textContent = of;
   if (leftOut) $("left-out").textContent = `${leftOut} more tensors are left out here.`; else $("left-out").remove();
 };
 heat();

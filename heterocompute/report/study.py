@@ -19,23 +19,56 @@ from .table import Column, clean, print_table, say_words, terminal, width_of
 
 Row = dict[str, Any]
 
-FIXED = ("format", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
-TEXTS = FIXED[:4]
-TITLES = {"bits": "bits", "bytes": "size", "sqnr_db": "SQNR dB", "seconds": "time", "speed": "vs fp32"}
+TEXTS = ("format", "method", "activations", "emulate", "retrained")
+FIXED = (*TEXTS, "bits", "bytes", "sqnr_db", "output_db", "seconds")
+DECIBELS = ("sqnr_db", "output_db")  # None where nothing was lost
+TITLES = {
+    "bits": "bits",
+    "bytes": "size",
+    "sqnr_db": "SQNR dB",
+    "output_db": "output dB",
+    "seconds": "time",
+    "speed": "vs fp32",
+}
 # What a narrow terminal leaves out, the highest first; then numbers of `evaluate` but for the metric, the last first.
-LEAVES = {"bytes": 1004, "speed": 1003, "seconds": 1002, "sqnr_db": 1001}
+LEAVES = {"bytes": 1004, "speed": 1003, "seconds": 1002, "sqnr_db": 1001, "output_db": 1000}
 TIME_WORDS = "time: one product of every tensor with one row, the weights in memory and in no cache, in one thread"
 MAX_TEXT_LAYERS = 12
 
 
 def worst_first(layers: Sequence[Row]) -> list[str]:
-    """Return the names of the tensors, those that lose most (mean SQNR over their formats) first."""
+    """Return the names of the tensors, those that lose most (mean of `layer_key` over their formats) first."""
     losses: dict[str, list[float]] = {}
+    key = layer_key(layers)
     for row in layers:
         found = losses.setdefault(row["name"], [])
-        if row["sqnr_db"] is not None:
-            found.append(row["sqnr_db"])
+        if row[key] is not None:
+            found.append(row[key])
     return sorted(losses, key=lambda name: math.fsum(losses[name]) / len(losses[name]) if losses[name] else math.inf)
+
+
+def layer_key(layers: Sequence[Row]) -> str:
+    """Return what tensors are judged by: their layers' outputs where all are known, else the weights."""
+    return "output_db" if layers and all("output_db" in row for row in layers) else "sqnr_db"
+
+
+def labelled(fmt: str, method: str | None) -> str:
+    """Return a format and how tensors were rounded to it."""
+    return fmt if method is None else f"{fmt} / {method}"
+
+
+def shortly(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
+    """Return the rows with short names of mixed formats, and what these names stand for.
+
+    Examples
+    --------
+    >>> shortly([{"format": "int8"}, {"format": "conv*=int8 fc*=int4"}])
+    ([{'format': 'int8'}, {'format': 'mix 1'}], {'mix 1': 'conv*=int8 fc*=int4'})
+    """
+    mixes = dict.fromkeys(row["format"] for row in rows if "=" in row["format"])
+    short = {text: f"mix {i}" for i, text in enumerate(mixes, 1)}
+    named = [{**row, "format": short.get(row["format"], row["format"])} for row in rows]
+    return named, {name: text for text, name in short.items()}
 
 
 # Numbers as people read them
@@ -53,7 +86,8 @@ def number(value: Any, digits: int = 2) -> str:
 def _columns(rows: Sequence[Row]) -> list[str]:
     metrics = [key for key in rows[0] if key not in FIXED] if rows else []
     shown = [*FIXED[:-1], *metrics, "seconds", "speed"]
-    return [key for key in shown if key not in TEXTS[1:] or any(row.get(key) for row in rows)]
+    present = [key for key in shown if key not in TEXTS[1:] or any(row.get(key) for row in rows)]
+    return [key for key in present if key != "output_db" or key in rows[0]]
 
 
 def speed(row: Row, rows: Sequence[Row]) -> float | None:
@@ -74,7 +108,7 @@ def _cell(key: str, value: Any) -> str:
         return quantity(value, "s")
     if key == "speed":
         return "–" if value is None else f"{value:.2f}x"
-    if key == "sqnr_db":
+    if key in DECIBELS:
         return "exact" if value is None else number(value, 1)
     return number(value, 2 if key == "bits" else 4)
 
@@ -104,7 +138,7 @@ def study_columns(rows: Sequence[Row], metric: str) -> list[Column]:
 
 
 def layer_table(layers: Sequence[Row]) -> tuple[list[Column], list[Row], int]:
-    """Return SQNR in dB, tensor by format: columns, rows (the worst tensors first), and how many tensors are not there.
+    """Return dB, tensor by format: columns, rows (the worst tensors first), and how many tensors are not there.
 
     Parameters
     ----------
@@ -117,7 +151,7 @@ def layer_table(layers: Sequence[Row]) -> tuple[list[Column], list[Row], int]:
     names, formats, found = pivot(layers)
     shown = names[:MAX_TEXT_LAYERS]
     down, across = (shown, formats) if len(shown) >= len(formats) else (formats, shown)
-    columns = [Column("name", "SQNR dB")]
+    columns = [Column("name", TITLES[layer_key(layers)])]
     columns += [Column(f"{i}", name, leaves=i) for i, name in enumerate(across)]
     rows = []
     for name in down:
@@ -128,10 +162,11 @@ def layer_table(layers: Sequence[Row]) -> tuple[list[Column], list[Row], int]:
 
 
 def pivot(layers: Sequence[Row]) -> tuple[list[str], list[str], dict[tuple[str, str], Any]]:
-    """Names worst first, formats that lose something, and SQNR by both."""
+    """Names worst first, formats (and methods) that lose something, and dB by both."""
     lossy = [row for row in layers if row["format"] != "fp32"]
-    formats = list(dict.fromkeys(row["format"] for row in lossy))
-    return worst_first(lossy), formats, {(row["name"], row["format"]): row["sqnr_db"] for row in lossy}
+    key = layer_key(lossy)
+    found = {(row["name"], labelled(row["format"], row.get("method"))): row[key] for row in lossy}
+    return worst_first(lossy), list(dict.fromkeys(fmt for _, fmt in found)), found
 
 
 def show(
@@ -159,6 +194,7 @@ def show(
         What shows the columns that a narrow terminal leaves out, of the formats and of the tensors.
     """
     console = terminal() if console is None else console
+    rows, mixes = shortly(rows)
     columns, chosen = study_columns(rows, metric), set(front)
     cells = [{column.key: _value(column.key, row, rows) for column in columns} for row in rows]
     for i, row in enumerate(cells):
@@ -172,11 +208,14 @@ def show(
             say_words(f"... and {left_out} tensors that lose less ({', '.join(more_layers)})", console)
         console.print()
     steps = dict.fromkeys(
-        f"{row['format']} ({number(row['bits'])} bits{', retrained' * bool(row.get('retrained'))})"
+        f"{labelled(row['format'], row.get('method'))} ({number(row['bits'])} bits{again})"
         for row in (rows[i] for i in front)
+        for again in [", retrained" * bool(row.get("retrained"))]
     )
     say_words(TIME_WORDS, console)
     say_words(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps)}", console)
+    for name, words in mixes.items():
+        say_words(f"{name}: {words}", console)
     best = advice(rows, metric, higher)
     if best is not None:
         say_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
@@ -214,6 +253,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
     -------
     str
     """
+    rows, mixes = shortly(rows)
     chosen, columns = set(front), _columns(rows)
     head = ""
     for key in columns:
@@ -224,7 +264,7 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
         cells = []
         for key in columns:
             value = _value(key, row, rows)
-            order = "Infinity" if key == "sqnr_db" and value is None else "" if value is None else value
+            order = "Infinity" if key in DECIBELS and value is None else "" if value is None else value
             order = _cell(key, value) if value is True else order
             kind = " ".join(word for word, so in (("text", key in TEXTS), ("metric", key == metric)) if so)
             mark = " ●" if key == "format" and i in chosen else ""
@@ -236,10 +276,11 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
         "<style>.hc-study td,.hc-study th{text-align:right;padding:.25em .8em}.hc-study .text{text-align:left}"
         ".hc-study .front{font-weight:600}.hc-study{font-variant-numeric:tabular-nums}</style>"
     )
+    told = "".join(f"<p>{html.escape(clean(f'{name}: {words}'))}</p>" for name, words in mixes.items())
     note = f"<p>● on the Pareto front; {TIME_WORDS}</p>" if style else ""
     return (
         f'{css if style else ""}<table class="hc-study sorts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table>{note}"
+        f"<tbody>{''.join(body)}</tbody></table>{note}{told}"
     )
 
 
@@ -258,9 +299,12 @@ def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[R
     (list of dict, str)
     """
     base = rows[0]
-    if metric == "sqnr_db" or base[metric] is None:
-        good = [row for row in rows if row["sqnr_db"] is not None and row["sqnr_db"] >= 20]
-        return [row for row in good if row["bits"]], "with an SQNR of 20 dB or more"
+    if metric in DECIBELS or base[metric] is None:
+        key = metric if metric in DECIBELS else "sqnr_db"
+        good = [row for row in rows if row[key] is not None and row[key] >= 20]
+        return [
+            row for row in good if row["bits"]
+        ], f"with {'an SQNR' if key == 'sqnr_db' else 'outputs'} of 20 dB or more"
     sign, slack = 1 if higher else -1, 0.01 * abs(base[metric])
     good = [row for row in rows if row[metric] is not None and sign * (base[metric] - row[metric]) <= slack]
     title = TITLES.get(metric, metric)
@@ -285,6 +329,6 @@ def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | 
     base, best = rows[0], min(good, key=lambda row: row["bits"], default=rows[0])
     if best is base:
         return None
-    judged = metric != "sqnr_db" and base[metric] is not None
+    judged = metric not in DECIBELS and base[metric] is not None
     smaller = f", {base['bytes'] / best['bytes']:.1f} x smaller" if judged else ""
     return row_name(best), f"{number(best['bits'])} bits{smaller}: the smallest {near}"

@@ -17,7 +17,20 @@ from .numbers import quantity
 from .page import key, page as whole_page, tiles
 from .palette import FAMILIES, GREY, family
 from .scale import for_metric, logarithmic
-from .study import TITLES, advice, number, pivot, row_name, speed, table_html, within_reach
+from .study import (
+    DECIBELS,
+    TITLES,
+    advice,
+    labelled,
+    layer_key,
+    number,
+    pivot,
+    row_name,
+    shortly,
+    speed,
+    table_html,
+    within_reach,
+)
 
 Row = dict[str, Any]
 
@@ -91,6 +104,8 @@ def page(
     -------
     str
     """
+    given = rows
+    rows, _ = shortly(rows)
     judges = [Judge(metric, higher, front), *others][:MAX_FIGURES]
     first = drawn_first(rows, judges)
     judges.sort(key=lambda one: one is not first)
@@ -104,12 +119,15 @@ def page(
         "metric": metric,
         "metrics": [judge.metric for judge in judges],
         "words": words,
-        "families": {row["format"]: family(row["format"]) for row in rows},
+        "families": {labelled(row["format"], row.get("method")): family(row["format"]) for row in [*rows, *layers]},
         "layers": {
             "names": shown,
             "shapes": [shapes[name] for name in shown],
             "formats": formats,
             "sqnr": [[found.get((name, fmt), "") for fmt in formats] for name in shown],
+            "of": "of the layers' outputs on the calibration inputs"
+            if layer_key(layers) == "output_db"
+            else "of the weights",
             "leftOut": len(names) - len(shown),
         },
         "histograms": [_drawable(one) for one in histograms[:MAX_HISTOGRAMS]],
@@ -121,7 +139,7 @@ def page(
         "choice": _choice(judges),
         "keys": legend(rows),
         "figures": "".join(_figures(rows, judge, judge is not first) for judge in judges),
-        "table": table_html(rows, front, metric, style=False),
+        "table": table_html(given, front, metric, style=False),
     }
     here = Path(__file__)
     body = re.sub(
@@ -168,7 +186,8 @@ def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
     dots = [
         Dot(
             rows[i]["bits"], rows[i][judge.metric], FAMILIES[family(rows[i]["format"])], row_name(rows[i]),
-            rows[i]["format"], i, hollow=rows[i]["activations"] is not None, inner=bool(rows[i].get("emulate")),
+            labelled(rows[i]["format"], rows[i].get("method")), i,
+            hollow=rows[i]["activations"] is not None, inner=bool(rows[i].get("emulate")),
             ring=bool(rows[i].get("retrained")), large=i in chosen,
         )
         for i in order
@@ -229,7 +248,7 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
             f"{len(tensors)} tensor{'s'[: len(tensors) != 1]}, {sum(tensors.values()):,} values",
         )
     ]
-    if metric != "sqnr_db" and base[metric] is not None:
+    if metric not in DECIBELS and base[metric] is not None:
         found.append((number(base[metric], 4), f"{metric} of the baseline"))
     best = advice(rows, metric, higher)
     if best is not None:

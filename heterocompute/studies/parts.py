@@ -22,7 +22,7 @@ from ..base.values import shown
 from ..files.opening import reader_of
 from ..files.safetensors import contents, entries, read_array
 
-RESERVED = ("format", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
+RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
 
 Progress = Callable[[int, int, str], None]
@@ -164,7 +164,7 @@ def evaluator(
     evaluate: Callable[..., Any] | None,
     keys: list[str],
     study: str = "study",
-    reserved: Sequence[str] = (*RESERVED, *MODELLED),
+    reserved: Sequence[str] = (*RESERVED, "output_db", *MODELLED),
 ) -> Callable[[dict[str, Any], dict[str, Any]], dict[str, float | None]] | None:
     """Wrap the caller's function: check its keywords now, and its answers later."""
     if evaluate is None:

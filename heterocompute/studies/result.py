@@ -39,16 +39,17 @@ class Study(Tabular):
     Attributes
     ----------
     table : list of dict
-        One row for each format, kind of activations and emulation, the baseline first: ``format``, ``activations`` and
-        ``emulate`` (text or None), ``retrained`` (True or None), ``bits`` (stored bits a value), ``bytes``, ``sqnr_db``
-        (over all tensors, against the weights as they came; None where nothing was lost), the numbers that `evaluate`
-        returned, ``seconds`` (one product of every tensor with one row, the weights in memory and in no cache, in one
-        thread; None of an emulation).
+        One row for each format, method, kind of activations and emulation, the baseline first: ``format``, ``method``,
+        ``activations`` and ``emulate`` (text or None), ``retrained`` (True or None), ``bits`` (stored bits a value),
+        ``bytes``, ``sqnr_db`` (over all tensors, against the weights as they came; None where nothing was lost), the
+        numbers that `evaluate` returned, ``seconds`` (one product of every tensor with one row, the weights in memory
+        and in no cache, in one thread; None of an emulation). With Hessians ``output_db``, that of the mean relative
+        error of layers' outputs.
         With a device: its modelled ``device_us`` and ``device_uj`` of the same products (the time at full design power,
         None where that is not known), or for ``"mac"`` ``mac_pj`` and ``mac_um2`` of one multiply-add.
     layers : list of dict
         One row for each tensor and format, the tensors that lose most first: ``name``, ``shape``, ``format``, ``bits``,
-        ``bytes``, ``sqnr_db``, ``seconds``.
+        ``bytes``, ``sqnr_db``, ``seconds``; with Hessians ``output_db``.
     metrics : list of str
         The names of the numbers that `evaluate` returned.
     histograms : list of dict
@@ -101,7 +102,7 @@ class Study(Tabular):
         sign = 1.0 if (more_is_better(metric) if maximize is None else maximize) else -1.0
         points = []
         for i, row in enumerate(self.table):
-            value = float("inf") if metric == "sqnr_db" and row[metric] is None else row[metric]
+            value = float("inf") if metric in report.DECIBELS and row[metric] is None else row[metric]
             if value is not None and row[cost] is not None:
                 points.append((row[cost], -sign * value, i))
         front, best, best_cost = [], float("inf"), None
@@ -119,7 +120,9 @@ class Study(Tabular):
 
     @property
     def _metric(self) -> str:
-        return self.metrics[0] if self.metrics else "sqnr_db"
+        if self.metrics:
+            return self.metrics[0]
+        return "output_db" if self.table and "output_db" in self.table[0] else "sqnr_db"
 
     @property
     def _shown(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int], str, bool]:
@@ -129,7 +132,8 @@ class Study(Tabular):
     def _judges(self) -> list[Judge]:
         """What can be drawn against bits: the numbers of `evaluate`, but for the spread of seeds, and SQNR."""
         spread = ("_lowest", "_highest")
-        return [self._judge(name) for name in (*self.metrics, "sqnr_db") if not name.endswith(spread)]
+        numbers = [*self.metrics, *(key for key in reversed(report.DECIBELS) if self.table and key in self.table[0])]
+        return [self._judge(name) for name in numbers if not name.endswith(spread)]
 
     def _judge(self, metric: str) -> Judge:
         return Judge(metric, more_is_better(metric), self.pareto(metric))

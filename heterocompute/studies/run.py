@@ -7,9 +7,8 @@ format by format. Nothing here knows what the weights belong to.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,13 +19,26 @@ from numpy.typing import NDArray
 from ..arrays.dense import as_single, refuse_infinite
 from ..arrays.quantized import QuantizedArray, component_layout
 from ..base.float_env import counts_subnormals
-from ..base.kept import kept
-from ..base.values import as_int, shown
-from ..emulate import accepts, parse
-from ..files.selection import FirstMatch, axis_of, check_patterns, select
-from ..formats import Format, format as parse_format
+from ..base.values import as_int
+from ..files.selection import axis_of, check_patterns, select
+from ..formats import Format
 from ..products.error import error
 from ..products.quantize import quantize
+from ..ptq.error import error as output_error
+from ..ptq.methods import by_method
+from ..report.study import labelled
+from .asked import (
+    Way,
+    activations_of,
+    by_methods,
+    emulations_of,
+    entries_of,
+    hessians_of,
+    methods_of,
+    modelled_by,
+    plan_of,
+    text_of,
+)
 from .clock import Clock
 from .parts import (
     MODELLED,
@@ -40,13 +52,10 @@ from .parts import (
     network_of,
     retrainer,
     seeded,
-    several,
     train_again,
 )
 from .result import Study
 
-PLAIN = "fp32"  # the baseline: the arrays as they came
-PLAIN_TEXTS = (PLAIN, "none", "skip")
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
     "vsq3-g16-s4 vsq3-g64-s8 vsq2-g16-s4 vsq2-g32-s4 vsq2-g64-s8 "
@@ -58,7 +67,6 @@ NETWORK_ACTIVATIONS = ("int8",)
 TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxfp8_e4m3 mxfp4 nvfp4 nf4-g64".split()
 HISTOGRAM_BINS = 81
 HISTOGRAM_VALUES = 1 << 17  # enough for a picture, whatever the tensor's size
-Entry = str | Format | Mapping[str, str | Format]
 
 
 def run(
@@ -74,6 +82,8 @@ def run(
     emulate: Any = None,
     retrain: Any = None,
     seeds: Any = 1,
+    methods: Any = None,
+    hessians: Any = None,
 ) -> Study:
     """Do what `heterocompute.study` describes."""
     network = network_of(weights)
@@ -89,14 +99,15 @@ def run(
     if train is not None and evaluate is None:
         raise ValueError("study: retrain needs evaluate, or a network: nothing else tells what training brings")
     trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
-    kinds = _activations(activations)
-    emulations = _emulations(emulate, evaluate)
+    kinds = activations_of(activations)
+    emulations = emulations_of(emulate, evaluate)
     asked = {"activations": activations, "emulate": emulate}
     call = evaluator(evaluate, [key for key, value in asked.items() if value is not None])
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
-    entries = _entries(formats)
-    modelled = _modelled(device)
+    ways = methods_of(methods, hessians)
+    entries = by_methods(entries_of(formats), ways)
+    modelled = modelled_by(device)
 
     with ExitStack() as stack:
         source = Source(weights, stack)
@@ -108,8 +119,9 @@ def run(
         axes = {name: axis_of(name, len(source.infos[name][1]), axis) for name in names}
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
+        known = hessians_of(hessians, names, "gptq" in ways)
         lengths = {name: math.prod(source.infos[name][1][a] for a in axes[name]) for name in names}
-        plan = _plan(entries, kinds, emulations, lengths)
+        plan = plan_of(entries, kinds, emulations, lengths)
         wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
         again = [train and entry.formats and (to_retrain is None or entry.text in to_retrain) for entry in entries]
         total = sum(map(len, wanted.values())) + (sum(map(len, plan)) if call else 0)
@@ -119,15 +131,18 @@ def run(
         step = Steps(total, progress)
 
         clock = Clock()
-        measured: dict[tuple[str, Format | None], _Measured] = {}
+        measured: dict[tuple[str, Way], _Measured] = {}
+        packed: dict[tuple[str, Way], QuantizedArray] = {}  # what took long to round, and is judged later
         pictures = []
         for name in names:
             w = source.load(name)
             with named(name):
-                subject = _Subject(name, w, axes[name], clock)
-                for fmt in wanted[name]:
-                    step(f"{name}  {_text(fmt)}")
-                    measured[name, fmt] = subject.measure(fmt, kinds)
+                subject = _Subject(name, w, axes[name], clock, known.get(name))
+                for way in wanted[name]:
+                    step(f"{name}  {way.text}")
+                    measured[name, way], q = subject.measure(way, kinds)
+                    if call and q is not None and way.slow:
+                        packed[name, way] = q
                 pictures.append(subject.picture())
             del w, subject  # before the next tensor is read
         del clock
@@ -139,9 +154,11 @@ def run(
             replaced = dict(everything)
             if call:
                 for name in names:
-                    fmt = entry.of(name)
-                    if fmt is not None:
-                        replaced[name] = quantize(source.load(name), fmt, axis=axes[name])
+                    way = entry.of(name)
+                    if way.slow:
+                        replaced[name] = packed[name, way]
+                    elif way.fmt is not None:
+                        replaced[name] = quantize(source.load(name), way.fmt, axis=axes[name])
             judged = [replaced]
             for retrained in (None, True) if twice else (None,):
                 if retrained:
@@ -153,11 +170,14 @@ def run(
                     chosen = [replace(one, noise=lost / len(judged)) for one, lost in zip(chosen, noise, strict=True)]
                 for i, kind, text in kinds_of_entry:
                     names_of_row = {
-                        "activations": None if kind is None else str(kind), "emulate": text, "retrained": retrained
+                        "method": entry.method, "activations": None if kind is None else str(kind),
+                        "emulate": text, "retrained": retrained,
                     }  # fmt: skip
                     row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
                     if text is not None:
                         row["seconds"] = None  # there is no time of that hardware
+                    if retrained:
+                        row["output_db"] = None  # the inputs are others too
                     row.update(modelled([one.matrix for one in chosen], kind))
                     if call:
                         given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
@@ -168,17 +188,18 @@ def run(
         step.finish()
 
     added = [key for key in MODELLED if rows and key in rows[0]]
-    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in (*RESERVED, *MODELLED)))
+    metrics = list(dict.fromkeys(key for row in rows for key in row if key not in (*RESERVED, "output_db", *MODELLED)))
     rows = [
         {
             **{key: row[key] for key in RESERVED[:-1]},
+            **({} if hessians is None else {"output_db": row["output_db"]}),
             **{key: row.get(key) for key in metrics},
             "seconds": row["seconds"],
             **{key: row[key] for key in added},
         }
         for row in rows
     ]
-    layers = [measured[name, fmt].row for name in names for fmt in wanted[name]]
+    layers = [measured[name, way].row for name in names for way in wanted[name]]
     return Study(rows, layers, metrics, pictures)
 
 
@@ -192,14 +213,16 @@ class _Measured:
     noise: float
     seconds: list[float | None]
     matrix: tuple[int, int, int, Format | None]  # rows, reduction, stored bytes, format
+    judged: bool  # there is a Hessian
 
 
 class _Subject:
     """One tensor as the matrix (rows, reduction) of its product."""
 
     @counts_subnormals
-    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock) -> None:
-        self.name, self.w, self.axis, self.clock = name, w, axis, clock
+    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock, h: Any = None) -> None:
+        self.name, self.w, self.axis, self.clock, self.h = name, w, axis, clock, h
+        self.times: dict[Format | None, list[float | None]] = {}
         refuse_infinite(w, "w")
         single = as_single(w, "w")
         others = [i for i in range(w.ndim) if i not in axis]
@@ -220,35 +243,40 @@ class _Subject:
         self.levels: dict[str, list[float]] = {}
 
     @counts_subnormals
-    def measure(self, fmt: Format | None, kinds: list[Format | None]) -> _Measured:
-        w = self.w
+    def measure(self, way: Way, kinds: list[Format | None]) -> tuple[_Measured, QuantizedArray | None]:
+        w, fmt, q = self.w, way.fmt, None
         operand: Any = self.matrix
-        stored, sqnr_db, noise = w.nbytes, None, 0.0
+        stored, sqnr_db, noise, output_db = w.nbytes, None, 0.0, None
         if fmt is not None and not w.size:  # however many empty rows there are
             layout = component_layout(fmt, w.shape, self.axis).values()
             stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
         elif fmt is not None:
-            q = quantize(w, fmt, axis=self.axis)
+            q = by_method(w, fmt, self.axis, way.method or "rtn", self.h)
             lost = error(w, q)
             stored, sqnr_db, noise = q.nbytes, finite(lost.sqnr_db), lost.mse * w.size
             operand = self._as_matrix(q)
             source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
             shared = not source.format.splits_into_rows
             row = source.dequantize()[shown] if shared else source[shown].dequantize()
-            self.levels[str(fmt)] = np.unique(row).tolist()
-        seconds: list[float | None] = [None] * len(kinds)
-        if w.size:
-            seconds = [*self.clock.seconds(self.x, operand, kinds)]
+            self.levels[labelled(str(fmt), way.method)] = np.unique(row).tolist()
+            if self.h is not None:
+                output_db = finite(-output_error(w, q, self.h, self.axis).db)
+        if fmt not in self.times:  # the same for every method
+            self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size else [None] * len(kinds)
+        seconds = self.times[fmt]
         row = {
             "name": self.name,
             "shape": list(w.shape),
-            "format": _text(fmt),
+            "format": text_of(fmt),
+            "method": way.method,
             "bits": _bits(stored, w.size),
             "bytes": stored,
             "sqnr_db": sqnr_db,
+            **({} if self.h is None else {"output_db": output_db}),
             "seconds": seconds[0],
         }
-        return _Measured(row, w.size, self.signal, noise, seconds, (self.rows, self.columns, stored, fmt))
+        matrix = (self.rows, self.columns, stored, fmt)
+        return _Measured(row, w.size, self.signal, noise, seconds, matrix, self.h is not None), q
 
     def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
         """The same codes as a matrix; quantized again where a group would go on into the next window position."""
@@ -278,119 +306,19 @@ class _Subject:
         }
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One line of `formats`: a text, and the format of each name pattern."""
-
-    text: str
-    formats: dict[str, Format | None]
-
-    @kept
-    def _first(self) -> FirstMatch[Format | None]:
-        return FirstMatch(self.formats)
-
-    def of(self, name: str) -> Format | None:
-        return self._first(name)
-
-
-def _entries(formats: Entry | Sequence[Entry]) -> list[_Entry]:
-    if isinstance(formats, (str, Format, Mapping)):
-        formats = [formats]
-    entries = [_Entry(PLAIN, {})]
-    for item in several(formats, "study: formats", "formats"):
-        if isinstance(item, Mapping):
-            table = {pattern: _format(value) for pattern, value in item.items()}
-            text = " ".join(f"{pattern}={_text(fmt)}" for pattern, fmt in table.items())
-            entries.append(_Entry(text or PLAIN, table))
-        else:
-            fmt = _format(item)
-            entries.append(_Entry(_text(fmt), {} if fmt is None else {"*": fmt}))
-    unique = {entry.text: entry for entry in reversed(entries)}
-    return [entry for entry in entries if unique[entry.text] is entry]
-
-
-def _format(item: Any) -> Format | None:
-    return None if item is None or (isinstance(item, str) and item in PLAIN_TEXTS) else parse_format(item)
-
-
-def _text(fmt: Format | None) -> str:
-    return PLAIN if fmt is None else str(fmt)
-
-
-def _activations(activations: Any) -> list[Format | None]:
-    if activations is None:
-        return [None]
-    if isinstance(activations, (str, Format)):
-        items = [activations]
-    else:
-        items = several(activations, "study: activations", "formats")
-    return list(dict.fromkeys([None, *map(_format, items)]))
-
-
-def _emulations(emulate: Any, evaluate: Any) -> list[str | None]:
-    if emulate is None:
-        return [None]
-    given = [emulate] if isinstance(emulate, str) else several(emulate, "study: emulate", "texts of emulations")
-    texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, wanted a str")
-        parse(text)
-    if evaluate is None:
-        raise ValueError("study: emulate needs evaluate, or a network: there is nothing else that an accumulator costs")
-    return list(dict.fromkeys([None, *texts]))
-
-
-def _plan(
-    entries: list[_Entry], kinds: list[Format | None], emulations: list[str | None], lengths: dict[str, int]
-) -> list[list[tuple[int, Format | None, str | None]]]:
-    """Return for each entry its rows: the index of the activations, they, the emulation where it takes all tensors."""
-
-    @functools.cache
-    def fits(text: str, kind: Format | None, fmt: Format | None, length: int) -> bool:
-        return accepts(text, kind, fmt, length)
-
-    plan = [
-        [
-            (i, kind, text)
-            for i, kind in enumerate(kinds)
-            for text in emulations
-            if text is None or all(fits(text, kind, entry.of(name), length) for name, length in lengths.items())
-        ]
-        for entry in entries
-    ]
-    found = {text for rows in plan for _, _, text in rows}
-    for text in emulations:
-        if text not in found:
-            raise ValueError(f"study: emulate {text!r} multiplies none of these formats and activations")
-    return plan
-
-
-def _modelled(device: Any) -> Callable[[list[Any], Format | None], dict[str, Any]]:
-    """Return what computes the columns of a device; its name is checked before any work."""
-    if device is None:
-        return lambda matrices, kind: {}
-    from .. import hardware  # 60 ms
-    from ..hardware.cost.pairing import format_columns  # 60 ms
-
-    if not isinstance(device, (str, hardware.Device)):
-        raise TypeError(f"study: device is {shown(device)}, wanted the name of a device, a Device or 'mac'")
-    chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
-    if not isinstance(chip, str):
-        chip.need("bandwidth")
-    return lambda matrices, kind: format_columns(chip, matrices, kind)
-
-
 @counts_subnormals
 def _pooled(chosen: list[_Measured], i: int) -> dict[str, Any]:
     stored = sum(one.row["bytes"] for one in chosen)
     signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
     times = [one.seconds[i] for one in chosen]
     known = [seconds for seconds in times if seconds is not None]
+    outputs = [0.0 if (db := one.row["output_db"]) is None else 10 ** (-db / 10) for one in chosen if one.judged]
+    lost = math.fsum(outputs) / max(len(outputs), 1)
     return {
         "bits": _bits(stored, sum(one.size for one in chosen)),
         "bytes": stored,
         "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
+        "output_db": -10 * math.log10(lost) if lost else None,
         "seconds": math.fsum(known) if known else None,
     }
 

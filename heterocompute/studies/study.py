@@ -30,6 +30,8 @@ def study(
     emulate: str | Sequence[str | None] | None = None,
     retrain: bool | Callable[..., Any] | None = None,
     seeds: int = 1,
+    methods: str | Sequence[str] | None = None,
+    hessians: Mapping[str, Any] | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -71,6 +73,13 @@ def study(
     seeds : int, optional
         Train so many times, ``retrain(weights, changed, seed=0)`` and on; the row then has the mean of each number,
         and its ``_lowest`` and ``_highest`` as further columns.
+    methods : sequence of str, optional
+        How tensors are rounded, each format by each of them: ``"rtn"``, the nearest codes; ``"search"``, under searched
+        scales; ``"gptq"``, under what the layers are given, see `heterocompute.ptq.gptq`. Rows of formats that a method
+        does not take are left out. Default: the nearest codes, and no column ``method``.
+    hessians : mapping of str to Hessian, optional
+        What `heterocompute.ptq.calibrate` gathered; ``"gptq"`` needs one of each tensor. The tables then have
+        ``output_db``, the signal-to-noise ratio of layers' outputs on these inputs.
 
     Returns
     -------
@@ -83,8 +92,8 @@ def study(
         `retrain` is no function, or takes no keyword `seed` where there are several.
     ValueError
         An unknown format, pattern, tensor, device or emulation; an emulation without `evaluate`, or that no row can
-        have; retraining without `evaluate`, or that returned something else; nothing to study; NaN or infinity in a
-        tensor.
+        have; retraining without `evaluate`, or that returned something else; ``"gptq"`` without Hessians; nothing to
+        study; NaN or infinity in a tensor.
     OSError
         A file that cannot be read.
 
@@ -97,5 +106,6 @@ def study(
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
     return run(
-        weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds
-    )
+        weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
+        methods, hessians,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from heterocompute.report import files, study as report, study_page
 from heterocompute.report.numbers import quantity
+from heterocompute.report.table import clean
 
 HOSTILE = "</script><img src=x onerror=alert(1)> \x1b[31m[bold]{{table}} & 'q' \u2028"
 
@@ -88,7 +90,8 @@ def test_names_cannot_leave_their_place() -> None:
     text = page(title=HOSTILE, rows=rows)
     assert "<img" not in text and text.count("</script>") == 1
     data = json.loads(re.search(r"const data = (.*);\n", Page(text).script)[1])
-    assert data["rows"][1]["format"] == HOSTILE and data["histograms"][0]["name"] == HOSTILE
+    assert data["rows"][1]["format"] == "mix 1" and f"mix 1: {html.escape(clean(HOSTILE))}" in text
+    assert data["histograms"][0]["name"] == HOSTILE
     assert "<img" not in report.table_html(rows, FRONT, "accuracy")
     terminal = report.text(rows, LAYERS, FRONT, "accuracy")
     assert "\x1b" not in terminal and "[bold]" in terminal

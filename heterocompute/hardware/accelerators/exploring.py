@@ -39,7 +39,7 @@ FIELDS = tuple(one.name for one in fields(Design))
 #: What the model gives, each in its unit: the smaller the better.
 COSTS = ("energy", "seconds", "area", "edp", "dram_energy")
 #: Columns of a study that are no number that somebody measured.
-NO_METRIC = {"format", "activations", "emulate", "retrained"}
+NO_METRIC = {"format", "method", "activations", "emulate", "retrained"}
 MOST = 10**7
 
 Point = dict[str, Any]

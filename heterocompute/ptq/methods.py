@@ -1,0 +1,55 @@
+"""How a tensor may be rounded: plainly, with a search of its scales, or under what its layer was given."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ..arrays.quantized import QuantizedArray
+from ..formats import Format
+from ..products.quantize import quantize
+from .gptq import gptq
+
+__all__ = ["METHODS", "by_method", "takes"]
+
+METHODS = ("rtn", "search", "gptq")
+
+
+def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: Any = None) -> QuantizedArray:
+    """Round a tensor.
+
+    Parameters
+    ----------
+    w : array_like
+    fmt : Format
+    axis : int or tuple of int
+        The reduction axes.
+    method : {"rtn", "search", "gptq"}
+        The nearest codes under scales of the largest magnitude, those under the best scales, or `gptq`.
+    h : Hessian or array_like, optional
+        Needed by ``"gptq"``.
+
+    Returns
+    -------
+    QuantizedArray
+
+    Raises
+    ------
+    ValueError
+        The format has no scales to search, or no levels for `gptq`.
+    """
+    if method == "gptq":
+        return gptq(w, h, fmt, axis=axis)
+    return quantize(w, fmt, axis, clip="search" if method == "search" else None)
+
+
+@functools.cache
+def takes(method: str, fmt: Format) -> bool:
+    """Tell whether a method rounds to a format: there are scales to search, or levels for `gptq`."""
+    try:
+        by_method(np.ones((1, 64), np.float32), fmt, -1, method, np.eye(64))
+    except ValueError:
+        return False
+    return True
