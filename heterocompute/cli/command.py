@@ -29,6 +29,7 @@ from . import (
     hardware as cli_hardware,
     map as cli_map,
     ptq as cli_ptq,
+    search as cli_search,
     study as cli_study,
 )
 from .parts import (
@@ -53,7 +54,14 @@ from .parts import (
 __all__ = ["UsageError", "main"]
 
 # What names a file to write, and one to read, in any command.
-WRITTEN = {"csv": "--csv", "html": "--html", "plot": "--plot", "yaml": "--toml or --yaml", "output": "OUT"}
+WRITTEN = {
+    "csv": "--csv",
+    "html": "--html",
+    "plot": "--plot",
+    "yaml": "--toml or --yaml",
+    "output": "OUT",
+    "save": "--save",
+}
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
 FOLDERS = ("quantize", "prune", "dequantize")  # whose OUT may be a folder
@@ -338,6 +346,7 @@ def _parser() -> argparse.ArgumentParser:
     add_threads(quantize)
 
     cli_ptq.register(command)
+    cli_search.register(command)
 
     prune = command(
         "prune",

@@ -90,14 +90,19 @@ def tidy() -> Iterator[None]:
 # Arguments.
 
 
-def add_patterns(parser: argparse.ArgumentParser) -> None:
-    """Add --include, --exclude and --recipe."""
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add --include and --exclude."""
     parser.add_argument(
         "--include", action="append", default=[], metavar="PATTERN", help="only tensors that fit; repeatable"
     )
     parser.add_argument(
         "--exclude", action="append", default=[], metavar="PATTERN", help="leave these tensors out; repeatable"
     )
+
+
+def add_patterns(parser: argparse.ArgumentParser) -> None:
+    """Add --include, --exclude and --recipe."""
+    add_selection(parser)
     parser.add_argument(
         "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip", the first match wins'
     )

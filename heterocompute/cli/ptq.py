@@ -110,13 +110,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def function_of(text: str) -> Callable[[Any], Any]:
-    """Return what --calibration names and runs the network: a function of the user's, or products with a file's inputs.
+def function_of(text: str, option: str = "--calibration") -> Callable[[Any], Any]:
+    """Return what runs the network: a function of the user's, or for --calibration products with the inputs of a file.
 
     Parameters
     ----------
     text : str
-        ``module:function`` or the path of an .npz file.
+        ``module:function``, or the path of an .npz file.
+    option : str
+        What named it.
 
     Returns
     -------
@@ -129,9 +131,11 @@ def function_of(text: str) -> Callable[[Any], Any]:
         try:
             return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
         except (ImportError, AttributeError, ValueError) as problem:
-            raise ValueError(f"--calibration {printable(text)}: {one_line(str(problem))}") from None
+            raise ValueError(f"{option} {printable(text)}: {one_line(str(problem))}") from None
         finally:
             sys.path.pop(0)
+    if option != "--calibration":
+        raise ValueError(f"{option} {printable(text)}: wanted module:function")
     inputs = _inputs(text)
 
     def multiply(weights: Any) -> None:

@@ -154,6 +154,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         from ..studies.study import study  # 40 ms
 
         weights, axis = (_onnx(arguments)) if _is_onnx(arguments.model) else (_weights(arguments), None)
+        asked = arguments.calibration is not None or "gptq" in (arguments.methods or ())
         device = arguments.device
         if arguments.device_file is not None:
             device = chip_of(device, arguments.device_file, str)
@@ -170,16 +171,24 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             retrain=True if arguments.retrain else None,
             seeds=arguments.seeds or 1,
             methods=arguments.methods,
-            hessians=_hessians(arguments, weights),
+            hessians=calibrated(arguments, weights) if asked else None,
         )
 
     return work
 
 
-def _hessians(arguments: argparse.Namespace, weights: Any) -> Any:
-    """Return what the layers are given: of a network that ships, some of the examples that it was trained on."""
-    if arguments.calibration is None and "gptq" not in (arguments.methods or ()):
-        return None
+def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
+    """Return what the layers are given by --calibration, or by examples that a network that ships was trained on.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    weights : path, mapping or network
+
+    Returns
+    -------
+    Calibration or None
+    """
     from ..files.opening import load  # 18 ms
     from ..ptq.network import calibrate  # 18 ms
 
@@ -187,6 +196,8 @@ def _hessians(arguments: argparse.Namespace, weights: Any) -> Any:
     if arguments.calibration is not None:
         held = load(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
         return calibrate(held, function_of(arguments.calibration), **patterns)
+    if arguments.model is not None:
+        return None
     examples = weights.train_x[:EXAMPLES]
     return calibrate(weights.weights, lambda held: weights.forward(held, examples), **patterns)
 

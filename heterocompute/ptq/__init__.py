@@ -11,7 +11,8 @@ from .gptq import gptq
 from .hadamard import hadamard
 from .hessian import Hessian
 from .network import Calibration, Rounded, calibrate, quantize
-from .search import Plan, search
+from .plan import Plan
+from .search import search
 
 __all__ = [
     "Calibration",

@@ -1,9 +1,9 @@
-"""The multiple-choice knapsack: one choice an item, least loss within a budget, with a proof.
+"""The multiple-choice knapsack: one choice an item, least loss within one budget or several, with a proof.
 
 The Lagrangian ``min sum loss + l (cost - budget)`` bounds every answer from below; at the best l it is the bound of the
 linear relaxation. What a choice costs above the least of its item under that l is its reduced cost, and no answer that
 is better than the best known holds choices whose reduced costs add up to more than the gap. So items are joined one
-after the other, keeping only states within the gap that no other beats in both cost and loss: a branch and bound whose
+after the other, keeping only states within the gap that no other beats in costs and loss: a branch and bound whose
 nodes of one level lie in an array. Sinha and Zoltners, Operations Research 27 (1979); Pisinger, EJOR 83 (1995).
 """
 
@@ -19,7 +19,13 @@ __all__ = ["Solution", "solve"]
 
 Array = np.ndarray[Any, Any]
 
-MAX_STATES = 200_000  # of one level: 10 MB
+STATES = (100, 1_000, 10_000, 100_000)  # of one level, pass by pass; each begins with the best of the one before
+SEVERAL = 3_000  # at most, where several budgets give no order
+ASIDE = (1.0, 0.97, 1.03, 0.9, 1.1, 0.75, 1.3, 0.5, 2.0)  # times the best price: what other rests of a budget are worth
+TILTS = (0.2, 0.5, 2.0, 5.0)  # times a price, for further beginnings
+MOVES = 600  # of least reduced cost, tried in pairs
+CHAMPIONS = 32  # against which a state is held there
+STEPS = 150  # of the search for the multipliers of several budgets, for each of them
 
 
 @dataclass(frozen=True)
@@ -30,30 +36,31 @@ class Solution:
     ----------
     choice : tuple of int
     loss : float
-    cost : int
+    costs : tuple of float
+        Of each budget.
     bound : float
-        No answer within the budget has less loss.
+        No answer within the budgets has less loss.
     proven : bool
         Whether this is an optimum, to the rounding of float64; else it lies at most ``loss - bound`` above.
     """
 
     choice: tuple[int, ...]
     loss: float
-    cost: int
+    costs: tuple[float, ...]
     bound: float
     proven: bool
 
 
-def solve(costs: Sequence[Sequence[int]], losses: Sequence[Sequence[float]], budget: int) -> Solution:
-    """Choose one of each item's options so that costs stay within the budget and losses are least.
+def solve(costs: Sequence[Any], losses: Any, budgets: Sequence[float]) -> Solution:
+    """Choose one of each item's options so that all costs stay within their budgets and losses are least.
 
     Parameters
     ----------
-    costs : sequence of sequence of int
-        Of each item's options, 0 or more.
-    losses : sequence of sequence of float
-        The same, finite.
-    budget : int
+    costs : sequence of array_like, (items, options)
+        For each budget what options cost, 0 or more: integers, which are added exactly, or floats.
+    losses : array_like, (items, options)
+        Finite.
+    budgets : sequence of float
 
     Returns
     -------
@@ -62,112 +69,207 @@ def solve(costs: Sequence[Sequence[int]], losses: Sequence[Sequence[float]], bud
     Raises
     ------
     ValueError
-        The cheapest options together are above the budget.
+        The cheapest options together are above a budget, or no choice was found that keeps all of them.
 
     Examples
     --------
     >>> from heterocompute.ptq.knapsack import solve
-    >>> solve([[4, 2], [4, 2], [6, 3]], [[0, 1], [0, 3], [0, 2]], 10)
-    Solution(choice=(1, 0, 1), loss=3.0, cost=9, bound=3.0, proven=True)
+    >>> solve([[[4, 2], [4, 2], [6, 3]]], [[0, 1], [0, 3], [0, 2]], [10])
+    Solution(choice=(1, 0, 1), loss=3.0, costs=(9.0,), bound=3.0, proven=True)
     """
-    n, width = len(costs), max((len(options) for options in costs), default=0)
-    cost, loss = np.zeros((n, width), np.int64), np.full((n, width), np.inf)
-    for i, (one, other) in enumerate(zip(costs, losses, strict=True)):
-        cost[i, : len(one)], loss[i, : len(other)] = one, other
-    least = np.where(np.isfinite(loss), cost, np.iinfo(np.int64).max).min(axis=1) if n else cost[:, 0:0].sum(axis=1)
-    if int(least.sum()) > budget:
-        raise ValueError(f"the cheapest choices take {int(least.sum())}, more than the budget of {budget}")
-    if not n:
-        return Solution((), 0.0, 0, 0.0, True)
-    price, begun = _price(cost, loss, budget)
-    reduced = loss + price * cost
+    loss = np.array(losses, np.float64)
+    cost, limit = np.array(costs, np.float64), np.array(budgets, np.float64)
+    if not len(loss):
+        return Solution((), 0.0, (0.0,) * len(limit), 0.0, True)
+    least = cost.min(axis=2)
+    for needed, budget in zip(least.sum(axis=1), limit, strict=True):
+        if needed > budget:
+            raise ValueError(f"the cheapest choices take {needed:.9g}, more than the budget of {budget:.9g}")
+    unit = np.where(limit > 0, limit, 1.0)  # so that multipliers are of one size
+    price = _prices(cost / unit[:, None, None], loss, limit / unit) / unit
+    paid = np.einsum("k,kij->ij", price, cost)
+    reduced = loss + paid
     base = reduced.min(axis=1)
-    bound = max(float(base.sum()) - price * budget, float(loss.min(axis=1).sum()))
+    bound = max(float(base.sum() - price @ limit), float(loss.min(axis=1).sum()))
     reduced = reduced - base[:, None]
-    best = _filled(cost, loss, begun, budget)
-    found, whole = _join(cost, loss, reduced, least, best, bound, price, budget)
-    total, items = float(loss[np.arange(n), found].sum()), np.arange(n)
+    slack = 1e-12 * (abs(bound) + float(price @ limit) + float(np.abs(base).sum()))
+    best, whole = _begun(cost, loss, paid, limit), False
+    if len(limit) > 1:
+        tilts = [np.where(np.arange(len(limit)) == k, f, 1.0) for k in range(len(limit)) for f in TILTS]
+        begun = [_begun(cost, loss, np.einsum("k,kij->ij", price * tilt, cost), limit) for tilt in tilts]
+        tried = [_exchanged(cost, loss, reduced, one, limit) for one in (best, *begun) if one is not None]
+        best = min(tried, key=lambda one: float(loss[np.arange(len(loss)), one].sum()), default=None)
+    for states in STATES if len(limit) == 1 else [most for most in STATES if most <= SEVERAL]:
+        best, whole = _join(cost, loss, reduced, price, best, bound, limit, slack, states)
+        if whole:
+            break
+        if len(limit) > 1 and best is not None:
+            best = _exchanged(cost, loss, reduced, best, limit)
+    items = np.arange(len(loss))
+    if best is None:
+        proof = "is within all budgets" if whole else "within all budgets was found"
+        raise ValueError(f"no choice {proof}")
+    total = float(loss[items, best].sum())
     proven = whole or total <= bound
-    return Solution(
-        tuple(map(int, found)), total, int(cost[items, found].sum()), total if proven else min(bound, total), proven
-    )
+    spent = tuple(map(float, cost[:, items, best].sum(axis=1)))
+    return Solution(tuple(map(int, best)), total, spent, total if proven else min(bound, total), proven)
 
 
-def _price(cost: Array, loss: Array, budget: int) -> tuple[float, Array]:
-    """Return the least price of cost at which the cheapest choices under it fit, and these."""
+def _prices(cost: Array, loss: Array, limit: Array) -> Array:
+    """Return multipliers at which the Lagrangian bound is highest: one by its slopes, several by an ellipsoid.
 
-    def at(price: float) -> Array:
-        value = loss + price * cost
-        ties = value <= value.min(axis=1, keepdims=True)
-        return np.asarray(np.where(ties, cost, np.iinfo(np.int64).max).argmin(axis=1))
+    Shor, Cybernetics 13 (1977): the half of an ellipsoid that a subgradient points to lies in a smaller ellipsoid.
+    """
+    if len(limit) == 1:
+        return np.array([_price(cost[0], loss, float(limit[0]))])
+    items = np.arange(len(loss))
+    k = len(limit)
+    scale = float((loss.max(axis=1) - loss.min(axis=1)).sum()) or 1.0
+    center, matrix = np.zeros(k), np.eye(k) * (1e4 * scale) ** 2
+    best, highest = center, -np.inf
+    for _ in range(STEPS * k):
+        if center.min() < 0:
+            slope = np.where(np.arange(k) == center.argmin(), 1.0, 0.0)
+        else:
+            value = loss + np.einsum("k,kij->ij", center, cost)
+            choice = value.argmin(axis=1)
+            slope = cost[:, items, choice].sum(axis=1) - limit
+            height = float(value[items, choice].sum() - center @ limit)
+            if height > highest:
+                best, highest = center, height
+        length = float(np.sqrt(max(float(slope @ matrix @ slope), 0.0)))
+        if length <= 1e-14 * scale:
+            break
+        step = matrix @ slope / length
+        center = center + step / (k + 1)
+        matrix = k * k / (k * k - 1) * (matrix - 2 / (k + 1) * np.outer(step, step))
+    return best
+
+
+def _price(cost: Array, loss: Array, budget: float) -> float:
+    """Return the least price of cost at which the cheapest choices under it fit."""
 
     def fits(price: float) -> bool:
-        return int(cost[np.arange(len(cost)), at(price)].sum()) <= budget
+        value = loss + price * cost
+        ties = value <= value.min(axis=1, keepdims=True)
+        return bool(np.where(ties, cost, np.inf).min(axis=1).sum() <= budget)
 
     if fits(0.0):
-        return 0.0, at(0.0)
+        return 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         slopes = (loss[:, :, None] - loss[:, None, :]) / (cost[:, None, :] - cost[:, :, None])
     prices = np.unique(slopes[np.isfinite(slopes) & (slopes > 0)])
     low, high = -1, len(prices) - 1
     if high < 0 or not fits(float(prices[-1]) * (1 + 1e-12)):
-        return float(prices[-1]) * 2 if high >= 0 else 1.0, cost.argmin(axis=1)
+        return float(prices[-1]) * 2 if high >= 0 else 1.0
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(float(prices[middle]) * (1 + 1e-12)) else (middle, high)
-    return float(prices[high]), at(float(prices[high]) * (1 + 1e-12))
+    return float(prices[high])
 
 
-def _filled(cost: Array, loss: Array, choice: Array, budget: int) -> Array:
-    """Spend what is left of the budget on the largest gain that fits, again and again."""
-    choice, items = choice.copy(), np.arange(len(cost))
-    room = budget - int(cost[items, choice].sum())
+def _begun(cost: Array, loss: Array, paid: Array, limit: Array) -> Array | None:
+    """Return a choice within the budgets, what is left of them spent on the largest gains; None where none was near."""
+    items = np.arange(len(loss))
+    for factor in (1.0, 1 + 1e-12, 1.03, 1.1, 1.3, 2.0, 8.0, 1e6):
+        choice = (loss + factor * paid).argmin(axis=1)
+        room = limit - cost[:, items, choice].sum(axis=1)
+        if room.min() >= 0:
+            break
+    else:
+        choice = (cost / np.where(limit > 0, limit, 1.0)[:, None, None]).sum(axis=0).argmin(axis=1)
+        room = limit - cost[:, items, choice].sum(axis=1)
+        if room.min() < 0:
+            return None
     while True:
         gain = loss[items, choice][:, None] - loss
-        more = cost - cost[items, choice][:, None]
-        gain = np.where((more <= room) & np.isfinite(loss), gain, 0.0)
+        more = cost - cost[:, items, choice][:, :, None]
+        gain = np.where((more <= room[:, None, None]).all(axis=0), gain, 0.0)
         item, option = np.unravel_index(int(gain.argmax()), gain.shape)
         if not gain[item, option] > 0:
-            return choice
-        room -= int(more[item, option])
+            return np.asarray(choice)
+        room = limit - (cost[:, items, choice].sum(axis=1) + more[:, item, option])
         choice[item] = option
 
 
+def _exchanged(cost: Array, loss: Array, reduced: Array, choice: Array, limit: Array) -> Array:
+    """Improve a choice by changes of two items at a time, the best first, until none helps."""
+    items, choice = np.arange(len(loss)), choice.copy()
+    item, option = np.unravel_index(np.argsort(reduced, axis=None, kind="stable")[:MOVES], loss.shape)
+    other = item[:, None] != item
+    while True:
+        gain = loss[item, choice[item]] - loss[item, option]
+        more = cost[:, item, option] - cost[:, item, choice[item]]
+        room = limit - cost[:, items, choice].sum(axis=1)
+        both = np.where(other, gain[:, None] + gain, 0.0)
+        for k in range(len(limit)):
+            both[more[k][:, None] + more[k] > room[k]] = 0.0
+        first, second = np.unravel_index(int(both.argmax()), both.shape)
+        if not both[first, second] > 1e-12 * np.abs(gain).max():
+            return choice
+        choice[item[[first, second]]] = option[[first, second]]
+
+
 def _join(
-    cost: Array, loss: Array, reduced: Array, least: Array, best: Array, bound: float, price: float, budget: int
-) -> tuple[Array, bool]:
+    cost: Array, loss: Array, reduced: Array, price: Array, best: Array | None, bound: float, limit: Array,
+    slack: float, most: int,
+) -> tuple[Array | None, bool]:  # fmt: skip
     """Return the best choice, and whether no state was dropped that might have led to a better one."""
-    n, items = len(cost), np.arange(len(cost))
-    gap = float(loss[items, best].sum()) - bound
-    slack = 1e-12 * (abs(bound) + price * budget)
-    open_options = [np.flatnonzero(row <= gap + slack) for row in reduced]
-    order = sorted(range(n), key=lambda i: (len(open_options[i]) > 1, -float(reduced[i, open_options[i]].max())))
-    spent, lost, above = np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
+    n, items = len(loss), np.arange(len(loss))
+    known = float((loss.max(axis=1) if best is None else loss[items, best]).sum())
+    gap = known - bound + slack
+    open_options = [np.flatnonzero(row <= gap) for row in reduced]
+    order = sorted(
+        range(n), key=lambda i: (len(open_options[i]) > 1, -float(reduced[i, open_options[i]].max(initial=0)))
+    )
+    prices = np.array([price * f for f in ASIDE])
+    if len(limit) > 1:
+        prices = np.concatenate([prices, *(price * np.where(np.eye(len(limit)) > 0, f, 1.0) for f in ASIDE[1:])])
+    bases = (loss + np.einsum("pk,kij->pij", prices, cost)).min(axis=2)  # of each item under each of these
+    ahead = bases[:, order].sum(axis=1, keepdims=True) - np.cumsum(bases[:, order], axis=1) - (prices @ limit)[:, None]
+    least = cost.min(axis=2)
+    rest = least[:, order].sum(axis=1, keepdims=True) - np.cumsum(least[:, order], axis=1)
+    spent, lost = np.zeros((len(limit), 1)), np.zeros(1)
     parents, chosen, whole = [], [], True
-    rest = int(least.sum())
-    for i in order:
+    for level, i in enumerate(order):
         options = open_options[i]
-        rest -= int(least[i])
-        next_spent = (spent[:, None] + cost[i, options]).reshape(-1)
         next_lost = (lost[:, None] + loss[i, options]).reshape(-1)
-        next_above = (above[:, None] + reduced[i, options]).reshape(-1)
-        keep = np.flatnonzero((next_spent + rest <= budget) & (next_above <= gap + slack))
-        keep = keep[np.lexsort((next_lost[keep], next_spent[keep]))]
-        lowest = np.minimum.accumulate(np.concatenate([[np.inf], next_lost[keep]]))[:-1]
-        keep = keep[next_lost[keep] < lowest]
-        if len(keep) > MAX_STATES:
-            whole = False
-            keep = np.sort(keep[np.argsort(next_above[keep], kind="stable")[:MAX_STATES]])
+        next_spent = (spent[:, :, None] + cost[:, i, options][:, None, :]).reshape(len(limit), -1)
+        fits = (next_spent + rest[:, level, None] <= limit[:, None]).all(axis=0)
+        keep = np.flatnonzero(fits & (next_lost + price @ next_spent <= known + slack - ahead[0, level]))
+        if len(options) > 1:
+            keep = keep[_best_of(next_spent[:, keep], next_lost[keep], price)]
+            surely = next_lost[keep] + (prices @ next_spent[:, keep] + ahead[:, level, None]).max(axis=0)
+            keep, surely = keep[surely <= known + slack], surely[surely <= known + slack]
+            if len(keep) > most:
+                whole = False
+                keep = np.sort(keep[np.argpartition(surely, most)[:most]])
         if not len(keep):
             return best, whole
         parents.append(keep // len(options))
         chosen.append(options[keep % len(options)])
-        spent, lost, above = next_spent[keep], next_lost[keep], next_above[keep]
+        spent, lost = next_spent[:, keep], next_lost[keep]
     state = int(lost.argmin())
-    if not lost[state] < float(loss[items, best].sum()):
+    if best is not None and not lost[state] < float(loss[items, best].sum()):
         return best, whole
     answer = np.empty(n, np.int64)
     for i, parent, options in zip(reversed(order), reversed(parents), reversed(chosen), strict=True):
         answer[i] = options[state]
         state = int(parent[state])
     return answer, whole
+
+
+def _best_of(spent: Array, lost: Array, price: Array) -> Array:
+    """Return the places of states that no other beats in costs and loss; of several budgets, that no champion does."""
+    if len(spent) == 1:
+        order = np.lexsort((lost, spent[0]))
+        lowest = np.minimum.accumulate(np.concatenate([[np.inf], lost[order]]))[:-1]
+        return np.asarray(order[lost[order] < lowest])
+    order = np.lexsort((lost, lost + price @ spent))
+    beaten = np.zeros(len(order), bool)
+    for place in order[:CHAMPIONS]:
+        if not beaten[place]:
+            worse = (lost >= lost[place]) & (spent >= spent[:, place, None]).all(axis=0)
+            worse[place] = False
+            beaten |= worse
+    return np.flatnonzero(~beaten)

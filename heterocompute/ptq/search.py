@@ -7,103 +7,35 @@ enough to be seen and not so much that it is destroyed.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from math import isfinite, prod
+from math import floor, inf, isfinite, log10, prod
 from typing import Any
 
 import numpy as np
 
 from ..arrays.dense import as_array
-from ..arrays.quantized import QuantizedArray, component_layout
+from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
+from ..base.progress import Steps
 from ..base.values import as_real, shown
-from ..files.selection import axis_of, select
+from ..files.selection import axis_of as axes_of, select
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.grid import to_columns
-from ..products.quantize import quantize
+from .budgets import cost_tables, limits
 from .error import error
-from .gptq import gptq
 from .hessian import Hessian
 from .knapsack import solve
+from .methods import by_method, takes
 from .network import dense_infos
+from .plan import Plan
 
-__all__ = ["Plan", "search"]
+__all__ = ["search"]
 
 Array = np.ndarray[Any, Any]
 
 COARSE = ("accuracy", "acc", "top1", "top5", "exact")  # counts of right answers
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A format for each tensor.
-
-    Attributes
-    ----------
-    recipe : dict of str to str
-        Name -> text of the format, as ``--recipe`` takes it.
-    weights : dict of str to QuantizedArray or what came
-    table : list of dict
-        A row a tensor: ``name format bytes error alpha loss`` (error relative, loss = alpha * error).
-    bytes, budget : int
-        Of the tensors that were chosen for.
-    bits : float
-        A value, of these.
-    predicted, bound : float
-        Loss; no choice within the budget has less than the bound.
-    gap : float
-        predicted - bound: 0 where the optimum is proven.
-    measured : float or None
-        The metric of the network with these weights, less that of the unrounded one.
-    front : list of (int, float)
-        Bytes and predicted loss of the best choices for budgets from the least to the largest that changes anything.
-    """
-
-    recipe: dict[str, str]
-    weights: dict[str, Any]
-    table: list[dict[str, Any]]
-    bytes: int
-    budget: int
-    bits: float
-    predicted: float
-    bound: float
-    gap: float
-    measured: float | None
-    front: list[tuple[int, float]]
-
-    def pareto(self) -> list[tuple[int, float]]:
-        """Return (bytes, predicted loss) of best choices, from the smallest network to the largest.
-
-        Returns
-        -------
-        list of (int, float)
-        """
-        return list(self.front)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recipe as TOML, for ``heterocompute quantize --recipe``.
-
-        Parameters
-        ----------
-        path : path
-        """
-        names = {name: json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f") for name in self.recipe}
-        lines = [f'{names[name]} = "{text}"' for name, text in self.recipe.items()]
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(["[formats]", *lines, ""]))
-
-    def __str__(self) -> str:
-        proof = "a proven optimum" if self.gap == 0 else f"at most {self.gap:.3g} above the optimum"
-        measured = "" if self.measured is None else f", measured {self.measured:.4g}"
-        return (
-            f"{self.bits:.3f} bits a value, {self.bytes} of {self.budget} bytes; loss predicted {self.predicted:.4g}, "
-            f"{proof}{measured}"
-        )
 
 
 @counts_subnormals
@@ -115,9 +47,12 @@ def search(
     metric: str | None = None,
     hessians: Mapping[str, Hessian] | None = None,
     groups: Sequence[Sequence[str]] = (),
-    probe: Format | str = "int3",
+    probe: Format | str | None = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
+    device: Any = None,
+    activations: Format | str | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Plan:
     """Choose a format for every tensor so that the network loses least within a budget.
 
@@ -127,7 +62,10 @@ def search(
     formats : sequence of Format or str
         To choose from.
     budget : mapping
-        ``{"bits": 4.0}``, stored bits a value over all chosen tensors, or ``{"bytes": n}``. All components count.
+        One or several: ``bits``, stored a value over all chosen tensors; ``bytes``, all components counted;
+        ``seconds``, measured here, of one product of every tensor with one row; ``device_us`` and ``device_uj``,
+        modelled time and energy of these on `device`; ``mac_pj`` and ``mac_um2``, energy and area of a multiply-add
+        in silicon, the mean over all products.
     evaluate : callable, optional
         ``evaluate(weights)`` returns a number, or a dict of numbers of which `metric` names one: a loss, a divergence,
         a root mean square, which grows smoothly with errors. Without it every tensor's relative error counts alike.
@@ -138,9 +76,16 @@ def search(
         scale search, with the relative error of their weights.
     groups : sequence of sequence of str
         Globs of names; tensors of one group get one format.
-    probe : Format or str
-        What disturbs each tensor once, by plain rounding: 10 to 20 dB.
+    probe : Format or str, optional
+        What disturbs each tensor once, by the method that rounds it. Default: of the formats to choose from the one
+        whose error is nearest to 15 dB, which is seen and does not destroy.
     include, exclude : str or iterable of str, optional
+    device : str or Device, optional
+        For budgets of it, as in `heterocompute.study`.
+    activations : Format or str, optional
+        Of the other operand, for budgets of time, energy and area; floats by default.
+    progress : callable, optional
+        Called as ``progress(done, total, text)`` before each step, and once at the end.
 
     Returns
     -------
@@ -167,81 +112,143 @@ def search(
     for name, value in (("weights", held), ("hessians", {} if hessians is None else hessians)):
         if not isinstance(value, Mapping):
             raise TypeError(f"search: {name} is {shown(value)}, wanted a mapping of names")
-    arrays = dict(held)
+    arrays, known = dict(held), dict(hessians or {})
     choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in formats))
     if not choices:
         raise ValueError("search: there are no formats to choose from")
+    given = None if probe is None else as_format(probe, "search: probe")
     infos = dense_infos(arrays)
     names = select(infos, include, exclude)
     items = _items(names, groups)
-    axes = {name: axis_of(name, len(infos[name][1])) for name in names}
-    values = {name: as_array(arrays[name], f"search: {name}") for name in names}
-    known = dict(hessians or {})
-    costs = {name: [_bytes(fmt, infos[name][1], axes[name]) for fmt in choices] for name in names}
-    limit = _limit(budget, sum(prod(infos[name][1]) for name in names))
+    layers = {name: (infos[name][1], axes_of(name, len(infos[name][1]))) for name in names}
+    count = sum(prod(shape) for shape, _ in layers.values())
+    allowed = limits(budget, device)
     judge = None if evaluate is None else _judge(evaluate, metric)
+    step = Steps(len(names) + (0 if judge is None else len(items) + 2), progress, "search")
+    other = None if activations is None else as_format(activations, "search: activations")
+    tables = cost_tables([*allowed, "bytes"], list(layers.values()), choices, device, other)
 
-    def rounded(name: str, fmt: Format) -> QuantizedArray:
-        if name in known:
-            return gptq(values[name], known[name], fmt, axis=axes[name])
-        try:
-            return quantize(values[name], fmt, axes[name], clip="search")
-        except ValueError:  # a format without scales to search
-            return quantize(values[name], fmt, axes[name])
-
-    def relative(name: str, q: QuantizedArray) -> float:
-        if name in known:
-            return error(values[name], q, known[name]).relative
-        exact = to_columns(values[name], axes[name])
-        lost = exact - to_columns(q.dequantize(np.float64), axes[name])
-        whole = float(np.sum(exact * exact))
-        return float(np.sum(lost * lost)) / whole if whole else 0.0
-
-    errors = {name: [relative(name, rounded(name, fmt)) for fmt in choices] for name in names}
-    alphas, exact = dict.fromkeys(names, 1.0), 0.0
+    rounder = _Rounder(arrays, {name: axis for name, (_, axis) in layers.items()}, known)
+    errors = {}
+    for name in names:
+        step(name)
+        errors[name] = [rounder.error(name, rounder.round(name, fmt)) for fmt in choices]
+    alphas, probes = dict.fromkeys(names, 1.0), dict.fromkeys(names)
     if judge is not None:
+        step("evaluate")
         exact = judge(arrays)
         for item in items:
-            probes = {name: quantize(values[name], probe, axes[name]) for name in item}
-            size = sum(relative(name, q) for name, q in probes.items())
-            change = abs(judge({**arrays, **probes}) - exact)
+            step(f"evaluate  {', '.join(item)}")
+            disturbed = {name: given or _probe(choices, errors[name]) for name in item}
+            packed = {name: rounder.round(name, fmt) for name, fmt in disturbed.items()}
+            size = sum(rounder.error(name, q) for name, q in packed.items())
+            change = abs(judge({**arrays, **packed}) - exact)
             alphas |= dict.fromkeys(item, change / size if size else 0.0)
-    item_costs = [[sum(costs[name][f] for name in item) for f in range(len(choices))] for item in items]
-    item_losses = [
-        [sum(alphas[name] * errors[name][f] for name in item) for f in range(len(choices))] for item in items
-    ]
+            probes |= {name: str(fmt) for name, fmt in disturbed.items()}
+
+    place = {name: i for i, name in enumerate(names)}
+    item_costs = {
+        kind: np.array([np.sum(table[[place[name] for name in item]], axis=0) for item in items])
+        for kind, table in tables.items()
+    }
+    item_losses = np.array([np.sum([np.array(errors[name]) * alphas[name] for name in item], axis=0) for item in items])
+    bounds = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
+    for kind, amount in bounds.items():
+        least = float(item_costs[kind].min(axis=1).sum()) if items else 0.0
+        if least > amount:
+            what = "bytes" if kind == "bits" else kind
+            raise ValueError(
+                f"search: the cheapest choices take {least:.9g} {what}, more than the budget of {amount:.9g}"
+            )
     try:
-        found = solve(item_costs, item_losses, limit)
+        found = solve([item_costs[kind] for kind in allowed], item_losses, list(bounds.values()))
     except ValueError as problem:
         raise ValueError(f"search: {problem}") from None
     of = {name: f for item, f in zip(items, found.choice, strict=True) for name in item}
-    chosen = {name: rounded(name, choices[of[name]]) for name in names}
-    answer = {**arrays, **chosen}
+    chosen = {name: rounder.round(name, choices[of[name]]) for name in names}
+    measured = None
+    if judge is not None:
+        step("evaluate  what was chosen")
+        measured = judge({**arrays, **chosen}) - exact
+    step.finish()
+
+    stored = tables["bytes"].astype(np.int64)
+    total = int(sum(stored[place[name], of[name]] for name in names))
     rows = [
         {
             "name": name,
+            "shape": list(layers[name][0]),
             "format": str(choices[of[name]]),
-            "bytes": costs[name][of[name]],
+            "method": rounder.method(name, choices[of[name]]),
+            "bits": 8 * int(stored[place[name], of[name]]) / max(prod(layers[name][0]), 1),
+            "bytes": int(stored[place[name], of[name]]),
+            "probe": probes[name],
             "error": errors[name][of[name]],
             "alpha": alphas[name],
             "loss": alphas[name] * errors[name][of[name]],
         }
         for name in names
     ]
-    count = sum(prod(infos[name][1]) for name in names)
+    whole, lost = item_costs["bytes"].sum(axis=0), item_losses.sum(axis=0)
+    uniform = [
+        {"format": str(fmt), "bits": 8 * int(size) / max(count, 1), "bytes": int(size), "predicted": float(loss)}
+        for fmt, size, loss in zip(choices, whole, lost, strict=True)
+    ]
+    spent = {
+        kind: 8 * amount / max(count, 1) if kind == "bits" else amount
+        for kind, amount in zip(allowed, found.costs, strict=True)
+    }
     return Plan(
         {name: str(choices[of[name]]) for name in names},
-        answer,
+        {**arrays, **chosen},
         rows,
-        found.cost,
-        limit,
-        8 * found.cost / max(count, 1),
+        total,
+        8 * total / max(count, 1),
+        allowed,
+        spent,
         found.loss,
         found.bound,
         max(found.loss - found.bound, 0.0),
-        None if judge is None else judge(answer) - exact,
-        _front(item_costs, item_losses),
+        measured,
+        uniform,
+        lambda: _front(item_costs["bytes"], item_losses, max(count, 1)),
     )
+
+
+class _Rounder:
+    """Rounds tensors by the best method that each has: `gptq` with a Hessian, the scale search, or plainly."""
+
+    def __init__(
+        self, arrays: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]], hessians: Mapping[str, Hessian]
+    ) -> None:
+        self.values = {name: as_array(arrays[name], f"search: {name}") for name in axes}
+        self.axes, self.hessians = axes, hessians
+
+    def method(self, name: str, fmt: Format) -> str:
+        ways = ("gptq", "search") if name in self.hessians else ("search",)
+        return next((way for way in ways if takes(way, fmt)), "rtn")
+
+    def round(self, name: str, fmt: Format) -> QuantizedArray:
+        method = self.method(name, fmt)
+        try:
+            return by_method(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
+        except ValueError as problem:
+            raise ValueError(f"search: {name!r}: {problem}") from None
+
+    def error(self, name: str, q: QuantizedArray) -> float:
+        """Return the relative error, of the layer's output where its inputs are known."""
+        if name in self.hessians:
+            return error(self.values[name], q, self.hessians[name], self.axes[name]).relative
+        exact = to_columns(self.values[name], self.axes[name])
+        lost = exact - to_columns(q.dequantize(np.float64), self.axes[name])
+        whole = float(np.sum(exact * exact))
+        return float(np.sum(lost * lost)) / whole if whole else 0.0
+
+
+def _probe(choices: Sequence[Format], errors: Sequence[float]) -> Format:
+    """Return the format whose error is nearest to 15 dB."""
+    away = [abs(10 * log10(error) + 15) if error > 0 else inf for error in errors]
+    return choices[away.index(min(away))]
 
 
 def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -260,20 +267,6 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
     for name in names:
         items.setdefault(home.get(name, name), []).append(name)
     return list(items.values())
-
-
-def _bytes(fmt: Format, shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
-    return sum(np.dtype(dtype).itemsize * prod(size) for dtype, size in component_layout(fmt, shape, axis).values())
-
-
-def _limit(budget: Any, count: int) -> int:
-    if not isinstance(budget, Mapping) or len(budget) != 1 or next(iter(budget)) not in ("bits", "bytes"):
-        raise ValueError(f"search: budget is {shown(budget)}, wanted {{'bits': a value}} or {{'bytes': in all}}")
-    ((kind, value),) = budget.items()
-    amount = as_real(value, f"search: budget of {kind}", "a number")
-    if not 0 <= amount < 2**60:
-        raise ValueError(f"search: budget of {kind} is {shown(value)}, wanted 0 or more")
-    return int(amount * count / 8 if kind == "bits" else amount)
 
 
 def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mapping[str, Any]], float]:
@@ -305,12 +298,13 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
     return call
 
 
-def _front(costs: list[list[int]], losses: list[list[float]]) -> list[tuple[int, float]]:
-    """Return best choices for 17 budgets, without those that a smaller one matches."""
-    low, high = sum(map(min, costs)), sum(map(max, costs))
-    points: list[tuple[int, float]] = []
+def _front(costs: Array, losses: Array, count: int) -> list[dict[str, Any]]:
+    """Return best choices for 17 budgets of bytes, without those that a smaller one matches."""
+    low, high = costs.min(axis=1).sum(), costs.max(axis=1).sum()
+    points: list[dict[str, Any]] = []
     for i in range(17):
-        found = solve(costs, losses, low + (high - low) * i // 16)
-        if not points or found.loss < points[-1][1]:
-            points.append((found.cost, found.loss))
+        found = solve([costs], losses, [low + (high - low) * i // 16])
+        if not points or found.loss < points[-1]["predicted"]:
+            size = int(found.costs[0])
+            points.append({"bits": 8 * size / count, "bytes": size, "predicted": found.loss})
     return points

@@ -48,17 +48,18 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> An
     names, formats, found = pivot(layers)
     names = names[:MAX_LAYERS]
     height = 4.8 if not names else max(4.8, 1.4 + 0.26 * max(len(names), len(formats)))
-    figure = _figure_type()(figsize=(13 if names else 8, min(height, 9)), layout="constrained")
+    figure = figure_type()(figsize=(13 if names else 8, min(height, 9)), layout="constrained")
     if names:
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
         _heat(right, figure, names, formats, found, layer_key(layers))
     else:
         left = figure.subplots()
-    _scatter(left, figure, rows, judge)
+    scatter(left, figure, rows, judge)
     return figure
 
 
-def _figure_type() -> Any:
+def figure_type() -> Any:
+    """Return the type of figures, which Jupyter shows; ImportError without matplotlib."""
     try:
         from matplotlib.figure import Figure  # optional
     except ImportError:
@@ -73,7 +74,8 @@ def _figure_type() -> Any:
     return StudyFigure
 
 
-def _scatter(axes: Any, figure: Any, rows: Sequence[Row], judge: Judge) -> None:
+def scatter(axes: Any, figure: Any, rows: Sequence[Row], judge: Judge) -> None:
+    """Draw a metric of rows against bits, with names and the front."""
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.set_xscale("log", base=2)
@@ -229,7 +231,7 @@ def density_figure(
     ImportError
         matplotlib is not installed.
     """
-    figure = _figure_type()(figsize=(11, 4.4), layout="constrained")
+    figure = figure_type()(figsize=(11, 4.4), layout="constrained")
     kinds = list(dict.fromkeys(layers for layers, _, _ in curves))
     structures = list(dict.fromkeys(structure for _, structure, _ in curves))
     start = base[metric]

@@ -138,7 +138,7 @@ def page(
         "judge": html.escape(TITLES.get(metric, metric)),
         "choice": _choice(judges),
         "keys": legend(rows),
-        "figures": "".join(_figures(rows, judge, judge is not first) for judge in judges),
+        "figures": "".join(figures(rows, judge, judge is not first) for judge in judges),
         "table": table_html(given, front, metric, style=False),
     }
     here = Path(__file__)
@@ -195,6 +195,7 @@ def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
     rank = {row: place for place, row in enumerate(judge.front)}
     plain = [k for k, i in enumerate(order) if rows[i]["activations"] is None and not rows[i].get("emulate")]
     front = sorted((k for k, i in enumerate(order) if i in chosen), key=lambda k: rank[order[k]])
+    front = [k for k in front if dots[k].name.strip()]
     return dots, [*front, *(k for k in plain if order[k] not in chosen)][:MAX_NAMES]
 
 
@@ -213,7 +214,8 @@ def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int) -> Char
     return Chart(x, y, width, height, "stored bits a value", judge.title, title=title)
 
 
-def _figures(rows: Sequence[Row], judge: Judge, hidden: bool) -> str:
+def figures(rows: Sequence[Row], judge: Judge, hidden: bool) -> str:
+    """Return a metric of rows against bits as pictures, for broad and for narrow screens."""
     dots, named = dots_of(rows, judge)
     if not dots:
         return ""

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..base.float_env import counts_subnormals
+from ..base.progress import Progress, Steps
 from ..base.values import as_real, shown
 from ..files.selection import axis_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .density_result import DensityStudy
-from .parts import Progress, Source, Steps, evaluator, named, network_of, retrainer, several, train_again
+from .parts import Source, evaluator, named, network_of, retrainer, several, train_again
 
 __all__ = ["study_density"]
 

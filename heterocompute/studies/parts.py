@@ -25,8 +25,6 @@ from ..files.safetensors import contents, entries, read_array
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
 
-Progress = Callable[[int, int, str], None]
-
 
 class Source:
     """Names, dtypes and shapes of the weights, and one tensor at a time."""
@@ -198,24 +196,6 @@ def evaluator(
         return numbers
 
     return call
-
-
-class Steps:
-    """Tell the caller how far the work is."""
-
-    def __init__(self, total: int, progress: Progress | None, study: str = "study") -> None:
-        if progress is not None and not callable(progress):
-            raise TypeError(f"{study}: progress is {shown(progress)}, wanted a function or None")
-        self.done, self.total, self.progress = 0, total, progress
-
-    def __call__(self, text: str) -> None:
-        if self.progress is not None:
-            self.progress(self.done, self.total, text)
-        self.done += 1
-
-    def finish(self) -> None:
-        if self.progress is not None:
-            self.progress(self.total, self.total, "done")
 
 
 class named:

@@ -1,7 +1,7 @@
 """How `heterocompute.study` works.
 
 Every selected tensor is quantized with every format (streamed: one tensor of a file in memory at a time), its error
-and the time of its product with one row (clock.py) are measured; then the caller's `evaluate` judges the whole set,
+and the time of its product with one row (products/clock.py) are measured; then the caller's `evaluate` judges the set,
 format by format. Nothing here knows what the weights belong to.
 """
 
@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from ..arrays.dense import as_single, refuse_infinite
 from ..arrays.quantized import QuantizedArray, component_layout
 from ..base.float_env import counts_subnormals
+from ..base.progress import Progress, Steps
 from ..base.values import as_int
 from ..files.selection import axis_of, check_patterns, select
 from ..formats import Format
+from ..products.clock import Clock
 from ..products.error import error
 from ..products.quantize import quantize
 from ..ptq.error import error as output_error
@@ -39,13 +41,10 @@ from .asked import (
     plan_of,
     text_of,
 )
-from .clock import Clock
 from .parts import (
     MODELLED,
     RESERVED,
-    Progress,
     Source,
-    Steps,
     evaluator,
     finite,
     named,

@@ -3,69 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from common import run
 
 import heterocompute as hc
 from heterocompute.files.recipes import read_recipe
-from heterocompute.ptq.knapsack import solve
 
 FORMATS = ["vsq2-g16-s4", "vsq3-g16-s4", "vsq4-g16-s4", "vsq5-g16-s4", "vsq6-g16-s6", "int8"]
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_small_problems_are_solved_as_by_brute_force(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n, m = (int(k) for k in rng.integers(1, 6, 2))
-    costs = rng.integers(0, 9, (n, m))
-    losses = np.round(rng.random((n, m)), 1)  # with ties
-    budget = int(rng.integers(costs.min(axis=1).sum(), costs.max(axis=1).sum() + 1))
-    found = solve(costs.tolist(), losses.tolist(), budget)
-    every = itertools.product(range(m), repeat=n)
-    items = np.arange(n)
-    best = min(losses[items, c].sum() for c in every if costs[items, c].sum() <= budget)
-    assert found.proven and abs(found.loss - best) < 1e-12
-    assert found.cost == costs[items, found.choice].sum() <= budget
-    assert found.loss == losses[items, found.choice].sum() and found.bound <= found.loss
-
-
-def layers(count: int, seed: int) -> tuple[Any, Any, int]:
-    rng = np.random.default_rng(seed)
-    bits = np.array([2.25, 2.5, 3, 3.25, 3.5, 4, 4.25, 4.5, 5, 5.25, 6.25, 8, 8.25])
-    size = rng.choice([384 * 384, 384 * 1536, 4096 * 4096, 4096 * 11008, 512000], count)
-    noise = np.exp(2 * rng.standard_normal((count, 1)) + 0.2 * rng.standard_normal((count, 13)))
-    return (size[:, None] * bits / 8).astype(np.int64), noise * 4.0**-bits, int(size.sum() // 2)
-
-
-def test_many_layers_are_proven_and_equal_to_a_solver_of_integer_programs() -> None:
-    optimize, sparse = pytest.importorskip("scipy.optimize"), pytest.importorskip("scipy.sparse")
-    costs, losses, budget = layers(8, 1)
-    found = solve(costs.tolist(), losses.tolist(), budget)
-    one_each = sparse.kron(sparse.eye_array(8), np.ones((1, 13))).tocsr()
-    constraints = [
-        optimize.LinearConstraint(one_each, 1, 1),
-        optimize.LinearConstraint(costs.reshape(1, -1) / 1e6, -np.inf, budget / 1e6),
-    ]
-    best = optimize.milp(
-        losses.reshape(-1),
-        constraints=constraints,
-        integrality=np.ones(losses.size),
-        bounds=optimize.Bounds(0, 1),
-        options={"mip_rel_gap": 1e-9},
-    )
-    assert found.proven and abs(found.loss - best.fun) <= 1e-5 * best.fun
-    costs, losses, budget = layers(300, 3)
-    found = solve(costs.tolist(), losses.tolist(), budget)
-    assert found.proven and found.cost <= budget
-
-
-def test_a_budget_below_the_cheapest_choices_is_refused() -> None:
-    with pytest.raises(ValueError, match="the cheapest choices take 3, more than the budget of 2"):
-        solve([[1, 5], [2]], [[1, 0], [0]], 2)
-    assert solve([], [], 0).choice == ()
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +45,109 @@ def test_a_mix_of_four_bits_beats_more_uniform_ones(net: Any, tmp_path: Path) ->
     plan.save(tmp_path / "recipe.toml")
     assert read_recipe(tmp_path / "recipe.toml") == plan.recipe
     assert "a proven optimum" in str(plan)
+    found = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
+    assert found["rows"] == plan.table and found["recipe"] == plan.recipe and found["spent"] == {"bits": plan.bits}
+    assert [one["format"] for one in found["uniform"]] == FORMATS
+    assert all(10 < -10 * np.log10(row["error_of_probe"]) < 24 for row in errors_of_probes(net, plan)[1:])
+    plan.to_html(tmp_path / "p.html")
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "conv1.weight" in page and "a proven optimum" in page and "another mix" in page and "<svg" in page
+    plan.plot(tmp_path / "p.svg")
+    plan.to_csv(tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text().startswith("name,shape,format,method,bits,bytes,probe,error,alpha,loss\n")
+
+
+def errors_of_probes(net: Any, plan: hc.ptq.Plan) -> list[dict[str, Any]]:
+    found = []
+    for row in plan.table:
+        w = net.weights[row["name"]].astype(np.float64)
+        lost = w - hc.quantize(w, row["probe"], (2, 3, 1) if w.ndim == 4 else -1, clip="search").dequantize(np.float64)
+        found.append({**row, "error_of_probe": np.square(lost).sum() / np.square(w).sum()})
+    return found
+
+
+def test_several_budgets_hold_at_once(net: Any) -> None:
+    told: list[tuple[int, int, str]] = []
+    budget = {"bits": 5.0, "seconds": 1.0, "device_us": 0.2, "device_uj": 14.0, "mac_pj": 9.0, "mac_um2": 5200.0}
+    plan = hc.ptq.search(net.weights, FORMATS, budget, device="t4", progress=lambda *step: told.append(step))
+    assert plan.gap == 0 and plan.measured is None and told[-1] == (5, 5, "done")
+    assert set(plan.spent) == set(budget) and all(0 < plan.spent[kind] <= budget[kind] for kind in budget)
+    assert plan.spent["bits"] == plan.bits and plan.spent["mac_um2"] > 4900
+    r = hc.study(net.weights, [plan.recipe], device="t4")
+    assert plan.spent["device_us"] == pytest.approx(r.table[1]["device_us"])
+    r = hc.study(net.weights, [plan.recipe], device="mac")
+    assert plan.spent["mac_um2"] == pytest.approx(r.table[1]["mac_um2"])
+    wider = hc.ptq.search(net.weights, FORMATS, {"bits": 5.0})
+    assert wider.predicted < plan.predicted  # so that another budget than the bits binds
+
+
+def test_the_prediction_ranks_mixes_as_the_network_does(net: Any) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    x = net.test_x[:256]
+    exact = net.forward(net.weights, x)
+
+    def moved(weights: Any) -> float:
+        return float(np.square(net.forward(weights, x).astype(np.float64) - exact).mean())
+
+    plan = hc.ptq.search(net.weights, FORMATS, {"bits": 4.0}, moved)
+    names = [row["name"] for row in plan.table]
+    alpha = {row["name"]: row["alpha"] for row in plan.table}
+    rounded, errors = {}, {}
+    for name, row in zip(names, errors_of_probes(net, plan), strict=True):
+        w = net.weights[name].astype(np.float64)
+        for fmt in FORMATS:
+            q = hc.quantize(net.weights[name], fmt, (2, 3, 1) if w.ndim == 4 else -1, clip="search")
+            rounded[name, fmt] = q.dequantize()
+            errors[name, fmt] = np.square(w - q.dequantize(np.float64)).sum() / np.square(w).sum()
+        assert row["format"] == plan.recipe[name] and row["error"] == pytest.approx(errors[name, row["format"]])
+    rng = np.random.default_rng(0)
+    predicted, measured = [], []
+    for _ in range(25):
+        mix = dict(zip(names, rng.choice(FORMATS, len(names)), strict=True))
+        predicted.append(sum(alpha[name] * errors[name, fmt] for name, fmt in mix.items()))
+        measured.append(moved({**net.weights, **{name: rounded[name, fmt] for name, fmt in mix.items()}}))
+    assert stats.spearmanr(predicted, measured).statistic > 0.98
+
+
+def test_the_command_writes_a_recipe_that_quantize_reads(
+    net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hc.save("m.safetensors", net.weights)
+    (tmp_path / "search_network_of_a_test.py").write_text(
+        "import heterocompute as hc\nnet = hc.zoo.digits()\nx = net.test_x[:64]\n"
+        "def loss(weights):\n    exact = net.forward(net.weights, x)\n"
+        "    return {'kl': hc.kl_divergence(exact, net.forward(weights, x))}\n"
+    )
+    command = ("search", "m.safetensors", "--budget", "bits=4.2,mac_um2=5500", "--evaluate")
+    written = ("--save", "r.toml", "--csv", "t.csv", "--html", "p.html", "--plot", "p.svg")
+    grouped = ("search_network_of_a_test:loss", "--group", "conv2*,conv3*")
+    code, out, err = run(capsys, *command, *grouped, *written, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    recipe = read_recipe("r.toml")
+    assert (
+        recipe == found["recipe"] and recipe["conv2.weight"] == recipe["conv3.weight"] and len(set(recipe.values())) > 1
+    )
+    assert all((tmp_path / name).stat().st_size > 100 for name in written[1::2])
+    code, out, err = run(capsys, "quantize", "m.safetensors", "q.safetensors", "--recipe", "r.toml")
+    assert code == 0, err
+    packed = {name: q for name, q in hc.load("q.safetensors").items() if isinstance(q, hc.QuantizedArray)}
+    assert {name: str(q.format) for name, q in packed.items()} == recipe
+    assert sum(q.nbytes for q in packed.values()) == found["bytes"]
+    code, out, err = run(capsys, "search", "--budget", "bits=4", "--include", "fc*.weight", "--formats", "int3,int8")
+    assert code == 0 and "a proven optimum" in out and "gptq" in out, err
+    for more, status, words in (
+        (("--json",), 2, "--budget is needed"),
+        (("--budget", "bits"), 2, "'bits', wanted KIND=NUMBER"),
+        (("--budget", "beats=4"), 2, "'beats', wanted one of bits, bytes"),
+        (("--budget", "bits=4", "--metric", "accuracy"), 1, "counts right answers"),
+        (("--budget", "bits=4", "--evaluate", "m.safetensors"), 1, "--evaluate m.safetensors: wanted module:function"),
+        (("--budget", "bits=0.1"), 1, "the cheapest choices take"),
+        (("m.safetensors", "--budget", "bits=4", "--save", "m.safetensors"), 2, "--save is MODEL"),
+    ):
+        code, _, err = run(capsys, "search", *more)
+        assert (code, words in err) == (status, True), err
 
 
 def test_partners_share_a_format_and_hessians_choose_the_method(net: Any) -> None:
@@ -113,8 +165,12 @@ def test_what_is_refused(net: Any) -> None:
     for more, text in (
         ({"metric": "accuracy", "evaluate": lambda weights: 1.0}, "counts right answers"),
         ({"evaluate": lambda weights: {"a": 1.0, "b": 2.0}}, "metric= says which of them"),
-        ({"budget": {"bits": 4, "bytes": 9}}, "wanted {'bits'"),
-        ({"budget": {"bytes": 10}}, "the cheapest choices take"),
+        ({"budget": {"bitz": 4}}, "wanted some of bits, bytes, seconds"),
+        ({"budget": {}}, "wanted some of bits, bytes, seconds"),
+        ({"budget": {"bytes": -1}}, "budget of bytes is -1, wanted 0 or more"),
+        ({"budget": {"device_us": 4}}, "device_us needs device="),
+        ({"budget": {"bytes": 10}}, "the cheapest choices take 4552 bytes, more than the budget of 10"),
+        ({"budget": {"bits": 4, "device_us": 1e-9}, "device": "t4"}, "cheapest choices take .* device_us, more than"),
         ({"groups": [["nothing*"]]}, "no tensor fits the group"),
         ({"groups": [["fc1*"], ["fc*"]]}, "'fc1.weight' is in two groups"),
         ({"formats": []}, "no formats to choose from"),

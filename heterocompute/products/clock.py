@@ -18,7 +18,7 @@ from ..base import runtime
 from ..base.caches import l3_bytes
 from ..base.kept import kept
 from ..formats import Format
-from ..products.matmul import linear
+from .matmul import linear
 
 COPIES = 12  # multiplied in one turn; the first of several warms the code and is not counted
 LARGEST = 256 << 20  # bytes read in a turn, where caches are larger than half of that

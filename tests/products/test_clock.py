@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.studies import clock as module
-from heterocompute.studies.clock import COPIES, LARGEST, Clock, _settled
+from heterocompute.products import clock as module
+from heterocompute.products.clock import COPIES, LARGEST, Clock, _settled
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.standard_normal((1, 64), dtype=np.float32)

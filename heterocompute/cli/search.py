@@ -1,0 +1,180 @@
+"""`heterocompute search`: which tensor gets which format, within budgets. Registered by one line of command.py."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..base.texts import printable
+from ..report.numbers import quantity
+from ..report.table import Column
+from .hardware import chip_of
+from .parts import (
+    ProgressBar,
+    UsageError,
+    add_selection,
+    add_threads,
+    format_list,
+    interruptible,
+    one_format,
+    print_json,
+    print_table,
+    say_words,
+)
+from .ptq import function_of
+from .study import NETWORKS, calibrated
+
+FORMATS = "vsq2-g16-s4 vsq3-g16-s4 vsq4-g16-s4 vsq5-g16-s4 vsq6-g16-s6 int8".split()
+FIGURE = "{:.3g}".format
+COLUMNS = (
+    Column("name", "tensor"),
+    Column("format", "format", left=True),
+    Column("method", "method", leaves=3, left=True),
+    Column("bits", "bits", "{:.2f}".format, leaves=2),
+    Column("bytes", "size", partial(quantity, unit="B"), leaves=4),
+    Column("error", "error", FIGURE, leaves=5),
+    Column("alpha", "alpha", FIGURE, leaves=6),
+    Column("loss", "loss", FIGURE),
+)
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    search = command(
+        "search",
+        run,
+        "Choose a format for every tensor: least predicted loss within budgets, proven. The whole model is held in "
+        "memory.",
+        "search --budget bits=4 --html report.html",
+        "search model.safetensors --budget bits=4 --evaluate my_model:loss --save recipe.toml",
+        "search model.safetensors --budget bytes=9e6,device_us=120 --device t4 --group '*.query,*.key,*.value'",
+    )
+    search.add_argument(
+        "model", metavar="MODEL", nargs="?", help="checkpoint: safetensors, .npz ...; default: a network shipped here"
+    )
+    search.add_argument("--network", choices=NETWORKS, help="which of those: digits (the default), or adder")
+    search.add_argument(
+        "--budget", type=_budgets, action="append", default=[], metavar="K=N",
+        help="bits (a value), bytes, seconds (measured here), device_us, device_uj, mac_pj, mac_um2; several by commas",
+    )  # fmt: skip
+    lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
+    search.add_argument("--formats", "--format", **lists, help=f"to choose from; default: {', '.join(FORMATS)}")
+    search.add_argument(
+        "--evaluate",
+        metavar="M:F",
+        help="module:function, called with the weights: a loss; without it errors count alike",
+    )
+    search.add_argument("--metric", metavar="NAME", help="which number, where it returns several")
+    search.add_argument(
+        "--calibration", metavar="C", help="x.npz or module:function, as of the command ptq: then gptq rounds"
+    )
+    search.add_argument(
+        "--group", action="append", default=[], metavar="A,B", help="globs of tensors that share a format; repeatable"
+    )
+    search.add_argument(
+        "--probe", type=one_format, metavar="F", help="what disturbs each tensor once; default: by 15 dB"
+    )
+    search.add_argument("--device", metavar="D", help="the chip of budgets device_us and device_uj")
+    search.add_argument("--device-file", metavar="FILE", help="a TOML table of your own that has the device")
+    search.add_argument("--activations", type=one_format, metavar="F", help="of the other operand, for such budgets")
+    add_selection(search)
+    add_threads(search)
+    search.add_argument("--save", metavar="PATH", help="write the recipe as TOML, for quantize and ptq --recipe")
+    search.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
+    search.add_argument("--html", metavar="PATH", help="also write one page with tables and figures")
+    search.add_argument("--plot", metavar="PATH", help="also draw a picture: png, svg, pdf")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search, and show or write what was found.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    budget = {kind: amount for one in arguments.budget for kind, amount in one.items()}
+    if not budget:
+        raise UsageError("--budget is needed, such as bits=4")
+    if arguments.network is not None and arguments.model is not None:
+        raise UsageError("--network is a network shipped here, MODEL a file: give one of them")
+    if arguments.device_file is not None and arguments.device is None:
+        raise UsageError("--device-file needs --device, the name of one device in it")
+    name = arguments.model or arguments.network or NETWORKS[0]
+    with ProgressBar("search", name) as progress:
+        plan = interruptible(lambda: _search(arguments, budget, progress))
+    if arguments.save:
+        plan.save(arguments.save)
+    if arguments.csv:
+        plan.to_csv(arguments.csv)
+    if arguments.html:
+        plan.to_html(arguments.html, title=f"A format for each tensor of {printable(os.path.basename(name))}")
+    if arguments.plot:
+        plan.plot(arguments.plot)
+    if arguments.json:
+        return print_json(plan.to_dict())
+    print_table(COLUMNS, plan.table, more=("--json", "--csv"))
+    say_words(str(plan))
+    return 0
+
+
+def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: ProgressBar) -> Any:
+    from .. import zoo  # 16 ms
+    from ..files.opening import load  # 18 ms
+    from ..ptq.search import search  # 40 ms
+
+    weights: Any
+    metric = arguments.metric
+    if arguments.model is None:
+        weights = getattr(zoo, arguments.network or NETWORKS[0])()
+        metric = metric or (None if arguments.evaluate else "kl")
+    else:
+        weights = load(arguments.model)
+        if not isinstance(weights, dict):
+            raise ValueError(f"{printable(arguments.model)}: holds one array, wanted a checkpoint")
+    device = arguments.device
+    if arguments.device_file is not None:
+        device = chip_of(device, arguments.device_file, str)
+    return search(
+        weights,
+        arguments.formats or FORMATS,
+        budget,
+        None if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
+        metric,
+        calibrated(arguments, weights),
+        [[part.strip() for part in text.split(",")] for text in arguments.group],
+        arguments.probe,
+        arguments.include or None,
+        arguments.exclude or None,
+        device,
+        arguments.activations,
+        progress.update,
+    )
+
+
+def _budgets(text: str) -> dict[str, float]:
+    from ..ptq.budgets import KINDS  # 18 ms
+
+    found = {}
+    for part in text.split(","):
+        kind, _, amount = part.partition("=")
+        try:
+            found[kind.strip()] = float(amount)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{part[:40]!r}, wanted KIND=NUMBER such as bits=4") from None
+        if kind.strip() not in KINDS:
+            raise argparse.ArgumentTypeError(f"{kind.strip()[:40]!r}, wanted one of {', '.join(KINDS)}")
+    return found

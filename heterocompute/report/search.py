@@ -1,0 +1,113 @@
+"""The page and the picture of a search for the best mix of formats, from what `Plan.to_dict` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .numbers import quantity
+from .page import page as whole_page, section, table, tiles
+from .palette import FAMILIES, family
+from .plot import figure_type, scatter
+from .study_page import Judge, figures, legend
+
+Row = dict[str, Any]
+
+METRIC = "predicted loss"
+MIX, OTHERS = "this mix", "another mix"
+NAMELESS = " "  # of the family "mixed", with no name beside its dot
+MAX_BARS = 60
+HEADS = ("tensor", "format", "method", "bits", "bytes", "relative error", "alpha", "loss", "share of the loss")
+
+
+def rows_of(found: Mapping[str, Any]) -> tuple[list[Row], list[int]]:
+    """Return points as rows of a study: formats in all tensors, this mix, mixes for other budgets, and where."""
+    points = [(one["format"], one["bits"], one["predicted"]) for one in found["uniform"]]
+    points.append((MIX, found["bits"], found["predicted"]))
+    first = len(points)
+    points += [(NAMELESS, one["bits"], one["predicted"]) for one in found["pareto"]]
+    rows = [{"format": fmt, "activations": None, "bits": bits, METRIC: lost} for fmt, bits, lost in points]
+    return rows, list(range(first, len(points)))
+
+
+def page(title: str, found: Mapping[str, Any], words: str) -> str:
+    """Return the whole page.
+
+    Parameters
+    ----------
+    title : str
+    found : mapping
+        As `Plan.to_dict` returns it.
+    words : str
+        What was found, in a sentence.
+
+    Returns
+    -------
+    str
+    """
+    rows, front = rows_of(found)
+    judge = Judge(METRIC, False, front)
+    whole = found["predicted"] or 1.0
+    lines = [
+        [
+            (row["name"], row["name"]), (row["format"], row["format"]), (row["method"], row["method"]),
+            (f"{row['bits']:.2f}", row["bits"]), (quantity(row["bytes"], "B"), row["bytes"]),
+            *((f"{row[key]:.3g}", row[key]) for key in ("error", "alpha", "loss")),
+            (f"{row['loss'] / whole:.1%}", row["loss"]),
+        ]
+        for row in found["rows"]
+    ]  # fmt: skip
+    counts = {fmt: sum(row["format"] == fmt for row in found["rows"]) for fmt in found["recipe"].values()}
+    proof = "a proven optimum" if found["gap"] == 0 else f"at most {found['gap']:.3g} above the optimum"
+    figure = [(f"{found['bits']:.3f}", "stored bits a value")]
+    figure.append((f"{found['predicted']:.4g}", f"predicted loss: {proof}"))
+    if found["measured"] is not None:
+        figure.append((f"{found['measured']:.4g}", "measured"))
+    figure += [(f"{amount:.5g}", f"{kind}, of {found['budget'][kind]:.5g}") for kind, amount in found["spent"].items()]
+    figure.append((", ".join(f"{n} x {fmt}" for fmt, n in counts.items()), "formats and their tensors"))
+    body = tiles(figure) + section(
+        "What a bit buys",
+        "Predicted loss against the bits that are really stored: formats in all tensors, this mix, and the best mixes "
+        "for other budgets along the dashed line.",
+        f'<div class="controls">{legend(rows)}</div>{figures(rows, judge, False)}',
+    )
+    body += section("Every tensor", words, table(HEADS, lines, texts=(0, 1, 2)))
+    hints = [f"{row['format'].strip() or OTHERS}: {row['bits']:.2f} bits, {METRIC} {row[METRIC]:.3g}" for row in rows]
+    script = 'document.querySelectorAll("[data-i]").forEach((dot) => tip(dot, data[Number(dot.dataset.i)]));'
+    return whole_page(title, body, hints, script)
+
+
+def figure(found: Mapping[str, Any]) -> Any:
+    """Draw predicted loss against bits, and the bits of each tensor.
+
+    Parameters
+    ----------
+    found : mapping
+        As `Plan.to_dict` returns it.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    rows, front = rows_of(found)
+    bars = found["rows"][:MAX_BARS]
+    drawn = figure_type()(figsize=(13, min(max(4.8, 1.2 + 0.2 * len(bars)), 12)), layout="constrained")
+    left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
+    scatter(left, drawn, rows, Judge(METRIC, False, front))
+    names = [row["name"] for row in bars]
+    colors = [FAMILIES[family(row["format"])].color for row in bars]
+    right.barh(range(len(bars)), [row["bits"] for row in bars], color=colors)
+    for i, row in enumerate(bars):
+        right.text(row["bits"], i, f" {row['format']}", va="center", fontsize=7.5, parse_math=False)
+    right.set_yticks(range(len(bars)), names, fontsize=8, parse_math=False)
+    right.invert_yaxis()
+    right.margins(x=0.35)
+    right.set_xlabel("stored bits a value")
+    right.spines[["top", "right"]].set_visible(False)
+    right.set_title("Which tensor gets what", loc="left", fontsize=11, fontweight="bold")
+    return drawn
