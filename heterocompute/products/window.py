@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..base.values import as_int, shown
@@ -85,6 +86,22 @@ def as_window(
         A stride or dilation below 1, a negative padding, a dilation that leaves no two taps on the image, groups that
         are no divisor of the channels.
     """
+    if type(stride) is type(dilation) is type(groups) is int and type(padding) in (int, str):
+        # The same layer comes again and again, and these checks take as long as a small one.
+        return _known(name, tuple(image), tuple(kernel), stride, padding, dilation, groups, channels)
+    return _checked(name, image, kernel, stride, padding, dilation, groups, channels)
+
+
+def _checked(
+    name: str,
+    image: Sequence[int],
+    kernel: Sequence[int],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+    channels: int,
+) -> Window:
     strides, dilations = as_pair(stride, f"{name}: stride"), as_pair(dilation, f"{name}: dilation")
     for what, given, pair in (("stride", stride, strides), ("dilation", dilation, dilations)):
         if not 1 <= min(pair) <= max(pair) <= MOST:
@@ -106,6 +123,9 @@ def as_window(
         for size, first, last, length, step in zip(image, before, after, reach, strides, strict=True)
     )
     return Window((kernel[0], kernel[1]), strides, dilations, before, after, count, (answer[0], answer[1]))
+
+
+_known = lru_cache(maxsize=1024)(_checked)
 
 
 def _around(name: str, padding: Any, image: Sequence[int], strides: Pair, reach: Sequence[int]) -> tuple[Pair, Pair]:

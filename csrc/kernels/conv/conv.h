@@ -14,10 +14,10 @@
 typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,
                               float *c, int64_t ldc);
 
-/* depthwise_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t ascending of rows[t * mr + i][j] * panel[t * ld + j], for
- * i < n_rows <= mr and j < count: every channel has a filter of its own. Rows past n_rows are not read. */
-typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *rows, const float *panel, int64_t ld, int n_rows,
-                                 int64_t count, float *c, int64_t ldc);
+/* depthwise_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t ascending of tap[t][i * step[t] + j] * panel[t * ld + j], for
+ * i < n and j < count: every channel has a filter of its own. A step of 0: the same values, zeros, for every i. */
+typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
+                                 int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
 /* Winograd F(m x m, 3 x 3), m 2, 4 or 6, n = m + 2, of values side by side; the matrices and the order of every sum are
  * those of heterocompute/reference/winograd.py, columns down first, then rows across.

@@ -1,55 +1,13 @@
-/* A filter a channel: 16 channels in lanes, 4 windows share a load of their filters; kernels/conv/conv.h. */
-#include "kernels/kernel.h"
-
+/* A filter a channel, 16 channels in lanes: hc_depthwise_f32_avx512; kernels/conv/conv.h. */
 #include <immintrin.h>
-#include <math.h>
 
-enum { MR = 4 };
+enum { LANES = 16 };
 
-/* Channels from `j` on, one after the other. */
-static void rest(int64_t j, int64_t taps, const float *const *rows, const float *panel, int64_t ld, int n_rows,
-                 int64_t count, float *c, int64_t ldc) {
-    for (; j < count; j++)
-        for (int i = 0; i < n_rows; i++) {
-            float sum = 0.0f;
-            for (int64_t t = 0; t < taps; t++)
-                sum = fmaf(rows[t * MR + i][j], panel[t * ld + j], sum);
-            c[i * ldc + j] = sum;
-        }
-}
+#define HC_V __m512
+#define HC_ZERO() _mm512_setzero_ps()
+#define HC_LOAD(at) _mm512_loadu_ps(at)
+#define HC_STORE(at, value) _mm512_storeu_ps(at, value)
+#define HC_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#include "kernels/conv/depthwise_f32.h"
 
-__attribute__((always_inline)) static inline int64_t lanes(const int n, int64_t taps, const float *const *rows,
-                                                           const float *panel, int64_t ld, int64_t count, float *c,
-                                                           int64_t ldc) {
-    int64_t j = 0;
-    for (; j + 16 <= count; j += 16) {
-        __m512 sum[MR];
-#pragma GCC unroll 4
-        for (int i = 0; i < n; i++)
-            sum[i] = _mm512_setzero_ps();
-        for (int64_t t = 0; t < taps; t++) {
-            const __m512 w = _mm512_loadu_ps(panel + t * ld + j);
-#pragma GCC unroll 4
-            for (int i = 0; i < n; i++)
-                sum[i] = _mm512_fmadd_ps(_mm512_loadu_ps(rows[t * MR + i] + j), w, sum[i]);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < n; i++)
-            _mm512_storeu_ps(c + i * ldc + j, sum[i]);
-    }
-    return j;
-}
-
-void hc_depthwise_f32_avx512(int64_t taps, const float *const *rows, const float *panel, int64_t ld, int n_rows,
-                             int64_t count, float *c, int64_t ldc) {
-    int64_t j;
-    if (n_rows == 4)
-        j = lanes(4, taps, rows, panel, ld, count, c, ldc);
-    else if (n_rows == 3)
-        j = lanes(3, taps, rows, panel, ld, count, c, ldc);
-    else if (n_rows == 2)
-        j = lanes(2, taps, rows, panel, ld, count, c, ldc);
-    else
-        j = lanes(1, taps, rows, panel, ld, count, c, ldc);
-    rest(j, taps, rows, panel, ld, n_rows, count, c, ldc);
-}
+HC_DEPTHWISE(avx512)

@@ -1,18 +1,21 @@
 /* Depthwise convolution: every channel has one filter of its own, so channels are in lanes and windows are read where they
- * lie. One fmaf chain over (r, s) a value, the bits of `direct`. A task is some answers of all channels.
+ * lie. One fmaf chain over (r, s) a value, the bits of `direct`. A task is a row of answers: those whose windows end inside the
+ * image's columns are a step from each other, the few at its sides are met alone.
  *
  * Memory: the filters, tap by tap, and less than 1 MiB a thread: its part of a band (pixels.h), pointers, and a tile where the
  * answer's channels do not lie side by side.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 
-enum { TASK_ANSWERS = 64, PART = 64 /* filters that are written at once */ };
+/* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once. */
+enum { ANSWERS = 16, PART = 64 };
 
 typedef struct {
     const hc_convolution *conv;
-    const hc_kernel *kernel;
+    hc_depthwise_f32_fn *kernel;
     hc_pixels pixels;
     int64_t filters, taps;
     float *panel; /* (tap, filter) */
@@ -22,18 +25,18 @@ typedef struct {
 
 static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    *job = (hc_depthwise_job){.conv = conv, .kernel = HC_BEST(depthwise_f32, conv->run)};
+    *job = (hc_depthwise_job){.conv = conv, .kernel = HC_PICK(depthwise_f32, conv->run)};
     hc_pixels_init(&job->pixels, conv, false, 1);
     job->filters = s->filters;
     job->taps = s->r * s->s;
-    const int64_t size = sizeof(float), mr = job->kernel->mr;
-    job->tile_at = hc_round_up(job->taps * mr * (int64_t)sizeof(float *), HC_CACHE_LINE);
-    job->private_bytes = job->tile_at + hc_round_up(mr * PART * size, HC_CACHE_LINE);
-    /* A product takes two loads, where a tile of the others uses one for 14. */
+    const int64_t size = sizeof(float);
+    job->tile_at = hc_round_up(job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t)), HC_CACHE_LINE);
+    job->private_bytes = job->tile_at + ANSWERS * PART * size;
+    /* A product takes a load, where a tile of the others uses one for 14, and what it loads comes from afar. */
     enum { PRODUCT = 3 };
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     return (hc_conv_work){PRODUCT * answers * (double)(job->filters * job->taps),
-                          (job->taps + 1) * job->filters * size + conv->run->n_threads * job->private_bytes +
+                          hc_round_up(job->taps * job->filters, 16) * size + conv->run->n_threads * job->private_bytes +
                               job->pixels.bytes};
 }
 
@@ -51,31 +54,51 @@ hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {
     return work_of(&job, conv);
 }
 
+/* Where the taps of answer (p, q) begin, and the steps to those of its neighbours; returns how many answers from q on, at most
+ * `most`, lie so. */
+static int64_t taps_of(const hc_depthwise_job *job, int64_t image, int64_t p, int64_t q, int64_t most,
+                       const float **tap, int64_t *step) {
+    const hc_pixels *pixels = &job->pixels;
+    const hc_conv_shape *s = &job->conv->shape;
+    const hc_window *window = job->conv->window;
+    const int64_t stride = window->stride[1], across = window->dilation[1], reach = (s->s - 1) * across;
+    const int64_t h = p * window->stride[0] - window->pad_before[0], w = q * stride - window->pad_before[1];
+    const bool inside = w >= 0 && w + reach < s->width;
+    const int64_t n = inside ? hc_min(most, (s->width - 1 - reach - w) / stride + 1) : 1;
+    for (int64_t r = 0; r < s->r; r++)
+        for (int64_t t = 0; t < s->s; t++, tap++, step++) {
+            *tap = hc_pixel(pixels, image, h + r * window->dilation[0], w + t * across);
+            *step = *tap == pixels->zeros ? 0 : stride * pixels->pixel_step / (int64_t)sizeof(float);
+        }
+    return n;
+}
+
 static void multiply_task(void *context, int64_t task, int thread) {
     const hc_depthwise_job *job = context;
     const hc_pixels *pixels = &job->pixels;
-    const int mr = job->kernel->mr;
     uint8_t *own = job->private_memory + thread * job->private_bytes;
-    const float **rows = (const float **)(void *)own;
+    const float **tap = (const float **)(void *)own;
+    int64_t *step = (int64_t *)(void *)(tap + job->taps);
     float *tile = (float *)(void *)(own + job->tile_at);
     const bool finishes = job->conv->bias || job->conv->relu;
-    const int64_t end = hc_min((task + 1) * TASK_ANSWERS, pixels->answers);
-    for (int64_t first = task * TASK_ANSWERS; first < end; first += mr) {
-        const int n = (int)hc_min(mr, end - first);
+    const int64_t width = job->conv->shape.out_width;
+    const int64_t image = task / pixels->n_rows, p = pixels->row + task % pixels->n_rows;
+    int64_t n;
+    for (int64_t q = 0; q < width; q += n) {
+        const int64_t first = task * width + q;
+        n = taps_of(job, image, p, q, hc_min(ANSWERS, width - q), tap, step);
         int64_t ld;
-        float *place = hc_answers_at(pixels, first, n, 0, &ld);
-        hc_windows(pixels, 0, first, n, mr, rows);
+        float *place = hc_answers_at(pixels, first, (int)n, 0, &ld);
         if (place && !finishes) {
-            job->kernel->fn.depthwise_f32(job->taps, rows, job->panel, job->filters, n, job->filters, place, ld);
+            job->kernel(job->taps, tap, step, job->panel, job->filters, n, job->filters, place, ld);
             continue;
         }
         for (int64_t filter = 0; filter < job->filters; filter += PART) {
             const int64_t part = hc_min(PART, job->filters - filter);
-            job->kernel->fn.depthwise_f32(job->taps, rows, job->panel + filter, job->filters, n, part, tile, PART);
-            hc_write_answers(pixels, first, n, filter, part, tile, PART);
+            job->kernel(job->taps, tap, step, job->panel + filter, job->filters, n, part, tile, PART);
+            hc_write_answers(pixels, first, (int)n, filter, part, tile, PART);
             for (int64_t t = 0; t < job->taps; t++)
-                for (int i = 0; i < n; i++)
-                    rows[t * mr + i] += part;
+                tap[t] += part;
         }
     }
 }
@@ -83,23 +106,15 @@ static void multiply_task(void *context, int64_t task, int thread) {
 hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
     hc_depthwise_job job;
     work_of(&job, conv);
-    const int64_t floats = hc_round_up((job.taps + 1) * job.filters, 16);
+    const int64_t floats = hc_round_up(job.taps * job.filters, 16);
     job.panel = hc_alloc_aligned(floats * (int64_t)sizeof(float) + conv->run->n_threads * job.private_bytes);
     const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panel;
-    if (has_memory) {
-        hc_filters context;
-        const hc_source source = hc_filter_source(conv, 0, job.filters, &context);
-        float *filter = job.panel + job.taps * job.filters;
-        for (int64_t f = 0; f < job.filters; f++) {
-            source.floats(&source, f, 1, 0, job.taps, filter, job.taps);
-            for (int64_t t = 0; t < job.taps; t++)
-                job.panel[t * job.filters + f] = filter[t];
-        }
-    }
+    if (has_memory)
+        hc_filter_taps(conv, job.panel);
     job.private_memory = (uint8_t *)job.panel + floats * (int64_t)sizeof(float);
     for (int64_t band = 0; has_memory && band < job.pixels.n_bands; band++) {
         hc_pixels_band(&job.pixels, band);
-        hc_parallel(conv->run->n_threads, hc_ceil_div(job.pixels.answers, TASK_ANSWERS), multiply_task, &job);
+        hc_parallel(conv->run->n_threads, job.pixels.n_images * job.pixels.n_rows, multiply_task, &job);
     }
     hc_pixels_free(&job.pixels);
     hc_free_aligned(job.panel);

@@ -1,8 +1,10 @@
 /* Filters into panels. Float32 filters that lie as (c, r, s) are transposed with the taps of a channel together and then
- * sorted, a line at a time; others take the way of every product (pack.c). */
+ * sorted, some lines at a time; others take the way of every product (pack.c). */
 #include "ops/conv/filters.h"
 
 #include <string.h>
+
+enum { LINES_BYTES = 16 << 10 }; /* in the nearest cache, beside what they come from */
 
 void hc_filter_panels_init(hc_filter_panels *p, const hc_convolution *conv, const hc_kernel *line) {
     const hc_conv_shape *s = &conv->shape;
@@ -30,36 +32,70 @@ void hc_filter_panels_group(hc_filter_panels *p, int64_t group) {
     p->source = hc_filter_source(p->conv, p->first, p->filters, &p->context);
 }
 
-static bool lies_by_channels(const hc_filter_panels *p) {
-    const hc_view *w = p->conv->w->dense;
-    const hc_conv_shape *s = &p->conv->shape;
+static bool lies_by_channels(const hc_convolution *conv) {
+    const hc_view *w = conv->w->dense;
+    const hc_conv_shape *s = &conv->shape;
     return w && w->dtype == HC_F32 && w->strides[3] == sizeof(float) && w->strides[2] == s->s * w->strides[3] &&
-           w->strides[1] == s->r * w->strides[2] && s->r * s->s * p->nr * 4 <= hc_pack_scratch();
+           (w->strides[1] == s->r * w->strides[2] || s->group_channels == 1);
+}
+
+/* Lines (channel, tap) into lines (tap, channel); the constant size of a part makes it instructions. */
+static void sort_lines(const float *lines, int64_t taps, int64_t channels, int64_t all_channels, int nr, float *to) {
+    enum { PART = 8 };
+    HC_ASSUME(nr % PART == 0);
+    for (int64_t t = 0; t < taps; t++, to += all_channels * nr)
+        for (int64_t i = 0; i < channels; i++)
+            for (int j = 0; j < nr; j += PART)
+                memcpy(to + i * nr + j, lines + (i * taps + t) * nr + j, PART * sizeof(float));
 }
 
 void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *scratch) {
-    if (!lies_by_channels(p)) {
+    const hc_conv_shape *s = &p->conv->shape;
+    const int64_t taps = s->r * s->s, channels = s->group_channels, size = sizeof(float);
+    const int64_t fit = LINES_BYTES / (taps * p->nr * size);
+    if (!lies_by_channels(p->conv) || fit == 0) {
         hc_panels one = p->side;
         one.panels = (uint8_t *)to;
         hc_pack_panel(&one, &p->kc, panel * p->nr, 0, scratch);
         return;
     }
-    const hc_conv_shape *s = &p->conv->shape;
     const hc_view *w = p->conv->w->dense;
-    const int64_t taps = s->r * s->s, channels = s->group_channels, size = sizeof(float);
-    const int64_t count = hc_min(p->nr, p->filters - panel * p->nr),
-                  at_once = hc_pack_scratch() / (taps * p->nr * size);
+    const int64_t count = hc_min(p->nr, p->filters - panel * p->nr);
     const char *from = (const char *)w->data + (p->first + panel * p->nr) * w->strides[0];
-    float *lines = scratch;
+    const bool sorted = taps == 1 || channels == 1; /* as they are */
+    float *lines = sorted ? to : scratch;
+    const int64_t at_once = sorted ? channels : hc_min(fit, channels);
     if (count < p->nr)
-        memset(scratch, 0, (size_t)hc_pack_scratch());
+        memset(lines, 0, (size_t)(at_once * taps * p->nr * size));
     for (int64_t c = 0; c < channels; c += at_once) {
         const int64_t some = hc_min(at_once, channels - c);
         for (int64_t i = 0; i < count; i += 16)
-            p->side.pack_x32(from + i * w->strides[0] + c * w->strides[1], w->strides[0], (int)hc_min(16, count - i),
+            p->side.pack_x32(from + i * w->strides[0] + c * taps * size, w->strides[0], (int)hc_min(16, count - i),
                              some * taps, lines + i, p->nr, 0);
-        for (int64_t t = 0; t < taps; t++)
-            for (int64_t i = 0; i < some; i++)
-                memcpy(to + (t * channels + c + i) * p->nr, lines + (i * taps + t) * p->nr, (size_t)(p->nr * size));
+        if (!sorted)
+            sort_lines(lines, taps, some, channels, p->nr, to + c * p->nr);
     }
+}
+
+void hc_filter_taps(const hc_convolution *conv, float *to) {
+    const hc_conv_shape *s = &conv->shape;
+    const int64_t filters = s->filters, taps = s->r * s->s;
+    if (lies_by_channels(conv) && filters <= INT32_MAX / 4) {
+        const hc_view *w = conv->w->dense;
+        for (int64_t f = 0; f < filters; f += 16)
+            HC_PICK(pack_x32, conv->run)
+        ((const char *)w->data + f * w->strides[0], w->strides[0], (int)hc_min(16, filters - f), taps, to + f,
+         (int)filters, 0);
+        return;
+    }
+    hc_filters context;
+    const hc_source source = hc_filter_source(conv, 0, filters, &context);
+    float values[64];
+    for (int64_t f = 0; f < filters; f++)
+        for (int64_t first = 0; first < taps; first += 64) {
+            const int64_t some = hc_min(64, taps - first);
+            source.floats(&source, f, 1, first, some, values, some);
+            for (int64_t t = 0; t < some; t++)
+                to[(first + t) * filters + f] = values[t];
+        }
 }

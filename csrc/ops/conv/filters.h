@@ -25,5 +25,7 @@ void hc_filter_panels_init(hc_filter_panels *panels, const hc_convolution *conv,
 void hc_filter_panels_group(hc_filter_panels *panels, int64_t group);
 /* Panel number `panel` of the group into `to`; scratch of hc_pack_scratch bytes. Thread-safe. */
 void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, void *scratch);
+/* Filters of one channel each, (tap, filter). */
+void hc_filter_taps(const hc_convolution *conv, float *to);
 
 #endif

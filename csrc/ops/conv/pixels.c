@@ -139,26 +139,37 @@ static void next_answer(const hc_pixels *p, hc_answer *at) {
     at->image++;
 }
 
+/* How many of n columns, `step` apart from w on, lie before column `column`. */
+static int64_t before(int64_t column, int64_t w, int64_t step, int64_t n) {
+    return hc_max(0, hc_min(n, column > w ? (column - w - 1) / step + 1 : 0));
+}
+
 void hc_windows(const hc_pixels *p, int64_t channel, int64_t first, int64_t n, int stride, const float **rows) {
     const hc_conv_shape *s = &p->conv->shape;
     const hc_window *window = p->conv->window;
-    const int64_t down = window->dilation[0], across = window->dilation[1], columns = p->joins ? 1 : s->s;
+    const int64_t columns = p->joins ? 1 : s->s, step = window->stride[1];
+    const float *zeros = p->zeros + channel;
     hc_answer at = answer_of(p, first);
-    for (int64_t i = 0; i < n; i++, next_answer(p, &at)) {
+    for (int64_t i = 0, some; i < n; i += some, at.q += some - 1, next_answer(p, &at)) {
+        some = hc_min(n - i, s->out_width - at.q); /* of one row */
         const int64_t h = at.p * window->stride[0] - window->pad_before[0];
-        const int64_t w = at.q * window->stride[1] - window->pad_before[1];
-        const float **row = rows + i;
-        const bool inside = h >= 0 && h + (s->r - 1) * down < s->height && w >= -p->left &&
-                            w + (columns - 1) * across < s->width + p->left;
-        if (inside) {
-            const char *data = (const char *)(hc_pixel(p, at.image, h, w) + channel);
-            for (int64_t r = 0; r < s->r; r++, data += down * p->row_step)
-                for (int64_t t = 0; t < columns; t++, row += stride)
-                    *row = (const float *)(const void *)(data + t * across * p->pixel_step);
-        } else {
-            for (int64_t r = 0; r < s->r; r++)
-                for (int64_t t = 0; t < columns; t++, row += stride)
-                    *row = hc_pixel(p, at.image, h + r * down, w + t * across) + channel;
+        for (int64_t t = 0; t < columns; t++) {
+            const int64_t w = at.q * step - window->pad_before[1] + t * window->dilation[1];
+            const int64_t begin = before(-p->left, w, step, some), end = before(s->width + p->left, w, step, some);
+            for (int64_t r = 0; r < s->r; r++) {
+                const int64_t row = h + r * window->dilation[0];
+                const float **to = rows + (r * columns + t) * stride + i;
+                const bool inside = row >= 0 && row < s->height;
+                const int64_t from = inside ? begin : some, last = inside ? hc_max(begin, end) : some;
+                for (int64_t j = 0; j < from; j++)
+                    to[j] = zeros;
+                const char *data =
+                    inside ? (const char *)(hc_pixel(p, at.image, row, w + from * step) + channel) : NULL;
+                for (int64_t j = from; j < last; j++)
+                    to[j] = (const float *)(const void *)(data + (j - from) * step * p->pixel_step);
+                for (int64_t j = last; j < some; j++)
+                    to[j] = zeros;
+            }
         }
     }
 }
