@@ -208,6 +208,7 @@ typedef struct {
         double products;    /* float32 multiply-adds, or other work that takes as long */
         double seconds;     /* an estimate in one thread */
         int64_t bytes;      /* working memory, at most */
+        bool admitted;      /* by its error, where none is named */
     } candidate[HC_MAX_ALGORITHMS];
 } hc_conv_explanation;
 hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,

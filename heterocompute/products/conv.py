@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, core_view
-from ..arrays.quantized import QuantizedArray, core_format
+from ..arrays.quantized import core_format
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.values import shown
@@ -22,7 +22,6 @@ from .window import Padding, Window, as_window
 __all__ = ["conv2d"]
 
 ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # about, of one sum over r, s, c
-MOST_ERROR = 15.0  # that of the C core: F(4 x 4, 3 x 3) is admitted, F(6 x 6, 3 x 3) is not
 ALGORITHMS = (*ERRORS, "im2col")  # an earlier name of "implicit"
 LATER_ALGORITHMS = ("fft",)
 
@@ -146,12 +145,6 @@ def convolution_key(call: Call) -> str:
     nchw, window, activations, strict = call.core[1], call.window, call.core[8], call.core[11]
     where = (window.stride, window.before, window.dilation, window.groups, window.answer)
     return product_key("conv2d", nchw, call.filters, activations, *where, f"strict {strict}")
-
-
-def most_error(call: Call) -> float:
-    """Return what `auto` admits, in errors of one sum, as csrc/ops/conv/algorithms.c has it: not F(6 x 6, 3 x 3)."""
-    strict = call.core[11] or isinstance(call.filters, QuantizedArray)
-    return 1.0 if strict else MOST_ERROR
 
 
 def _convolved(call: Call, way: str) -> bool:

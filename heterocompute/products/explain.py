@@ -16,7 +16,7 @@ from ..base import runtime
 from ..base.values import shown
 from ..formats import Format, Sparse
 from .arguments import as_format, as_operand, core_operand, is_compressed
-from .conv import ERRORS, conv2d, convolution_key, most_error, prepared
+from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
 from .matmul import _checked_product, goes_to_blas, linear, matmul
 from .tuned import BLAS, choice, product_key, times
@@ -211,11 +211,11 @@ def _convolution(caller: str, given: dict[str, Any]) -> tuple[Explanation, str]:
     chosen, found = _core.explain_conv2d(*call.core)
     if chosen < 0:
         return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), key
-    rows, most = [], most_error(call)
-    for number, (name, what, reason, seconds, *_) in enumerate(found):
-        error = ERRORS[name]
-        if reason is None and error > most:
-            reason, seconds = f"its error is about {error:g} times that of one sum, auto admits {most:g} here", 0.0
+    rows = []
+    for number, (name, what, reason, seconds, _, _, admitted) in enumerate(found):
+        if reason is None and not admitted:
+            error = f"its error is about {ERRORS[name]:g} times that of one sum"
+            reason, seconds = f"{error}, more than auto admits here", 0.0
         elif reason is None and number != chosen:
             reason = "slower by estimate"
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, reason or what))

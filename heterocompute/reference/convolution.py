@@ -69,9 +69,11 @@ def conv2d(
     is_packed = hasattr(w, "components")
     if is_packed and tuple(w.axis) != FILTER_AXIS:
         raise ValueError(f"conv2d: w is quantized along {w.axis}, wanted {FILTER_AXIS}")
-    y = np.empty((images, filters, *windows.size), dtype=np.float32)
+    y = np.zeros((images, filters, *windows.size), dtype=np.float32)
     of_group = np.arange(filters).reshape(groups, -1)
-    if is_packed and activations is not None and has_integers(w) and has_integers(packed(x, activations, IMAGE_AXIS)):
+    if not y.size or not depth * kernel[0] * kernel[1]:
+        pass  # nothing to say, or nothing to sum
+    elif is_packed and activations is not None and has_integers(w) and has_integers(packed(x, activations, IMAGE_AXIS)):
         image = _image_columns(x, activations)
         weight = columns(*_factors(w))
         for g in range(groups):
@@ -116,7 +118,7 @@ class _Windows:
             self.padding = [(n, n) if isinstance(n, int) else (n[0], n[1]) for n in sides]
         self.kernel, self.stride, self.dilation = kernel, stride, dilation
         self.size = tuple(
-            (size + sum(around) - r) // step + 1
+            max((size + sum(around) - r) // step + 1, 0)
             for size, around, r, step in zip(image, self.padding, reach, stride, strict=True)
         )
 

@@ -5,7 +5,8 @@ Proc. IEEE 105 (12), 2017, section IV, with the letters of Timeloop: images n, f
 answer, rows r and columns s of the filter, channels c. (Ma et al., FPGA 2017, call 5 and 6 loop-1, 7 loop-2, 3 and 4
 loop-3, 2 loop-4.) Loops 1 to 4 name a value of the answer and may run in any order; 5 to 7 add, in the order written.
 
-Each value is one chain s = fma(a, b, s) from +0 in float32; of float64 operands s = a b + s in float64.
+Each value is one chain s = fma(a, b, s) from +0 in float32; of float64 operands s = a b + s in float64. What lies
+outside of an image, or of an answer, is +0 and is multiplied as any value: beside an infinity it makes NaN.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def conv2d(
                         for s in range(across):  # 6
                             i = p * stride[0] - before[0] + r * dilation[0]
                             j = q * stride[1] - before[1] + s * dilation[1]
-                            if not (0 <= i < height and 0 <= j < width):
-                                continue  # padding is 0
+                            inside = 0 <= i < height and 0 <= j < width
                             for c in range(depth):  # 7
-                                total = _add(x[n, first + c, i, j], w[k, c, r, s], total)
+                                a = x[n, first + c, i, j] if inside else x.dtype.type(0)  # padding is 0
+                                total = _add(a, w[k, c, r, s], total)
                     y[n, k, p, q] = total
     return y
 
@@ -94,10 +95,12 @@ def conv2d_backward_input(
                         for s in reversed(range(across)):  # 6
                             p, no_row = divmod(i + before[0] - r * dilation[0], stride[0])  # 3
                             q, no_column = divmod(j + before[1] - s * dilation[1], stride[1])  # 4
-                            if no_row or no_column or not (0 <= p < rows and 0 <= q < columns):
+                            if no_row or no_column:
                                 continue
+                            inside = 0 <= p < rows and 0 <= q < columns
                             for k in range(g * each, (g + 1) * each):  # 2
-                                total = _add(dy[n, k, p, q], w[k, c, r, s], total)
+                                a = dy[n, k, p, q] if inside else dy.dtype.type(0)
+                                total = _add(a, w[k, c, r, s], total)
                     dx[n, channel, i, j] = total
     return dx
 
@@ -134,10 +137,10 @@ def conv2d_backward_weight(
                         for q in range(columns):  # 4
                             i = p * stride[0] - before[0] + r * dilation[0]
                             j = q * stride[1] - before[1] + s * dilation[1]
-                            if not (0 <= i < height and 0 <= j < width):
-                                continue
+                            inside = 0 <= i < height and 0 <= j < width
                             for n in range(images):  # 1
-                                total = _add(x[n, first + c, i, j], dy[n, k, p, q], total)
+                                a = x[n, first + c, i, j] if inside else x.dtype.type(0)
+                                total = _add(a, dy[n, k, p, q], total)
                     dw[k, c, r, s] = total
     return dw
 

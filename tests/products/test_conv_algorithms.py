@@ -27,6 +27,7 @@ CASES = [
     (1, 16, 6, 6, 16, 3, 3, 2, 1, 1, 16),
     (1, 1, 4, 4, 64, 1, 7, 1, (0, 3), 1, 1),
     (2, 4, 2, 2, 5, 3, 3, 1, 2, 1, 1),
+    (2, 2, 3, 4, 258, 3, 3, 1, 1, 1, 1),  # panels enough that each is packed where it is met
 ]
 
 
@@ -72,6 +73,31 @@ def test_the_definition_is_seven_loops() -> None:
     expected = loops.conv2d(x, filters, (2, 1), (1, 0), (0, 1), (1, 2), 2)
     found = convolution.conv2d(x, filters, None, (2, 1), ((1, 0), (0, 1)), (1, 2), 2)
     assert same_bits(found, expected)
+
+
+def test_padding_is_multiplied_as_any_zero() -> None:
+    """An infinite weight over it makes NaN in the definition, and so it does in every chain."""
+    x, filters = reals((1, 3, 4, 5), 1), reals((3, 3, 3, 3), 2)
+    filters[0, 0, 0, 0], filters[1, 2, 2, 1] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        expected = loops.conv2d(x, filters, (1, 1), (1, 1), (1, 1))
+        assert np.isnan(expected[0, 0, 0]).all() and not np.isnan(expected[0, 0, 1:, 1:]).any()
+        assert np.array_equal(convolution.conv2d(x, filters, padding=1), expected, equal_nan=True)
+    for algorithm in ("direct", "implicit"):
+        found = hc.conv2d(x, filters, padding=1, algorithm=algorithm)
+        assert np.array_equal(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("shapes", [((0, 2, 4, 4), (3, 2, 3, 3)), ((1, 2, 4, 4), (0, 2, 3, 3)),
+                                    ((1, 2, 2, 4), (3, 2, 3, 3)), ((1, 2, 1, 1), (3, 2, 5, 5)),
+                                    ((1, 0, 4, 4), (3, 0, 3, 3)), ((1, 2, 4, 4), (3, 2, 0, 3))], ids=str)  # fmt: skip
+def test_the_definition_has_empty_answers_and_sums_of_nothing(shapes: Any) -> None:
+    x, filters, bias = reals(shapes[0], 1), reals(shapes[1], 2), reals(shapes[1][:1], 3)
+    for layout in ("NCHW", "NHWC"):
+        image = x if layout == "NCHW" else x.transpose(0, 2, 3, 1)
+        assert same_bits(
+            convolution.conv2d(image, filters, bias, layout=layout), hc.conv2d(image, filters, bias, layout=layout)
+        )
 
 
 def test_bands_and_threads_change_nothing() -> None:

@@ -25,6 +25,7 @@ CASES = [
     (3, 1, 1, 2, 15, 2, 1),
     (1, 8, 10, 13, 6, 1, 2),
     (1, 64, 4, 4, 16, 1, 1),
+    (1, 2, 3, 3, 130, 1, 1),  # panels enough that each is transformed where it is met
 ]
 
 

@@ -53,11 +53,16 @@ static hc_status named(const hc_convolution *conv, const char *name, int *chosen
     return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', wanted 'auto' or one of %s", name, known);
 }
 
-/* A run that forces a path of products gets a product. Packed filters keep the order of products of packed arrays. */
+/* Packed filters keep the order of products of packed arrays. */
+static double most_error(const hc_convolution *conv, const hc_conv_options *options) {
+    return conv->w->packed || (options && options->strict) ? 1 : MOST_ERROR;
+}
+
+/* A run that forces a path of products gets a product. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
         return named(conv, options->algorithm, chosen, error);
-    const double most = conv->w->packed || (options && options->strict) ? 1 : MOST_ERROR;
+    const double most = most_error(conv, options);
     double least = 0;
     *chosen = conv->run->path ? HC_ALGORITHM_implicit : -1;
     for (int i = 0; !conv->run->path && i < HC_N_ALGORITHMS; i++) {
@@ -115,6 +120,7 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
     *explanation = (hc_conv_explanation){.n = HC_N_ALGORITHMS, .chosen = -1};
     const hc_status status = check(&conv, options, &explanation->chosen, error);
     for (int i = 0; status == HC_OK && explanation->chosen >= 0 && i < HC_N_ALGORITHMS; i++) {
+        explanation->candidate[i].admitted = ALGORITHMS[i].error <= most_error(&conv, options);
         explanation->candidate[i].reason = ALGORITHMS[i].refuses(&conv);
         if (explanation->candidate[i].reason)
             continue;

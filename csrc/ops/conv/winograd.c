@@ -3,11 +3,12 @@
  * fmaf chain, by the kernel of `direct` with one tap. heterocompute/reference/winograd.py is the definition of every bit.
  *
  * A task transforms some groups of mr tiles, then meets a panel of transformed filters at a time: the sums of mr tiles and nr
- * filters are transformed back while they are in the nearest cache.
+ * filters are transformed back while they are in the nearest cache. Where all transformed tiles fit ALL_TILES_BYTES, a task
+ * is a panel instead, transformed and met by all tiles before it leaves the cache.
  *
- * Memory: FILTER_BYTES of transformed filters (one panel at least), shared; a thread has TILE_BYTES of transformed tiles (mr
- * tiles at least), 64 KiB or, for m = 6, 115 KiB of sums, a panel of filters while they are packed, and its part of a
- * band (pixels.h). Nothing grows with the batch.
+ * Memory: FILTER_BYTES of transformed filters (one panel at least), shared, or a panel a thread and ALL_TILES_BYTES; a thread
+ * has TILE_BYTES of transformed tiles (mr tiles at least), 64 KiB or, for m = 6, 115 KiB of sums, a panel of filters while
+ * they are packed, and its part of a band (pixels.h). Nothing grows with the batch.
  */
 #include "base/threads.h"
 #include "ops/conv/filters.h"
@@ -18,6 +19,8 @@
 enum {
     FILTER_BYTES = 16 << 20,
     TILE_BYTES = 1 << 20,
+    ALL_TILES_BYTES = 4 << 20,
+    PANELS_A_THREAD = 4,
     MOST_PANEL = 64 << 20, /* of one panel of filters */
     MAX_PIXELS = 64,       /* n^2 of m = 6 */
     MAX_NR = 64,
@@ -35,9 +38,12 @@ typedef struct {
     int64_t down, across;  /* tiles of the band at hand, of one image */
     int64_t group, groups; /* of channels; of tiles of a task */
     int64_t tile_ld;       /* floats from tile to tile */
+    bool by_panels;        /* a task is a panel; a thread has memory for one, and all tiles are kept */
+    float *tiles;          /* by_panels: those of each task, task_floats */
+    int64_t task_floats;
     int64_t panel_floats, panels_at_once, first_panel, n_panels;
     float *panels, *private_memory;
-    int64_t private_floats, sums_at;
+    int64_t shared_floats, private_floats, sums_at;
 } hc_winograd_job;
 
 static hc_conv_work work_of(hc_winograd_job *job, const hc_convolution *conv, int m) {
@@ -58,9 +64,17 @@ static hc_conv_work work_of(hc_winograd_job *job, const hc_convolution *conv, in
     const int64_t group_floats = places * kernel->mr * job->tile_ld;
     job->groups = hc_min(TILE_BYTES / (group_floats * size), s->n * tiles / kernel->mr / (4 * conv->run->n_threads));
     job->groups = hc_max(job->groups, 1);
-    job->sums_at = job->groups * group_floats;
+    job->task_floats = job->groups * group_floats;
+    const int64_t tasks = hc_ceil_div(s->n * tiles, job->groups * kernel->mr);
+    job->by_panels = job->pixels.n_bands == 1 && job->filters.panels >= PANELS_A_THREAD * conv->run->n_threads &&
+                     job->panels_at_once >= conv->run->n_threads &&
+                     tasks <= ALL_TILES_BYTES / (job->task_floats * size);
+    const int64_t kept = job->by_panels ? tasks * job->task_floats : 0;
+    job->panels_at_once = job->by_panels ? conv->run->n_threads : job->panels_at_once;
+    job->sums_at = job->by_panels ? 0 : job->task_floats;
     const int64_t packing = hc_round_up(job->filters.side.limb_bytes + hc_pack_scratch(), HC_CACHE_LINE) / size;
     job->private_floats = hc_round_up(hc_max(job->sums_at + places * kernel->mr * kernel->nr, packing), 16);
+    job->shared_floats = hc_round_up(job->panels_at_once * job->panel_floats, 16) + kept;
     /* A value of a tile or a filter that is transformed takes as long as so many products, on an AMD EPYC of family 26 (Zen
      * 5), one thread, 2026-11: 27 to 41 and 40 to 55, of 64 to 256 channels. */
     enum { TILE_VALUE = 36, FILTER_VALUE = 40, LANES = 16 /* of filters that are as fast as one */ };
@@ -68,9 +82,7 @@ static hc_conv_work work_of(hc_winograd_job *job, const hc_convolution *conv, in
     const double filled = (double)(hc_round_up(job->filters.filters, LANES) * conv->window->groups);
     const double values = TILE_VALUE * all * ((double)s->channels + k) + FILTER_VALUE * k * c;
     return (hc_conv_work){(double)places * (all * c * filled + values),
-                          (job->panels_at_once * job->panel_floats + conv->run->n_threads * job->private_floats) *
-                                  size +
-                              job->pixels.bytes};
+                          (job->shared_floats + conv->run->n_threads * job->private_floats) * size + job->pixels.bytes};
 }
 
 static const char *refuses(const hc_convolution *conv, int m) {
@@ -89,13 +101,16 @@ static const char *refuses(const hc_convolution *conv, int m) {
 }
 
 /* One panel of filters: taps (r, s, c), then their transforms, each (c, filter). */
+static void pack_panel(const hc_winograd_job *job, int64_t panel, float *to, int thread) {
+    float *taps = job->private_memory + thread * job->private_floats;
+    hc_filter_panel(&job->filters, panel, taps, taps + job->filters.side.limb_bytes / (int64_t)sizeof(float));
+    const int64_t count = job->conv->shape.group_channels * job->kernel->nr;
+    job->filter(job->m, taps, count, count, to, count);
+}
+
 static void pack_task(void *context, int64_t task, int thread) {
     const hc_winograd_job *job = context;
-    float *taps = job->private_memory + thread * job->private_floats;
-    hc_filter_panel(&job->filters, job->first_panel + task, taps,
-                    taps + job->filters.side.limb_bytes / (int64_t)sizeof(float));
-    const int64_t count = job->conv->shape.group_channels * job->kernel->nr;
-    job->filter(job->m, taps, count, count, job->panels + task * job->panel_floats, count);
+    pack_panel(job, job->first_panel + task, job->panels + task * job->panel_floats, thread);
 }
 
 /* Tile `tile` of the band: its image in the band, first row and column of its answers. */
@@ -153,19 +168,29 @@ static void write_tile(const hc_winograd_job *job, int64_t tile, const float *su
     }
 }
 
-static void multiply_task(void *context, int64_t task, int thread) {
-    const hc_winograd_job *job = context;
+/* The tiles of task `task`: their first, and how many. */
+static int64_t tiles_of(const hc_winograd_job *job, int64_t task, int64_t *first) {
+    const int64_t most = job->groups * job->kernel->mr;
+    *first = task * most;
+    return hc_min(most, job->pixels.n_images * job->down * job->across - *first);
+}
+
+static void transform_tiles(const hc_winograd_job *job, int64_t task, float *v) {
+    int64_t first;
+    const int64_t tiles = tiles_of(job, task, &first), step = job->groups * job->kernel->mr * job->tile_ld;
+    for (int64_t t = 0; t < tiles; t++)
+        transform_tile(job, first + t, v + t * job->tile_ld, step);
+}
+
+/* The tiles of a task, transformed, times the panels [panel, panel + n_panels) of the group, of which the first lies at u. */
+static void multiply(const hc_winograd_job *job, int64_t task, const float *v, int64_t panel, int64_t n_panels,
+                     const float *u, float *sums) {
     const hc_conv_shape *s = &job->conv->shape;
     const int mr = job->kernel->mr, nr = job->kernel->nr, places = job->n * job->n;
-    const int64_t total = job->pixels.n_images * job->down * job->across;
-    const int64_t first = task * job->groups * mr, tiles = hc_min(job->groups * mr, total - first);
-    float *v = job->private_memory + thread * job->private_floats, *sums = v + job->sums_at;
-    const int64_t place_floats = job->groups * mr * job->tile_ld;
-    for (int64_t t = 0; t < tiles; t++)
-        transform_tile(job, first + t, v + t * job->tile_ld, place_floats);
-    for (int64_t panel = 0; panel < job->n_panels; panel++) {
-        const float *u = job->panels + panel * job->panel_floats;
-        const int64_t column = (job->first_panel + panel) * nr, columns = hc_min(nr, job->filters.filters - column);
+    int64_t first;
+    const int64_t tiles = tiles_of(job, task, &first), place_floats = job->groups * mr * job->tile_ld;
+    for (const int64_t end = panel + n_panels; panel < end; panel++, u += job->panel_floats) {
+        const int64_t column = panel * nr, columns = hc_min(nr, job->filters.filters - column);
         const int64_t filter = job->filters.first + column;
         float bias[MAX_NR];
         for (int64_t j = 0; j < columns && job->conv->bias; j++)
@@ -186,26 +211,64 @@ static void multiply_task(void *context, int64_t task, int thread) {
     }
 }
 
+static void tiles_task(void *context, int64_t task, int thread) {
+    const hc_winograd_job *job = context;
+    float *v = job->private_memory + thread * job->private_floats;
+    transform_tiles(job, task, v);
+    multiply(job, task, v, job->first_panel, job->n_panels, job->panels, v + job->sums_at);
+}
+
+static void kept_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_winograd_job *job = context;
+    transform_tiles(job, task, job->tiles + task * job->task_floats);
+}
+
+static void panel_task(void *context, int64_t task, int thread) {
+    const hc_winograd_job *job = context;
+    float *u = job->panels + thread * job->panel_floats;
+    pack_panel(job, task, u, thread);
+    int64_t first;
+    for (int64_t t = 0; tiles_of(job, t, &first) > 0; t++)
+        multiply(job, t, job->tiles + t * job->task_floats, task, 1, u,
+                 job->private_memory + thread * job->private_floats);
+}
+
+static int64_t begin_band(hc_winograd_job *job, int64_t band) {
+    hc_pixels_band(&job->pixels, band);
+    job->down = hc_ceil_div(job->pixels.n_rows, job->m);
+    job->across = hc_ceil_div(job->conv->shape.out_width, job->m);
+    return hc_ceil_div(job->pixels.n_images * job->down * job->across, job->groups * job->kernel->mr);
+}
+
+/* All panels of a group, as many at once as there is memory for. */
+static void tiles_by_panels(hc_winograd_job *job, int n_threads) {
+    for (job->first_panel = 0; job->first_panel < job->filters.panels; job->first_panel += job->panels_at_once) {
+        job->n_panels = hc_min(job->panels_at_once, job->filters.panels - job->first_panel);
+        hc_parallel(n_threads, job->n_panels, pack_task, job);
+        for (int64_t band = 0; band < job->pixels.n_bands; band++) {
+            const int64_t tasks = begin_band(job, band);
+            hc_parallel(n_threads, tasks, tiles_task, job);
+        }
+    }
+}
+
 static hc_status run_winograd(const hc_convolution *conv, int m, hc_error *error) {
     hc_winograd_job job;
     work_of(&job, conv, m);
     const int n_threads = conv->run->n_threads;
-    const int64_t panels = hc_round_up(job.panels_at_once * job.panel_floats, 16);
-    job.panels = hc_alloc_aligned((panels + n_threads * job.private_floats) * (int64_t)sizeof(float));
+    job.panels = hc_alloc_aligned((job.shared_floats + n_threads * job.private_floats) * (int64_t)sizeof(float));
     const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panels;
-    job.private_memory = job.panels + panels;
+    job.tiles = job.panels + hc_round_up(job.panels_at_once * job.panel_floats, 16);
+    job.private_memory = job.panels + job.shared_floats;
+    const int64_t tasks = has_memory && job.by_panels ? begin_band(&job, 0) : 0;
     for (job.group = 0; has_memory && job.group < conv->window->groups; job.group++) {
         hc_filter_panels_group(&job.filters, job.group);
-        for (job.first_panel = 0; job.first_panel < job.filters.panels; job.first_panel += job.panels_at_once) {
-            job.n_panels = hc_min(job.panels_at_once, job.filters.panels - job.first_panel);
-            hc_parallel(n_threads, job.n_panels, pack_task, &job);
-            for (int64_t band = 0; band < job.pixels.n_bands; band++) {
-                hc_pixels_band(&job.pixels, band);
-                job.down = hc_ceil_div(job.pixels.n_rows, m);
-                job.across = hc_ceil_div(conv->shape.out_width, m);
-                const int64_t tiles = job.pixels.n_images * job.down * job.across;
-                hc_parallel(n_threads, hc_ceil_div(tiles, job.groups * job.kernel->mr), multiply_task, &job);
-            }
+        if (job.by_panels) {
+            hc_parallel(n_threads, tasks, kept_task, &job);
+            hc_parallel(n_threads, job.filters.panels, panel_task, &job);
+        } else {
+            tiles_by_panels(&job, n_threads);
         }
     }
     hc_pixels_free(&job.pixels);
