@@ -190,7 +190,15 @@ typedef struct {
     const char *algorithm; /* a name of hc_conv_algorithm; NULL: the one of least work, by shapes and formats alone */
     bool strict;           /* NULL takes none whose mean error is more than that of one chain of sums */
     bool relu;             /* after the bias, values below 0, and -0, become +0; NaN stays */
+    const struct hc_prepacked_filters *filters; /* of hc_prepack_filters, or NULL; made of this very w */
 } hc_conv_options;
+/* Filters of floats (K, C / groups, R, S) as panels: those of `direct` (m 0), or of F(m x m, 3 x 3). Taken where they fit, else w
+ * itself is used; bits are the same. */
+typedef struct hc_prepacked_filters hc_prepacked_filters;
+hc_status hc_prepack_filters(const hc_run *run, const hc_view *w, int64_t groups, int m,
+                             hc_prepacked_filters **prepacked, hc_error *error);
+int64_t hc_prepacked_filters_bytes(const hc_prepacked_filters *prepacked);
+void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 /* options NULL: all of them 0. */
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_conv_options *options, const hc_format *activations,

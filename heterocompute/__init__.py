@@ -63,7 +63,7 @@ else:  # a type checker would take any name for granted
             "arrays.bitmap": "BitmapArray encode_bitmap",
             "arrays.codes": "CodeStorage code_storage",
             "arrays.eie": "EIEArray EIELoad encode_csr",
-            "arrays.prepacked": "Prepacked prepack",
+            "arrays.prepacked": "Prepacked PrepackedFilters prepack",
             "arrays.quantized": "QuantizedArray",
             "arrays.sparse": "SparseArray",
             "base.runtime": "get_num_threads set_num_threads show_config use",

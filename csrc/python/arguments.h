@@ -22,6 +22,7 @@ int hc_parse_format(PyObject *object, hc_format *format);
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count);
 int hc_parse_axes(PyObject *object, int *axes, int *count);
 #define HC_PREPACKED_CAPSULE "heterocompute.prepacked"
+#define HC_PREPACKED_FILTERS_CAPSULE "heterocompute.prepacked_filters"
 
 /* (format, shape, axes, components[, capsule of prepack]); components' dtypes, shapes and strides are checked against the layout. */
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held);

@@ -129,13 +129,15 @@ typedef struct {
 } hc_conv_arguments;
 
 static bool parse_conv(PyObject *args, hc_conv_arguments *a) {
-    PyObject *run_object, *x_object, *w_object, *bias_object, *format_object, *out_object;
+    PyObject *run_object, *x_object, *w_object, *bias_object, *format_object, *out_object, *filters = Py_None;
     long long s0, s1, p0, p1, d0, d1, groups;
     int strict = 0, relu = 0;
     *a = (hc_conv_arguments){.held = {.count = 0}};
-    if (!PyArg_ParseTuple(args, "OOOO(LL)(LL)(LL)LOO|zpp", &run_object, &x_object, &w_object, &bias_object, &s0, &s1,
+    if (!PyArg_ParseTuple(args, "OOOO(LL)(LL)(LL)LOO|zppO", &run_object, &x_object, &w_object, &bias_object, &s0, &s1,
                           &p0, &p1, &d0, &d1, &groups, &format_object, &out_object, &a->options.algorithm, &strict,
-                          &relu))
+                          &relu, &filters))
+        return false;
+    if (filters != Py_None && !(a->options.filters = PyCapsule_GetPointer(filters, HC_PREPACKED_FILTERS_CAPSULE)))
         return false;
     a->window = (hc_window){.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {d0, d1}, .groups = groups};
     a->options.strict = strict;
@@ -231,4 +233,34 @@ PyObject *hc_prepack_method(PyObject *self, PyObject *args) {
         return NULL;
     }
     return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_bytes(prepacked));
+}
+
+static void free_prepacked_filters(PyObject *capsule) {
+    hc_prepacked_filters_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_FILTERS_CAPSULE));
+}
+
+PyObject *hc_prepack_filters_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *w_object;
+    long long groups;
+    int m;
+    hc_run run;
+    hc_view w;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOLi", &run_object, &w_object, &groups, &m) || !hc_parse_run(run_object, &run) ||
+        !hc_parse_view(w_object, "prepack: w", &w, &held))
+        return hc_give_up(&held);
+    hc_error error;
+    hc_status status;
+    hc_prepacked_filters *filters = NULL;
+    HC_WITHOUT_GIL(hc_prepack_filters(&run, &w, groups, m, &filters, &error));
+    hc_release(&held);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    PyObject *capsule = PyCapsule_New(filters, HC_PREPACKED_FILTERS_CAPSULE, free_prepacked_filters);
+    if (!capsule) {
+        hc_prepacked_filters_free(filters);
+        return NULL;
+    }
+    return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_filters_bytes(filters));
 }

@@ -1,16 +1,25 @@
-"""Weights prepared for many products: `prepack`, and the array that it returns."""
+"""Weights prepared for many products: `prepack`, and the arrays that it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.values import shown
 from ..base.version import __version__
+from .base import PackedArray
+from .dense import as_array, core_view
 from .quantized import QuantizedArray
 
-__all__ = ["Prepacked", "prepack"]
+__all__ = ["Prepacked", "PrepackedFilters", "prepack"]
+
+Array = np.ndarray[Any, Any]
+WINOGRAD = "winograd"
 
 
 class Prepacked(QuantizedArray):
@@ -85,28 +94,121 @@ class Prepacked(QuantizedArray):
         return f"Prepacked({self.source!r}, {self.nbytes} bytes of panels)"
 
 
-def prepack(w: QuantizedArray) -> Prepacked:
-    """Prepare quantized weights for many products with quantized activations.
+class PrepackedFilters:
+    """Filters of floats that keep the panels of their convolutions. Made by `prepack`.
 
-    A product of many rows unpacks the weights each time; here that is done once, for the instruction sets of this
-    context. Products with up to 8 vectors, and those without `activations`, read the components as ever.
+    `conv2d` takes it as it takes its source, with the same bits. The first convolution of each kind packs: an
+    algorithm, a number of groups, and the instruction sets of its context have panels of their own, which the later
+    ones read.
+    Everything else sees an array. A pickle holds the source alone, which is packed again where it is read.
+
+    Attributes
+    ----------
+    source : ndarray, shape (K, C / groups, R, S)
+        Read-only: panels would not follow a change.
+    shape : tuple of int
+    ndim : int
+    dtype : dtype
+        Of the source.
+    nbytes : int
+        Bytes of the panels so far: those of "direct" are as many as the source has in float32, with K rounded up to 32
+        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that.
+    isa : tuple of str
+        The instruction sets that it was packed for, of the last panels; empty before the first convolution.
+    version : str
+        The version of heterocompute that packs it.
+    """
+
+    __slots__ = ("_mask", "_panels", "source")
+
+    source: Array
+    _mask: int
+    _panels: dict[tuple[int, int, int], tuple[Any, int]]
+
+    def __init__(self, source: Array) -> None:
+        self.source = source
+        self._panels = {}
+        self._mask = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.source.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        return self.source.ndim
+
+    @property
+    def dtype(self) -> Any:
+        return self.source.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return sum(size for _, size in list(self._panels.values()))
+
+    @property
+    def isa(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = tuple(_core.isa_names(self._mask)) if self._panels else ()
+        return names
+
+    @property
+    def version(self) -> str:
+        return __version__
+
+    def _panels_of(self, algorithm: str, groups: int) -> Any:
+        """Return the panels that an algorithm reads, packed now if they never were; None for one that has none."""
+        if algorithm != "direct" and not algorithm.startswith(WINOGRAD):
+            return None
+        run = runtime.run()
+        key = (run[0], groups, int(algorithm.removeprefix(WINOGRAD)) if algorithm.startswith(WINOGRAD) else 0)
+        found = self._panels.get(key)
+        if found is None:
+            # Two threads may both pack; either result serves.
+            found = self._panels[key] = _core.prepack_filters(run, core_view(self.source), *key[1:])
+            self._mask = key[0]
+        return found[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.source, dtype, copy=copy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return prepack, (self.source,)
+
+    def __repr__(self) -> str:
+        return f"PrepackedFilters({self.dtype} filters {self.shape}, {self.nbytes} bytes of panels)"
+
+
+@overload
+def prepack(w: QuantizedArray) -> Prepacked: ...
+@overload
+def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
+def prepack(w: Any) -> Any:
+    """Prepare weights for many products: quantized ones, or filters of floats.
+
+    A product of many rows with quantized activations unpacks quantized weights each time; here that is done once, for
+    the instruction sets of this context. Products with up to 8 vectors, and those without `activations`, read the
+    components as ever. A convolution packs, or for Winograd's algorithms transforms, filters of floats each time; of
+    prepacked ones the first alone does so.
 
     Parameters
     ----------
-    w : QuantizedArray
-        Its components become read-only: products of few rows read them and others the panels, which would not follow
-        a change. ``copy.deepcopy(w)`` can be changed, and prepacked anew.
+    w : QuantizedArray, or array_like of floats, shape (K, C / groups, R, S)
+        The components of the former become read-only: products of few rows read them and others the panels, which
+        would not follow a change. ``copy.deepcopy(w)`` can be changed, and prepacked anew. The latter is copied.
 
     Returns
     -------
-    Prepacked
+    Prepacked or PrepackedFilters
         Taken wherever w is, by `matmul`, `linear` and `conv2d`, with the same bits. Memory: about a byte a value,
-        beside w.
+        beside w; of filters as `PrepackedFilters` says.
 
     Raises
     ------
     TypeError
-        w is no QuantizedArray.
+        w is no QuantizedArray and no array of floats.
+    ValueError
+        An array that has not four dimensions.
 
     Examples
     --------
@@ -118,7 +220,7 @@ def prepack(w: QuantizedArray) -> Prepacked:
     True
     """
     if not isinstance(w, QuantizedArray):
-        raise TypeError(f"prepack: w is a {type(w).__name__}, wanted a QuantizedArray")
+        return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w
     run = runtime.run()
     panels = _core.prepack(run, source._packed())
@@ -126,3 +228,14 @@ def prepack(w: QuantizedArray) -> Prepacked:
         for component in source.components.values():
             component.flags.writeable = False
     return Prepacked(source, panels, run[0])
+
+
+def _filters(w: Any) -> PrepackedFilters:
+    if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
+        raise TypeError(f"prepack: w is {shown(w)}, wanted a QuantizedArray, or filters of floats")
+    array = as_array(w.source if isinstance(w, PrepackedFilters) else w, "prepack: w")
+    if array.ndim != 4:
+        raise ValueError(f"prepack: w has shape {array.shape}, wanted filters (K, C / groups, R, S)")
+    source = array.copy()
+    source.flags.writeable = False
+    return PrepackedFilters(source)

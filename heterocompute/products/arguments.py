@@ -12,6 +12,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..arrays.eie import EIEArray
 from ..arrays.foreign import exports_dlpack, refuse_unreadable
+from ..arrays.prepacked import PrepackedFilters
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import converted
 from ..base.values import shown
@@ -125,6 +126,8 @@ def is_compressed(value: Any) -> bool:
 
 
 def as_operand(value: Any, name: str) -> Any:
+    if isinstance(value, PrepackedFilters):
+        return value.source
     return value if isinstance(value, QuantizedArray) else as_array(value, name)
 
 

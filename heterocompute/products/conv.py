@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, core_view
+from ..arrays.prepacked import PrepackedFilters
 from ..arrays.quantized import core_format
 from ..base import runtime
 from ..base.errors import refusals
@@ -47,7 +50,8 @@ def conv2d(
     ----------
     x : array_like, shape (N, C, H, W), or (N, H, W, C) with ``layout="NHWC"``
     w : array_like or QuantizedArray, shape (K, C / groups, R, S)
-        Quantized with ``axis=(2, 3, 1)``: one row a filter, groups along the channels.
+        Quantized with ``axis=(2, 3, 1)``: one row a filter, groups along the channels. What `prepack` makes of either
+        is packed once, not at each call.
     bias : array_like, shape (K,), optional
         Added last.
     stride, dilation : int or pair
@@ -109,9 +113,10 @@ def conv2d(
     nchw, window = call.image if layout == "NCHW" else call.image.transpose(0, 3, 1, 2), call.window
     tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
     way = choice(convolution_key(call)) if algorithm == "auto" and runtime.tuned() else None
+    panels = partial(_panels, call, w) if isinstance(w, PrepackedFilters) and activations is None else None
     with refusals(x=("conv2d: x", call.image)):
-        if way not in ALGORITHMS or not _convolved(call, way):
-            _core.conv2d(*call.core)
+        if way not in ALGORITHMS or not _convolved(call, way, panels):
+            _core.conv2d(*(*call.core, panels(call.core) if panels else None))
     return call.result if out is None else out
 
 
@@ -147,10 +152,17 @@ def convolution_key(call: Call) -> str:
     return product_key("conv2d", nchw, call.filters, activations, *where, f"strict {strict}")
 
 
-def _convolved(call: Call, way: str) -> bool:
+def _panels(call: Call, w: PrepackedFilters, core: tuple[Any, ...]) -> Any:
+    """Return the panels that a convolution with these arguments of the core reads."""
+    chosen, candidates = _core.explain_conv2d(*core)
+    return w._panels_of(candidates[chosen][0], call.window.groups) if chosen >= 0 and w.source.size else None
+
+
+def _convolved(call: Call, way: str, panels: Callable[[tuple[Any, ...]], Any] | None) -> bool:
     """Go the way that was tuned; False where these values cannot."""
+    core = call.by(way)
     try:
-        _core.conv2d(*call.by(way))
+        _core.conv2d(*(*core, panels(core) if panels else None))
     except ValueError:
         return False
     return True

@@ -71,6 +71,7 @@ CALLS = {
     "encode_csr": lambda: hc.encode_csr(w * (w > 1)),
     "encode_bitmap": lambda: hc.encode_bitmap(w * (w > 1)),
     "conv2d": lambda: hc.conv2d(image, k, padding=1),
+    "conv2d, prepacked": lambda: hc.conv2d(image, hc.prepack(filters), padding=1),
     "conv2d, integers": lambda: hc.conv2d(image, k, padding=1, activations="int8"),
     "conv2d_outer": lambda: hc.conv2d_outer(image, filters, padding=1),
     "emulate": lambda: hc.emulate.matmul(x.astype(np.float32), w.T.copy(), accumulator="fp16"),

@@ -80,6 +80,7 @@ static hc_status check(hc_convolution *conv, const hc_conv_options *options, int
     hc_status status =
         hc_check_conv2d(conv->x, conv->w, conv->bias, conv->window, conv->activations, conv->out, &conv->shape, error);
     conv->relu = options && options->relu;
+    conv->filters = options ? options->filters : NULL;
     *chosen = -1;
     return status == HC_OK && hc_values(conv->out) > 0 ? choose(conv, options, chosen, error) : status;
 }

@@ -15,6 +15,7 @@ typedef struct {
     const hc_window *window;
     const hc_format *activations; /* NULL: floats */
     bool relu;
+    const hc_prepacked_filters *filters; /* packed before, or NULL */
     hc_conv_shape shape;
 } hc_convolution;
 

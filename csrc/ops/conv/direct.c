@@ -1,20 +1,20 @@
 /* Convolution without a copy of any window: a tile is mr windows, which need not be neighbours, times nr filters, one fmaf
  * chain over (r, s, c) each, held in registers from the first tap to the last (kernels/conv/conv.h). A task is some tiles,
- * whose windows are found once, and all panels of filters; or, where all images stay in a cache, a panel of filters, which
- * is packed and met by all tiles before it leaves the cache too.
+ * whose windows are found once, and all panels of filters; or, where all images stay in a cache and all panels would not, a
+ * panel, which is packed and met by all tiles before it leaves the cache too.
  *
  * Memory: FILTER_BYTES of panels (one panel at least), and less than 1 MiB a thread: a band of images where they do not lie
  * as a kernel reads them (pixels.h), POINTER_BYTES, and what packing takes.
  */
 #include "base/threads.h"
-#include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
+#include "ops/conv/prepacked.h"
 
 #include <string.h>
 
 enum {
     FILTER_BYTES = 12 << 20, /* as the panels that a product shares */
-    IMAGE_BYTES = 1 << 20,   /* of images that stay in L2, beside a panel */
+    L2_BYTES = 1 << 20,      /* what stays there from task to task: all images, or all panels */
     POINTER_BYTES = 64 << 10,
     TASK_TILES = 8, /* a panel comes from L2 or L3 for each task: once for 8 x 14 rows is 1 byte a cycle */
     MAX_TILE = 16 * 64,
@@ -29,8 +29,10 @@ typedef struct {
     hc_pixels pixels;
     int64_t group, tiles; /* tiles whose windows are found at once: of a task, where tasks are tiles */
     bool by_panels;       /* a task is a panel; a thread has memory for one */
+    bool packed;          /* all panels were packed before */
     int64_t panels_at_once, first_panel, n_panels;
     uint8_t *panels, *private_memory;
+    int64_t panels_bytes;
     int64_t private_bytes; /* of one thread: pointers, or what packing takes */
 } hc_direct_job;
 
@@ -40,13 +42,15 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     hc_filter_panels_init(&job->filters, conv, kernel);
     hc_pixels_init(&job->pixels, conv, true, 1);
     const int64_t panel_bytes = job->filters.side.limb_bytes, n_threads = conv->run->n_threads;
-    const int64_t fit = hc_max(1, FILTER_BYTES / hc_max(panel_bytes, 1));
+    job->packed = hc_prepacked_filter_panels(conv, kernel, 0, 0) != NULL;
+    const int64_t fit = job->packed ? job->filters.panels : hc_max(1, FILTER_BYTES / hc_max(panel_bytes, 1));
     const int64_t line = hc_max(conv->shape.channels * (int64_t)sizeof(float), 1);
     const int64_t pixels = conv->shape.height * conv->shape.width;
     job->by_panels = job->pixels.n_bands == 1 && job->filters.panels >= PANELS_A_THREAD * n_threads &&
-                     fit >= n_threads && pixels <= IMAGE_BYTES / line &&
-                     conv->shape.n <= IMAGE_BYTES / line / hc_max(pixels, 1);
+                     fit >= n_threads && job->filters.panels > L2_BYTES / hc_max(panel_bytes, 1) &&
+                     pixels <= L2_BYTES / line && conv->shape.n <= L2_BYTES / line / hc_max(pixels, 1);
     job->panels_at_once = job->by_panels ? n_threads : hc_min(job->filters.panels, fit);
+    job->panels_bytes = job->packed ? 0 : job->panels_at_once * panel_bytes;
     const int64_t pointers = job->pixels.taps * kernel->mr * (int64_t)sizeof(float *);
     const int64_t tiles = conv->shape.n * conv->shape.out_height * conv->shape.out_width / kernel->mr;
     /* Four tasks a thread at least, to end together. */
@@ -55,7 +59,7 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     const double answers = (double)conv->shape.n * (double)(conv->shape.out_height * conv->shape.out_width);
     const int64_t filled = hc_round_up(job->filters.filters, LANES) * conv->window->groups;
     return (hc_conv_work){answers * (double)filled * (double)job->filters.columns,
-                          job->panels_at_once * panel_bytes + n_threads * job->private_bytes + job->pixels.bytes};
+                          job->panels_bytes + n_threads * job->private_bytes + job->pixels.bytes};
 }
 
 const char *hc_conv_direct_refuses(const hc_convolution *conv) {
@@ -68,6 +72,12 @@ const char *hc_conv_direct_refuses(const hc_convolution *conv) {
 hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {
     hc_direct_job job;
     return work_of(&job, conv);
+}
+
+/* Panels of the group at hand that were packed before. */
+static const float *packed_panel(const hc_direct_job *job, int64_t panel) {
+    return hc_prepacked_filter_panels(job->conv, job->kernel, 0, job->group) +
+           panel * job->filters.side.limb_bytes / (int64_t)sizeof(float);
 }
 
 static float *panel_at(const hc_direct_job *job, int64_t place) {
@@ -112,15 +122,17 @@ static void tiles_task(void *context, int64_t task, int thread) {
     const hc_direct_job *job = context;
     const int64_t at_once = job->tiles * job->kernel->mr, first = task * at_once;
     multiply(job, first, hc_min(at_once, job->pixels.answers - first), job->first_panel, job->n_panels,
-             panel_at(job, 0), (const float **)(void *)(job->private_memory + thread * job->private_bytes));
+             job->packed ? packed_panel(job, job->first_panel) : panel_at(job, 0),
+             (const float **)(void *)(job->private_memory + thread * job->private_bytes));
 }
 
 static void panel_task(void *context, int64_t task, int thread) {
     const hc_direct_job *job = context;
     const int64_t at_once = job->tiles * job->kernel->mr;
     uint8_t *memory = job->private_memory + thread * job->private_bytes;
-    float *panel = panel_at(job, thread);
-    hc_filter_panel(&job->filters, task, panel, memory);
+    const float *panel = job->packed ? packed_panel(job, task) : panel_at(job, thread);
+    if (!job->packed)
+        hc_filter_panel(&job->filters, task, panel_at(job, thread), memory);
     for (int64_t first = 0; first < job->pixels.answers; first += at_once)
         multiply(job, first, hc_min(at_once, job->pixels.answers - first), task, 1, panel,
                  (const float **)(void *)memory);
@@ -130,7 +142,8 @@ static void panel_task(void *context, int64_t task, int thread) {
 static void tiles_by_panels(hc_direct_job *job, int n_threads) {
     for (job->first_panel = 0; job->first_panel < job->filters.panels; job->first_panel += job->panels_at_once) {
         job->n_panels = hc_min(job->panels_at_once, job->filters.panels - job->first_panel);
-        hc_parallel(n_threads, job->n_panels, pack_task, job);
+        if (!job->packed)
+            hc_parallel(n_threads, job->n_panels, pack_task, job);
         for (int64_t band = 0; band < job->pixels.n_bands; band++) {
             hc_pixels_band(&job->pixels, band);
             hc_parallel(n_threads, hc_ceil_div(job->pixels.answers, job->tiles * job->kernel->mr), tiles_task, job);
@@ -142,10 +155,9 @@ hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
     hc_direct_job job;
     work_of(&job, conv);
     const int n_threads = conv->run->n_threads;
-    const int64_t panels_bytes = job.panels_at_once * job.filters.side.limb_bytes;
-    job.panels = hc_alloc_aligned(hc_max(panels_bytes, HC_CACHE_LINE) + n_threads * job.private_bytes);
+    job.panels = hc_alloc_aligned(hc_max(job.panels_bytes, HC_CACHE_LINE) + n_threads * job.private_bytes);
     const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panels;
-    job.private_memory = job.panels + hc_max(panels_bytes, HC_CACHE_LINE);
+    job.private_memory = job.panels + hc_max(job.panels_bytes, HC_CACHE_LINE);
     if (has_memory && job.by_panels)
         hc_pixels_band(&job.pixels, 0);
     for (job.group = 0; has_memory && job.group < conv->window->groups; job.group++) {

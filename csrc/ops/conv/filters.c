@@ -77,6 +77,18 @@ void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *
     }
 }
 
+int64_t hc_any_filter_floats(const hc_filter_panels *p, int m) {
+    return m ? (m + 2) * (m + 2) * p->conv->shape.group_channels * p->nr : p->side.limb_bytes / (int64_t)sizeof(float);
+}
+
+void hc_any_filter_panel(const hc_filter_panels *p, int m, int64_t panel, float *to, void *scratch) {
+    uint8_t *taps = scratch;
+    hc_filter_panel(p, panel, m ? scratch : to, m ? taps + p->side.limb_bytes : scratch);
+    const int64_t count = p->conv->shape.group_channels * p->nr;
+    if (m)
+        HC_PICK(winograd_filter_f32, p->conv->run)(m, scratch, count, count, to, count);
+}
+
 void hc_filter_taps(const hc_convolution *conv, float *to) {
     const hc_conv_shape *s = &conv->shape;
     const int64_t filters = s->filters, taps = s->r * s->s;

@@ -25,6 +25,10 @@ void hc_filter_panels_init(hc_filter_panels *panels, const hc_convolution *conv,
 void hc_filter_panels_group(hc_filter_panels *panels, int64_t group);
 /* Panel number `panel` of the group into `to`; scratch of hc_pack_scratch bytes. Thread-safe. */
 void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, void *scratch);
+/* The same, or for m 2, 4 or 6 its transforms for F(m x m, 3 x 3), each (c, filter), and how many floats those are; scratch of
+ * the panel's bytes more. */
+void hc_any_filter_panel(const hc_filter_panels *panels, int m, int64_t panel, float *to, void *scratch);
+int64_t hc_any_filter_floats(const hc_filter_panels *panels, int m);
 /* Filters of one channel each, (tap, filter). */
 void hc_filter_taps(const hc_convolution *conv, float *to);
 

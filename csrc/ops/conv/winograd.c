@@ -11,8 +11,8 @@
  * they are packed, and its part of a band (pixels.h). Nothing grows with the batch.
  */
 #include "base/threads.h"
-#include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
+#include "ops/conv/prepacked.h"
 
 #include <string.h>
 
@@ -31,19 +31,19 @@ typedef struct {
     int m, n;
     const hc_kernel *kernel;
     hc_winograd_input_f32_fn *input;
-    hc_winograd_filter_f32_fn *filter;
     hc_winograd_output_f32_fn *output;
     hc_filter_panels filters;
     hc_pixels pixels;
     int64_t down, across;  /* tiles of the band at hand, of one image */
     int64_t group, groups; /* of channels; of tiles of a task */
     int64_t tile_ld;       /* floats from tile to tile */
+    bool packed;           /* all panels were packed before */
     bool by_panels;        /* a task is a panel; a thread has memory for one, and all tiles are kept */
     float *tiles;          /* by_panels: those of each task, task_floats */
     int64_t task_floats;
     int64_t panel_floats, panels_at_once, first_panel, n_panels;
     float *panels, *private_memory;
-    int64_t shared_floats, private_floats, sums_at;
+    int64_t tiles_at, shared_floats, private_floats, sums_at;
 } hc_winograd_job;
 
 static hc_conv_work work_of(hc_winograd_job *job, const hc_convolution *conv, int m) {
@@ -51,14 +51,16 @@ static hc_conv_work work_of(hc_winograd_job *job, const hc_convolution *conv, in
     const hc_kernel *kernel = HC_BEST(direct_f32, conv->run);
     *job = (hc_winograd_job){.conv = conv, .m = m, .n = m + 2, .kernel = kernel};
     job->input = HC_PICK(winograd_input_f32, conv->run);
-    job->filter = HC_PICK(winograd_filter_f32, conv->run);
     job->output = HC_PICK(winograd_output_f32, conv->run);
     hc_filter_panels_init(&job->filters, conv, kernel);
     hc_pixels_init(&job->pixels, conv, false, m);
     const int64_t places = job->n * job->n, channels = s->group_channels, size = sizeof(float);
     const int64_t tiles = hc_ceil_div(s->out_height, m) * hc_ceil_div(s->out_width, m);
-    job->panel_floats = places * channels * kernel->nr;
-    job->panels_at_once = hc_min(job->filters.panels, hc_max(1, FILTER_BYTES / (job->panel_floats * size)));
+    job->panel_floats = hc_any_filter_floats(&job->filters, m);
+    job->packed = hc_prepacked_filter_panels(conv, kernel, m, 0) != NULL;
+    job->panels_at_once = job->filters.panels;
+    if (!job->packed)
+        job->panels_at_once = hc_min(job->panels_at_once, hc_max(1, FILTER_BYTES / (job->panel_floats * size)));
     /* Rows of a power of two would meet in few sets of the nearest cache. */
     job->tile_ld = hc_round_up(channels, 16) + 16;
     const int64_t group_floats = places * kernel->mr * job->tile_ld;
@@ -74,7 +76,8 @@ static hc_conv_work work_of(hc_winograd_job *job, const hc_convolution *conv, in
     job->sums_at = job->by_panels ? 0 : job->task_floats;
     const int64_t packing = hc_round_up(job->filters.side.limb_bytes + hc_pack_scratch(), HC_CACHE_LINE) / size;
     job->private_floats = hc_round_up(hc_max(job->sums_at + places * kernel->mr * kernel->nr, packing), 16);
-    job->shared_floats = hc_round_up(job->panels_at_once * job->panel_floats, 16) + kept;
+    job->tiles_at = job->packed ? 0 : hc_round_up(job->panels_at_once * job->panel_floats, 16);
+    job->shared_floats = job->tiles_at + kept;
     /* A value of a tile or a filter that is transformed takes as long as so many products, on an AMD EPYC of family 26 (Zen
      * 5), one thread, 2026-11: 27 to 41 and 40 to 55, of 64 to 256 channels. */
     enum { TILE_VALUE = 36, FILTER_VALUE = 40, LANES = 16 /* of filters that are as fast as one */ };
@@ -100,12 +103,13 @@ static const char *refuses(const hc_convolution *conv, int m) {
     return NULL;
 }
 
-/* One panel of filters: taps (r, s, c), then their transforms, each (c, filter). */
+/* Panels of the group at hand that were packed before. */
+static const float *packed_panel(const hc_winograd_job *job, int64_t panel) {
+    return hc_prepacked_filter_panels(job->conv, job->kernel, job->m, job->group) + panel * job->panel_floats;
+}
+
 static void pack_panel(const hc_winograd_job *job, int64_t panel, float *to, int thread) {
-    float *taps = job->private_memory + thread * job->private_floats;
-    hc_filter_panel(&job->filters, panel, taps, taps + job->filters.side.limb_bytes / (int64_t)sizeof(float));
-    const int64_t count = job->conv->shape.group_channels * job->kernel->nr;
-    job->filter(job->m, taps, count, count, to, count);
+    hc_any_filter_panel(&job->filters, job->m, panel, to, job->private_memory + thread * job->private_floats);
 }
 
 static void pack_task(void *context, int64_t task, int thread) {
@@ -215,7 +219,8 @@ static void tiles_task(void *context, int64_t task, int thread) {
     const hc_winograd_job *job = context;
     float *v = job->private_memory + thread * job->private_floats;
     transform_tiles(job, task, v);
-    multiply(job, task, v, job->first_panel, job->n_panels, job->panels, v + job->sums_at);
+    const float *u = job->packed ? packed_panel(job, job->first_panel) : job->panels;
+    multiply(job, task, v, job->first_panel, job->n_panels, u, v + job->sums_at);
 }
 
 static void kept_task(void *context, int64_t task, int thread) {
@@ -226,8 +231,10 @@ static void kept_task(void *context, int64_t task, int thread) {
 
 static void panel_task(void *context, int64_t task, int thread) {
     const hc_winograd_job *job = context;
-    float *u = job->panels + thread * job->panel_floats;
-    pack_panel(job, task, u, thread);
+    float *own = job->panels + thread * job->panel_floats;
+    if (!job->packed)
+        pack_panel(job, task, own, thread);
+    const float *u = job->packed ? packed_panel(job, task) : own;
     int64_t first;
     for (int64_t t = 0; tiles_of(job, t, &first) > 0; t++)
         multiply(job, t, job->tiles + t * job->task_floats, task, 1, u,
@@ -245,7 +252,8 @@ static int64_t begin_band(hc_winograd_job *job, int64_t band) {
 static void tiles_by_panels(hc_winograd_job *job, int n_threads) {
     for (job->first_panel = 0; job->first_panel < job->filters.panels; job->first_panel += job->panels_at_once) {
         job->n_panels = hc_min(job->panels_at_once, job->filters.panels - job->first_panel);
-        hc_parallel(n_threads, job->n_panels, pack_task, job);
+        if (!job->packed)
+            hc_parallel(n_threads, job->n_panels, pack_task, job);
         for (int64_t band = 0; band < job->pixels.n_bands; band++) {
             const int64_t tasks = begin_band(job, band);
             hc_parallel(n_threads, tasks, tiles_task, job);
@@ -259,7 +267,7 @@ static hc_status run_winograd(const hc_convolution *conv, int m, hc_error *error
     const int n_threads = conv->run->n_threads;
     job.panels = hc_alloc_aligned((job.shared_floats + n_threads * job.private_floats) * (int64_t)sizeof(float));
     const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panels;
-    job.tiles = job.panels + hc_round_up(job.panels_at_once * job.panel_floats, 16);
+    job.tiles = job.panels + job.tiles_at;
     job.private_memory = job.panels + job.shared_floats;
     const int64_t tasks = has_memory && job.by_panels ? begin_band(&job, 0) : 0;
     for (job.group = 0; has_memory && job.group < conv->window->groups; job.group++) {
