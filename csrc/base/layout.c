@@ -2,6 +2,7 @@
  *
  *   rows = product of the other axes     runs = product of the axes but the last     run_length = the last axis
  *   kept of a run = ceil(run_length / m) * n     group = min(format's, run), a multiple of unit     groups never cross a run
+ *   where a unit holds whole groups: group = format's, runs are padded to whole units
  */
 #include "base/layout.h"
 
@@ -28,8 +29,10 @@ hc_status hc_geometry_init(const hc_format *format, int unit, int64_t rows, int6
         g.padded = g.columns;
     } else {
         const int64_t group = format->group == 0 ? run_length : hc_min(format->group, run_length);
-        g.group = hc_round_up(hc_max(group, 1), unit);
-        g.groups_per_run = hc_ceil_div(run_length, g.group);
+        const bool has_blocks = format->group > 0 && unit % format->group == 0;
+        g.group = has_blocks ? format->group : hc_round_up(hc_max(group, 1), unit);
+        g.groups_per_run = has_blocks ? hc_ceil_div(run_length, unit) * (unit / format->group)
+                                      : hc_ceil_div(run_length, g.group);
         fits = fits && hc_mul_size(g.groups_per_run, runs, &g.groups) && hc_mul_size(g.groups, g.group, &g.padded);
     }
     /* 64 bits a value covers codes and every scale; what passes that is no array anyone has. */

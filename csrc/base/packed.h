@@ -55,6 +55,7 @@ typedef enum {
     HC_ZERO_POINTS,
     HC_METADATA,
     HC_MEAN,
+    HC_MINIMA,
     HC_N_COMPONENTS
 } hc_component_id;
 

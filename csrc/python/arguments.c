@@ -8,7 +8,7 @@
 #include <numpy/arrayobject.h>
 
 const char *const HC_COMPONENT_NAMES[HC_N_COMPONENTS] = {"codes",       "scales",   "coarse", "codebook",
-                                                         "zero_points", "metadata", "mean"};
+                                                         "zero_points", "metadata", "mean",   "minima"};
 
 int hc_numpy_type(hc_dtype dtype) {
     static const int type[HC_N_DTYPES] = {NPY_FLOAT32, NPY_FLOAT64, NPY_FLOAT16, NPY_UINT16,

@@ -29,7 +29,7 @@ VERSION = 1
 SINGLE = "array"
 FIELDS = {"format", "shape", "axis", "dtype"}
 # Every component that some array may have, so that one too many is found.
-COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata"}
+COMPONENTS = {"codes", "values", "scales", "coarse", "codebook", "zero_points", "mean", "metadata", "minima"}
 COMPONENTS |= {"pointers", "entries", "bitmap"}
 
 Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape

@@ -61,7 +61,9 @@ def wrong_part(
             if not np.isfinite(part).all():
                 return key, "holds a value that is not finite"
         # minimum and maximum see NaN too; `not <=` is true for it
-        elif part.dtype.kind == "f" and part.size and not 0 <= part.min() <= part.max() < math.inf:
+        elif part.dtype.kind == "f" and part.size and not -math.inf < part.min() <= part.max() < math.inf:
+            return key, "holds a value that is negative or not finite"
+        elif part.dtype.kind == "f" and part.size and part.min() < 0 and not fmt.stored_rules().negative:
             return key, "holds a value that is negative or not finite"
     if isinstance(fmt, Sparse):
         problem = check_metadata(parts["metadata"], fmt, shape, axis)
@@ -86,7 +88,8 @@ def _wrong_codes(parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], 
     group = runs * length if fmt.group is None else min(fmt.group, length)
     if not parts["codes"].size or not group:
         return None
-    padded = length if fmt.group is None else -(-length // group) * group
+    whole = max(group, fmt.unit)
+    padded = length if fmt.group is None else -(-length // whole) * whole
     count = runs * padded
     block = max(1, _BLOCK // count)
     for first in range(0, len(parts["codes"]), block):

@@ -23,12 +23,13 @@ _BLOCK = 1 << 20  # codes packed at a time
 
 def code_geometry(q: Any) -> tuple[int, int, int, int]:
     """Return runs of a row, stored values of a run, codes of a run with and without those that are padding alone."""
-    length, dim = q.shape[q.axis[-1]], getattr(q.format, "dim", 1)
-    if isinstance(q.format, Sparse):
-        length, dim = q.format.stored_length(length), getattr(q.format.base, "dim", 1)
+    length, fmt = q.shape[q.axis[-1]], q.format
+    if isinstance(fmt, Sparse):
+        length, fmt = fmt.stored_length(length), fmt.base
+    dim, unit = getattr(fmt, "dim", 1), fmt.unit
     runs = prod(q.shape[a] for a in q.axis[:-1])
     group = length if q.format.group is None else min(q.format.group, length)
-    group = -(-max(group, 1) // dim) * dim
+    group = -(-max(group, 1) // unit) * unit
     padded = -(-length // group) * group
     return runs, length, padded // dim, -(-length // dim)
 
@@ -71,10 +72,12 @@ def scales_of(q: Any, dtype: Any) -> Array:
     elif "codebook" in parts:
         parts["codebook"] = np.ones_like(parts["codebook"])
     else:
+        if "minima" in parts:
+            parts["minima"] = np.zeros_like(parts["minima"])
         one = np.full((1, runs * padded), fmt.stored_rules().unit, np.uint32)
         parts["codes"] = np.broadcast_to(pack(one, fmt.bits), parts["codes"].shape).copy()
-    scales: Array = np.abs(q._remade(parts, q.shape, q.axis).dequantize(dtype))
-    return scales
+    scales: Array = q._remade(parts, q.shape, q.axis).dequantize(dtype)
+    return scales if fmt.stored_rules().negative else np.abs(scales)
 
 
 def _row_zero_points(q: Any) -> Array:

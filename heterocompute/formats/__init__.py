@@ -18,13 +18,16 @@ from types import ModuleType
 from ..base.texts import near_words
 from ..base.values import shown
 from .base import Format as Format, StoredRules as StoredRules, or_words
+from .blocks import GGML
 from .codebooks import NF4, Codebook
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
 from .integers import VSQ, Int
 from .logs import Log
 from .sparse import Sparse as Sparse, parse_pattern as parse_pattern
 
-__all__ = ["MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format", "formats"]
+__all__ = [
+    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format", "formats",
+]  # fmt: skip
 
 
 def format(text: str | Format) -> Format:

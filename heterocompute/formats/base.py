@@ -32,6 +32,8 @@ class StoredRules:
         codebook has none.
     signed : bool
         Whether codes are two's complement.
+    negative : bool
+        Whether scales and what is added to values may be negative.
     """
 
     unused_code: int | None = None
@@ -39,6 +41,7 @@ class StoredRules:
     largest_scale: int = 255
     unit: int = 1
     signed: bool = False
+    negative: bool = False
 
 
 class Format(ABC):
@@ -97,6 +100,11 @@ class Format(ABC):
     @property
     def element_dtype(self) -> str | None:
         return None
+
+    @property
+    def unit(self) -> int:
+        """How many values one code or one block covers: runs are padded to a multiple of it."""
+        return 1
 
     @property
     def splits_into_rows(self) -> bool:

@@ -148,6 +148,11 @@ class Codebook(Format):
         if self.group is not None and self.group % self.dim:
             raise ValueError(f"Codebook: group is {self.group}, wanted a multiple of dim {self.dim}")
 
+    @property
+    def unit(self) -> int:
+        """The values that one code covers."""
+        return self.dim
+
     def __str__(self) -> str:
         group = "" if self.group is None else f"-g{self.group}"
         suffixes = ("-tensor" if self.per == "tensor" else "") + ("" if self.dim == 1 else f"-d{self.dim}")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..base.values import shown
 from .base import Format, StoredRules
+from .blocks import GGML
 from .floats import Float
 
 MAX_M = 32
@@ -86,6 +87,8 @@ class Sparse(Format):
         self._set_integer("m", range(1, MAX_M + 1))
         if self.n > self.m:
             raise ValueError(f"Sparse: n is {self.n} and m is {self.m}, wanted 1 <= n <= m <= {MAX_M}")
+        if isinstance(self.base, GGML):
+            raise ValueError(f"Sparse: {self.base} holds whole blocks of values and takes no pattern")
         if self.base.group is not None and self.base.group % self.n:
             raise ValueError(
                 f"Sparse: {self.base} has groups of {self.base.group} values, no multiple of the {self.n} kept "

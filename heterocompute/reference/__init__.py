@@ -164,7 +164,7 @@ def component_layout(fmt: Any, shape: tuple[int, ...], axis: Any) -> dict[str, t
 
 
 def _sizes(fmt: Any, shape: tuple[int, ...], axis: Any) -> Geometry:
-    return geometry(fmt.group, shape, axis, getattr(fmt, "dim", 1))
+    return geometry(fmt.group, shape, axis, fmt.unit)
 
 
 def _definition(fmt: Any) -> Any:

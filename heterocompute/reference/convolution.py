@@ -175,9 +175,7 @@ def _image_values(x: Array, fmt: Any) -> Array:
 
 
 def _factors(q: Any) -> tuple[Any, Any]:
-    return terms(q.components, q.format, q.shape, q.axis), geometry(
-        q.format.group, q.shape, q.axis, getattr(q.format, "dim", 1)
-    )
+    return terms(q.components, q.format, q.shape, q.axis), geometry(q.format.group, q.shape, q.axis, q.format.unit)
 
 
 def _rows(c: Columns, rows: Array) -> Columns:

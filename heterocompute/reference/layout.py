@@ -90,7 +90,8 @@ def geometry(group: int | None, shape: tuple[int, ...], axis: Any, unit: int = 1
     shape : tuple of int
     axis : int or iterable of int
     unit : int
-        Values that one code covers: groups and runs are padded to a multiple of it.
+        Values that one code or one block covers: runs are padded to a multiple of it, and groups, unless it holds whole
+        groups.
 
     Returns
     -------
@@ -102,6 +103,9 @@ def geometry(group: int | None, shape: tuple[int, ...], axis: Any, unit: int = 1
     run_length = shape[axes[-1]]
     if group is None and unit == 1:
         return Geometry(rows, runs, run_length, runs * run_length, 1, 1)
+    if group is not None and unit % group == 0:
+        groups_per_run = -(-run_length // unit) * (unit // group)
+        return Geometry(rows, runs, run_length, group, groups_per_run, runs * groups_per_run)
     effective = -(-max(min(run_length if group is None else group, run_length), 1) // unit) * unit
     groups_per_run = -(-run_length // effective)
     return Geometry(rows, runs, run_length, effective, groups_per_run, runs * groups_per_run)

@@ -367,9 +367,7 @@ class _Side:
         part = slice(i * self.rows, (i + 1) * self.rows)
         group_scale = None if whole.group_scale is None else whole.group_scale[part]
         row_scale = None if whole.row_scale is None else whole.row_scale[part]
-        all_rows = geometry(
-            self.packed.format.group, self.packed.shape, self.packed.axis, getattr(self.packed.format, "dim", 1)
-        )
+        all_rows = geometry(self.packed.format.group, self.packed.shape, self.packed.axis, self.packed.format.unit)
         sizes = Geometry(self.rows, 1, self.columns, all_rows.group, all_rows.groups_per_run, all_rows.groups)
         return Terms(whole.codes[part], group_scale, row_scale), sizes
 

@@ -51,6 +51,7 @@ FAMILIES = {
     "float": Mark("#5f7a38", _regular(3, 0), "float"),
     "mx": Mark("#2f87e0", _PLUS, "MX"),
     "nvfp4": Mark("#5b57f0", _regular(5, 90, 0.45), "NVFP4"),
+    "ggml": Mark("#8a8f00", _regular(4, 45, 0.5), "ggml"),
     "sparse": Mark("#d55e00", _CROSS, "sparse"),
     "mixed": Mark("#8c6a5c", _regular(3, 180), "mixed"),
 }
@@ -60,7 +61,7 @@ BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # of a layer u
 
 _BEGINNINGS = (
     ("int", "int"), ("vsq", "vsq"), ("cb", "codebook"), ("nf", "nf4"), ("log", "log"), ("mx", "mx"), ("nvfp", "nvfp4"),
-    ("fp", "float"), ("bf", "float"), ("tf", "float"),
+    ("fp", "float"), ("bf", "float"), ("tf", "float"), ("q", "ggml"), ("iq", "ggml"),
 )  # fmt: skip
 
 

@@ -71,7 +71,8 @@ def levels(fmt: hc.Format, row: np.ndarray) -> np.ndarray:
 @pytest.mark.sweep(every=5)
 def test_quantizing_again_changes_nothing(text: str, x: np.ndarray) -> None:
     fmt = hc.format(text)
-    if is_learned(fmt) or any(getattr(fmt, name, value) != value for name, value in KEPT.items()):
+    searched = fmt.family == "ggml" or is_learned(fmt)
+    if searched or any(getattr(fmt, name, value) != value for name, value in KEPT.items()):
         pytest.skip("the largest magnitude need not survive")
     if fmt.bits == 24:  # [-0.40530236, 0.27788284, -0.17653326] comes back with its last code one less
         pytest.skip("a code of 24 bits times its scale is rounded to the 24 bits of float32")
@@ -107,7 +108,7 @@ def test_values_keep_their_order(text: str, x: np.ndarray) -> None:
 def test_signs_are_symmetric(text: str, x: np.ndarray) -> None:
     fmt = hc.format(text)
     ramp = hc.fake_quantize(np.linspace(-1, 1, 4096, dtype=np.float32)[None], fmt)
-    asymmetric = "zero_points" in component_layout(fmt, (1, 64), (1,))
+    asymmetric = {"zero_points", "minima"} & set(component_layout(fmt, (1, 64), (1,)))
     if is_learned(fmt) or asymmetric or not np.array_equal(np.unique(ramp), np.unique(-ramp)):
         pytest.skip("the values of the codes are not symmetric")
     assert np.array_equal(hc.fake_quantize(-x, fmt), -hc.fake_quantize(x, fmt))
@@ -142,6 +143,7 @@ def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
     two_levels = getattr(fmt, "scale_bits", None) is not None and not fmt.refit
     if (
         fmt.bits > 8
+        or fmt.family == "ggml"  # which ggml's rules make, or a float32 quotient
         or two_levels
         or getattr(fmt, "double", False)
         or hasattr(fmt, "gamma")

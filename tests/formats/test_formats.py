@@ -115,7 +115,7 @@ def test_a_text_that_could_be_several_names_them_all(text, meant):
         format(text)
 
 
-@pytest.mark.parametrize("text", ["gptq", "awq", "q4_0", "nonsense", "half", "ggml"])
+@pytest.mark.parametrize("text", ["gptq", "awq", "gguf", "nonsense", "half"])
 def test_nothing_is_suggested_that_is_not_near(text):
     with pytest.raises(ValueError, match="is no format; 'heterocompute formats' lists them") as caught:
         format(text)

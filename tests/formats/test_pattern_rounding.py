@@ -13,7 +13,7 @@ from common import FORMATS, isas, reals, same_bits
 import heterocompute as hc
 from heterocompute.reference import sparsity
 
-BASES = [text for text in FORMATS if not isinstance(hc.format(text), hc.Sparse)]
+BASES = [text for text in FORMATS if not isinstance(hc.format(text), (hc.Sparse, hc.GGML))]
 AXES: list[tuple[int, ...]] = [(2,), (0,), (1, 2), (2, 0, 1)]
 
 

@@ -103,6 +103,14 @@ def _nvfp4(fmt: Any) -> Operand:
     return Operand("float", 4, SIGNIFICANDS["fp4"], "float", SIGNIFICANDS["fp8_e4m3"], 16, span=SPANS["fp4"])
 
 
+def _ggml(fmt: Any) -> Operand:
+    kind = fmt.kind
+    bits = 11 + kind.scale_bits  # a float16 times an integer
+    if kind.has_levels:
+        return replace(_table_of(4), scale="float", scale_bits=bits, group=fmt.group)
+    return Operand("int", fmt.bits, 0, "float", bits, fmt.group, kind.has_minimum)
+
+
 def _sparse(fmt: Any) -> Operand:
     return replace(operand(fmt.base), pattern=(fmt.n, fmt.m))
 
@@ -116,6 +124,7 @@ FAMILIES: dict[str, Callable[[Any], Operand]] = {
     "float": _float,
     "mx": _mx,
     "nvfp4": _nvfp4,
+    "ggml": _ggml,
     "sparse": _sparse,
 }
 

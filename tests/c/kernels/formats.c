@@ -15,7 +15,7 @@ static const hc_format_ops *ops;
 static hc_error error;
 
 static const int BITS[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32}, GROUPS[] = {0, 1, 5, 8, 16, 32, 48, 64, 128, 1040};
-static const int OPTIONS[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 32};
+static const int OPTIONS[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 32};
 enum { N_BITS = sizeof BITS / sizeof *BITS, N_GROUPS = sizeof GROUPS / sizeof *GROUPS };
 enum { N_OPTIONS = sizeof OPTIONS / sizeof *OPTIONS, MAX_FORMATS = N_BITS * N_OPTIONS * EACH };
 

@@ -1,0 +1,447 @@
+/* From values to blocks, GROUPS groups at a time, one in each lane; written once for the scalar definition and all SIMD
+ * sets: the includer gives the lanes, formats/lanes.h or formats/simd/lanes.h. The rules are those of heterocompute/reference/ggml_format/, operation by operation.
+ *
+ *   load (transposed, cut)   fit: eight candidates, least squares   blocks: integers, codes, fit once more, codes
+ */
+#ifndef HC_GGML_ENCODE_BLOCKS_H
+#define HC_GGML_ENCODE_BLOCKS_H
+
+#include "formats/format.h"
+#include "formats/ggml/kinds.h"
+
+enum { GROUPS = 16, CANDIDATES = 8 };
+
+/* Of each group: sums of w, w x, w q, w q^2 and w q x. */
+typedef struct {
+    _Alignas(64) float w[GROUPS], x[GROUPS], q[GROUPS], qq[GROUPS], qx[GROUPS];
+} hc_ggml_sums;
+
+typedef struct {
+    _Alignas(64) float x[GGML_MAX_GROUP][GROUPS], w[GGML_MAX_GROUP][GROUPS]; /* place by place, lanes of groups */
+    _Alignas(64) float scale[GROUPS], minimum[GROUPS];                       /* value = scale * q - minimum */
+    _Alignas(64) uint8_t codes[GGML_MAX_GROUP][GROUPS];
+    hc_ggml_sums sums;
+    float d[GROUPS], e[GROUPS];                 /* of blocks */
+    float small[2][GROUPS];                     /* the integers of scales and minima */
+    uint8_t rows[GROUPS * GGML_MAX_GROUP + 64]; /* codes in order, and what packing may read behind them */
+} hc_ggml_tile;
+
+/* RNE of |a| < 2^22. */
+static inline lanes lanes_nearest(lanes a) { return lanes_sub(lanes_add(a, lanes_of(0x1.8p23f)), lanes_of(0x1.8p23f)); }
+
+/* a / b, 0 where b is 0. */
+static inline lanes lanes_ratio(lanes a, lanes b) {
+    return lanes_pick(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
+}
+
+/* `present` groups of n values each; other lanes hold zeros. weights: as values, or NULL. */
+static inline void ggml_load(const float *values, const float *weights, int n, int present, hc_ggml_tile *tile) {
+    for (int lane = 0; lane < GROUPS; lane++)
+        for (int j = 0; j < n; j++)
+            tile->x[j][lane] = lane < present ? values[lane * n + j] : 0.0f;
+    if (weights)
+        for (int lane = 0; lane < GROUPS; lane++)
+            for (int j = 0; j < n; j++)
+                tile->w[j][lane] = lane < present ? weights[lane * n + j] : 0.0f;
+    const lanes most = lanes_of(0x1p40f), least = lanes_of(0x1p-40f), zero = lanes_of(0);
+    for (int j = 0; j < n; j++)
+        for (int lane = 0; lane < GROUPS; lane += LANES) {
+            float *place = &tile->x[j][lane];
+            const lanes x = lanes_max(lanes_min(lanes_load(place), most), lanes_sub(zero, most));
+            lanes_store(place, lanes_pick(lanes_above(least, lanes_abs(x)), zero, x));
+        }
+}
+
+/* The first value of the largest magnitude. */
+static inline lanes ggml_largest(const hc_ggml_tile *tile, int n, int lane) {
+    lanes found = lanes_load(&tile->x[0][lane]);
+    for (int j = 1; j < n; j++) {
+        const lanes x = lanes_load(&tile->x[j][lane]);
+        found = lanes_pick(lanes_above(lanes_abs(x), lanes_abs(found)), x, found);
+    }
+    return found;
+}
+
+static inline void ggml_ends(const hc_ggml_tile *tile, int n, int lane, lanes *low, lanes *high) {
+    *low = *high = lanes_load(&tile->x[0][lane]);
+    for (int j = 1; j < n; j++) {
+        const lanes x = lanes_load(&tile->x[j][lane]);
+        *low = lanes_min(x, *low);
+        *high = lanes_max(x, *high);
+    }
+}
+
+/* The level nearest to each lane; its number goes to *number. */
+static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, lanes *number) {
+    lanes level = lanes_of(GGML_LEVEL[0]), place = lanes_of(0);
+#pragma GCC unroll 16
+    for (int i = 1; i < GGML_LEVELS; i++) {
+        const lanes_mask above = lanes_above(quotient, lanes_of((GGML_LEVEL[i - 1] + GGML_LEVEL[i]) / 2));
+        level = lanes_pick(above, lanes_of(GGML_LEVEL[i]), level);
+        place = number ? lanes_pick(above, lanes_of((float)i), place) : place;
+    }
+    if (number)
+        *number = place;
+    return level;
+}
+
+/* The code nearest to each lane, as a number; of levels its value. */
+static inline __attribute__((always_inline)) lanes ggml_nearest(bool has_levels, lanes quotient, lanes low,
+                                                                lanes high) {
+    if (has_levels)
+        return ggml_level(quotient, NULL);
+    return lanes_nearest(lanes_min(lanes_max(quotient, low), high));
+}
+
+static inline void ggml_range(const hc_ggml_kind *kind, lanes *low, lanes *high) {
+    const float n = (float)(1 << (kind->bits - 1));
+    *low = lanes_of(kind->is_signed ? -n : 0.0f);
+    *high = lanes_of(kind->is_signed ? n - 1 : 2 * n - 1);
+}
+
+static inline lanes ggml_weight(const hc_ggml_tile *tile, bool weighted, int j, int lane) {
+    return weighted ? lanes_load(&tile->w[j][lane]) : lanes_of(1);
+}
+
+static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_kind *kind, bool has_levels,
+                                                                  bool weighted, int lane, hc_ggml_tile *tile) {
+    const int n = kind->group;
+    const float ends = has_levels ? 127.0f : (float)(1 << (kind->bits - 1)), step = has_levels ? 12.0f : 1.0f;
+    const lanes largest = ggml_largest(tile, n, lane), zero = lanes_of(0);
+    lanes low, high, best = zero, scale = lanes_div(largest, lanes_of(-ends));
+    ggml_range(kind, &low, &high);
+    for (int candidate = 0; candidate < CANDIDATES; candidate++) {
+        const lanes inverse = lanes_ratio(lanes_of(-(ends + step * ((float)candidate - 4) / 4)), largest);
+        lanes qq = zero, qx = zero;
+        for (int j = 0; j < n; j++) {
+            const lanes x = lanes_load(&tile->x[j][lane]);
+            const lanes q = ggml_nearest(has_levels, lanes_mul(x, inverse), low, high);
+            const lanes wq = weighted ? lanes_mul(lanes_load(&tile->w[j][lane]), q) : q;
+            qq = lanes_add(qq, lanes_mul(wq, q));
+            qx = lanes_add(qx, lanes_mul(wq, x));
+        }
+        const lanes s = lanes_div(qx, qq), gain = lanes_mul(s, qx);
+        const lanes_mask better = lanes_both(lanes_above(qq, zero), lanes_above(gain, best));
+        best = lanes_pick(better, gain, best);
+        scale = lanes_pick(better, s, scale);
+    }
+    lanes_store(&tile->scale[lane], scale);
+    lanes_store(&tile->minimum[lane], zero);
+}
+
+static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml_kind *kind, bool weighted, int lane,
+                                                                   hc_ggml_tile *tile) {
+    const int n = kind->group;
+    const float most = (float)((1 << kind->bits) - 1);
+    const lanes zero = lanes_of(0), high = lanes_of(most);
+    lanes low, above, w_sum = zero, x_sum = zero;
+    ggml_ends(tile, n, lane, &low, &above);
+    low = lanes_min(low, zero);
+    const lanes span = lanes_sub(lanes_max(above, low), low);
+    for (int j = 0; j < n; j++) {
+        const lanes w = ggml_weight(tile, weighted, j, lane);
+        w_sum = lanes_add(w_sum, w);
+        x_sum = lanes_add(x_sum, lanes_mul(w, lanes_load(&tile->x[j][lane])));
+    }
+    lanes best = zero, scale = lanes_div(span, high), minimum = low;
+    for (int candidate = 0; candidate < CANDIDATES; candidate++) {
+        const lanes inverse = lanes_ratio(lanes_of(most + ((float)candidate - 4) / 4), span);
+        lanes q_sum = zero, qq = zero, qx = zero;
+        for (int j = 0; j < n; j++) {
+            const lanes x = lanes_load(&tile->x[j][lane]);
+            const lanes q = ggml_nearest(false, lanes_mul(lanes_sub(x, low), inverse), zero, high);
+            const lanes wq = weighted ? lanes_mul(lanes_load(&tile->w[j][lane]), q) : q;
+            q_sum = lanes_add(q_sum, wq);
+            qq = lanes_add(qq, lanes_mul(wq, q));
+            qx = lanes_add(qx, lanes_mul(wq, x));
+        }
+        const lanes determinant = lanes_sub(lanes_mul(w_sum, qq), lanes_mul(q_sum, q_sum));
+        lanes s = lanes_div(lanes_sub(lanes_mul(w_sum, qx), lanes_mul(x_sum, q_sum)), determinant);
+        lanes m = lanes_div(lanes_sub(lanes_mul(qq, x_sum), lanes_mul(q_sum, qx)), determinant);
+        const lanes_mask positive = lanes_above(m, zero);
+        s = lanes_pick(positive, lanes_div(qx, qq), s);
+        m = lanes_pick(positive, zero, m);
+        const lanes gain = lanes_add(lanes_mul(s, qx), lanes_mul(m, x_sum));
+        const lanes_mask better =
+            lanes_both(lanes_both(lanes_above(determinant, zero), lanes_above(s, zero)), lanes_above(gain, best));
+        best = lanes_pick(better, gain, best);
+        scale = lanes_pick(better, s, scale);
+        minimum = lanes_pick(better, m, minimum);
+    }
+    lanes_store(&tile->scale[lane], scale);
+    lanes_store(&tile->minimum[lane], lanes_sub(zero, minimum));
+}
+
+/* Codes nearest with the factors that the tile has, and, where `sums`, what the next fit needs. */
+static inline __attribute__((always_inline)) void ggml_assign(const hc_ggml_kind *kind, bool has_levels, bool weighted,
+                                                              bool sums, hc_ggml_tile *tile) {
+    const int n = kind->group;
+    const lanes zero = lanes_of(0);
+    lanes low, high;
+    ggml_range(kind, &low, &high);
+    for (int lane = 0; lane < GROUPS; lane += LANES) {
+        const lanes scale = lanes_load(&tile->scale[lane]), minimum = lanes_load(&tile->minimum[lane]);
+        const lanes inverse = lanes_ratio(lanes_of(1), scale);
+        lanes w_sum = zero, x_sum = zero, q_sum = zero, qq = zero, qx = zero;
+        const lanes_mask used = lanes_above(lanes_abs(scale), zero);
+        for (int j = 0; j < n; j++) {
+            const lanes x = lanes_load(&tile->x[j][lane]);
+            const lanes quotient = lanes_mul(lanes_add(x, minimum), inverse);
+            lanes q, number;
+            if (has_levels)
+                q = ggml_level(quotient, &number);
+            else
+                q = number = lanes_pick(used, ggml_nearest(false, quotient, low, high), zero);
+            if (!sums) {
+                lanes_store_bytes(&tile->codes[j][lane], number);
+                continue;
+            }
+            const lanes w = ggml_weight(tile, weighted, j, lane), wq = lanes_mul(w, q);
+            w_sum = lanes_add(w_sum, w);
+            x_sum = lanes_add(x_sum, lanes_mul(w, x));
+            q_sum = lanes_add(q_sum, wq);
+            qq = lanes_add(qq, lanes_mul(wq, q));
+            qx = lanes_add(qx, lanes_mul(wq, x));
+        }
+        if (sums) {
+            lanes_store(&tile->sums.w[lane], w_sum);
+            lanes_store(&tile->sums.x[lane], x_sum);
+            lanes_store(&tile->sums.q[lane], q_sum);
+            lanes_store(&tile->sums.qq[lane], qq);
+            lanes_store(&tile->sums.qx[lane], qx);
+        }
+    }
+}
+
+/* The types without a search, as ggml has them. Their minimum is added, not subtracted. */
+static inline void ggml_plain(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
+    const int n = kind->group;
+    const lanes zero = lanes_of(0), limit = lanes_of(65504), half = lanes_of(0.5f), two = lanes_of(2);
+    for (int lane = 0; lane < GROUPS; lane += LANES) {
+        lanes low, high, d, least;
+        ggml_ends(tile, n, lane, &low, &high);
+        least = lanes_max(lanes_min(low, limit), lanes_sub(zero, limit));
+        const float largest = (float)((1 << (kind->has_minimum ? kind->bits : kind->bits - 1)) - 1);
+        if (kind->has_minimum)
+            d = lanes_div(lanes_sub(high, least), lanes_of(largest));
+        else if (kind->bits < 8)
+            d = lanes_div(ggml_largest(tile, n, lane), lanes_of(-(largest + 1)));
+        else
+            d = lanes_div(lanes_abs(ggml_largest(tile, n, lane)), lanes_of(largest));
+        d = lanes_max(lanes_min(d, limit), lanes_sub(zero, limit));
+        const lanes inverse = lanes_ratio(lanes_of(1), d);
+        /* H(d) = 0, at most half of float16's smallest */
+        const lanes_mask used = lanes_above(lanes_abs(d), lanes_of(0x1p-25f));
+        for (int j = 0; j < n; j++) {
+            lanes q = lanes_load(&tile->x[j][lane]);
+            if (kind->has_minimum) {
+                q = lanes_trunc(lanes_add(lanes_mul(lanes_sub(q, least), inverse), half));
+                q = lanes_min(lanes_max(q, zero), lanes_of(largest));
+            } else if (kind->bits < 8) {
+                q = lanes_trunc(lanes_add(lanes_mul(q, inverse), lanes_of(largest + 1.5f)));
+                q = lanes_min(lanes_max(q, zero), lanes_of(largest + largest + 1));
+                q = lanes_sub(q, lanes_of(largest + 1));
+            } else {
+                q = lanes_mul(q, inverse);
+                const lanes magnitude = lanes_abs(q), whole = lanes_trunc(magnitude);
+                lanes nearest = lanes_add(whole, lanes_trunc(lanes_mul(lanes_sub(magnitude, whole), two)));
+                nearest = lanes_min(nearest, lanes_of(largest));
+                q = lanes_pick(lanes_above(zero, q), lanes_sub(zero, nearest), nearest);
+            }
+            lanes_store_bytes(&tile->codes[j][lane], lanes_pick(used, q, zero));
+        }
+        lanes_store(&tile->scale[lane], d);
+        lanes_store(&tile->minimum[lane], least);
+    }
+}
+
+static inline float ggml_cut(float value) { return value > 65504 ? 65504 : value < -65504 ? -65504 : value; }
+static inline float ggml_rounded(float value) { return hc_f16_to_f32(hc_f32_to_f16(ggml_cut(value))); }
+
+static inline float ggml_integer(float value, float inverse, float low, float high) {
+    float quotient = value * inverse;
+    quotient = quotient > low ? quotient : low;
+    quotient = quotient < high ? quotient : high;
+    return (quotient + 0x1.8p23f) - 0x1.8p23f;
+}
+
+/* Factors of the groups with the block's and the integers as they are. */
+static inline void ggml_scales(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
+    const int per = kind->block / kind->group;
+    for (int g = 0; g < GROUPS; g++) {
+        tile->scale[g] = tile->d[g / per] * tile->small[0][g];
+        tile->minimum[g] = tile->e[g / per] * tile->small[1][g];
+    }
+}
+
+/* d and e of every block, and the integers of its groups. */
+static inline void ggml_integers(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
+    const int per = kind->block / kind->group;
+    const bool has_minimum = kind->has_minimum;
+    const float n = has_minimum ? (float)((1 << kind->scale_bits) - 1) : (float)(1 << (kind->scale_bits - 1));
+    const float low = has_minimum ? 0 : -n, high = has_minimum ? n : n - 1;
+    for (int block = 0; block < GROUPS / per; block++) {
+        const float *scale = tile->scale + block * per, *minimum = tile->minimum + block * per;
+        float d = scale[0], e = minimum[0];
+        for (int g = 1; g < per; g++) {
+            const bool larger = has_minimum ? scale[g] > d : fabsf(scale[g]) > fabsf(d);
+            d = larger ? scale[g] : d;
+            e = minimum[g] > e ? minimum[g] : e;
+        }
+        d = tile->d[block] = ggml_rounded(has_minimum ? d / n : d / -n);
+        e = tile->e[block] = has_minimum ? ggml_rounded(e / n) : 0;
+        const float d_inverse = d != 0 ? 1 / d : 0, e_inverse = e != 0 ? 1 / e : 0;
+        for (int g = 0; g < per; g++) {
+            tile->small[0][block * per + g] = ggml_integer(scale[g], d_inverse, low, high);
+            tile->small[1][block * per + g] = has_minimum ? ggml_integer(minimum[g], e_inverse, low, high) : 0;
+        }
+    }
+    ggml_scales(kind, tile);
+}
+
+/* d and e by least squares over all of a block, for the codes of `sums`. */
+static inline void ggml_refit(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
+    const int per = kind->block / kind->group;
+    for (int block = 0; block < GROUPS / per; block++) {
+        float aa = 0, bb = 0, ab = 0, ax = 0, bx = 0;
+        for (int g = block * per; g < (block + 1) * per; g++) {
+            const float s = tile->small[0][g], m = tile->small[1][g];
+            aa += s * s * tile->sums.qq[g];
+            ax += s * tile->sums.qx[g];
+            ab += s * m * tile->sums.q[g];
+            bb += m * m * tile->sums.w[g];
+            bx += m * tile->sums.x[g];
+        }
+        if (!kind->has_minimum) {
+            const float d = ax / aa;
+            tile->d[block] = aa > 0 && fabsf(d) <= 0x1p40f ? ggml_rounded(d) : tile->d[block];
+            continue;
+        }
+        const float determinant = aa * bb - ab * ab;
+        const float d = (ax * bb - ab * bx) / determinant, e = (ab * ax - aa * bx) / determinant;
+        if (determinant > 0 && d > 0 && d <= 0x1p40f && e >= 0 && e <= 0x1p40f) {
+            tile->d[block] = ggml_rounded(d);
+            tile->e[block] = ggml_rounded(e);
+        }
+    }
+    ggml_scales(kind, tile);
+}
+
+static inline __attribute__((always_inline)) void ggml_searched(const hc_ggml_kind *kind, bool has_levels,
+                                                                bool weighted, hc_ggml_tile *tile) {
+    for (int lane = 0; lane < GROUPS; lane += LANES) {
+        if (kind->has_minimum && !has_levels)
+            ggml_fit_minimum(kind, weighted, lane, tile);
+        else
+            ggml_fit_signed(kind, has_levels, weighted, lane, tile);
+    }
+    if (kind->scale_bits == 0) {
+        for (int g = 0; g < GROUPS; g++)
+            tile->scale[g] = ggml_rounded(tile->scale[g]);
+    } else {
+        ggml_integers(kind, tile);
+        ggml_assign(kind, has_levels, weighted, true, tile);
+        ggml_refit(kind, tile);
+    }
+    ggml_assign(kind, has_levels, weighted, false, tile);
+}
+
+/* All of a tile that is loaded: tile->codes, ->scale and ->minimum, of blocks ->d, ->e and ->small. */
+static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, hc_ggml_tile *tile) {
+    if (kind->scale_bits == 0 && !kind->has_levels)
+        ggml_plain(kind, tile);
+    else if (kind->has_levels)
+        ggml_searched(kind, true, weighted, tile);
+    else if (weighted)
+        ggml_searched(kind, false, true, tile);
+    else
+        ggml_searched(kind, false, false, tile);
+    for (int g = 0; g < GROUPS; g++)
+        for (int j = 0; j < kind->group; j++)
+            tile->rows[g * kind->group + j] = tile->codes[j][g];
+}
+
+/* What lies beside the codes of `present` groups from `first` on. */
+static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_tile *tile, int64_t row, int64_t first,
+                                      int present, const hc_components *out) {
+    uint8_t *scales = hc_part(out, HC_SCALES, row);
+    uint8_t *minima = kind->has_minimum ? hc_part(out, HC_MINIMA, row) : NULL;
+    if (kind->scale_bits == 0) {
+        for (int g = 0; g < present; g++) {
+            hc_store_u16(scales + (first + g) * 2, hc_f32_to_f16(ggml_cut(tile->scale[g])));
+            if (minima)
+                hc_store_u16(minima + (first + g) * 2, hc_f32_to_f16(ggml_cut(tile->minimum[g])));
+        }
+        return;
+    }
+    const int per = kind->block / kind->group, bits = kind->scale_bits;
+    hc_bit_writer scale_bits = {scales + first * bits / 8, 0, 0};
+    hc_bit_writer minimum_bits = {minima ? minima + first * bits / 8 : NULL, 0, 0};
+    for (int g = 0; g < present; g++) {
+        hc_write_bits(&scale_bits, (uint32_t)(int32_t)tile->small[0][g], bits);
+        if (minima)
+            hc_write_bits(&minimum_bits, (uint32_t)(int32_t)tile->small[1][g], bits);
+    }
+    hc_flush_bits(&scale_bits);
+    hc_flush_bits(&minimum_bits);
+    uint8_t *coarse = hc_part(out, HC_COARSE, row);
+    for (int64_t block = 0; block < present / per; block++) {
+        const int64_t place = first / per + block;
+        hc_store_u16(coarse + (minima ? 2 * place : place) * 2, hc_f32_to_f16(tile->d[block]));
+        if (minima)
+            hc_store_u16(coarse + (2 * place + 1) * 2, hc_f32_to_f16(tile->e[block]));
+    }
+}
+
+/* Whether every value of a row is one that float32 holds. */
+static inline bool ggml_is_legal(const hc_float_rows *x, int64_t i, int64_t n) {
+    if (x->dtype == HC_F32) { /* as integers, which compilers make vectors of */
+        const float *from = (const float *)x->data + i * x->row_stride;
+        int32_t largest = 0;
+        for (int64_t c = 0; c < n; c++) {
+            const int32_t magnitude = (int32_t)(hc_f32_bits(from[c]) & INT32_MAX);
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        return largest < 0x7f800000;
+    }
+    bool legal = true;
+    for (int64_t c = 0; c < n; c++)
+        legal = legal && hc_is_legal(hc_row_value(x, i, c));
+    return legal;
+}
+
+/* Values from column `first` on as float32; `copy` is for those that are float64. */
+static inline const float *ggml_values(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float *copy) {
+    if (x->dtype == HC_F32)
+        return (const float *)x->data + i * x->row_stride + first;
+    for (int64_t c = 0; c < n; c++)
+        copy[c] = (float)hc_row_value(x, i, first + c);
+    return copy;
+}
+
+/* As hc_encode_fn. ggml_pack: n codes, a byte each, to `bits` bits. */
+static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out);
+static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *geometry, const hc_float_rows *x,
+                                  const hc_components *out) {
+    const int n = kind->group;
+    int64_t illegal = HC_DONE;
+    float copy[GROUPS * GGML_MAX_GROUP];
+    hc_ggml_tile tile;
+    memset(tile.rows, 0, sizeof tile.rows);
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        uint8_t *codes = hc_part(out, HC_CODES, row);
+        if (!ggml_is_legal(x, i, geometry->padded) && illegal == HC_DONE)
+            illegal = row;
+        for (int64_t group = 0; group < geometry->groups; group += GROUPS) {
+            const int present = (int)hc_min(GROUPS, geometry->groups - group);
+            ggml_load(ggml_values(x, i, group * n, (int64_t)present * n, copy), NULL, n, present, &tile);
+            ggml_encode_tile(kind, false, &tile);
+            ggml_pack(tile.rows, (int64_t)present * n, kind->bits, codes + group * n / 8 * kind->bits);
+            ggml_store_factors(kind, &tile, row, group, present, out);
+        }
+    }
+    return illegal;
+}
+
+#endif

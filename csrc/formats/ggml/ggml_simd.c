@@ -1,0 +1,134 @@
+/* Blocks of ggml, many values at a time; formats/ggml/ggml.c is the definition. */
+#include "formats/ggml/ggml.h"
+#include "formats/simd/encode_rows.h"
+#include "formats/simd/lanes.h"
+#include "formats/simd/unpack.h"
+
+#include "formats/ggml/encode_blocks.h"
+
+static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
+    pack_bytes(codes, n, bits, out);
+}
+
+static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                      const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    (void)state, (void)thresholds;
+    return ggml_encode(ggml_kind(format), geometry, x, out);
+}
+
+/* A chunk of a row: its codes as signed bytes, but those of 5 bits and fewer without a sign, which are both. */
+typedef struct {
+    float scale[CHUNK / 16 + 8], minimum[CHUNK / 16 + 8];
+    uint8_t codes[CHUNK + 64];
+} hc_ggml_chunk;
+
+static inline void load_levels(uint8_t *codes, int64_t n) {
+    const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    for (int64_t i = 0; i < n; i += 16)
+        _mm_storeu_si128((__m128i *)(codes + i),
+                         _mm_shuffle_epi8(levels, _mm_loadu_si128((const __m128i *)(codes + i))));
+}
+
+/* The float16 factors of n groups, or those of blocks times integers; `place` of d or e among a block's. */
+static inline void load_factors(const hc_ggml_kind *kind, const uint8_t *small, const uint8_t *coarse, int place,
+                                int64_t small_bytes, int64_t first, int64_t n, float *out) {
+    if (kind->scale_bits == 0) {
+        for (int64_t i = 0; i < n; i++)
+            out[i] = _cvtsh_ss(hc_load_u16(small + (first + i) * 2));
+        return;
+    }
+    int32_t numbers[CHUNK / 16 + 8];
+    const int per = kind->block / kind->group, stride = kind->has_minimum ? 2 : 1;
+    const int32_t sign = kind->has_minimum ? 0 : 1 << (kind->scale_bits - 1);
+    unpack_numbers(small, small_bytes, first, n, kind->scale_bits, numbers);
+    for (int64_t i = 0; i < n; i++) {
+        const float d = _cvtsh_ss(hc_load_u16(coarse + ((first + i) / per * stride + place) * 2));
+        out[i] = d * (float)((numbers[i] ^ sign) - sign);
+    }
+}
+
+static inline void load_chunk(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_chunk *at, hc_ggml_chunk *chunk) {
+    const hc_ggml_kind *kind = ggml_kind(format);
+    const int64_t n = (at->column + at->n - 1) / kind->group + 1 - at->first_group;
+    const int64_t small_bytes = (geometry->groups * kind->scale_bits + 7) / 8;
+    const uint8_t *coarse = kind->scale_bits ? hc_part(components, HC_COARSE, at->row) : NULL;
+    load_factors(kind, hc_part(components, HC_SCALES, at->row), coarse, 0, small_bytes, at->first_group, n,
+                 chunk->scale);
+    if (kind->has_minimum)
+        load_factors(kind, hc_part(components, HC_MINIMA, at->row), coarse, 1, small_bytes, at->first_group, n,
+                     chunk->minimum);
+    for (int64_t i = 0; kind->has_minimum && kind->scale_bits && i < n; i++)
+        chunk->minimum[i] = -chunk->minimum[i];
+    unpack_codes(hc_part(components, HC_CODES, at->row), geometry->padded / 8 * kind->bits, at->column, at->n,
+                 kind->bits, kind->is_signed, chunk->codes);
+    if (kind->has_levels)
+        load_levels(chunk->codes, at->n);
+}
+
+static inline void spread_values(const uint8_t *restrict codes, int64_t n, float scale, float *restrict to) {
+    const int8_t *from = (const int8_t *)codes;
+    for (int64_t j = 0; j < n; j++)
+        to[j] = scale * (float)from[j];
+}
+
+static inline void spread_above(const uint8_t *restrict codes, int64_t n, float scale, float minimum,
+                                float *restrict to) {
+    const int8_t *from = (const int8_t *)codes;
+    for (int64_t j = 0; j < n; j++)
+        to[j] = scale * (float)from[j] + minimum;
+}
+
+/* for every group g of the chunk: its columns [c, end) */
+#define FOR_RUNS(g)                                                                                                    \
+    for (int64_t g = 0, c = 0, end = hc_min(chunk.n, (chunk.first_group + 1) * geometry->group - chunk.column);        \
+         c < chunk.n; g++, c = end, end = hc_min(chunk.n, end + geometry->group))
+
+static int64_t decode_values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                             const hc_tile *tile, float *values, int64_t ld) {
+    hc_ggml_chunk terms;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, terms) {
+            float *to = values + i * ld + chunk.column - tile->first_column;
+            FOR_RUNS(g) {
+                if (ggml_kind(format)->has_minimum)
+                    spread_above(terms.codes + c, end - c, terms.scale[g], terms.minimum[g], to + c);
+                else
+                    spread_values(terms.codes + c, end - c, terms.scale[g], to + c);
+            }
+        }
+    return HC_DONE;
+}
+
+static int64_t decode_integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                               const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    hc_ggml_chunk terms;
+    (void)mode;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, terms) {
+            float *scales =
+                out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
+            FOR_RUNS(g) { scales[g] = terms.scale[g]; }
+            memcpy(out->limb[0] + i * out->ld + chunk.column - tile->first_column, terms.codes, (size_t)chunk.n);
+        }
+    return HC_DONE;
+}
+
+static int64_t decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            const hc_tile *tile, const hc_code_tile *out) {
+    for (int64_t i = 0; i < tile->rows; i++)
+        out->row_scale[i] = 1.0f;
+    if (ggml_kind(format)->has_minimum)
+        return decode_values(format, geometry, components, tile, out->codes, out->codes_ld);
+    hc_ggml_chunk terms;
+    for (int64_t i = 0; i < tile->rows; i++)
+        HC_FOR_CHUNKS(i, terms) {
+            float *to = out->codes + i * out->codes_ld + chunk.column - tile->first_column;
+            float *scales = out->scales + i * out->scales_ld + chunk.first_group - tile->first_column / geometry->group;
+            FOR_RUNS(g) { scales[g] = terms.scale[g]; }
+            spread_values(terms.codes, chunk.n, 1.0f, to);
+        }
+    return HC_DONE;
+}
+
+HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes);

@@ -1,0 +1,146 @@
+"""The block formats of ggml: float16 scales for 32 values, or for 256 with small integers for each 16 or 32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+from .base import Format, StoredRules
+
+
+class Kind(NamedTuple):
+    """What a block is made of.
+
+    Attributes
+    ----------
+    number : int
+        As the C core counts them.
+    bits : int
+        Of a code.
+    signed : bool
+        Codes are two's complement; else from 0 on.
+    group, block : int
+        Values that share a scale, and values of a block.
+    scale_bits : int
+        Of the integer scales of a block's groups; 0: a group is a block, and its scale a float16.
+    has_minimum : bool
+        A group has a minimum beside its scale, and stored like it.
+    has_levels : bool
+        Codes are indices of 16 levels.
+    """
+
+    number: int
+    bits: int
+    signed: bool
+    group: int
+    block: int
+    scale_bits: int = 0
+    has_minimum: bool = False
+    has_levels: bool = False
+
+
+KINDS = {
+    "q4_0": Kind(0, 4, True, 32, 32),
+    "q4_1": Kind(1, 4, False, 32, 32, has_minimum=True),
+    "q5_0": Kind(2, 5, True, 32, 32),
+    "q5_1": Kind(3, 5, False, 32, 32, has_minimum=True),
+    "q8_0": Kind(4, 8, True, 32, 32),
+    "q2_k": Kind(5, 2, False, 16, 256, 4, has_minimum=True),
+    "q3_k": Kind(6, 3, True, 16, 256, 6),
+    "q4_k": Kind(7, 4, False, 32, 256, 6, has_minimum=True),
+    "q5_k": Kind(8, 5, False, 32, 256, 6, has_minimum=True),
+    "q6_k": Kind(9, 6, True, 16, 256, 8),
+    "iq4_nl": Kind(10, 4, False, 32, 32, has_levels=True),
+    "iq4_xs": Kind(11, 4, False, 32, 256, 6, has_levels=True),
+}
+
+
+@dataclass(frozen=True)
+class GGML(Format):
+    """Blocks of 32 or 256 values as ggml, llama.cpp and GGUF files have them, K-quants among them.
+
+    Parameters
+    ----------
+    type : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"}
+        ggml's name of the block.
+    bits, group, block : int
+        Of a code; values that share a scale; values of a block, of which rows hold whole ones. No arguments.
+
+    Raises
+    ------
+    ValueError
+        No such type.
+    TypeError
+        The type is no text.
+
+    Notes
+    -----
+    ggml, src/ggml-common.h and src/ggml-quants.c (https://github.com/ggml-org/ggml).
+
+    Examples
+    --------
+    >>> from heterocompute.formats import GGML
+    >>> str(GGML("q4_k")), GGML("q4_k").group, GGML("q4_k").block
+    ('q4_k', 32, 256)
+    """
+
+    type: str = "q4_k"
+    bits: int = field(init=False, repr=False, compare=False)
+    group: int = field(init=False, repr=False, compare=False)
+    block: int = field(init=False, repr=False, compare=False)
+
+    family: ClassVar[str] = "ggml"
+    description: ClassVar[str] = "blocks of ggml: a float16 for 32 values, or for 256 and integer scales below it"
+    examples: ClassVar[tuple[str, ...]] = tuple(KINDS)
+
+    def __post_init__(self) -> None:
+        self._check_word("type", *KINDS)
+        for name in ("bits", "group", "block"):
+            object.__setattr__(self, name, getattr(self.kind, name))
+
+    def __str__(self) -> str:
+        return self.type
+
+    @classmethod
+    def _parse(cls, text: str) -> GGML | None:
+        return cls(text) if text in KINDS else None
+
+    @property
+    def kind(self) -> Kind:
+        """What a block is made of."""
+        return KINDS[self.type]
+
+    @property
+    def unit(self) -> int:
+        """The values of a block."""
+        return self.block
+
+    @property
+    def element_dtype(self) -> str | None:
+        if self.kind.has_levels or self.bits not in (2, 4, 8):
+            return None
+        return f"{'' if self.kind.signed else 'u'}int{self.bits}"
+
+    def core_params(self) -> tuple[int, ...]:
+        """Return (bits, group, number of the type).
+
+        Returns
+        -------
+        tuple of int
+        """
+        return (self.bits, self.group, self.kind.number)
+
+    def stored_rules(self) -> StoredRules:
+        """Return what components hold: q8_0 has no code -128, and float16 scales may be negative.
+
+        Returns
+        -------
+        StoredRules
+        """
+        return StoredRules(
+            unused_code=0x80 if self.type == "q8_0" else None,
+            padding=0 if self.kind.signed else None,
+            unit=8 if self.kind.has_levels else 1,
+            signed=self.kind.signed,
+            negative=True,
+        )

@@ -1,0 +1,88 @@
+"""The blocks of ggml: bytes and values against the package gguf, errors against what ggml's own encoders leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from common import same_bits
+
+import heterocompute as hc
+from heterocompute.files.layouts.ggml_blocks import array_of, block_bytes, bytes_of
+
+Array = np.ndarray[Any, Any]
+TYPES = hc.GGML.examples
+# SQNR in dB of what ggml 0.13.1 makes of 64 x 4096 values of default_rng(0).standard_normal
+GGML_DB = {"q2_k": 10.546, "q3_k": 16.425, "q4_k": 22.917, "q5_k": 28.830, "q6_k": 35.013, "iq4_nl": 22.357,
+           "iq4_xs": 22.292}  # fmt: skip
+
+
+def gaussian(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def decoded(data: Array, text: str) -> Array:
+    gguf = pytest.importorskip("gguf")
+    with np.errstate(all="ignore"):
+        found: Array = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[text.upper()])
+    return found
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_blocks_decode_as_gguf_decodes_them(text: str) -> None:
+    q = hc.quantize(gaussian(4, 512), text)
+    data = bytes_of(q)
+    assert data.shape == (4, 512 // q.format.block * block_bytes(q.format))
+    assert data.nbytes == q.nbytes
+    assert same_bits(q.dequantize(), decoded(data, text))
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_any_bytes_are_a_block_and_come_back(text: str) -> None:
+    fmt = hc.format(text)
+    data = np.random.default_rng(1).integers(0, 256, (16, 1024 // fmt.block * block_bytes(fmt)), dtype=np.uint8)
+    q, wanted = array_of(fmt, data, (16, 1024)), decoded(data, text)
+    assert np.array_equal(bytes_of(q), data)
+    finite = np.isfinite(wanted)  # d may be any float16
+    assert finite.mean() > 0.5 and same_bits(q.dequantize()[finite], wanted[finite])
+
+
+@pytest.mark.parametrize("text", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0"])
+def test_blocks_of_32_are_those_of_ggml(text: str) -> None:
+    gguf = pytest.importorskip("gguf")
+    x = gaussian(8, 1024) * np.float32(0.02)
+    x[0], x[1, ::2], x[2, :64] = 0, 1, np.arange(64) - 31.5
+    wanted = gguf.quants.quantize(x, gguf.GGMLQuantizationType[text.upper()])
+    assert np.array_equal(bytes_of(hc.quantize(x, text)), wanted)
+
+
+@pytest.mark.parametrize("text", GGML_DB)
+def test_errors_are_at_most_those_of_ggml(text: str) -> None:
+    x = gaussian(64, 4096)
+    error = x.astype(np.float64) - hc.fake_quantize(x, text)
+    assert -10 * np.log10((error**2).sum() / (x.astype(np.float64) ** 2).sum()) >= GGML_DB[text]
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_values_beyond_any_block_saturate_and_small_ones_vanish(text: str) -> None:
+    large = hc.quantize(np.float32([[3e38, -3e38, 1e30, 0]]), text).dequantize()
+    assert np.isfinite(large).all() and large[0, 0] > 1e4 > -1e4 > large[0, 1]
+    tiny = hc.quantize(np.float32([[1e-38, -1e-40, 0, 1e-20]]), text).dequantize()
+    assert (tiny == 0).all()
+
+
+@pytest.mark.parametrize("text", ["q4_1", "q4_k", "q2_k"])
+def test_a_constant_stays_where_there_is_a_minimum(text: str) -> None:
+    x = np.full((2, 256), -0.5, np.float32)
+    assert np.allclose(hc.fake_quantize(x, text), x, rtol=2.0**-11, atol=0)  # e is a float16
+
+
+def test_what_does_not_go_with_blocks_is_refused() -> None:
+    x = gaussian(1, 32)
+    with pytest.raises(ValueError, match="q4_k"):
+        hc.quantize(x, "q4_k", clip=0.9)
+    with pytest.raises(ValueError, match="takes no pattern"):
+        hc.Sparse(hc.GGML("q4_k"), 2, 4)
+    with pytest.raises(ValueError, match="type is 'q4_x', wanted 'q4_0'"):
+        hc.GGML("q4_x")
