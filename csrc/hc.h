@@ -76,7 +76,7 @@ hc_status hc_prune(const hc_run *run, const hc_view *x, const hc_view *scores, i
 
 /* x -> packed->components, which have the memory of hc_layout. `name` begins the sentences ("quantize"). */
 hc_status hc_quantize(const hc_run *run, const hc_view *x, const hc_clip *clip, hc_packed *packed, hc_error *error);
-/* The same with weights for the squared errors of a learned codebook: importance has x's shape, float values that are
+/* The same with weights for the squared errors of a learned codebook or a search: importance has x's shape, float values that are
  * finite and not negative; NULL: all are 1. */
 hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_clip *clip, const hc_view *importance,
                                hc_packed *packed, hc_error *error);

@@ -16,7 +16,8 @@ typedef struct {
     float maximum; /* what the passes gather: a running maximum, so that threads merge by maximum */
     float coarse;  /* what `finish` makes of it */
     float *shared; /* numbers of the whole array (`shared` below): scales, a codebook; rows do not share places */
-    const hc_geometry *geometry; /* of the whole array */
+    const hc_geometry *geometry;  /* of the whole array */
+    const hc_float_rows *weights; /* of the squared errors of the rows at hand, where the format weighs; NULL: all 1 */
 } hc_encode_state;
 
 /* Encodes rows x->first_row .. into the same rows of `out`. thresholds: NULL (absmax), or one float32 T a group in
@@ -74,7 +75,9 @@ typedef struct {
                             const hc_float_rows *importance, int64_t i, float *values, double *weights);
     int64_t (*learn_bytes)(const hc_format *format, int64_t n, bool weighted);
     hc_learn_fn *learn;
-    /* Values that one code covers: groups and runs hold a multiple of it. NULL: 1. */
+    /* Encoding minimizes squared errors that may be weighted (hc_encode_state); NULL: no. */
+    bool (*weighs)(const hc_format *format);
+    /* Values that one code covers: groups and runs hold a multiple of it; or of a block: runs alone. NULL: 1. */
     int (*unit)(const hc_format *format);
     /* Which values encode takes; NULL: all but NaN, infinity and what float32 rounds to 2^128 (hc_is_legal). */
     bool (*legal)(const hc_format *format, double value);

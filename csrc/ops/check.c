@@ -40,8 +40,8 @@ hc_status hc_check_importance(const char *name, const hc_view *importance, const
     if (status != HC_OK)
         return status;
     const hc_format_ops *ops = hc_format_find(format->family);
-    if (!ops->learns || ops->learns(format) == HC_LEARN_NONE)
-        return hc_refuse(error, "format", "learns no codebook, which importance is for");
+    if (!(ops->learns && ops->learns(format) != HC_LEARN_NONE) && !(ops->weighs && ops->weighs(format)))
+        return hc_refuse(error, "format", "learns no codebook and searches no scale, which importance is for");
     bool same = importance->ndim == x->ndim;
     int64_t values = 1, index[HC_MAX_DIMS] = {0};
     for (int i = 0; same && i < x->ndim; i++) {

@@ -28,7 +28,7 @@ static inline bool hc_view_next(const hc_view *view, int64_t index[HC_MAX_DIMS],
 /* x can be quantized to this format along these axes. */
 hc_status hc_check_encoding(const char *name, const hc_view *x, const hc_format *format, int n_axes, const int *axes,
                             hc_geometry *geometry, hc_error *error);
-/* The format learns a codebook; importance has the shape of x, its values are finite and not negative. */
+/* The format learns a codebook or searches scales; importance has the shape of x, its values are finite and not negative. */
 hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
                               hc_error *error);
 /* An array that panels were made of: an hc_prepacked begins with it. */

@@ -16,7 +16,7 @@ from ..arrays.bits import pack, unpack
 from ..arrays.quantized import QuantizedArray, component_layout, core_format
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Sparse
+from ..formats import GGML, MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Sparse
 from .pattern import Pattern
 
 __all__ = [
@@ -357,6 +357,8 @@ def grid_of(q: QuantizedArray) -> Grid:
         A format without steps or a table of levels.
     """
     fmt = q.format
+    if isinstance(fmt, GGML):
+        raise ValueError(f"{fmt} has blocks that a search of its own finds, and no grid")
     if isinstance(fmt, Sparse):
         return _sparse_grid(q, fmt)
     if (isinstance(fmt, Float) and fmt.bits > 8) or getattr(fmt, "dim", 1) > 1:

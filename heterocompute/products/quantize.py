@@ -52,8 +52,8 @@ def quantize(
         least squared error of an even distribution (Sakr et al., "Optimal Clipping and Magnitude-aware Differentiation
         for Improved Quantization-aware Training", ICML 2022).
     importance : array_like, optional
-        For codebooks: the weight of each value's squared error, such as the Fisher information; w's shape, finite,
-        none negative. All 0 counts as all 1.
+        For codebooks and `GGML` types that are searched: the weight of each value's squared error, such as the Fisher
+        information; w's shape, finite, none negative. For codebooks all 0 counts as all 1.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def quantize(
         w holds no floats, or is a QuantizedArray.
     ValueError
         w holds a NaN or an infinity (the sentence has the index of the first), an unknown format or axis, importance
-        of another shape, or for a format that learns no codebook.
+        of another shape, or for a format that learns no codebook and searches no scale.
 
     Examples
     --------

@@ -56,7 +56,7 @@ def test_a_clip_names_the_format(text: str) -> None:
         for clip in (0.5, "octav", "percentile:99"):
             with pytest.raises(ValueError, match=f": {text} has no scale that clip= could change"):
                 call(w, text, clip=clip)
-    with pytest.raises(ValueError, match="int4-g32 learns no codebook"):
+    with pytest.raises(ValueError, match="int4-g32 learns no codebook and searches no scale"):
         hc.quantize(w, "int4-g32", importance=w)
 
 

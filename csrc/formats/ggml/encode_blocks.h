@@ -422,10 +422,10 @@ static inline const float *ggml_values(const hc_float_rows *x, int64_t i, int64_
 /* As hc_encode_fn. ggml_pack: n codes, a byte each, to `bits` bits. */
 static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out);
 static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *geometry, const hc_float_rows *x,
-                                  const hc_components *out) {
+                                  const hc_float_rows *weights, const hc_components *out) {
     const int n = kind->group;
     int64_t illegal = HC_DONE;
-    float copy[GROUPS * GGML_MAX_GROUP];
+    float copy[GROUPS * GGML_MAX_GROUP], weight_copy[GROUPS * GGML_MAX_GROUP];
     hc_ggml_tile tile;
     memset(tile.rows, 0, sizeof tile.rows);
     for (int64_t i = 0; i < x->rows; i++) {
@@ -435,9 +435,11 @@ static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *g
             illegal = row;
         for (int64_t group = 0; group < geometry->groups; group += GROUPS) {
             const int present = (int)hc_min(GROUPS, geometry->groups - group);
-            ggml_load(ggml_values(x, i, group * n, (int64_t)present * n, copy), NULL, n, present, &tile);
-            ggml_encode_tile(kind, false, &tile);
-            ggml_pack(tile.rows, (int64_t)present * n, kind->bits, codes + group * n / 8 * kind->bits);
+            const int64_t count = (int64_t)present * n;
+            ggml_load(ggml_values(x, i, group * n, count, copy),
+                      weights ? ggml_values(weights, i, group * n, count, weight_copy) : NULL, n, present, &tile);
+            ggml_encode_tile(kind, weights != NULL, &tile);
+            ggml_pack(tile.rows, count, kind->bits, codes + group * n / 8 * kind->bits);
             ggml_store_factors(kind, &tile, row, group, present, out);
         }
     }

@@ -23,6 +23,11 @@ static hc_status ggml_check(const hc_format *format, hc_error *error) {
     return HC_OK;
 }
 
+/* The types that are ggml's byte by byte search nothing. */
+static bool ggml_weighs(const hc_format *format) {
+    return ggml_kind(format)->scale_bits != 0 || ggml_kind(format)->has_levels;
+}
+
 static int ggml_unit(const hc_format *format) { return ggml_kind(format)->block; }
 
 static void ggml_layout(const hc_format *format, const hc_geometry *geometry,
@@ -62,8 +67,8 @@ static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t 
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    (void)state, (void)thresholds;
-    return ggml_encode(ggml_kind(format), geometry, x, out);
+    (void)thresholds;
+    return ggml_encode(ggml_kind(format), geometry, x, state->weights, out);
 }
 
 /* What the code of a column stands for. */
@@ -154,10 +159,25 @@ static int64_t ggml_decode_codes(const hc_format *format, const hc_geometry *geo
     return HC_DONE;
 }
 
+/* Integers of 6 or 8 bits times their block's d; 16 groups of a block hold whole bytes. */
 static void row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        int64_t row, float *scales) {
-    for (int64_t group = 0; group < geometry->groups; group++)
-        scales[group] = ggml_scale(ggml_kind(format), components, row, group);
+    const hc_ggml_kind *kind = ggml_kind(format);
+    const uint8_t *from = hc_part(components, HC_SCALES, row), *coarse = hc_part(components, HC_COARSE, row);
+    const int64_t per = kind->block / kind->group;
+    for (int64_t block = 0; block < geometry->groups / per; block++, scales += per) {
+        const float d = ggml_half(coarse, block);
+        if (kind->scale_bits == 8) {
+            for (int64_t g = 0; g < per; g++, from++)
+                scales[g] = d * (float)(int8_t)*from;
+            continue;
+        }
+        for (int64_t g = 0; g < per; g += 4, from += 3) {
+            const uint32_t word = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
+            for (int i = 0; i < 4; i++)
+                scales[g + i] = d * (float)hc_sign_extend(word >> (6 * i) & 63, 6);
+        }
+    }
 }
 
 static bool ggml_stored_form(const hc_format *format, hc_stored_form *form) {
@@ -180,6 +200,7 @@ const hc_format_ops hc_format_ggml = {
     .has_groups = ggml_has_groups,
     .clip_domain = ggml_clip_domain,
     .passes = ggml_passes,
+    .weighs = ggml_weighs,
     .unit = ggml_unit,
     .encode = encode,
     .decode = ggml_decode,

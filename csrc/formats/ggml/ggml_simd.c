@@ -12,8 +12,8 @@ static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t 
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    (void)state, (void)thresholds;
-    return ggml_encode(ggml_kind(format), geometry, x, out);
+    (void)thresholds;
+    return ggml_encode(ggml_kind(format), geometry, x, state->weights, out);
 }
 
 /* A chunk of a row: its codes as signed bytes, but those of 5 bits and fewer without a sign, which are both. */

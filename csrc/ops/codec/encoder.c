@@ -98,14 +98,21 @@ void hc_encoder_share(const hc_encoder *encoder, const hc_components *out) {
 }
 
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
-                        const hc_components *out) {
+                        const hc_float_rows *weights, const hc_components *out) {
     int64_t row = HC_DECLINED;
+    hc_encode_state state = encoder->state;
+    state.weights = weights;
     for (hc_simd_sets set = hc_format_simd_sets(encoder->format.family); *set && row == HC_DECLINED; set++)
         if (hc_simd_runs(*set, isa) && (*set)->encode)
-            row = (*set)->encode(&encoder->format, &encoder->geometry, &encoder->state, x, thresholds, out);
+            row = (*set)->encode(&encoder->format, &encoder->geometry, &state, x, thresholds, out);
     if (row != HC_DECLINED)
         return row;
-    return encoder->ops->encode(&encoder->format, &encoder->geometry, &encoder->state, x, thresholds, out);
+    return encoder->ops->encode(&encoder->format, &encoder->geometry, &state, x, thresholds, out);
+}
+
+static int64_t weight_row_bytes(const hc_encoder *encoder) {
+    const bool weighs = encoder->importance && encoder->ops->weighs && encoder->ops->weighs(&encoder->format);
+    return weighs ? encoder->geometry.padded * hc_dtype_size(HC_F64) : 0;
 }
 
 typedef struct {
@@ -114,15 +121,34 @@ typedef struct {
     uint32_t isa;
 } hc_encode_job;
 
+/* Weights of the rows of x into what the block has on top; NULL where there are none for encoding. */
+static const hc_float_rows *load_weights(const hc_blocks *blocks, int thread, const hc_float_rows *x,
+                                         hc_float_rows *weights) {
+    const hc_encoder *encoder = blocks->encoder;
+    if (weight_row_bytes(encoder) == 0)
+        return NULL;
+    hc_row_view view;
+    hc_rows_init(&view, encoder->importance, &encoder->geometry, encoder->n_axes, encoder->axes);
+    *weights = (hc_float_rows){.data = hc_blocks_extra(blocks, thread),
+                               .dtype = hc_rows_dtype(&view),
+                               .row_stride = encoder->geometry.padded,
+                               .first_row = x->first_row,
+                               .rows = x->rows};
+    hc_rows_gather(&view, blocks->first_row + x->first_row, x->rows, 0, encoder->geometry.padded,
+                   hc_blocks_extra(blocks, thread), encoder->geometry.padded);
+    return weights;
+}
+
 static void encode_task(void *context, int64_t task, int thread) {
     hc_encode_job *job = context;
-    hc_float_rows x;
+    hc_float_rows x, weights;
     const float *thresholds;
     if (!hc_blocks_load(&job->blocks, task, thread, &x, &thresholds))
         return;
     hc_blocks_metadata(&job->blocks, thread, &x, job->out);
     hc_learn_rows(&job->blocks, job->isa, thread, &x, job->out);
-    if (hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, job->out) != HC_DONE)
+    if (hc_encode_block(job->blocks.encoder, job->isa, &x, thresholds, load_weights(&job->blocks, thread, &x, &weights),
+                        job->out) != HC_DONE)
         atomic_store(&job->blocks.illegal, true);
 }
 
@@ -149,7 +175,8 @@ hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t 
         rows = 0; /* what all rows share is written nevertheless */
     }
     hc_encode_job job = {.out = out, .isa = run->isa};
-    const hc_status status = hc_blocks_init(&job.blocks, encoder, run, first_row, rows, 0, error);
+    const hc_status status =
+        hc_blocks_init(&job.blocks, encoder, run, first_row, rows, weight_row_bytes(encoder), error);
     if (status != HC_OK)
         return status;
     hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, encode_task, &job);

@@ -18,9 +18,10 @@ hc_status hc_encoder_rows(const hc_encoder *encoder, const hc_run *run, int64_t 
                           hc_components *out, hc_error *error);
 /* Writes the parts of `out` that all rows share, once for all rows. */
 void hc_encoder_share(const hc_encoder *encoder, const hc_components *out);
-/* Encodes loaded rows by the best kernel that takes them; returns as hc_encode_fn, never HC_DECLINED. */
+/* Encodes loaded rows by the best kernel that takes them; returns as hc_encode_fn, never HC_DECLINED. weights: NULL, or
+ * those of the same rows. */
 int64_t hc_encode_block(const hc_encoder *encoder, uint32_t isa, const hc_float_rows *x, const float *thresholds,
-                        const hc_components *out);
+                        const hc_float_rows *weights, const hc_components *out);
 
 /* Memory for the components of `rows` rows; hc_components_free takes what it got. */
 hc_status hc_components_alloc(const hc_format *format, const hc_geometry *geometry, int64_t rows,

@@ -179,7 +179,7 @@ static void fake_task(void *context, int64_t task, int thread) {
     job->is_filled[thread] = true;
     hc_blocks_metadata(&job->blocks, thread, &x, &packed);
     hc_learn_rows(&job->blocks, job->run->isa, thread, &x, &packed);
-    if (hc_encode_block(encoder, job->run->isa, &x, thresholds, &packed) != HC_DONE) {
+    if (hc_encode_block(encoder, job->run->isa, &x, thresholds, NULL, &packed) != HC_DONE) {
         atomic_store(&job->blocks.illegal, true); /* an array that is its own answer keeps what is wrong with it */
         return;
     }

@@ -4,7 +4,7 @@
     Q8_0    float16 d, 32 int8                                           int8-g32-f16
     MXFP4   E8M0 byte, 16 bytes as of Q4_0                               mxfp4
 
-ggml, src/ggml-common.h, lines 194, 251 and 214.
+The types of `GGML` are blocks of ggml as they are (ggml_blocks.py). ggml, src/ggml-common.h, lines 194, 251 and 214.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
-from ...formats import MX, Int
+from ...formats import GGML, MX, Int
+from .ggml_blocks import bytes_of
 from .linear import Array, refuse
 
 BLOCK = 32
@@ -26,6 +27,11 @@ PLAIN = ("float32", "float16", "float64", "int8", "int16", "int32", "int64")
 
 def blocks_of(name: str, q: QuantizedArray) -> tuple[str, Array]:
     """Return the type of ggml, and the bytes of each row."""
+    if isinstance(q.format, GGML):
+        if q.ndim != 2 or q.axis != (1,) or q.shape[1] % q.format.block or 0 in q.shape:
+            what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
+            raise ValueError(f"save: {what}: gguf stores matrices whose rows are blocks of {q.format.block}")
+        return q.format.type.upper(), bytes_of(q)
     if q.ndim != 2 or q.axis != (1,) or q.shape[1] % BLOCK or 0 in q.shape:
         what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
         raise ValueError(f"save: {what}: gguf stores matrices whose rows are blocks of 32")
@@ -40,7 +46,7 @@ def blocks_of(name: str, q: QuantizedArray) -> tuple[str, Array]:
         codes = _paired(q.codes().reshape(rows, -1, BLOCK))
         kind = "MXFP4"
     else:
-        refuse(name, q, "gguf", "int4-g32-f16, int8-g32-f16 or mxfp4 without NaN is the nearest")
+        refuse(name, q, "gguf", "int4-g32-f16, int8-g32-f16, mxfp4 without NaN or a type of ggml is the nearest")
     heads = np.ascontiguousarray(scales).view(np.uint8).reshape(rows, codes.shape[1], -1)
     return kind, np.concatenate([heads, codes], axis=2).reshape(rows, -1)
 

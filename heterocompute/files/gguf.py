@@ -1,0 +1,225 @@
+"""Weights to a GGUF file, one tensor in memory at a time: `save_gguf`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import FLOATS
+from ..arrays.layout import as_path
+from ..arrays.quantized import QuantizedArray
+from ..base.texts import quoted
+from ..base.values import shown
+from ..formats import GGML, MX, Format, format as parse_format
+from ..products.quantize import quantize
+from .layouts.ggml_blocks import block_bytes
+from .layouts.gguf_model import blocks_of
+from .selection import FirstMatch
+
+__all__ = ["save_gguf"]
+
+Array = np.ndarray[Any, Any]
+PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+MOST_NAME, MOST_DIMENSIONS = 63, 4
+MXFP4_BYTES = 17
+# What llama.cpp takes for rows that are no whole blocks of 256.
+INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+
+
+def save_gguf(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, Any] | None = None,
+    types: Mapping[str, str | Format] | None = None,
+    importance: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Write weights to a GGUF file, quantized to types of ggml.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Replaced by renaming if it exists; the file appears under its name when it is complete.
+    tensors : mapping of str to ndarray or QuantizedArray
+        Of float dtypes, 1 to 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
+        checkpoint of `open_checkpoint` is one. Quantized ones, of axis 1 and a type of ggml, are written as they are.
+    metadata : mapping of str to str, bool, int, float, or a list of one of these, optional
+        Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one.
+    types : mapping of str to Format or str, optional
+        Globs of names, of which the first that fits counts, and a type: a `GGML` format, ``"mxfp4"``, ``"f16"`` or
+        ``"f32"``. Default ``{"*": "q4_k"}``; what no glob fits stays float32.
+    importance : mapping of str to array_like, optional
+        Per tensor the weights of its columns' squared errors, (columns,), finite and none negative, as an importance
+        matrix of llama.cpp has them. Types without a search do without.
+
+    Returns
+    -------
+    dict of str to str
+        The type of each tensor as it was written. Vectors stay float32, as llama.cpp wants them. Rows that are no whole
+        blocks of 256 take a type with blocks of 32 as in llama.cpp (q4_k: q5_0), and float16 where they are none of 32.
+
+    Raises
+    ------
+    ImportError
+        The package gguf is not installed.
+    TypeError
+        No floats; a key or a type of another kind.
+    ValueError
+        NaN or infinity in what is quantized, a name that is too long, an unknown type, a format without a place in
+        GGUF, importance of another length.
+
+    Notes
+    -----
+    Memory is the largest tensor as float32, its components and its blocks. ggml, docs/gguf.md.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, heterocompute as hc
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.gguf")
+    >>> w = np.linspace(-1, 1, 1024, dtype=np.float32).reshape(4, 256)
+    >>> hc.save_gguf(path, {"fc.weight": w, "fc.bias": w[:, 0]})
+    {'fc.weight': 'q4_k', 'fc.bias': 'f32'}
+    """
+    try:
+        import gguf  # optional
+    except ImportError:
+        raise ImportError("save_gguf: wants gguf: pip install heterocompute[gguf]") from None
+    path = as_path(path, "save_gguf")
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"save_gguf: tensors are {shown(tensors)}, wanted a mapping of names to arrays")
+    first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
+    weights = {} if importance is None else dict(importance)
+    unknown = [name for name in weights if name not in tensors]
+    if unknown:
+        raise ValueError(f"save_gguf: importance is given for {shown(unknown[0])}, which is no tensor")
+    keys = dict(metadata or {})
+    architecture = keys.pop("general.architecture", "none")
+    if not isinstance(architecture, str):
+        raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, wanted a str")
+    temporary = f"{path}.{os.urandom(8).hex()}.tmp"
+    writer = gguf.GGUFWriter(temporary, architecture)
+    try:
+        for key, value in keys.items():
+            _add_key(writer, key, value)
+        chosen: dict[str, str | Format] = {}
+        for name in tensors:
+            chosen[name] = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for name, kind in chosen.items():
+            writer.write_tensor_data(_stored(name, tensors[name], kind, weights.get(name)))
+        writer.close()
+        os.replace(temporary, path)
+    finally:
+        writer.close()
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return {name: str(kind) for name, kind in chosen.items()}
+
+
+def _type_of(text: str | Format) -> str | Format:
+    if isinstance(text, str) and text in PLAIN:
+        return text
+    found = parse_format(text)
+    if not isinstance(found, GGML) and found != MX("fp4"):
+        raise ValueError(f"save_gguf: {found} has no place in GGUF, wanted a type of GGML, mxfp4, f16 or f32")
+    return found
+
+
+def _add_key(writer: Any, key: Any, value: Any) -> None:
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, wanted a str")
+    one = value[0] if isinstance(value, list) and value else value
+    kinds = {type(each) for each in value} if isinstance(value, list) else {type(value)}
+    if len(kinds) != 1 or not isinstance(one, (str, bool, int, float)):
+        raise TypeError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted a str, bool, int, float or a list of one")
+    if isinstance(one, int) and not all(-(2**63) <= each < 2**63 for each in (value if value is not one else [value])):
+        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of 64 bits")
+    if isinstance(value, list):
+        writer.add_array(key, value)
+    elif isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    elif isinstance(value, float):
+        writer.add_float64(key, value)
+    else:  # what readers look for, such as block counts, is 32 bits wide
+        (writer.add_uint32 if 0 <= value < 2**32 else writer.add_int64)(key, value)
+
+
+def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> str | Format:
+    """Enter a tensor's name and size; return its type."""
+    if not isinstance(name, str):
+        raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, wanted a str")
+    if len(name.encode("utf-8", "replace")) > MOST_NAME:
+        raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
+    if isinstance(array, QuantizedArray):
+        kind = array.format
+        if array.axis != (array.ndim - 1,) or array.ndim != 2:
+            what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
+            raise ValueError(f"save_gguf: {what}: gguf stores matrices quantized along axis 1")
+        _type_of(kind)
+    else:
+        array = np.asarray(array)
+        if array.dtype.name not in FLOATS:
+            raise TypeError(f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, wanted {', '.join(FLOATS)}")
+    shape = tuple(array.shape)
+    if not 1 <= len(shape) <= MOST_DIMENSIONS:
+        raise ValueError(
+            f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted 1 to {MOST_DIMENSIONS} dimensions"
+        )
+    if not isinstance(array, QuantizedArray):
+        kind = _fitting(kind or "f32", shape)
+    assert kind is not None
+    if isinstance(kind, str):
+        dtype = PLAIN[kind]
+        writer.add_tensor_info(name, shape, dtype, int(np.prod(shape)) * dtype.itemsize)
+        return kind
+    block, size = (kind.block, block_bytes(kind)) if isinstance(kind, GGML) else (32, MXFP4_BYTES)
+    if shape[-1] % block or 0 in shape:
+        raise ValueError(f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted rows of blocks of {block}")
+    row_bytes = shape[-1] // block * size
+    total = int(np.prod(shape[:-1])) * row_bytes
+    raw = gguf.GGMLQuantizationType[kind.type.upper() if isinstance(kind, GGML) else "MXFP4"]
+    writer.add_tensor_info(name, (*shape[:-1], row_bytes), np.dtype(np.uint8), total, raw_dtype=raw)
+    return kind
+
+
+def _fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
+    """The type, or what stands for it where rows hold no whole blocks."""
+    if isinstance(kind, str) or len(shape) < 2 or 0 in shape:
+        return kind if isinstance(kind, str) and len(shape) > 1 else "f32"
+    if isinstance(kind, GGML) and shape[-1] % kind.block and kind.type in INSTEAD:
+        kind = GGML(INSTEAD[kind.type])
+    return "f16" if shape[-1] % (kind.block if isinstance(kind, GGML) else 32) else kind
+
+
+def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> Array:
+    """The bytes of a tensor."""
+    if isinstance(array, QuantizedArray):
+        return blocks_of(name, array)[1]
+    array = np.asarray(array)
+    if isinstance(kind, str):
+        with np.errstate(over="ignore"):
+            stored = np.ascontiguousarray(array.astype(PLAIN[kind], copy=False))
+        if kind == "f16" and not np.isfinite(stored[np.isfinite(array)]).all():
+            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond float16's largest, 65504")
+        return stored
+    rows = array.reshape(-1, array.shape[-1])
+    weights = None
+    if importance is not None and isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels):
+        weights = np.asarray(importance, np.float32)
+        if weights.shape != rows.shape[1:]:
+            raise ValueError(
+                f"save_gguf: importance of {quoted(name)} has shape {weights.shape}, wanted {rows.shape[1:]}"
+            )
+        weights = np.broadcast_to(weights, rows.shape)
+    try:
+        q = quantize(rows, kind, axis=1, importance=weights)
+    except ValueError as error:
+        raise ValueError(f"save_gguf: tensor {quoted(name)}: {error}") from None
+    return blocks_of(name, q)[1]

@@ -1,0 +1,117 @@
+"""GGUF files of blocks: what the package gguf and our own reader find in them, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+gguf = pytest.importorskip("gguf")
+TYPES = (*hc.GGML.examples, "mxfp4")
+
+
+def weights(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).normal(0, 0.02, shape).astype(np.float32)
+
+
+def test_every_type_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    tensors = {text: weights(4, 512) for text in TYPES} | {"f16": weights(3, 5), "f32": weights(2, 7)}
+    chosen = hc.save_gguf(path, tensors, types={text: text for text in tensors})
+    assert chosen == {text: text for text in tensors}
+    found = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    ours = hc.open_checkpoint(path)
+    for text in TYPES:
+        wanted = hc.fake_quantize(tensors[text], text)
+        assert found[text].tensor_type.name == text.upper()
+        assert np.array_equal(gguf.quants.dequantize(found[text].data, found[text].tensor_type), wanted)
+        assert np.array_equal(ours[text], wanted)
+    assert np.array_equal(ours["f16"], tensors["f16"].astype(np.float16)) and np.array_equal(
+        ours["f32"], tensors["f32"]
+    )
+
+
+def test_rows_without_whole_blocks_take_another_type(tmp_path: Path) -> None:
+    tensors = {"a.weight": weights(2, 384), "b.weight": weights(2, 20), "a.bias": weights(2), "c": weights(2, 3, 256)}
+    chosen = hc.save_gguf(tmp_path / "model.gguf", tensors)
+    assert chosen == {"a.weight": "q5_0", "b.weight": "f16", "a.bias": "f32", "c": "q4_k"}
+    ours = hc.open_checkpoint(tmp_path / "model.gguf")
+    assert np.array_equal(ours["c"], hc.fake_quantize(tensors["c"], "q4_k"))
+
+
+def test_quantized_arrays_are_written_as_they_are(tmp_path: Path) -> None:
+    q = hc.quantize(weights(3, 256), "q6_k")
+    assert hc.save_gguf(tmp_path / "model.gguf", {"w": q}, types={"*": "f32"}) == {"w": "q6_k"}
+    assert np.array_equal(hc.load(tmp_path / "model.gguf")["w"], q.dequantize())
+    hc.save(tmp_path / "other.gguf", {"w": q}, layout="gguf")
+    assert np.array_equal(hc.load(tmp_path / "other.gguf")["w"], q.dequantize())
+
+
+def test_metadata_is_read_back(tmp_path: Path) -> None:
+    keys = {
+        "general.architecture": "bert",
+        "general.name": "x",
+        "bert.block_count": 6,
+        "a.b": 1.5,
+        "c": True,
+        "d": [1, 2],
+    }
+    hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, keys, {"*": "q8_0"})
+    fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
+    assert {key: fields[key].contents() for key in keys} == keys
+
+
+def test_importance_lowers_the_error_where_it_lies(tmp_path: Path) -> None:
+    w, columns = weights(16, 512), np.where(np.arange(512) % 8, 0.01, 1).astype(np.float32)
+    errors = []
+    for importance in (None, {"w": columns}):
+        hc.save_gguf(tmp_path / "model.gguf", {"w": w}, types={"*": "q2_k"}, importance=importance)
+        errors.append(float((columns * (hc.load(tmp_path / "model.gguf")["w"] - w) ** 2).sum()))
+    assert errors[1] < 0.8 * errors[0]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "more", "words"),
+    [
+        ({"w": np.float32([[np.nan] * 32])}, {"types": {"*": "q8_0"}}, "tensor 'w': quantize: w has nan at index"),
+        ({"x" * 64: weights(1, 32)}, {}, "at most 63 bytes"),
+        ({"w": weights(1, 32)}, {"types": {"*": "int4"}}, "int4 has no place in GGUF"),
+        ({"w": weights(1, 32)}, {"types": {"*": "q4_x"}}, "no format"),
+        ({"w": weights(1, 256)}, {"importance": {"w": [1.0]}}, "importance of 'w' has shape"),
+        ({"w": weights(1, 256)}, {"importance": {"v": [1.0]}}, "'v', which is no tensor"),
+        ({"w": np.float32(1)}, {}, "wanted 1 to 4 dimensions"),
+        ({"w": np.arange(32)}, {}, "has dtype int64"),
+        ({"w": weights(1, 32)}, {"metadata": {"a": {}}}, "'a' is {}, wanted a str"),
+        ({"w": weights(1, 32)}, {"metadata": {"a": 2**64}}, "integers of 64 bits"),
+        ({"w": np.full((1, 3), 1e9, np.float32)}, {"types": {"*": "f16"}}, "beyond float16's largest"),
+        ({"w": hc.quantize(weights(1, 40), "q8_0")}, {}, "wanted rows of blocks of 32"),
+        ({"w": hc.quantize(weights(1, 32), "int4")}, {}, "int4 has no place"),
+    ],
+)  # fmt: skip
+def test_what_has_no_place_is_refused_and_nothing_is_left(tmp_path: Path, tensors: Any, more: Any, words: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as caught:
+        hc.save_gguf(tmp_path / "model.gguf", tensors, **more)
+    assert words in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_changed_bytes_of_blocks_never_stop_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    hc.save_gguf(
+        path, {text: weights(1, 256) for text in ("q2_k", "q4_k", "iq4_xs")}, types={text: text for text in TYPES}
+    )
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(100):
+        changed = np.frombuffer(data, np.uint8).copy()
+        changed[rng.integers(0, len(data), 4)] = rng.integers(0, 256, 4)
+        path.write_bytes(changed[: rng.integers(len(data) // 2, len(data) + 1)].tobytes())
+        try:
+            for array in hc.load(path).values():
+                assert isinstance(array, np.ndarray)
+        except ValueError as error:
+            assert "model.gguf" in str(error)
