@@ -25,4 +25,11 @@ static inline lanes lanes_pick(lanes_mask mask, lanes a, lanes b) { return mask 
 static inline lanes lanes_trunc(lanes a) { return (float)(int32_t)a; }
 static inline void lanes_store_bytes(uint8_t *to, lanes a) { *to = (uint8_t)(int32_t)a; }
 
+/* 4 x 4 values: row i at from + i * stride becomes column i of what is written. */
+static inline void lanes_transpose4(const float *from, int64_t stride, float *to, int64_t to_stride) {
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            to[j * to_stride + i] = from[i * stride + j];
+}
+
 #endif

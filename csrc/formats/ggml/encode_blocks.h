@@ -34,22 +34,34 @@ static inline lanes lanes_ratio(lanes a, lanes b) {
     return lanes_pick(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
 }
 
-/* `present` groups of n values each; other lanes hold zeros. weights: as values, or NULL. */
+/* Every value cut to what counts. */
+static inline lanes ggml_counted(lanes x) {
+    const lanes most = lanes_of(0x1p40f), zero = lanes_of(0);
+    x = lanes_max(lanes_min(x, most), lanes_sub(zero, most));
+    return lanes_pick(lanes_above(lanes_of(0x1p-40f), lanes_abs(x)), zero, x);
+}
+
+/* `present` groups of n values each, contiguous, into lanes; other lanes hold zeros. */
+static inline void ggml_spread(const float *values, int n, int present, float to[GGML_MAX_GROUP][GROUPS]) {
+    float padded[GROUPS * GGML_MAX_GROUP];
+    if (present < GROUPS) {
+        memset(padded, 0, sizeof padded);
+        memcpy(padded, values, (size_t)(present * n) * sizeof *padded);
+        values = padded;
+    }
+    for (int lane = 0; lane < GROUPS; lane += 4)
+        for (int j = 0; j < n; j += 4)
+            lanes_transpose4(values + lane * n + j, n, &to[j][lane], GROUPS);
+}
+
+/* weights: as values, or NULL. */
 static inline void ggml_load(const float *values, const float *weights, int n, int present, hc_ggml_tile *tile) {
-    for (int lane = 0; lane < GROUPS; lane++)
-        for (int j = 0; j < n; j++)
-            tile->x[j][lane] = lane < present ? values[lane * n + j] : 0.0f;
+    ggml_spread(values, n, present, tile->x);
     if (weights)
-        for (int lane = 0; lane < GROUPS; lane++)
-            for (int j = 0; j < n; j++)
-                tile->w[j][lane] = lane < present ? weights[lane * n + j] : 0.0f;
-    const lanes most = lanes_of(0x1p40f), least = lanes_of(0x1p-40f), zero = lanes_of(0);
+        ggml_spread(weights, n, present, tile->w);
     for (int j = 0; j < n; j++)
-        for (int lane = 0; lane < GROUPS; lane += LANES) {
-            float *place = &tile->x[j][lane];
-            const lanes x = lanes_max(lanes_min(lanes_load(place), most), lanes_sub(zero, most));
-            lanes_store(place, lanes_pick(lanes_above(least, lanes_abs(x)), zero, x));
-        }
+        for (int lane = 0; lane < GROUPS; lane += LANES)
+            lanes_store(&tile->x[j][lane], ggml_counted(lanes_load(&tile->x[j][lane])));
 }
 
 /* The first value of the largest magnitude. */
@@ -172,9 +184,9 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
     lanes_store(&tile->minimum[lane], lanes_sub(zero, minimum));
 }
 
-/* Codes nearest with the factors that the tile has, and, where `sums`, what the next fit needs. */
-static inline __attribute__((always_inline)) void ggml_assign(const hc_ggml_kind *kind, bool has_levels, bool weighted,
-                                                              bool sums, hc_ggml_tile *tile) {
+/* What the next fit needs of the codes nearest with the factors that the tile has. */
+static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *kind, bool has_levels, bool weighted,
+                                                            hc_ggml_tile *tile) {
     const int n = kind->group;
     const lanes zero = lanes_of(0);
     lanes low, high;
@@ -186,16 +198,8 @@ static inline __attribute__((always_inline)) void ggml_assign(const hc_ggml_kind
         const lanes_mask used = lanes_above(lanes_abs(scale), zero);
         for (int j = 0; j < n; j++) {
             const lanes x = lanes_load(&tile->x[j][lane]);
-            const lanes quotient = lanes_mul(lanes_add(x, minimum), inverse);
-            lanes q, number;
-            if (has_levels)
-                q = ggml_level(quotient, &number);
-            else
-                q = number = lanes_pick(used, ggml_nearest(false, quotient, low, high), zero);
-            if (!sums) {
-                lanes_store_bytes(&tile->codes[j][lane], number);
-                continue;
-            }
+            lanes q = ggml_nearest(has_levels, lanes_mul(lanes_add(x, minimum), inverse), low, high);
+            q = has_levels ? q : lanes_pick(used, q, zero);
             const lanes w = ggml_weight(tile, weighted, j, lane), wq = lanes_mul(w, q);
             w_sum = lanes_add(w_sum, w);
             x_sum = lanes_add(x_sum, lanes_mul(w, x));
@@ -203,12 +207,33 @@ static inline __attribute__((always_inline)) void ggml_assign(const hc_ggml_kind
             qq = lanes_add(qq, lanes_mul(wq, q));
             qx = lanes_add(qx, lanes_mul(wq, x));
         }
-        if (sums) {
-            lanes_store(&tile->sums.w[lane], w_sum);
-            lanes_store(&tile->sums.x[lane], x_sum);
-            lanes_store(&tile->sums.q[lane], q_sum);
-            lanes_store(&tile->sums.qq[lane], qq);
-            lanes_store(&tile->sums.qx[lane], qx);
+        lanes_store(&tile->sums.w[lane], w_sum);
+        lanes_store(&tile->sums.x[lane], x_sum);
+        lanes_store(&tile->sums.q[lane], q_sum);
+        lanes_store(&tile->sums.qq[lane], qq);
+        lanes_store(&tile->sums.qx[lane], qx);
+    }
+}
+
+/* Those codes in the order of the values, which lie as they were given. */
+static inline __attribute__((always_inline)) void ggml_codes(const hc_ggml_kind *kind, bool has_levels,
+                                                             const float *values, int present, hc_ggml_tile *tile) {
+    const int n = kind->group;
+    const lanes zero = lanes_of(0);
+    lanes low, high;
+    ggml_range(kind, &low, &high);
+    for (int g = 0; g < present; g++) {
+        const lanes minimum = lanes_of(tile->minimum[g]);
+        const float scale = tile->scale[g];
+        const lanes inverse = lanes_of(scale != 0 ? 1 / scale : 0);
+        for (int j = g * n; j < (g + 1) * n; j += LANES) {
+            const lanes quotient = lanes_mul(lanes_add(ggml_counted(lanes_load(values + j)), minimum), inverse);
+            lanes q;
+            if (has_levels)
+                ggml_level(quotient, &q);
+            else
+                q = scale != 0 ? ggml_nearest(false, quotient, low, high) : zero;
+            lanes_store_bytes(tile->rows + j, q);
         }
     }
 }
@@ -328,7 +353,8 @@ static inline void ggml_refit(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
 }
 
 static inline __attribute__((always_inline)) void ggml_searched(const hc_ggml_kind *kind, bool has_levels,
-                                                                bool weighted, hc_ggml_tile *tile) {
+                                                                bool weighted, const float *values, int present,
+                                                                hc_ggml_tile *tile) {
     for (int lane = 0; lane < GROUPS; lane += LANES) {
         if (kind->has_minimum && !has_levels)
             ggml_fit_minimum(kind, weighted, lane, tile);
@@ -340,26 +366,31 @@ static inline __attribute__((always_inline)) void ggml_searched(const hc_ggml_ki
             tile->scale[g] = ggml_rounded(tile->scale[g]);
     } else {
         ggml_integers(kind, tile);
-        ggml_assign(kind, has_levels, weighted, true, tile);
+        ggml_sums(kind, has_levels, weighted, tile);
         ggml_refit(kind, tile);
     }
-    ggml_assign(kind, has_levels, weighted, false, tile);
+    ggml_codes(kind, has_levels, values, present, tile);
 }
 
-/* All of a tile that is loaded: tile->codes, ->scale and ->minimum, of blocks ->d, ->e and ->small. */
-static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, hc_ggml_tile *tile) {
-    if (kind->scale_bits == 0 && !kind->has_levels)
+/* All of a tile that is loaded: tile->rows, ->scale and ->minimum, of blocks ->d, ->e and ->small. */
+static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, const float *values, int present,
+                                    hc_ggml_tile *tile) {
+    if (kind->has_levels) {
+        ggml_searched(kind, true, weighted, values, present, tile);
+    } else if (kind->scale_bits && weighted) {
+        ggml_searched(kind, false, true, values, present, tile);
+    } else if (kind->scale_bits) {
+        ggml_searched(kind, false, false, values, present, tile);
+    } else {
         ggml_plain(kind, tile);
-    else if (kind->has_levels)
-        ggml_searched(kind, true, weighted, tile);
-    else if (weighted)
-        ggml_searched(kind, false, true, tile);
-    else
-        ggml_searched(kind, false, false, tile);
-    for (int g = 0; g < GROUPS; g++)
-        for (int j = 0; j < kind->group; j++)
-            tile->rows[g * kind->group + j] = tile->codes[j][g];
+        for (int g = 0; g < GROUPS; g++)
+            for (int j = 0; j < kind->group; j++)
+                tile->rows[g * kind->group + j] = tile->codes[j][g];
+    }
 }
+
+/* n codes, a byte each, to `bits` bits; n a multiple of 8. */
+static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out);
 
 /* What lies beside the codes of `present` groups from `first` on. */
 static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_tile *tile, int64_t row, int64_t first,
@@ -375,15 +406,12 @@ static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_ti
         return;
     }
     const int per = kind->block / kind->group, bits = kind->scale_bits;
-    hc_bit_writer scale_bits = {scales + first * bits / 8, 0, 0};
-    hc_bit_writer minimum_bits = {minima ? minima + first * bits / 8 : NULL, 0, 0};
-    for (int g = 0; g < present; g++) {
-        hc_write_bits(&scale_bits, (uint32_t)(int32_t)tile->small[0][g], bits);
-        if (minima)
-            hc_write_bits(&minimum_bits, (uint32_t)(int32_t)tile->small[1][g], bits);
+    for (int i = 0; i <= kind->has_minimum; i++) {
+        uint8_t integers[GROUPS + 64];
+        for (int g = 0; g < GROUPS; g++)
+            integers[g] = (uint8_t)(int32_t)tile->small[i][g];
+        ggml_pack(integers, present, bits, (i ? minima : scales) + first * bits / 8);
     }
-    hc_flush_bits(&scale_bits);
-    hc_flush_bits(&minimum_bits);
     uint8_t *coarse = hc_part(out, HC_COARSE, row);
     for (int64_t block = 0; block < present / per; block++) {
         const int64_t place = first / per + block;
@@ -419,8 +447,7 @@ static inline const float *ggml_values(const hc_float_rows *x, int64_t i, int64_
     return copy;
 }
 
-/* As hc_encode_fn. ggml_pack: n codes, a byte each, to `bits` bits. */
-static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out);
+/* As hc_encode_fn. */
 static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *geometry, const hc_float_rows *x,
                                   const hc_float_rows *weights, const hc_components *out) {
     const int n = kind->group;
@@ -436,9 +463,10 @@ static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *g
         for (int64_t group = 0; group < geometry->groups; group += GROUPS) {
             const int present = (int)hc_min(GROUPS, geometry->groups - group);
             const int64_t count = (int64_t)present * n;
-            ggml_load(ggml_values(x, i, group * n, count, copy),
-                      weights ? ggml_values(weights, i, group * n, count, weight_copy) : NULL, n, present, &tile);
-            ggml_encode_tile(kind, weights != NULL, &tile);
+            const float *values = ggml_values(x, i, group * n, count, copy);
+            ggml_load(values, weights ? ggml_values(weights, i, group * n, count, weight_copy) : NULL, n, present,
+                      &tile);
+            ggml_encode_tile(kind, weights != NULL, values, present, &tile);
             ggml_pack(tile.rows, count, kind->bits, codes + group * n / 8 * kind->bits);
             ggml_store_factors(kind, &tile, row, group, present, out);
         }

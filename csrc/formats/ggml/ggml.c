@@ -159,24 +159,30 @@ static int64_t ggml_decode_codes(const hc_format *format, const hc_geometry *geo
     return HC_DONE;
 }
 
-/* Integers of 6 or 8 bits times their block's d; 16 groups of a block hold whole bytes. */
+/* Integers of 8 bits, 16 a block, or of 6, eight of them in 6 bytes, times their block's d. */
 static void row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        int64_t row, float *scales) {
     const hc_ggml_kind *kind = ggml_kind(format);
     const uint8_t *from = hc_part(components, HC_SCALES, row), *coarse = hc_part(components, HC_COARSE, row);
     const int64_t per = kind->block / kind->group;
-    for (int64_t block = 0; block < geometry->groups / per; block++, scales += per) {
-        const float d = ggml_half(coarse, block);
+    for (int64_t group = 0; group < geometry->groups; group += 8, scales += 8) {
+        const float d = ggml_half(coarse, group / per);
+        int32_t integer[8];
         if (kind->scale_bits == 8) {
-            for (int64_t g = 0; g < per; g++, from++)
-                scales[g] = d * (float)(int8_t)*from;
-            continue;
+            for (int i = 0; i < 8; i++)
+                integer[i] = (int8_t)from[i];
+        } else {
+            uint32_t low;
+            uint16_t high;
+            memcpy(&low, from, sizeof low);
+            memcpy(&high, from + 4, sizeof high);
+            const uint64_t word = low | (uint64_t)high << 32;
+            for (int i = 0; i < 8; i++)
+                integer[i] = (int32_t)((word >> (6 * i) & 63) ^ 32) - 32;
         }
-        for (int64_t g = 0; g < per; g += 4, from += 3) {
-            const uint32_t word = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
-            for (int i = 0; i < 4; i++)
-                scales[g + i] = d * (float)hc_sign_extend(word >> (6 * i) & 63, 6);
-        }
+        for (int i = 0; i < 8; i++)
+            scales[i] = d * (float)integer[i];
+        from += kind->scale_bits;
     }
 }
 

@@ -9,8 +9,14 @@
 static inline int ggml_type(const hc_format *format) { return format->option[0]; }
 static inline const hc_ggml_kind *ggml_kind(const hc_format *format) { return &GGML_KIND[ggml_type(format)]; }
 
-/* float16 number i of a part of a row. */
-static inline float ggml_half(const uint8_t *part, int64_t i) { return hc_f16_to_f32(hc_load_u16(part + i * 2)); }
+/* float16 number i of a part of a row. That of a block is often subnormal, and a processor slow with such floats. */
+static inline float ggml_half(const uint8_t *part, int64_t i) {
+    const uint16_t half = hc_load_u16(part + i * 2);
+    if (half & 0x7c00)
+        return hc_f16_to_f32(half);
+    const float value = (float)(half & 0x3ff) * 0x1p-24f;
+    return half & 0x8000 ? -value : value;
+}
 
 /* value = scale * code + minimum of group `group` of a row; both are exact. */
 static inline float ggml_scale(const hc_ggml_kind *kind, const hc_components *components, int64_t row, int64_t group) {

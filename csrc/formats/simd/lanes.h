@@ -54,4 +54,15 @@ static inline void lanes_store_bytes(uint8_t *to, lanes a) {
 }
 #endif
 
+/* 4 x 4 values: row i at from + i * stride becomes column i of what is written. */
+static inline void lanes_transpose4(const float *from, int64_t stride, float *to, int64_t to_stride) {
+    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + stride);
+    __m128 c = _mm_loadu_ps(from + 2 * stride), d = _mm_loadu_ps(from + 3 * stride);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + to_stride, b);
+    _mm_storeu_ps(to + 2 * to_stride, c);
+    _mm_storeu_ps(to + 3 * to_stride, d);
+}
+
 #endif
