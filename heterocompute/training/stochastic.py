@@ -52,6 +52,10 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
     """
     y = np.empty(x.shape, np.float32)
     _core.round_by_chance(runtime.run(), core_view(x), q._packed(), levels_of(q.format), seed, y)
+    if isinstance(q.format, Float) and q.format.scaled is None:
+        infinite = np.isinf(x)  # which saturates or stays, as the format says
+        if infinite.any():
+            y[infinite] = q.dequantize()[infinite]
     return y
 
 

@@ -50,6 +50,9 @@ def test_nothing_and_what_is_not_finite():
     odd = np.float32([np.nan, np.inf, -np.inf, 1.1])
     y, back = hc.training.fake_quantize(odd, "fp8_e4m3fn", rounding="stochastic")
     assert np.isnan(y[0]) and y[1] == 448 and y[2] == -448 and back(np.ones(4, np.float32)).tolist() == [0, 0, 0, 1]
+    for text in ("fp32", "bf16", "fp8_e5m2-nosat", "fp16-nosat"):
+        y, _ = hc.training.fake_quantize(odd, text, rounding="stochastic")
+        assert same_bits(y[1:3], hc.fake_quantize(odd, text)[1:3])
     with pytest.raises(ValueError, match="w has nan at index"):
         hc.training.fake_quantize(odd, "int4", clip=0.5)
 
