@@ -1,7 +1,7 @@
 """Write docs/conv-roofline.svg and the tables of convolutions in docs/benchmarks.md: python docs/figures/convolution.py
 
-Without an argument it measures, `heterocompute bench conv --threads 1 --json`; with the file of such a run it
-draws that again.
+Without an argument it measures, `heterocompute bench conv --json`; with the file of such a run it
+draws that again. The picture is of one thread and one image.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ LEFT_OUT = ("seconds", "unit", "intensity", "of_limit")  # of the page's tables;
 
 def measured() -> dict[str, Any]:
     """Return the report of a run of now."""
-    command = [sys.executable, "-m", "heterocompute", "bench", "conv", "--threads", "1", "--json"]
+    command = [sys.executable, "-m", "heterocompute", "bench", "conv", "--json"]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return found
 
 
 def roof(report: dict[str, Any]) -> dict[str, Any]:
     """Return what `roofline_svg` draws: a convolution reuses what it reads, a GEMV does not."""
-    products = next(table for table in report["tables"] if table["title"] == PRODUCTS)
+    products = next(table for table in report["tables"] if table["title"] == PRODUCTS and table["threads"] == 1)
     limits = {row["name"]: row["rate"] * 1e9 for row in products["rows"]}
     peak, bandwidth = limits["float32 FMA"], max(rate for name, rate in limits.items() if name.startswith("read"))
-    rows = [row for table in report["tables"] for row in table["rows"] if table.get("batch") == 1 or table is products]
+    of_layers = [table for table in report["tables"] if (table.get("batch"), table["threads"]) == (1, 1)]
+    rows = [row for table in (*of_layers, products) for row in table["rows"]]
     layers = [
         {
             "name": row["name"],
