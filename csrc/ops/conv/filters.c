@@ -52,6 +52,7 @@ static void sort_lines(const float *lines, int64_t taps, int64_t channels, int64
 void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *scratch) {
     const hc_conv_shape *s = &p->conv->shape;
     const int64_t taps = s->r * s->s, channels = s->group_channels, size = sizeof(float);
+    HC_ASSERT(hc_pack_scratch() >= LINES_BYTES);
     const int64_t fit = LINES_BYTES / (taps * p->nr * size);
     if (!lies_by_channels(p->conv) || fit == 0) {
         hc_panels one = p->side;
