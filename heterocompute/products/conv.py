@@ -85,8 +85,8 @@ def conv2d(
         Sums run over r, s, c ascending, but for Winograd's; the bits are the same for every instruction set and number
         of threads. No window is stored: working memory stays under 64 MiB, "direct" takes less than 1 MiB a thread and
         12 MiB of packed weights, Winograd 2 MiB a thread, of more than 512 channels more, and 20 MiB of transformed
-        filters and tiles; where those are more, a copy of the rows of x under one row of answers, and for `activations` the codes
-        of one image, or its rounded values beside a w of floats.
+        filters and tiles; where those are more, a copy of the rows of x under one row of answers, and for `activations`
+        the codes of one image, or its rounded values beside a w of floats.
 
     Raises
     ------
