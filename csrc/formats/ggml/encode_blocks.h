@@ -120,10 +120,11 @@ static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_
     const int n = kind->group;
     const float ends = has_levels ? 127.0f : (float)(1 << (kind->bits - 1)), step = has_levels ? 12.0f : 1.0f;
     const lanes largest = ggml_largest(tile, n, lane), zero = lanes_of(0);
+    const lanes one_over = lanes_ratio(lanes_of(1), largest);
     lanes low, high, best = zero, scale = lanes_div(largest, lanes_of(-ends));
     ggml_range(kind, &low, &high);
     for (int candidate = 0; candidate < CANDIDATES; candidate++) {
-        const lanes inverse = lanes_ratio(lanes_of(-(ends + step * ((float)candidate - 4) / 4)), largest);
+        const lanes inverse = lanes_mul(lanes_of(-(ends + step * ((float)candidate - 4) / 4)), one_over);
         lanes qq = zero, qx = zero;
         for (int j = 0; j < n; j++) {
             const lanes x = lanes_load(&tile->x[j][lane]);
@@ -149,7 +150,7 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
     lanes low, above, w_sum = zero, x_sum = zero;
     ggml_ends(tile, n, lane, &low, &above);
     low = lanes_min(low, zero);
-    const lanes span = lanes_sub(lanes_max(above, low), low);
+    const lanes span = lanes_sub(lanes_max(above, low), low), one_over = lanes_ratio(lanes_of(1), span);
     for (int j = 0; j < n; j++) {
         const lanes w = ggml_weight(tile, weighted, j, lane);
         w_sum = lanes_add(w_sum, w);
@@ -157,7 +158,7 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
     }
     lanes best = zero, scale = lanes_div(span, high), minimum = low;
     for (int candidate = 0; candidate < CANDIDATES; candidate++) {
-        const lanes inverse = lanes_ratio(lanes_of(most + ((float)candidate - 4) / 4), span);
+        const lanes inverse = lanes_mul(lanes_of(most + ((float)candidate - 4) / 4), one_over);
         lanes q_sum = zero, qq = zero, qx = zero;
         for (int j = 0; j < n; j++) {
             const lanes x = lanes_load(&tile->x[j][lane]);
@@ -200,10 +201,12 @@ static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *
             const lanes x = lanes_load(&tile->x[j][lane]);
             lanes q = ggml_nearest(has_levels, lanes_mul(lanes_add(x, minimum), inverse), low, high);
             q = has_levels ? q : lanes_pick(used, q, zero);
-            const lanes w = ggml_weight(tile, weighted, j, lane), wq = lanes_mul(w, q);
-            w_sum = lanes_add(w_sum, w);
-            x_sum = lanes_add(x_sum, lanes_mul(w, x));
-            q_sum = lanes_add(q_sum, wq);
+            const lanes w = ggml_weight(tile, weighted, j, lane), wq = weighted ? lanes_mul(w, q) : q;
+            if (kind->has_minimum) {
+                w_sum = lanes_add(w_sum, w);
+                x_sum = lanes_add(x_sum, lanes_mul(w, x));
+                q_sum = lanes_add(q_sum, wq);
+            }
             qq = lanes_add(qq, lanes_mul(wq, q));
             qx = lanes_add(qx, lanes_mul(wq, x));
         }

@@ -57,10 +57,10 @@ def blocks(kind: Any, sizes: Geometry, x: Array, weights: Array | None) -> tuple
     The others by weighted least squares. Of each group eight candidates of codes q, for t = -1, -0.75, ..., 0.75, each
     with its best factors; those of the largest gain are kept::
 
-        signed        q = RNE(clip(x * (-(n + t) / largest), -n, n - 1)), n = 2^(b-1)
-        with levels   q = the level nearest to x * (-(127 + 12 t) / largest), ties to the lower, here its value
+        signed        q = RNE(clip(x * (-(n + t) * (1/largest)), -n, n - 1)), n = 2^(b-1)
+        with levels   q = the level nearest to x * (-(127 + 12 t) * (1/largest)), ties to the lower, its value
                       s = sum(w q x) / sum(w q^2), gain = s sum(w q x)
-        with minimum  lo = min(x, 0), q = RNE(clip((x - lo) * ((n + t) / (max(x, lo) - lo)), 0, n)), n = 2^b - 1
+        with minimum  lo = min(x, 0), q = RNE(clip((x - lo) * ((n + t) * (1/(max(x, lo) - lo))), 0, n)), n = 2^b-1
                       s, m = the least squares of s q + m; m > 0: s = sum(w q x) / sum(w q^2), m = 0
                       gain = s sum(w q x) + m sum(w x)
 
@@ -141,8 +141,7 @@ def _fit_signed(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
     n, step = (F32(127), F32(12)) if kind.has_levels else (F32(2 ** (kind.bits - 1)), F32(1))
     best, scale = zero, largest / -n
     for t in STEPS:
-        inverse = np.where(largest == 0, F32(0), -(n + step * t) / largest)
-        q = _nearest(kind, x * inverse[..., None])
+        q = _nearest(kind, x * (-(n + step * t) * _inverse(largest))[..., None])
         sums = _sums(x, w, q)
         s = sums.qx / sums.qq
         gain = s * sums.qx
@@ -157,7 +156,7 @@ def _fit_minimum(kind: Any, x: Array, w: Array) -> tuple[Array, Array]:
     span = np.maximum(x.max(axis=-1), low) - low
     best, scale, minimum = zero, span / n, low
     for t in STEPS:
-        inverse = np.where(span == 0, F32(0), (n + t) / span)
+        inverse = (n + t) * _inverse(span)
         sums = _sums(x, w, _nearest(kind, (x - low[..., None]) * inverse[..., None]))
         determinant = sums.w * sums.qq - sums.q * sums.q
         s = (sums.w * sums.qx - sums.x * sums.q) / determinant
