@@ -15,7 +15,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..formats import MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log
+from ..formats import GGML, MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log
 from ..products.quantize import quantize
 from ..reference.minifloat import TYPES
 
@@ -48,7 +48,7 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
     Raises
     ------
     ValueError
-        Of a learned codebook, whose levels are those that x was rounded to.
+        Of a learned codebook, whose levels are those that x was rounded to, or of blocks of ggml.
     """
     y = np.empty(x.shape, np.float32)
     _core.round_by_chance(runtime.run(), core_view(x), q._packed(), levels_of(q.format), seed, y)
@@ -63,7 +63,7 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
 @counts_subnormals
 def levels_of(fmt: Format) -> Levels:
     """Return the levels of a format before its scale, as the core takes them."""
-    if isinstance(fmt, Codebook):
+    if isinstance(fmt, (Codebook, GGML)):
         raise ValueError(f"fake_quantize: rounding='stochastic' has no levels of {fmt} to choose from")
     if isinstance(fmt, (Int, VSQ)):
         top = 2.0 ** (fmt.bits - 1) - 1

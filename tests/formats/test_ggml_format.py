@@ -78,6 +78,17 @@ def test_a_constant_stays_where_there_is_a_minimum(text: str) -> None:
     assert np.allclose(hc.fake_quantize(x, text), x, rtol=2.0**-11, atol=0)  # e is a float16
 
 
+@pytest.mark.parametrize("text", TYPES)
+@pytest.mark.parametrize("activations", [None, "int8"])
+def test_convolutions_see_no_padding(text: str, activations: str | None) -> None:
+    """8 channels are padded to a block for each of nine taps."""
+    w, x = gaussian(4, 8, 3, 3), np.abs(gaussian(2, 8, 6, 6))
+    q = hc.quantize(w, text, axis=(2, 3, 1))
+    wanted = hc.conv2d(x, q.dequantize())
+    found = hc.conv2d(x, q, activations=activations)
+    assert np.allclose(found, wanted, rtol=0, atol=1e-4 if activations is None else 0.5)
+
+
 def test_what_does_not_go_with_blocks_is_refused() -> None:
     x = gaussian(1, 32)
     with pytest.raises(ValueError, match="q4_k"):

@@ -24,6 +24,7 @@ TABLED = [
     text
     for text in FORMATS
     if not text.startswith(("fp32", "tf32", "bf16", "fp16")) and "-d" not in text.replace("-dq", "")
+    if not isinstance(hc.format(text), hc.GGML)
 ]
 
 
