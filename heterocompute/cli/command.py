@@ -358,7 +358,7 @@ def _parser() -> argparse.ArgumentParser:
         "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
     )
     prune.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    prune.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    prune.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
     prune.add_argument(
         "--pattern", type=_one_pattern, metavar="PATTERN", help="of every selected tensor: 2:4, 50%%, ..."
     )
@@ -372,7 +372,7 @@ def _parser() -> argparse.ArgumentParser:
         "dequantize small.safetensors plain.safetensors --dtype bf16",
     )
     dequantize.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    dequantize.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    dequantize.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
     dequantize.add_argument(
         "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
     )
