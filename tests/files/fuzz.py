@@ -42,6 +42,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
     found["one.npy"] = buffer.getvalue()
     hc.save(folder / "part.safetensors", {"w": ARRAYS["w"], "q": hc.quantize(ARRAYS["w"], "int4-g2")})
     found["part.safetensors"] = (folder / "part.safetensors").read_bytes()
+    (folder / "config.json").write_text("{}")  # where the configuration of a layout is sought that is lost
     w = np.random.default_rng(0).standard_normal((32, 32), np.float32)
     for layout, fmt in LAYOUTS.items():
         hc.save(folder / layout, {"fc.weight": hc.quantize(w, fmt)}, layout=layout)
