@@ -65,7 +65,7 @@ hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const doubl
 /* Each column once, ascending: t = value_j + (sum_i (w_i - value_i) h_ij) / h_jj, rounded, taken where it is nearer to t.
  * Blocks of HC_PTQ_BLOCK columns: the sum of a block begins from 0 over all i ascending, with the values at its beginning;
  * the changes within it are added as they come. What the mask does not keep stays 0. *changed: codes. */
-enum { HC_PTQ_BLOCK = 64 };
+enum { HC_PTQ_BLOCK = 96 };
 hc_status hc_ptq_sweep(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h, int32_t *codes,
                        int64_t *changed, hc_error *error);
 

@@ -19,14 +19,14 @@ static void edge(const hc_kernel *gemm, int64_t m, int64_t n, int64_t k, const d
                  int64_t ldb, double *c, int64_t ldc) {
     double right[HC_PTQ_DEPTH * HC_PTQ_TILE], tile[HC_PTQ_TILE * HC_PTQ_TILE] = {0};
     const int nr = gemm->nr;
-    for (int64_t p = 0; p < k; p++) {
+    for (int64_t p = 0; p < k && n < nr; p++) {
         memcpy(right + p * nr, b + p * ldb, (size_t)n * sizeof *b);
         for (int64_t j = n; j < nr; j++)
             right[p * nr + j] = 0.0;
     }
     for (int64_t i = 0; i < m; i++)
         memcpy(tile + i * nr, c + i * ldc, (size_t)n * sizeof *c);
-    gemm->fn.gemm_f64(k, panel, right, nr, tile, nr);
+    gemm->fn.gemm_f64(k, panel, n < nr ? right : b, n < nr ? nr : ldb, tile, nr);
     for (int64_t i = 0; i < m; i++)
         memcpy(c + i * ldc, tile + i * nr, (size_t)n * sizeof *c);
 }

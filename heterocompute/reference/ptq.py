@@ -15,7 +15,7 @@ import numpy as np
 
 from .arithmetic import LARGEST, Array
 
-BLOCK = 64
+BLOCK = 96
 
 
 def gram(left: Array, right: Array) -> Array:

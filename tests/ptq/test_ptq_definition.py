@@ -18,7 +18,7 @@ from heterocompute.ptq.levels import Part, refit_levels
 from heterocompute.reference import ptq as definition
 
 PTQ = ("gemm_f64", "axpy_f64", "round_steps", "round_levels")
-SIZES = [(1, 1), (3, 5), (70, 37), (130, 19)]  # columns around a block of 64, rows around tiles
+SIZES = [(1, 1), (3, 5), (70, 37), (200, 19)]  # columns around a block of 96, rows around tiles
 # what rounds differently: steps, zero points, tables, tables of rows, and each kind of stored scale
 FORMATS = ["int4", "int3-g5", "int4-g32-asym", "int5-g16-f16", "vsq4-g16-s4", "vsq8-g16-s10", "vsq4u-g16-s4"]
 FORMATS += ["nf4-g64-dq", "mxfp4", "nvfp4", "fp8_e5m2", "fp4_e2m1-tensor", "log4-1-g16", "cb3-g16", "cb2-tensor"]
@@ -95,7 +95,7 @@ def scale_of(scales: Scales) -> Any:
 
 @pytest.mark.parametrize("fmt", [text for text in FORMATS if text[:2] in ("in", "vs", "mx", "nv", "lo")])
 def test_sweeps_and_refits_are_the_definition(fmt: str) -> None:
-    grid, w, h = problem(70, 37, fmt)
+    grid, w, h = problem(110, 37, fmt)
     begun = grid.nearest(w)
     codes = definition.sweep(grid.core(), w, h, begun)
     scales = definition.refit(grid.core(), w, h, begun, scale_of(grid.scales))
@@ -112,7 +112,7 @@ def test_sweeps_and_refits_are_the_definition(fmt: str) -> None:
 
 def test_a_sweep_of_levels_is_the_definition() -> None:
     for fmt in ("cb2-tensor", "cb3-g16", "fp8_e5m2", "nf4-g64"):
-        grid, w, h = problem(70, 37, fmt)
+        grid, w, h = problem(110, 37, fmt)
         begun = grid.nearest(w)
         found = begun.copy()
         core.ptq_sweep(runtime.run(), grid.core(), w, h, found)
@@ -121,7 +121,7 @@ def test_a_sweep_of_levels_is_the_definition() -> None:
 
 @pytest.mark.parametrize("fmt", ["cb3-g16", "cb2-tensor", "cb2", "cb3-g16+2:4"])
 def test_centres_are_the_definition(fmt: str) -> None:
-    grid, w, h = problem(70, 19, fmt)
+    grid, w, h = problem(110, 19, fmt)
     codes, grid.scale[:, 5] = grid.nearest(w), 0.0
     curvature, slope = definition.level_sums(grid.core(), w, h, codes)
     assert grid.levels is not None
@@ -146,7 +146,7 @@ def test_centres_are_the_definition(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", ["2:4", "int4-g6+3:7", "vsq4-g16-s4+1:8", "cb3-g16+2:4", "nf4-g64+16:32"])
 def test_masks_are_the_definition(fmt: str) -> None:
-    """Blocks around those of 64 columns, and a last one that is short."""
+    """Blocks around those of 96 columns, and a last one that is short."""
     grid, w, h = problem(135, 21, fmt)
     pattern = grid.pattern
     assert pattern is not None
