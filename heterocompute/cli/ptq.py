@@ -14,6 +14,7 @@ import numpy as np
 from ..base.texts import is_same_file, one_line, printable
 from ..report.table import Column
 from .parts import (
+    ProgressBar,
     UsageError,
     add_format,
     add_patterns,
@@ -63,6 +64,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     ptq.add_argument("--sequential", action="store_true", help="calibrate each layer with those before it rounded")
     add_patterns(ptq)
     add_threads(ptq)
+    ptq.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
+    ptq.add_argument("--html", metavar="PATH", help="also write one page with the table and a picture of it")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,11 +99,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"{printable(arguments.input)}: holds one array, wanted a checkpoint")
         evaluate = function_of(arguments.calibration)
         patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
-        found = quantize(weights, evaluate, formats, arguments.sequential, **patterns)
+        found = quantize(weights, evaluate, formats, arguments.sequential, progress=progress.update, **patterns)
         save(arguments.output, found.weights)
         return found
 
-    found = interruptible(work)
+    with ProgressBar("ptq", arguments.input) as progress:
+        found = interruptible(work)
+    if arguments.csv:
+        found.to_csv(arguments.csv)
+    if arguments.html:
+        found.to_html(arguments.html, title=f"Rounding of {printable(os.path.basename(arguments.input))}")
     if arguments.json:
         return print_json({"output": arguments.output, "tensors": found.table, "left": found.left})
     print_table(COLUMNS, found.table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,15 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
+from ..base.progress import Progress, Steps
 from ..base.values import shown
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
 from ..formats.base import or_words
 from ..products.arguments import as_format
 from ..products.quantize import quantize as plainly
+from ..report import rounding as report
+from ..report.files import Tabular, write_text
 from .error import error
 from .gptq import rounded_under
 from .hessian import Hessian
@@ -135,7 +139,7 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class Rounded:
+class Rounded(Tabular):
     """A network's rounded weights, and a report.
 
     Attributes
@@ -152,6 +156,18 @@ class Rounded:
     weights: dict[str, Any]
     table: list[dict[str, Any]]
     left: list[str]
+
+    def to_html(self, path: str | os.PathLike[str], title: str = "Rounded under its inputs") -> None:
+        """Write one page that needs nothing else: what each layer's output loses, before and after.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        title : str, optional
+            Heading of the page.
+        """
+        write_text(path, report.page(title, self.table, self.left))
 
     def __str__(self) -> str:
         keys = list(self.table[0]) if self.table else ["name"]
@@ -175,6 +191,7 @@ def quantize(
     held: Mapping[str, Hessian] | None = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Rounded:
     """Round every layer of a network under what it is given.
@@ -189,6 +206,8 @@ def quantize(
         Calibrate each layer with those before it rounded: one run of the network a layer.
     held : mapping of str to Hessian, optional
         What `calibrate` gathered on other inputs, to judge by.
+    progress : callable, optional
+        Called as ``progress(done, total, text)`` before each tensor, and once at the end.
     **options
         `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq`.
 
@@ -234,7 +253,9 @@ def quantize(
         if chosen.get(twins[name], fmt) != fmt:
             raise ValueError(f"quantize: {twins[name]!r} and {name!r} are one array, wanted one format for both")
     table: list[dict[str, Any]] = []
+    step = Steps(len(chosen), progress, "quantize")
     for name, fmt in chosen.items():
+        step(f"{name}  {fmt}")
         if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
             answer[name] = answer[twins[name]]
             continue
@@ -253,6 +274,7 @@ def quantize(
             row |= {f"held_{key}": error(w, q, held[name]).db for key, q in (("before", plain), ("after", found.q))}
         answer[name] = found.q
         table.append(row)
+    step.finish()
     missed = [
         name
         for name in select(dense_infos(arrays), include, exclude)
