@@ -170,4 +170,24 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(int_largest_code(format)); /* q - z up to 255 */
 }
 
-HC_SIMD_TABLE(int, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes);
+/* Codes of up to 8 bits that are the integers themselves go straight to where these are wanted. */
+static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                        const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    if (mode != HC_INT_FOLDED || format->group || format->bits > 8 || !int_is_symmetric(format))
+        return decode_integers(format, geometry, components, tile, mode, out);
+    const int64_t row_bytes = (geometry->padded * format->bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
+        out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);
+        unpack_codes(codes, row_bytes, tile->first_column, whole, format->bits, true, to);
+        if (whole < tile->columns) {
+            const int64_t left = tile->columns - whole;
+            unpack_codes(codes, row_bytes, tile->first_column + whole, left, format->bits, true, last);
+            memcpy(to + whole, last, (size_t)left);
+        }
+    }
+    return HC_DONE;
+}
+
+HC_SIMD_TABLE(int, .encode = encode, .values = decode_values, .integers = integers, .codes = decode_codes);

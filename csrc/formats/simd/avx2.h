@@ -280,25 +280,19 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
 }
 
 /* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
- * of a byte; a group holds 16, 32 or 64 codes. A byte is multiplied as one of two bytes, the other's factor being 0. */
+ * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
 static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
-    const __m256i values =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
-    const __m256i nibbles = _mm256_set1_epi8(15), byte = _mm256_set1_epi16(255);
+    const __m256i nibbles = _mm256_set1_epi8(15);
     const int log2_group = __builtin_ctzll((uint64_t)group);
     int64_t i = 0;
     for (; i + 32 <= n / 64 * 64; i += 32) {
-        const int64_t a = i >> log2_group, b = (i + 16) >> log2_group;
-        const short first = (short)(scales[a / 2] >> (a % 2 * 4) & 15),
-                    second = (short)(scales[b / 2] >> (b % 2 * 4) & 15);
-        const __m256i factor = _mm256_set_m128i(_mm_set1_epi16(second), _mm_set1_epi16(first));
+        const uint64_t a = (uint64_t)i >> log2_group, b = (uint64_t)(i + 16) >> log2_group;
+        const int first = scales[a / 2] >> (a % 2 * 4) & 15, second = scales[b / 2] >> (b % 2 * 4) & 15;
+        const __m256i table = _mm256_set_m128i(_mm_load_si128((const __m128i *)(const void *)hc_times4[second]),
+                                               _mm_load_si128((const __m128i *)(const void *)hc_times4[first]));
         const __m256i pair_u16x16 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
         const __m256i code = _mm256_and_si256(_mm256_or_si256(pair_u16x16, _mm256_slli_epi16(pair_u16x16, 4)), nibbles);
-        const __m256i value = _mm256_shuffle_epi8(values, code);
-        const __m256i even = _mm256_maddubs_epi16(factor, value);
-        const __m256i odd = _mm256_maddubs_epi16(_mm256_slli_epi16(factor, 8), value);
-        const __m256i both = _mm256_or_si256(_mm256_and_si256(even, byte), _mm256_slli_epi16(odd, 8));
-        _mm256_storeu_si256((__m256i *)(out + i), both);
+        _mm256_storeu_si256((__m256i *)(out + i), _mm256_shuffle_epi8(table, code));
     }
     return i;
 }

@@ -245,47 +245,60 @@ static inline void simd_pack4(const uint8_t *codes, int64_t n, uint8_t *out) {
 
 /* --- decoding --- */
 
+/* 16 bytes at hc_times4 for the scale in bits [4, 8) of each 16-bit number. */
+static inline __m128i times4(uint32_t numbers) {
+    return _mm_load_si128((const __m128i *)(const void *)(&hc_times4[0][0] + (numbers & 0xf0)));
+}
+
 /* The first multiple of 64 of n codes of 4 bits, as bytes; returns how many. */
 static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signed, uint8_t *out) {
-    const __m512i nibbles = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(is_signed ? 8 : 0);
+    const __m512i nibbles = _mm512_set1_epi8(15);
+    const __m512i plain = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m512i extended = _mm512_broadcast_i32x4(times4(1 << 4)), values = is_signed ? extended : plain;
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
         const __m512i pair_u16x32 = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(from + i / 2)));
-        const __m512i both = _mm512_or_si512(pair_u16x32, _mm512_slli_epi16(pair_u16x32, 4));
-        /* (code ^ 8) - 8 extends the sign */
-        const __m512i code = _mm512_ternarylogic_epi64(both, nibbles, sign, 0x6a);
-        _mm512_storeu_si512(out + i, _mm512_sub_epi8(code, sign));
+        const __m512i code = _mm512_and_si512(_mm512_or_si512(pair_u16x32, _mm512_slli_epi16(pair_u16x32, 4)), nibbles);
+        _mm512_storeu_si512(out + i, _mm512_shuffle_epi8(values, code));
     }
     return i;
 }
 
-/* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
- * of a byte; a group holds 16, 32 or 64 codes. A byte is multiplied as one of two bytes, the other's factor being 0. */
-static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
-    const int log2_group = __builtin_ctzll((uint64_t)group); /* 4 to 6 */
-    const __m512i lane = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
-    const __m512i nibble = _mm512_slli_epi64(_mm512_srl_epi64(lane, _mm_cvtsi32_si128(log2_group - 4)), 2);
-    const __m512i shift = _mm512_or_si512(nibble, _mm512_slli_epi64(nibble, 16));
-    const __m512i shifts = _mm512_or_si512(shift, _mm512_slli_epi64(shift, 32));
-    const __m512i values =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
-    const __m512i nibbles = _mm512_set1_epi8(15), low = _mm512_set1_epi16(15), byte = _mm512_set1_epi16(255);
-    int64_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        const int64_t first = i >> log2_group;
-        int numbers = scales[first / 2] >> (first % 2 * 4);
-        if (group == 16)
-            numbers |= scales[first / 2 + 1] << 8;
+static inline __attribute__((always_inline)) void fold4(const uint8_t *codes, const uint8_t *scales, const int group,
+                                                        int64_t n, int8_t *out) {
+    const int groups = 64 / group;
+    const __m512i nibbles = _mm512_set1_epi8(15);
+    for (int64_t i = 0; i + 64 <= n; i += 64) {
+        uint32_t numbers = 0; /* the scales of four quarters, from bit 4 on */
+        if (groups == 4)
+            numbers = ((uint32_t)scales[i / 32] | (uint32_t)scales[i / 32 + 1] << 8) << 4;
+        else if (groups == 2)
+            numbers = (uint32_t)scales[i / 64] << 4;
+        else
+            numbers = (uint32_t)scales[i / 128] << (i % 128 == 0 ? 4 : 0);
+        __m512i table = _mm512_broadcast_i32x4(times4(numbers));
+        if (groups == 4)
+            table = _mm512_mask_broadcast_i32x4(table, 0x00f0, times4(numbers >> 4));
+        if (groups >= 2)
+            table = _mm512_mask_broadcast_i32x4(table, 0xff00, times4(numbers >> (groups == 4 ? 8 : 4)));
+        if (groups == 4)
+            table = _mm512_mask_broadcast_i32x4(table, 0xf000, times4(numbers >> 12));
         const __m512i pair_u16x32 = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(codes + i / 2)));
         const __m512i code = _mm512_and_si512(_mm512_or_si512(pair_u16x32, _mm512_slli_epi16(pair_u16x32, 4)), nibbles);
-        const __m512i value = _mm512_shuffle_epi8(values, code);
-        const __m512i factor = _mm512_and_si512(_mm512_srlv_epi16(_mm512_set1_epi16((short)numbers), shifts), low);
-        const __m512i even = _mm512_maddubs_epi16(factor, value);
-        const __m512i odd = _mm512_maddubs_epi16(_mm512_slli_epi16(factor, 8), value);
-        /* byte ? even : odd << 8 */
-        _mm512_storeu_si512(out + i, _mm512_ternarylogic_epi64(byte, even, _mm512_slli_epi16(odd, 8), 0xca));
+        _mm512_storeu_si512(out + i, _mm512_shuffle_epi8(table, code));
     }
-    return i;
+}
+
+/* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
+ * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
+static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
+    if (group == 16)
+        fold4(codes, scales, 16, n, out);
+    else if (group == 32)
+        fold4(codes, scales, 32, n, out);
+    else
+        fold4(codes, scales, 64, n, out);
+    return n / 64 * 64;
 }
 
 /* values[j] = real * (integer * (code[j] - zero)), saturated. */

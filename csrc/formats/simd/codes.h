@@ -76,6 +76,13 @@ enum { HC_LEVELS = 16 };
 
 /* --- decoding --- */
 
+/* Row s: what the signed codes of 4 bits are worth times s. */
+#define HC_TIMES(s)                                                                                                    \
+    {0, s, 2 * s, 3 * s, 4 * s, 5 * s, 6 * s, 7 * s, -8 * s, -7 * s, -6 * s, -5 * s, -4 * s, -3 * s, -2 * s, -s}
+static const _Alignas(64) int8_t hc_times4[16][16] = {
+    HC_TIMES(0), HC_TIMES(1), HC_TIMES(2),  HC_TIMES(3),  HC_TIMES(4),  HC_TIMES(5),  HC_TIMES(6),  HC_TIMES(7),
+    HC_TIMES(8), HC_TIMES(9), HC_TIMES(10), HC_TIMES(11), HC_TIMES(12), HC_TIMES(13), HC_TIMES(14), HC_TIMES(15)};
+
 /* How codes of up to 8 bits become floats, each exactly: by a table, as integers, or as a float16 with the same bits and
  * another bias. Codes as bytes: unsigned for tables, else with their signs extended. */
 typedef enum {

@@ -1,5 +1,6 @@
-/* Rows of x in lanes, w as it lies: 16 rows of x a register, four bytes of a row of w broadcast against them. Nothing is
- * summed sideways. What the 128 that was added to x adds is taken away by the sums of w's bytes. */
+/* Rows of x in lanes, w as it lies: 16 rows of x a register, four bytes of a row of w broadcast against them; or 8 rows, twice
+ * four bytes each, and eight bytes of w. Nothing else is summed sideways. What the 128 that was added to x adds is taken away
+ * by the sums of w's bytes. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -7,7 +8,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, STEP = 64, MOST_W = 8, MOST_X = 4 };
+enum { LANES = 16, STEP = 64, MOST_W = 8, MOST_X = 4, CHAINS = 2 };
 
 /* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
 INLINE __m512i dot(__m512i sum, __m512i x_u8, __m512i w_s8) {
@@ -15,87 +16,125 @@ INLINE __m512i dot(__m512i sum, __m512i x_u8, __m512i w_s8) {
     return sum;
 }
 
-INLINE int32_t sum_of(const int8_t *w, int64_t columns) {
+/* The sum of each of n_w rows. */
+INLINE void sums_of(const int n_w, const int8_t *w, int64_t ld_w, int64_t columns, int32_t *sums) {
     const __m512i ones = _mm512_set1_epi8(1);
     const int64_t whole = columns / STEP * STEP;
-    __m512i sum = _mm512_setzero_si512();
+    __m512i sum[MOST_W];
+#pragma GCC unroll 8
+    for (int b = 0; b < n_w; b++)
+        sum[b] = _mm512_setzero_si512();
     for (int64_t k = 0; k < whole; k += STEP)
-        sum = dot(sum, ones, _mm512_loadu_si512(w + k));
+#pragma GCC unroll 8
+        for (int b = 0; b < n_w; b++)
+            sum[b] = dot(sum[b], ones, _mm512_loadu_si512(w + b * ld_w + k));
     if (whole < columns) {
         const __mmask64 present = ((__mmask64)1 << (columns - whole)) - 1;
-        sum = dot(sum, ones, _mm512_maskz_loadu_epi8(present, w + whole));
+#pragma GCC unroll 8
+        for (int b = 0; b < n_w; b++)
+            sum[b] = dot(sum[b], ones, _mm512_maskz_loadu_epi8(present, w + b * ld_w + whole));
     }
-    return _mm512_reduce_add_epi32(sum);
+#pragma GCC unroll 8
+    for (int b = 0; b < n_w; b++)
+        sums[b] = _mm512_reduce_add_epi32(sum[b]);
 }
 
-INLINE void add_step(const int n_x, const int n_w, const uint8_t *x, const int8_t *const *w, int64_t ld_w,
-                     __m512i sum[][MOST_X]) {
+/* The next `width` columns: 4, or 8 of which a register holds those of half as many rows. */
+INLINE void add_step(const int n_x, const int n_w, const int width, const uint8_t *x, const int8_t *const *w,
+                     int64_t ld_w, __m512i sum[][MOST_X]) {
     __m512i values[MOST_X];
 #pragma GCC unroll 4
     for (int v = 0; v < n_x; v++)
         values[v] = _mm512_loadu_si512(x + v * STEP);
 #pragma GCC unroll 8
     for (int b = 0; b < n_w; b++) {
-        int32_t four;
-        memcpy(&four, w[b / 4] + b % 4 * ld_w, sizeof four);
-        const __m512i codes = _mm512_set1_epi32(four);
+        int64_t bytes = 0;
+        memcpy(&bytes, w[b / 4] + b % 4 * ld_w, (size_t)width);
+        const __m512i codes = width == 4 ? _mm512_set1_epi32((int32_t)bytes) : _mm512_set1_epi64(bytes);
 #pragma GCC unroll 4
         for (int v = 0; v < n_x; v++)
             sum[b][v] = dot(sum[b][v], values[v], codes);
     }
 }
 
-/* n_w rows of w from j on. */
-INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w, int64_t j, uintptr_t next) {
-    const int64_t whole = args->columns / 4 * 4, ld_w = args->ld_w;
+INLINE void advance(const int n_w, const int8_t **w, int64_t by) {
+#pragma GCC unroll 2
+    for (int b = 0; b < n_w; b += 4)
+        w[b / 4] += by;
+}
+
+INLINE void put(int32_t *c, const int width, bool accumulate, __m512i sum) {
+    if (width == 4) {
+        const __m512i from = accumulate ? _mm512_loadu_si512(c) : _mm512_setzero_si512();
+        _mm512_storeu_si512(c, _mm512_add_epi32(from, sum));
+    } else {
+        const __m256i from = accumulate ? _mm256_loadu_si256((const __m256i *)(void *)c) : _mm256_setzero_si256();
+        const __m256i both = _mm512_cvtepi64_epi32(_mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32)));
+        _mm256_storeu_si256((__m256i *)(void *)c, _mm256_add_epi32(from, both));
+    }
+}
+
+/* n_w rows of w from j on. One register of x has two chains of sums a row: 8 chains would wait for each other, and 16 rows
+ * of a multiple of 4 KiB would not stay in L1 together. */
+INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width, int64_t j,
+                     uintptr_t next) {
+    const int chains = n_x == 1 ? CHAINS : 1;
+    const int64_t whole = args->columns / width * width, ld_w = args->ld_w;
     const uint8_t *x = args->x;
     const int8_t *w[MOST_W / 4];
-    __m512i sum[MOST_W][MOST_X];
+    int32_t w_sums[MOST_W];
+    __m512i sum[CHAINS][MOST_W][MOST_X];
 #pragma GCC unroll 2
     for (int b = 0; b < n_w; b += 4)
         w[b / 4] = args->w + (j + b) * ld_w;
+    sums_of(n_w, w[0], ld_w, args->columns, w_sums);
 #pragma GCC unroll 8
     for (int b = 0; b < n_w; b++) {
-        const uint32_t added = 128u * (uint32_t)sum_of(args->w + (j + b) * ld_w, args->columns);
+        const uint32_t added = -128u * (uint32_t)w_sums[b];
 #pragma GCC unroll 4
-        for (int v = 0; v < n_x; v++)
-            sum[b][v] = _mm512_set1_epi32((int32_t)-added);
+        for (int v = 0; v < n_x; v++) {
+            sum[0][b][v] = width == 4 ? _mm512_set1_epi32((int32_t)added) : _mm512_set1_epi64(added);
+            sum[1][b][v] = _mm512_setzero_si512();
+        }
     }
-    for (int64_t k = 0; k < whole;) {
-        const int64_t end = hc_min(whole, k + STEP);
+    int64_t k = 0;
+    for (; k + STEP <= whole; k += STEP) {
         if (next) {
 #pragma GCC unroll 8
             for (int b = 0; b < n_w; b++)
                 _mm_prefetch((const char *)(next + (uintptr_t)(b * ld_w + k)), _MM_HINT_T1);
         }
-        for (; k < end; k += 4, x += n_x * STEP) {
-            add_step(n_x, n_w, x, w, ld_w, sum);
+        for (int at = 0; at < STEP; at += chains * width)
 #pragma GCC unroll 2
-            for (int b = 0; b < n_w; b += 4)
-                w[b / 4] += 4;
-        }
+            for (int c = 0; c < chains; c++, x += n_x * STEP) {
+                add_step(n_x, n_w, width, x, w, ld_w, sum[c]);
+                advance(n_w, w, width);
+            }
+    }
+    for (; k < whole; k += width, x += n_x * STEP) {
+        add_step(n_x, n_w, width, x, w, ld_w, sum[0]);
+        advance(n_w, w, width);
     }
     if (whole < args->columns) {
-        int8_t bytes[MOST_W][4] = {{0}};
+        int8_t bytes[MOST_W][8] = {{0}};
         for (int b = 0; b < n_w; b++)
             memcpy(bytes[b], args->w + (j + b) * ld_w + whole, (size_t)(args->columns - whole));
 #pragma GCC unroll 2
         for (int b = 0; b < n_w; b += 4)
             w[b / 4] = bytes[b];
-        add_step(n_x, n_w, x, w, 4, sum);
+        add_step(n_x, n_w, width, x, w, 8, sum[0]);
     }
 #pragma GCC unroll 8
     for (int b = 0; b < n_w; b++) {
         int32_t *c = args->c + (j + b) * args->ldc;
 #pragma GCC unroll 4
-        for (int v = 0; v < n_x; v++) {
-            const __m512i from = args->accumulate ? _mm512_loadu_si512(c + v * LANES) : _mm512_setzero_si512();
-            _mm512_storeu_si512(c + v * LANES, _mm512_add_epi32(from, sum[b][v]));
-        }
+        for (int v = 0; v < n_x; v++)
+            put(c + v * LANES, width, args->accumulate,
+                chains == 1 ? sum[0][b][v] : _mm512_add_epi32(sum[0][b][v], sum[1][b][v]));
     }
 }
 
-INLINE void all_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w) {
+INLINE void all_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width) {
     int until = args->part; /* blocks of rows until the next one that prefetches */
     int64_t j = 0;
     for (; j + n_w <= args->n_w; j += n_w) {
@@ -104,26 +143,29 @@ INLINE void all_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w)
             next = (uintptr_t)args->next + (uintptr_t)(j * args->ld_w); /* maybe behind the last row */
             until = args->parts - 1;
         }
-        multiply(args, n_x, n_w, j, next);
+        multiply(args, n_x, n_w, width, j, next);
     }
     for (; j < args->n_w; j++)
-        multiply(args, n_x, 1, j, 0);
+        multiply(args, n_x, 1, width, j, 0);
 }
 
 /* 24 sums where registers and addresses of rows last; 12 rows of w beside 2 registers of x were slower than 8 (Zen 5). */
 void hc_lanes_s8_avx512vnni(const hc_lanes_s8_args *args) {
-    switch (args->lanes / LANES) {
-    case 1:
-        all_rows(args, 1, 8);
+    switch (args->lanes) {
+    case HC_LANES_FEW:
+        all_rows(args, 1, 8, 8);
         break;
-    case 2:
-        all_rows(args, 2, 8);
+    case 1 * LANES:
+        all_rows(args, 1, 8, 4);
         break;
-    case 3:
-        all_rows(args, 3, 8);
+    case 2 * LANES:
+        all_rows(args, 2, 8, 4);
         break;
-    case 4:
-        all_rows(args, 4, 6);
+    case 3 * LANES:
+        all_rows(args, 3, 8, 4);
+        break;
+    case 4 * LANES:
+        all_rows(args, 4, 6, 4);
         break;
     }
 }

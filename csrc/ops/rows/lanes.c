@@ -26,7 +26,7 @@ enum {
     CHUNK = 2048, /* columns of x: 128 KiB a block */
     STORED = 8,   /* rows of `out` at once: their lines, often in one set of L1, stay there until they are whole */
     FAR_BYTES = 1 << 20, /* weights that are prefetched: beyond L2 */
-    UNIT = 16,           /* rows of x packed at once */
+    UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
 
 typedef struct {
@@ -42,6 +42,7 @@ typedef struct {
     bool direct; /* weights as they are stored */
     int64_t n, k, ld, quads, x_plane;
     int64_t block_rows, first_row, rows, units; /* of x: most at once; at hand */
+    int unit;                                   /* rows of one */
     int64_t group_rows, parts, x_blocks;
     int64_t sums_at, values_at, dots_at, rows_at, private_bytes; /* of one thread */
     uint8_t *memory, *x, *private_memory;
@@ -50,22 +51,36 @@ typedef struct {
 
 static int64_t first_unit(const hc_lanes_job *job, int64_t block) { return job->units * block / job->x_blocks; }
 
+/* Eight columns of eight rows after the other. */
+static void pack_few(const int8_t *rows, int64_t ld, int64_t steps, uint8_t *panel) {
+    for (int64_t s = 0; s < steps; s++)
+        for (int i = 0; i < HC_LANES_FEW; i++) {
+            uint64_t eight;
+            memcpy(&eight, rows + i * ld + s * 8, sizeof eight);
+            eight ^= 0x8080808080808080;
+            memcpy(panel + (s * HC_LANES_FEW + i) * 8, &eight, sizeof eight);
+        }
+}
+
 static void x_task(void *context, int64_t unit, int thread) {
     const hc_lanes_job *job = context;
     int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes + job->rows_at;
-    const int64_t first = unit * UNIT, n = hc_min(UNIT, job->rows - first);
+    const int64_t first = unit * job->unit, n = hc_min(job->unit, job->rows - first);
     int64_t block = 0;
     while (first_unit(job, block + 1) <= unit)
         block++;
-    const int64_t start = first_unit(job, block), lanes = (first_unit(job, block + 1) - start) * UNIT;
-    uint8_t *panel = job->x + (start * job->quads + unit - start) * UNIT * 4;
+    const int64_t start = first_unit(job, block), lanes = (first_unit(job, block + 1) - start) * job->unit;
+    uint8_t *panel = job->x + (start * job->quads + unit - start) * job->unit * 4;
     hc_rows_load(job->product->x, job->first_row + first, n, job->ld, UNIT * job->ld, rows, job->x_scales + first);
     for (int d = 0; d < job->x_digits; d++, rows += UNIT * job->ld) {
-        for (int64_t i = 0; i < UNIT; i++) { /* lanes without a row are 0 */
+        for (int64_t i = 0; i < job->unit; i++) { /* lanes without a row are 0 */
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
         }
-        job->transpose(rows, job->ld, UNIT, job->quads, panel + d * job->x_plane, (int)lanes, 0x80808080);
+        if (job->unit == UNIT)
+            job->transpose(rows, job->ld, UNIT, job->quads, panel + d * job->x_plane, (int)lanes, 0x80808080);
+        else
+            pack_few(rows, job->ld, job->quads / 2, panel + d * job->x_plane);
     }
 }
 
@@ -115,8 +130,8 @@ static void group_task(void *context, int64_t task, int thread) {
     }
     for (int64_t block = from; block < to; block++) {
         const int64_t start = first_unit(job, block), units = first_unit(job, block + 1) - start;
-        const int64_t row = start * UNIT, rows = hc_min(units * UNIT, job->rows - row);
-        args.lanes = (int)(units * UNIT);
+        const int64_t row = start * job->unit, rows = hc_min(units * job->unit, job->rows - row);
+        args.lanes = (int)units * job->unit;
         args.ldc = args.lanes;
         args.part = (int)(block - from);
         args.parts = (int)(to - from);
@@ -127,7 +142,7 @@ static void group_task(void *context, int64_t task, int thread) {
                 args.c = sums + pairs * tile;
                 for (int64_t k = 0; k < job->k; k += CHUNK) {
                     args.columns = hc_min(CHUNK, job->k - k);
-                    args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * UNIT * 4;
+                    args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * job->unit * 4;
                     args.w = w + e * w_plane + k;
                     args.next = next ? (const int8_t *)((uintptr_t)next + (uintptr_t)k) : NULL;
                     args.accumulate = k > 0;
@@ -160,16 +175,17 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
     job->direct = hc_rows_direct_weights(p);
+    job->unit = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
     job->lanes = HC_LANES_X * UNIT;
-    job->quads = hc_ceil_div(job->k, 4);
+    job->quads = hc_ceil_div(job->k, 8) * 2;
     job->ld =
         hc_round_up(job->k, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
     job->block_rows = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
-    job->block_rows = hc_min(hc_round_up(p->x->rows, UNIT), job->block_rows);
+    job->block_rows = hc_min(hc_round_up(p->x->rows, job->unit), job->block_rows);
     int64_t rows = hc_min(GROUP_BYTES / (job->k * job->w_digits), MOST_GROUP);
     if (n_threads > 1)
         rows = hc_min(rows, hc_ceil_div(job->n, 2 * n_threads));
-    job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
+    job->group_rows = job->direct ? hc_max(rows / GROUP_STEP, 1) * GROUP_STEP : GROUP_STEP;
     job->x_plane = job->block_rows * job->quads * 4;
     const int64_t tile = job->group_rows * job->lanes * 4, pairs = job->x_digits * job->w_digits;
     job->sums_at = hc_round_up(job->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
@@ -208,7 +224,8 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     const bool direct = hc_rows_direct_weights(p);
-    return (hc_work){direct ? codes : 0, direct ? 0 : codes, codes * (double)hc_round_up(p->x->rows, UNIT) * pairs,
+    return (hc_work){direct ? codes : 0, direct ? 0 : codes,
+                     codes * (double)hc_round_up(p->x->rows, p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT) * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }
 
@@ -221,7 +238,7 @@ hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {
     for (int64_t first = 0; first < p->x->rows; first += job.block_rows) {
         job.first_row = first;
         job.rows = hc_min(job.block_rows, p->x->rows - first);
-        job.units = hc_ceil_div(job.rows, UNIT);
+        job.units = hc_ceil_div(job.rows, job.unit);
         job.x_blocks = hc_ceil_div(job.units, HC_LANES_X);
         job.parts = groups >= 2 * job.n_threads ? 1 : hc_ceil_div(2 * job.n_threads, groups);
         job.parts = job.n_threads == 1 ? 1 : hc_min(job.parts, job.x_blocks);

@@ -25,8 +25,9 @@ enum {
     LEAST_ROWS = 12,
     /* Bytes of x that stay in L1 beside the stream of weights: 16 of 48 KiB gave more than 24 and 32 (Zen 5, one thread,
      * 4096 x 14336, 2026-11). Where weights come from memory, pieces of their rows are read slower than whole ones: eight
-     * rows of x have 32 KiB (340 -> 460 GOP/s of 14336 x 4096), two or three are whole, which asks for several rows of w at
-     * once to read them less often (2 x 4096 x 14336: 105 -> 140). */
+     * rows of x have 32 KiB (340 -> 460 GOP/s of 14336 x 4096), one to three are whole, and several rows of w are read at
+     * once (2 x 4096 x 14336: 105 -> 140; one row: 3.5 -> 2.2 ms in the median of an Emerald Rapids, whose stream of one row
+     * was as fast at best only). */
     CHUNK_BYTES = 16 << 10,
     FAR_CHUNK_BYTES = 32 << 10,
     FAR_WHOLE_ROWS = 3,
@@ -52,7 +53,7 @@ typedef struct {
     int x_digits, w_digits, n_threads;
     bool direct;  /* weights as they are stored */
     bool is_far;  /* and they come from memory, once */
-    bool streams; /* several rows of these at once */
+    bool streams; /* whole rows of these, several at once */
     int64_t n, k, ld, chunk, n_chunks;
     int64_t block_rows, first_row, rows; /* of x: most at once; at hand */
     int64_t group_rows, parts, x_blocks;
@@ -249,7 +250,7 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     const int64_t x_bytes = job->k * at_once;
     job->is_far = job->direct && blocks == 1 && job->n * job->k >= FAR_BYTES;
     const bool is_in_memory = job->is_far && at_once > 4 && job->n * job->k >= MEMORY_BYTES;
-    job->streams = job->is_far && at_once > 1 && at_once <= FAR_WHOLE_ROWS && x_bytes > CHUNK_BYTES;
+    job->streams = job->is_far && at_once <= FAR_WHOLE_ROWS;
     job->n_chunks = hc_ceil_div(x_bytes, is_in_memory ? FAR_CHUNK_BYTES : CHUNK_BYTES);
     if (job->streams)
         job->n_chunks = 1;

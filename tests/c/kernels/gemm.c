@@ -191,7 +191,8 @@ void check_rows_s8(const hc_kernel *kernel) {
 static void lanes_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t columns, int64_t gap, int hints,
                        integer_kind x_kind, integer_kind w_kind) {
     const int64_t ld_w = columns + gap, ldc = lanes + gap, n_c = n_w ? (n_w - 1) * ldc + lanes : 0;
-    const int64_t n_x = (columns + 3) / 4 * 4 * lanes, w_bytes = n_w ? (n_w - 1) * ld_w + columns : 0;
+    const int64_t width = lanes == HC_LANES_FEW ? 8 : 4;
+    const int64_t n_x = hc_round_up(columns, width) * lanes, w_bytes = n_w ? (n_w - 1) * ld_w + columns : 0;
     begin("%d lanes x %" D " rows of %" D ", gap %" D ", hints %d, x %s, w %s", lanes, n_w, columns, gap, hints,
           integer_kind_name(x_kind), integer_kind_name(w_kind));
     uint8_t *x = items(n_x, 1);
@@ -220,13 +221,14 @@ static void lanes_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t 
 
 void check_lanes_s8(const hc_kernel *kernel) {
     FOR_EACH(int64_t, columns, 0, 1, 2, 3, 4, 5, 63, 64, 65, 130)
-    for (int n = 1; n <= HC_LANES_X; n++)
+    for (int n = 0; n <= HC_LANES_X; n++)
         for (int i = 0; i < 4; i++)
-            lanes_case(kernel, n * kernel->mr, 1 + (n * 7 + i * 5) % 19, *columns, i % 3 * 5, i,
+            lanes_case(kernel, n ? n * kernel->mr : HC_LANES_FEW, 1 + (n * 7 + i * 5) % 19, *columns, i % 3 * 5, i,
                        (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n % N_INTEGER_KINDS));
     lanes_case(kernel, kernel->mr, 0, 64, 0, 0, ANY, ANY);
-    for (int i = 0; i < 4; i++) /* the whole budget */
-        lanes_case(kernel, kernel->mr, 2, 65536, 0, i, i % 2 ? LEAST : MOST, i / 2 ? LEAST : MOST);
+    for (int i = 0; i < 8; i++) /* the whole budget */
+        lanes_case(kernel, i < 4 ? kernel->mr : HC_LANES_FEW, 2, 65536, 0, i % 4, i % 2 ? LEAST : MOST,
+                   i / 2 % 2 ? LEAST : MOST);
     usual();
     lanes_case(kernel, HC_LANES_X * kernel->mr, 24, 1024, 0, 0, ANY, ANY);
 }
