@@ -42,7 +42,6 @@ typedef struct {
     const int32_t *x_sums;
     bool accumulate;
     int32_t *c;
-    bool far; /* w comes from memory: few rows at once, since one stream is read faster than several */
     /* Hints for prefetch: the row of w that is wanted when row 0 has had its turn, or NULL; this call is number `part` of
      * `parts` that do it together. */
     const int8_t *next;

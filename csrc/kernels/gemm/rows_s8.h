@@ -45,9 +45,7 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w) 
 #pragma GCC unroll 4
             for (int b = 0; b < n_w; b++)
                 codes[b] = load_w(w[b] + k);
-            if (next && n_w == 1) /* the hint is a constant, for clang */
-                _mm_prefetch((const char *)(next + (uintptr_t)k), _MM_HINT_T0);
-            else if (next) {
+            if (next) {
 #pragma GCC unroll 4
                 for (int b = 0; b < n_w; b++)
                     _mm_prefetch((const char *)(next + (uintptr_t)(b * ld_w + k)), _MM_HINT_T1);

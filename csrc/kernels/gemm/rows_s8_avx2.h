@@ -23,13 +23,10 @@ INLINE void put(int32_t *c, int n, __m128i folded, int32_t shift, bool accumulat
         c[i] = (int32_t)(sums[i] + (accumulate ? (uint32_t)c[i] : 0));
 }
 
-/* 12 sums and what they are made of fill 16 registers; one row of w alone where it comes from memory. */
+/* 12 sums and what they are made of fill 16 registers. */
 #define HC_ROWS_CASE(n, n_w)                                                                                           \
     case n:                                                                                                            \
-        if (args->far && n <= 4)                                                                                       \
-            multiply(args, n, 1);                                                                                      \
-        else                                                                                                           \
-            multiply(args, n, n_w);                                                                                    \
+        multiply(args, n, n_w);                                                                                        \
         break;
 #define HC_ROWS_CASES                                                                                                  \
     HC_ROWS_CASE(1, 4)                                                                                                 \

@@ -24,13 +24,10 @@ INLINE void put(int32_t *c, int n, __m128i folded, int32_t shift, bool accumulat
     _mm_mask_storeu_epi32(c, present, _mm_add_epi32(from, _mm_sub_epi32(folded, _mm_set1_epi32(shift))));
 }
 
-/* So many rows of w that 24 sums are in flight, fewer where they come from memory. */
+/* So many rows of w that 24 sums are in flight. */
 #define HC_ROWS_CASE(n)                                                                                                \
     case n:                                                                                                            \
-        if (args->far)                                                                                                 \
-            multiply(args, n, n <= 4 ? 1 : 2);                                                                         \
-        else                                                                                                           \
-            multiply(args, n, n <= 6 ? 4 : 3);                                                                         \
+        multiply(args, n, n <= 6 ? 4 : 3);                                                                             \
         break;
 #define HC_ROWS_CASES                                                                                                  \
     HC_ROWS_CASE(1)                                                                                                    \

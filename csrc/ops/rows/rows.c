@@ -33,8 +33,7 @@ enum {
     FAR_WHOLE_ROWS = 3,
     FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
     MEMORY_BYTES = 24 << 20, /* and beyond most of L3 */
-    AHEAD_BYTES = 16 << 10,  /* prefetched ahead of one stream: 43 to 48 GB/s instead of 36 to 43 on the same machine */
-    STREAMS_AHEAD_BYTES = 128 << 10, /* of several, into L2 */
+    AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
     X_TASK_ROWS = 8,
     /* Panels that exist are as fast from 32 rows on: 716 and 712 GOP/s of 2048 x 2048 there, 794 and 644 of 4096 x 4096 with
      * 128 rows (the same machine). */
@@ -190,12 +189,6 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
         store(job, row, args->n_x, group_first, n_w, ld, values);
 }
 
-/* How many rows of w ahead of those at hand. */
-static int64_t ahead_of(const hc_rows_job *job, int n_x) {
-    const int64_t columns = hc_min(job->chunk, job->k);
-    return (job->streams ? STREAMS_AHEAD_BYTES : AHEAD_BYTES * (n_x <= 4 ? 1 : 4)) / columns + 1;
-}
-
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_rows_job *job = context;
@@ -213,7 +206,6 @@ static void group_task(void *context, int64_t task, int thread) {
         args.ld_w = packed->components->part[HC_CODES].row_stride;
         for (int64_t i = 0; i < args.n_w; i++)
             scales[i] = hc_load_f32(hc_part(packed->components, HC_SCALES, row + i));
-        args.far = job->is_far && !job->streams;
         next = job->n * job->k >= FAR_BYTES ? w : NULL;
     } else {
         hc_rows_load(job->w_source, first, args.n_w, job->ld, w_plane, (int8_t *)scratch + job->decoded_at, scales);
@@ -224,7 +216,7 @@ static void group_task(void *context, int64_t task, int thread) {
         args.part = (int)(block - from);
         args.parts = (int)(to - from);
         if (next) {
-            const int64_t ahead = job->is_far ? ahead_of(job, args.n_x) : job->group_rows;
+            const int64_t ahead = job->is_far ? AHEAD_BYTES / hc_min(job->chunk, job->k) + 1 : job->group_rows;
             args.next = (const int8_t *)((uintptr_t)next + (uintptr_t)(ahead * args.ld_w)); /* maybe behind the end */
         }
         multiply_block(job, &args, x_first, first, w, w_plane, scales, scratch);

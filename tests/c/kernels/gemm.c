@@ -160,8 +160,7 @@ static void rows_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t col
     args.w = w;
     args.x_sums = sums;
     args.accumulate = hints % 2;
-    args.far = hints / 2 % 2;
-    args.next = hints / 4 ? w + ld_w : NULL;
+    args.next = hints / 2 ? w + ld_w : NULL;
     args.part = 1;
     args.parts = 2;
     hc_rows_s8_args other = args;
