@@ -22,10 +22,9 @@ from ..formats import Format, Sparse
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .scale_search import rounded_best
 
-CACHE_LINE = 64
-_ALIGNED_FROM = 1 << 14  # bytes
-
 __all__ = ["fake_quantize", "quantize"]
+
+CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; what is smaller is as fast anywhere
 
 
 def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, Array]:
@@ -34,9 +33,9 @@ def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> d
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Make an array that begins on a cache line: kernels read whole lines, and NumPy's own begin in the middle of one."""
+    """Make an array that begins on a cache line, where NumPy's own begin in the middle of one: kernels read whole lines."""
     nbytes = prod(shape) * dtype.itemsize
-    if nbytes < _ALIGNED_FROM:
+    if nbytes < ALIGNED_FROM:
         return np.empty(shape, dtype)
     memory = np.empty(nbytes + CACHE_LINE, np.uint8)
     start = -memory.__array_interface__["data"][0] % CACHE_LINE

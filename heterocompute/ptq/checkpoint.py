@@ -16,8 +16,9 @@ from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
 from ..base.version import __version__
+from ..files.changes import Change
 from ..files.opening import load
-from ..files.rewrite import Change, Progress, rewrite
+from ..files.rewrite import Progress, rewrite
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
