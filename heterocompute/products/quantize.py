@@ -33,7 +33,7 @@ def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> d
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Make an array that begins on a cache line, where NumPy's own begin in the middle of one: kernels read whole lines."""
+    """Make an array that begins on a cache line, as NumPy's own do not: kernels read whole lines."""
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < ALIGNED_FROM:
         return np.empty(shape, dtype)
