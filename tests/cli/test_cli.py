@@ -87,7 +87,7 @@ def test_help_has_an_example_that_parses(capsys, command):
         (["quantize", "a", "b", "--form", "int8"], ["--form", "the nearest is --format"]),
         (["quantize", "a", "b", "--format", "int8,int4"], ["'int8,int4' are several, wanted one format"]),
         (["quantize", "a", "b", "--format", "gptq"], ["'gptq' is no format; 'heterocompute formats' lists them"]),
-        (["formats", "vsw"], ["there is no family 'vsw', wanted one of nf4, codebook"]),
+        (["formats", "vsw"], ["there is no family 'vsw', wanted one of ggml, nf4, codebook"]),
         (["completion", "fish"], ["fish", "bash"]),
         (["study", "--threads", "257"], ["--threads", "'257', wanted a number from 1 to 256"]),
         (["quantize", "a", "a", "--format", "int8"], ["OUT is IN"]),

@@ -185,7 +185,7 @@ def test_too_little_memory_names_file_and_tensor(model, tmp_path, monkeypatch, c
     assert cli.main(["quantize", model, str(tmp_path / "out"), "--format", "int8"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == f"heterocompute quantize: {model}: tensor 'fc.weight': not enough memory"
-    monkeypatch.setattr("heterocompute.studies.run.quantize", starve)
+    monkeypatch.setattr("heterocompute.ptq.methods.quantize", starve)
     assert cli.main(["study", model, "--formats", "int8"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == f"heterocompute study: {model}: tensor 'fc.weight': not enough memory"

@@ -347,5 +347,5 @@ def test_prepacked_arrays_behave_as_their_source() -> None:
     grouped = hc.conv2d(x, many, groups=4, activations="int8")
     assert same_bits(hc.conv2d(x, hc.prepack(many), groups=4, activations="int8"), grouped)
     assert hc.prepack(hc.quantize(np.zeros((0, 4), np.float32), "int8")).nbytes == 0
-    with pytest.raises(TypeError, match="prepack"):
+    with pytest.raises(ValueError, match="prepack: w has shape"):
         hc.prepack(reals((3, 4)))

@@ -243,8 +243,8 @@ static hc_components encoded(const array *a, hc_tile *tile) {
     *tile = (hc_tile){.first_row = a->x.first_row, .rows = a->x.rows, .columns = padded};
     if (draw_below(3) && padded > 0) {
         tile->first_column = draw_below(padded) & ~(int64_t)7;
-        tile->columns = (padded - tile->first_column) / unit;
-        tile->columns = (draw_below(2) ? tile->columns : 1 + draw_below(tile->columns)) * unit;
+        const int64_t left = padded - tile->first_column, units = left / unit;
+        tile->columns = !units ? left : draw_below(2) ? units * unit : (1 + draw_below(units)) * unit;
     }
     return out;
 }
