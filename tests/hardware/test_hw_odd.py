@@ -9,6 +9,8 @@ import pytest
 from heterocompute import hardware as hw
 
 HUGE = 10**400
+GEMM = hw.Problem.gemm(4, 4, 4)
+DRAM = hw.Arch([hw.Level("DRAM")])
 FEED = {"step": 0.05, "read": 0.02, "decode": 0.1, "copy": 0.01}
 
 
@@ -60,8 +62,16 @@ def test_absurd_values_are_named(call: Any, message: str) -> None:
         (lambda: hw.dispatch("alexnet", None), "dispatch: devices is None, wanted names"),
         (lambda: hw.explore({"lanes": [8]}, "digits", 3), "objective is 3, wanted a column"),
         (lambda: hw.multi.scaling("gpt2", "t4", "dgx-a100"), "fabric is 'dgx-a100', wanted a Fabric"),
+        (lambda: hw.search("conv1", DRAM), "search: problem is 'conv1', wanted a Problem"),  # type: ignore[arg-type]
+        (lambda: hw.search(GEMM, "eyeriss"), "search: arch is 'eyeriss', wanted an Arch"),  # type: ignore[arg-type]
+        (lambda: hw.evaluate(None, DRAM, {}), "evaluate: problem is None, wanted a Problem"),  # type: ignore[arg-type]
+        (lambda: hw.evaluate(GEMM, [], {}), "evaluate: arch is \\[\\], wanted an Arch"),  # type: ignore[arg-type]
+        (lambda: hw.evaluate(GEMM, DRAM, {"DRAM": []}), "evaluate: mapping is .*, wanted a Mapping"),  # type: ignore[arg-type]
+        (lambda: hw.mapping_page(GEMM, DRAM, 3), "mapping_page: mapping is 3, wanted a Mapping"),  # type: ignore[arg-type]
+        (lambda: hw.write_yaml("never.toml", 3), "write_yaml: problem is 3, wanted a Problem"),  # type: ignore[arg-type]
+        (lambda: hw.Arch(3), "Arch: levels is 3, wanted at least one Level"),  # type: ignore[arg-type]
     ],
-)
+)  # fmt: skip
 def test_wrong_types_are_named(call: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         call()

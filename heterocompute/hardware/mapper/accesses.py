@@ -17,7 +17,7 @@ from typing import Any
 
 from ...report.table import Column, lay_out
 from .arch import Arch, Level
-from .mapping import Mapping
+from .mapping import Mapping, check_kinds
 from .nest import Nest, nest, share_down, share_up
 from .problem import Problem
 
@@ -190,6 +190,8 @@ def evaluate(problem: Problem, arch: Arch, mapping: Mapping) -> Stats:
     ------
     ValueError
         A mapping that does not fit: which level, and by how much.
+    TypeError
+        No problem, no machine or no mapping.
 
     References
     ----------
@@ -203,6 +205,7 @@ def evaluate(problem: Problem, arch: Arch, mapping: Mapping) -> Stats:
     >>> s["DRAM", "I"].reads, s["Buffer", "W"].fills, s.cycles
     (18, 3, 48)
     """
+    check_kinds("evaluate", problem=problem, arch=arch, mapping=mapping)
     laid = nest(problem, arch, mapping)
     accesses = {}
     for place, level in enumerate(arch.levels):

@@ -140,9 +140,9 @@ class Arch:
     macs: int = 0
 
     def __post_init__(self) -> None:
-        levels = tuple(self.levels)
+        levels = tuple(self.levels) if isinstance(self.levels, Iterable) else ()
         if not levels or not all(isinstance(level, Level) for level in levels):
-            raise TypeError("Arch: levels wants at least one Level, outer to inner")
+            raise TypeError(f"Arch: levels is {shown(self.levels)}, wanted at least one Level, outer to inner")
         object.__setattr__(self, "levels", levels)
         names = [level.name for level in levels]
         if len(set(names)) < len(names):

@@ -112,7 +112,7 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     ValueError
         An unknown dataflow, or one that this problem or machine cannot follow.
     """
-    if dataflow is not None and dataflow not in DATAFLOWS:
+    if dataflow is not None and dataflow not in tuple(DATAFLOWS):
         raise ValueError(f"search: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)

@@ -17,7 +17,7 @@ from ...base.toml_text import parse_toml, toml_text
 from ...base.values import shown
 from ...report.files import write_text
 from .arch import Arch, Level
-from .mapping import Loop, Mapping
+from .mapping import Loop, Mapping, check_kinds
 from .problem import Density, Problem
 from .timeloop import DUMPED, from_timeloop
 from .yaml_text import MAX_BYTES, keyed, listed, parse, yaml_module
@@ -153,6 +153,8 @@ def write_yaml(
     >>> hw.read_yaml(path).problem.dims
     {'M': 4, 'N': 8, 'K': 16}
     """
+    given = {"problem": problem, "arch": arch, "mapping": mapping}
+    check_kinds("write_yaml", **{name: value for name, value in given.items() if value is not None})
     yaml = None if _is_toml(path) else yaml_module()
     found: dict[str, Any] = {}
     if problem is not None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.texts import printable
-from .problem import named, whole
+from ...base.values import shown
+from .arch import Arch
+from .problem import Problem, named, whole
 
 Loop = tuple[str, int]
 
@@ -69,3 +71,19 @@ def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
         dim = named(loop[0], f"Mapping: a dimension of {level}")
         checked.append((dim, whole(loop[1], f"Mapping: bound of {dim} at {level}")))
     return tuple(checked)
+
+
+#: How what `evaluate`, `search` and pages take is made.
+MADE: dict[str, tuple[type, str]] = {
+    "problem": (Problem, "a Problem, such as Problem.gemm(m, n, k) or Problem.conv2d(...)"),
+    "arch": (Arch, "an Arch([Level(...), ...], mac=pJ)"),
+    "mapping": (Mapping, "a Mapping({level: [(dimension, bound), ...]})"),
+}
+
+
+def check_kinds(function: str, **values: Any) -> None:
+    """Refuse what is no problem, no machine or no mapping, by the argument's name."""
+    for name, value in values.items():
+        kind, how = MADE[name]
+        if not isinstance(value, kind):
+            raise TypeError(f"{function}: {name} is {shown(value)}, wanted {how}")

@@ -13,7 +13,7 @@ from ...report.page import page
 from .accesses import zero_shares
 from .arch import Arch
 from .dataflow import order_classes
-from .mapping import Mapping
+from .mapping import Mapping, check_kinds
 from .nest import Nest, nest
 from .problem import Problem
 
@@ -49,8 +49,10 @@ def mapping_page(
     >>> page.startswith("<!doctype html>")
     True
     """
+    check_kinds("mapping_page", problem=problem, arch=arch)
     if mapping is None:
         mapping = Mapping({arch.names[0]: list(problem.dims.items())})
+    check_kinds("mapping_page", mapping=mapping)
     laid = nest(problem, arch, mapping)
     body, script, style = (
         files(__package__).joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "js", "css")

@@ -16,7 +16,7 @@ from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate
 from .arch import Arch
 from .dataflow import DATAFLOWS, space
-from .mapping import Mapping
+from .mapping import Mapping, check_kinds
 from .model import OBJECTIVES, Model
 from .nest import Nest, nest
 from .problem import Problem, whole
@@ -113,6 +113,8 @@ def search(
     ------
     ValueError
         No mapping fits (which level overflows and by how much), an unknown name, a number out of range.
+    TypeError
+        No problem or no machine.
     NotImplementedError
         A tensor with an axis over more than two loops, or with one loop in two axes; `evaluate` takes them.
 
@@ -124,6 +126,7 @@ def search(
     >>> found.exhaustive, found.stats["DRAM", "W"].reads
     (True, 64)
     """
+    check_kinds("search", problem=problem, arch=arch)
     if objective not in OBJECTIVES:
         raise ValueError(f"search: objective is {objective!r}, wanted one of {', '.join(OBJECTIVES)}")
     if method not in METHODS:
