@@ -218,3 +218,69 @@ def test_sizes_that_a_hostile_graph_computes_stay_small(tmp_path: Path) -> None:
         grown = g.add("Concat", grown, grown, axis=0)
     with pytest.raises(ValueError, match="the shape of .* is not known"):
         g.count(tmp_path / "grown.onnx", g.add("Reshape", "x", grown), {}, ([1, 8], [1, 8]))
+
+
+def product(
+    path: Path, equation: Any, first: list[Any], second: list[Any], held: bool = False, last: Any = None
+) -> Any:
+    """Count an einsum of two activations, the second made of the first by views, or of one and a weight."""
+    g = Graph()
+    other = "w" if held else g.add("Reshape", "x", g.ints(*second))
+    y = g.add("Einsum", "x", other, equation=equation)
+    return g.count(path / "product.onnx", y, {"w": tuple(second)} if held else {}, (first, last))
+
+
+@pytest.mark.parametrize("batch", [1, 4, "N"])
+def test_einsum_counts(batch: Any, tmp_path: Path) -> None:
+    """MaxViT's attention in windows (batch, windows, heads, positions, width), and products with weights."""
+    g = Graph()
+    q = g.add("Reshape", g.add("MatMul", "x", "q"), g.ints(-1, 4, 2, 9, 8))
+    k = g.add("Reshape", g.add("MatMul", "x", "k"), g.ints(-1, 4, 2, 9, 8))
+    scores = g.add("Softmax", g.add("Einsum", q, k, equation="B G H I D, B G H J D -> B G H I J"))
+    mixed = g.add("Einsum", scores, k, equation="BGHIJ,BGHJD->BGHID")
+    heads = g.add("Einsum", mixed, "heads", equation="bghid,hdo->bgio")  # a matrix a head, summed over the heads
+    y = g.add("Einsum", "last", heads, equation="on,bgio->bgin")  # the weight first
+    held = {"q": (16, 16), "k": (16, 16), "heads": (2, 8, 16), "last": (16, 5)}
+    found = g.count(tmp_path / "maxvit.onnx", y, held, ([batch, 4 * 9, 16], [batch, 4, 9, 5]))
+    layers = {one["name"]: one["macs"] for one in found.layers if one["macs"]}
+    attention = 4 * 2 * 9 * 9 * 8
+    assert list(layers.values()) == [36 * 16**2] * 2 + [attention] * 2 + [36 * 16 * 16, 36 * 16 * 5]
+    assert found.params == sum(math.prod(dims) for dims in held.values())
+    path = tmp_path / "maxvit.onnx"
+    assert {one.groups for one in hw.as_network(path).problems()} == {1, 8}
+    assert hw.roofline(path, "t4", "fp16").seconds > 0 and hw.count(path, like="torch").total == 2 * found.macs
+
+
+def test_einsum_by_definition(tmp_path: Path) -> None:
+    """A label of one operand alone is summed first; without an output the labels that stand once remain, sorted."""
+    for equation, macs in (("bij,jk->bik", 3 * 4 * 5), ("bij,jk", 3 * 4 * 5), ("bij,jk->bk", 4 * 5),
+                           ("bij,jk->bijk", 60), ("bji,jk->bk", 3 * 5), ("bij,kl->bijkl", 3 * 4 * 4 * 5)):  # fmt: skip
+        rows = 3 if equation.startswith("bji") else 4
+        assert product(tmp_path, equation, [2, 3, 4], [rows, 5], held=True).macs == macs
+
+
+@pytest.mark.parametrize(
+    ("equation", "sentence"),
+    [
+        ("...ij,...jk->...ik", "has an ellipsis, which is not read"),
+        ("bii,bij->bij", "repeats a label in 'bii', which is not read"),
+        ("bij,bjk->bikk", "repeats a label in 'bikk'"),
+        ("bij,bjk,bkl->bil", "has 3 operands, two are read"),
+        ("bij->bji", "has 1 operands, two are read"),
+        ("bij,bjk->biz", "has an output of labels that no operand has"),
+        ("bij,b2k->bik", "has 'b2k', wanted letters"),
+        ("bij,bjk->bi->k", "wanted letters"),
+        ("bij,bj->bi", "does not fit"),
+        ("bij,bkj->bik", "does not fit"),
+        ("bij,cjk->bcik", "holds the batch 7 in every activation"),
+        ("", "has 1 operands, two are read"),
+        ("," * 10**5, "has 100001 operands"),
+        ("é", "wanted a text of letters"),
+        (3, "wanted a text of letters"),
+        (None, "wanted a text of letters"),
+    ],
+)
+def test_einsums_that_are_not_read_say_why(equation: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=sentence) as found:
+        product(tmp_path, equation, [7, 3, 4], [-1, 4, 3])
+    assert len(str(found.value)) < 500

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ...base.texts import printable, quoted, shortened
 from ...base.values import shown
+from .einsum import Einsum, labels, products
 from .graph import INPUT, Network, Node
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Shape, TimesMatrix
 from .onnx_shapes import shaped
@@ -217,6 +218,8 @@ class _Reader:
             return TimesMatrix(*shape)
         if kind == "MatMul" and len([name for name in one.input if name in self.sources]) == 2:
             return MatMul()
+        if kind == "Einsum" and len(one.input) > 1:
+            return self.einsum(one, options.get("equation"))
         if kind == "BatchNormalization" and len(shape) == 1 and self.first_use(one):
             return BatchNorm2d(shape[0]) if len(self.sample(one.output[0])) == 3 else self.other(one, 2 * shape[0])
         if kind in ACTIVATIONS:
@@ -231,9 +234,45 @@ class _Reader:
                 made = MaxPool2d if kind == "MaxPool" else AvgPool2d
                 window, strides = (self.pair(one, options, key) for key in ("kernel_shape", "strides"))
                 return made(window, strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
+        return self.other(one, self.new_params(one))
+
+    def einsum(self, one: Any, equation: Any) -> Einsum:
+        """Return the product of two tensors by their labels."""
+        try:
+            text = equation.decode("ascii")
+            parts = labels(text)
+        except (AttributeError, UnicodeDecodeError):
+            self.fail(f"{called(one)} has the equation {shown(equation)}, wanted a text of letters")
+        if len(one.input) != 2:
+            self.fail(f"{called(one)} has {len(one.input)} operands, the equation {shown(text)} has two")
+        sizes: dict[str, int] = {}
+        for name, part in zip((*one.input, one.output[0]), parts, strict=True):
+            shape = [size or 0 for size in self.held.get(name) or self.shapes.get(name) or (0,)]
+            if min(shape) < 1:
+                self.fail(f"the shape of {quoted(name)} is not known")
+            axes = zip(part, shape, strict=False)
+            if len(shape) != len(part) or any(sizes.setdefault(label, size) != size for label, size in axes):
+                self.fail(f"{quoted(name)} has the shape {shown(shape)}, which does not fit the equation {shown(text)}")
+        first, second, output = parts
+        alive = [part for name, part in zip(one.input, parts[:2], strict=True) if name in self.sources]
+        batch = self.batch or 1
+        places = [label for label in output if all(label in part for part in alive) and not sizes[label] % batch]
+        if not places and batch > 1:
+            self.fail(f"no label of the equation {shown(text)} holds the batch {batch} in every activation")
+        for label in sorted(places, key=lambda label: sizes[label] != batch)[:1]:  # the whole label, or folded into it
+            sizes[label] //= batch
+        if one.input[0] not in self.sources:  # the second stands for the weights
+            first, second = second, first
+        held = self.new_params(one)
+        if self.weights_of(one) and not held:
+            self.fail(f"{called(one)} shares its weights, which is not read")
+        return Einsum(text, products(first, second, output, sizes), self.sample(one.output[0]), held)
+
+    def new_params(self, one: Any) -> int:
+        """Return how many parameters a node uses that none before has, and mark them as counted."""
         new = {name for name in self.weights_of(one) if name not in self.counted or self.merged(name)}
         self.counted |= new
-        return self.other(one, sum(math.prod(self.held[name]) for name in new))
+        return sum(math.prod(self.held[name]) for name in new)
 
     def merged(self, name: str) -> bool:
         """Whether a weight counts wherever it is used: exporters merge vectors of equal values, zeros and ones."""

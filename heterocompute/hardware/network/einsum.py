@@ -1,0 +1,113 @@
+"""Products of two tensors by their labels, as einsum writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...base.values import shown
+from .layers import Layer, Shape
+
+__all__ = ["Einsum", "labels", "products"]
+
+
+@dataclass(frozen=True)
+class Einsum(Layer):
+    """Product of two tensors by their labels.
+
+    Parameters
+    ----------
+    equation : str
+    sizes : (int, int, int, int)
+        (count, m, n, k) of the products of one sample.
+    shape : tuple of int
+        Of the output, without a batch.
+    held : int
+        Parameters.
+    """
+
+    equation: str
+    sizes: tuple[int, int, int, int]
+    shape: Shape
+    held: int = 0
+
+    @property
+    def weight_params(self) -> int:
+        return self.held
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return self.shape
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.sizes)
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        return self.sizes
+
+
+def labels(equation: str) -> tuple[str, str, str]:
+    """Return the labels of two operands and of the output.
+
+    Parameters
+    ----------
+    equation : str
+        As ``"bik,bkj->bij"``; without an output those that stand once, in the order of the alphabet.
+
+    Returns
+    -------
+    (str, str, str)
+
+    Raises
+    ------
+    ValueError
+        No equation of two operands; an ellipsis or a label that an operand repeats, which are not read.
+
+    Examples
+    --------
+    >>> labels("b i k, b k j")
+    ('bik', 'bkj', 'ij')
+    """
+    text = "".join(equation.split())
+    if "." in text:
+        raise ValueError(f"the equation {shown(equation)} has an ellipsis, which is not read")
+    left, arrow, output = text.partition("->")
+    operands = left.split(",")
+    if len(operands) != 2:
+        raise ValueError(f"the equation {shown(equation)} has {len(operands)} operands, two are read")
+    if not arrow:
+        output = "".join(sorted(one for one in set(left) - {","} if left.count(one) == 1))
+    for part in (*operands, output):
+        if not (part.isascii() and part.isalpha() or not part):
+            raise ValueError(f"the equation {shown(equation)} has {shown(part)}, wanted letters of the alphabet")
+        if len(set(part)) < len(part):
+            raise ValueError(f"the equation {shown(equation)} repeats a label in {shown(part)}, which is not read")
+    if not set(output) <= set(left):
+        raise ValueError(f"the equation {shown(equation)} has an output of labels that no operand has")
+    return operands[0], operands[1], output
+
+
+def products(first: str, second: str, output: str, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
+    """Return (count, m, n, k): labels of all three, of the first and the output, of the second and it, of both alone.
+
+    A label of one operand alone is summed before the products, without multiplications.
+
+    Parameters
+    ----------
+    first, second, output : str
+        Labels of each.
+    sizes : mapping of str to int
+
+    Returns
+    -------
+    (int, int, int, int)
+
+    Examples
+    --------
+    >>> products("bik", "bkj", "bij", {"b": 2, "i": 3, "j": 5, "k": 7})
+    (2, 3, 5, 7)
+    """
+    a, b, kept = set(first), set(second), set(output)
+    count, m, n, k = (math.prod(sizes[one] for one in part) for part in (a & b & kept, a & kept - b, b & kept - a,
+                                                                         a & b - kept))  # fmt: skip
+    return count, m, n, k
