@@ -132,7 +132,7 @@ def scnn() -> Accelerator:
         notes=(
             "zeros at random in the shares that the layer has; cells wait for each other after every group of filters",
             "queues before the banks of accumulators absorb every conflict: contention is low, the paper says",
-            "activations and outputs stay on chip if both fit 1.2 MB; the dense rival has the same memory and DRAM",
+            "activations and outputs stay on chip if both fit 1.2 MB; the dense rival has the same memories and DRAM",
             "crossbar and coordinates cost no energy here",
         ),
     )
@@ -158,14 +158,19 @@ def _scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[s
     plain = _moved(loops.weights, loops.inputs + loops.outputs, images, 16)
     dense = max(dense_cycles(loops), _waits(machine, plain))
     detail = {"dense_cycles": dense, "speedup": dense / whole, "filters_a_group": counts["group"]}
+    detail["dense_energy"] = sum(dense_energy(loops).values())
     busy = min(1.0, products / (cycles * SIDE * SIDE * MULTIPLIERS))
     return Layer(loops.name, loops.macs, whole, cycles, moved, energy, busy, detail=detail)
 
 
 def _moved(weights: float, activations: float, images: int, bits: int) -> float:
-    """Bits of DRAM: activations stay on the chip where those of an image fit."""
-    fit = activations / images * bits / 8 <= ON_CHIP
-    return weights * bits + (0 if fit else activations * bits)
+    """Bits of DRAM."""
+    return weights * bits + _spilled(activations * bits, images)
+
+
+def _spilled(bits: float, images: int) -> float:
+    """Bits of activations in DRAM: none where those of an image fit on the chip."""
+    return 0 if bits / images / 8 <= ON_CHIP else bits
 
 
 def _waits(machine: Accelerator, bits: float) -> float:
@@ -186,6 +191,38 @@ def dense_cycles(loops: Loops) -> int:
     tile = -(-loops.p // SIDE) * -(-loops.q // SIDE)
     dots = -(-(loops.c // loops.groups) * loops.r * loops.s // MULTIPLIERS)
     return loops.n * tile * loops.k * dots
+
+
+def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Energy of SCNN's dense rival in pJ by part, from the same memories: a dot product of 16 values is added at once.
+
+    Sixteen values of a cell's image rest while all filters pass over them.
+
+    Parameters
+    ----------
+    loops : Loops
+    zeros : mapping of str to float, optional
+        Shares of W, I and O that are not zero: the rival that stops its multipliers where either value is zero, and
+        stores activations in DRAM as SCNN does. By default the plain one.
+
+    Returns
+    -------
+    dict of str to float
+    """
+    process, accumulator, values = "16nm", 32, MULTIPLIERS * 16
+    k = loops.k // loops.groups
+    dots = loops.n * loops.p * loops.q * loops.k * -(-(loops.c // loops.groups) * loops.r * loops.s // MULTIPLIERS)
+    busy, weights, bits = 1.0, loops.weights * 16.0, (loops.inputs + loops.outputs) * 16.0
+    if zeros is not None:
+        busy = zeros["W"] * zeros["I"]
+        bits = (zeros["I"] * loops.inputs + zeros["O"] * loops.outputs) * STORED
+    return {
+        "arithmetic": busy * loops.macs * multiply_add("int16", accumulator, MULTIPLIERS, process),
+        "weights": dots * values * sram(512, process),
+        "activations": (dots / k * values + loops.outputs * 16) * sram(10 * KIB, process),
+        "accumulators": dots * 2 * 24 * registers(32, 24, process),
+        "DRAM": (weights + _spilled(bits, loops.n)) * DRAM,
+    }
 
 
 @functools.lru_cache(maxsize=1024)
