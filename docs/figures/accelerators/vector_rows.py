@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from row import Row, machines, report
 
+from heterocompute import hardware as hw
 from heterocompute.hardware.accelerators import AcceleratorReport
 
 DEAR = "the arithmetic alone is 36 fJ an operation here, by the table of 2014 scaled to 16 nm and 0.8 V"
@@ -22,6 +24,12 @@ def resnet(dataflow: str) -> AcceleratorReport:
 def femtojoules(found: AcceleratorReport) -> float:
     """On chip, an operation: half a multiply-add."""
     return (found.energy - found.energy_parts["DRAM"]) / found.macs / 2 * 1e15
+
+
+@cache
+def design(format: str) -> dict[str, Any]:
+    """Return what `hw.explore` says of one design."""
+    return hw.explore({"dataflow": ["os-lws"], "format": [format]}, "digits").table[0]
 
 
 def vectors() -> Iterator[Row]:
@@ -51,6 +59,15 @@ def vectors() -> Iterator[Row]:
         0.25,
         SIMBA,
         missed="links and DRAM are as fast as is wanted here, and every loop may spread over all chiplets",
+    )
+    yield Row(
+        "simba",
+        "10^12 operations/s a watt, package",
+        6.1,
+        lambda: 1e3 / femtojoules(report("simba", "resnet50")),
+        0.25,
+        SIMBA,
+        missed="links, routers, control and leakage are not in the model",
     )
     for dataflow in ("ws-los", "os-lws"):
         yield Row(
@@ -105,6 +122,33 @@ def vectors() -> Iterator[Row]:
         lambda: report("magnet", "resnet50", 1, "vsq4-g16-s4").arithmetic_share,
         0.0,
         lectures,
+    )
+    yield Row(
+        "magnet",
+        "10^12 operations/s a mm^2, os-lws, int8",
+        2.8,
+        lambda: design("int8")["operations_mm2"] / 1e12,
+        0.25,
+        MAGNET,
+        missed="multipliers, adders and cells of memories alone have an area here",
+    )
+    yield Row(
+        "magnet",
+        "area that vsq4-g16-s4 saves over int8",
+        0.37,
+        lambda: 1 - design("vsq4-g16-s4")["area"] / design("int8")["area"],
+        0.25,
+        "Dai et al., VS-Quant, MLSys 2021, abstract: 4 bits against 8",
+        missed="buffers keep their KiB here, and are most of the area",
+    )
+    yield Row(
+        "magnet",
+        "area that vsq4-g16-s4 x int8 saves over int8 (printed for BERT)",
+        0.26,
+        lambda: 1 - design("vsq4-g16-s4 x int8")["area"] / design("int8")["area"],
+        0.25,
+        "Dai et al., VS-Quant, MLSys 2021, abstract: 4-bit weights, 8-bit activations",
+        missed="buffers keep their KiB here, and are most of the area",
     )
     yield Row(
         "magnet",

@@ -108,6 +108,19 @@ def zeros_skipped() -> Iterator[Row]:
         0.0,
         "Dally, lectures on hardware for deep learning; 4 if no product were lost",
     )
+    for name, bandwidth, published, missed in (
+        ("Core i7-5930K", 68e9, 189, "the roof of its memory; the paper measured a library that stays far below it"),
+        ("Titan X", 336.5e9, 13, ""),
+    ):
+        yield Row(
+            "eie",
+            f"AlexNet's fully connected layers, one image: times as fast as a {name} reading dense fp32 at its roof",
+            published,
+            lambda bandwidth=bandwidth: 4 * matrices().macs / bandwidth / matrices().seconds,
+            0.25,
+            EIE + ", abstract: mean of nine layers; bandwidths of the vendors' sheets (from memory)",
+            missed=missed,
+        )
     yield Row("scnn", "peak, 10^12 operations/s", 2, lambda: machines.scnn().peak() / 1e12, 0.03, SCNN)
     for network, published in zip(NETWORKS, (2.37, 3.52, 2.19), strict=True):
         yield Row(

@@ -14,6 +14,8 @@ DALLY = "Dally, lectures on hardware for deep learning"
 SLIDE = "Dally, 2024, slide of gains"
 PATTERSON = "Hennessy and Patterson, phases of CPU performance"
 SURVEY = "survey of AI chips, as it circulates"
+SYSTEMS = "survey of heterogeneous computing, as it circulates"
+EIE = "Han et al., EIE, ISCA 2016"
 GPIPE = "Huang et al., GPipe, NeurIPS 2019, table 2"
 SHEET = "NVIDIA, data sheets"
 CHIPS = (("k20x", "fp32", 3.94), ("m40", "fp32", 6.84), ("p100-sxm2", "fp32", 10.6), ("v100-sxm2", "fp16", 125),
@@ -162,4 +164,28 @@ def tokens(device: str, dtype: str) -> float:
     return 1 / hw.roofline(hw.networks["llama_7b"].decoding(1024), device, dtype).seconds
 
 
-FAMILIES = (chips, gains, systems)
+#: Figures of surveys and lectures that are held against something unsaid or unknown here, and what that is.
+BARE: tuple[tuple[str, float | tuple[float, float], str, str], ...] = (
+    ("CPU, GPU and NPU together: times as fast", 3, SYSTEMS, "names no workload, no devices, no baseline"),
+    ("CPU, GPU and NPU together: % of power saved", 40, SYSTEMS, "names no workload, no devices, no baseline"),
+    ("NPU: times as efficient as a general processor", (5, 10), SYSTEMS, "names no NPU, no processor, no network"),
+    ("tuned by TVM: times as fast", 2.8, SYSTEMS, "names no operator, no device, no untuned code"),
+    ("services in a cloud: % of cost or time saved", 60, SYSTEMS, "names neither the service nor the measure"),
+    ("a face recognized, ms (printed as less)", 10, SYSTEMS, "names no network, no device"),
+    ("a decision of a car on Dojo, ms (printed as less)", 1, SYSTEMS, "names no network; Dojo trains, on no car"),
+    ("products in memory: times as efficient", 10, SYSTEMS, "names no memory, no baseline; analog cells are no part"),
+    ("EIE: joules of a CPU over its own", 24000, EIE, "held against a CPU's measured power, which is not modelled"),
+    ("EIE: joules of a GPU over its own", 3400, EIE, "held against a GPU's measured power, which is not modelled"),
+    ("VS-Quant, some cases: % of energy saved", 20, DALLY, "names neither network nor formats; the paper has 24"),
+    ("VS-Quant, some cases: % of area saved", 70, DALLY, "names neither network nor formats; the paper has 37"),
+    ("a test chip on a language model, 10^12 operations/s a watt", 100, DALLY, "names no network, no format"),
+)
+
+
+def bare() -> Iterator[Example]:
+    """Statements that no model can be held against."""
+    for what, printed, source, why in BARE:
+        yield Example(what, printed, None, 0, source, missed=why)
+
+
+FAMILIES = (chips, gains, systems, bare)
