@@ -24,12 +24,14 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "energy by part, DRAM. Without a network, list them; with a machine's name, a row a layer.",
         "accelerators resnet50",
         "accelerators alexnet_original eyeriss --batch 4",
+        "accelerators alexnet_original eie --layers fc6,fc7,fc8",
     )
     found.add_argument("model", metavar="MODEL", nargs="?", help="a built-in network (resnet50, ...) or an ONNX file")
     found.add_argument("machine", metavar="MACHINE", nargs="?", help="one machine, with a row a layer")
     found.add_argument("--format", metavar="F", help="only this number format, such as int8")
     found.add_argument("--input", metavar="SHAPE", help="shape of one sample without a batch, such as 3,224,224")
     found.add_argument("--batch", type=int, default=1, metavar="N", help="samples at once")
+    found.add_argument("--layers", metavar="L,L,...", help="of one machine: only these layers, such as fc6,fc7")
     found.add_argument("--html", metavar="PATH", help="write one whole page")
 
 
@@ -38,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     room = hw.accelerators
     if arguments.model is None:
-        for option in ("format", "input"):
+        for option in ("format", "input", "layers"):
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--{option} needs MODEL: without one the machines are listed")
         if arguments.batch != 1:
@@ -48,7 +50,11 @@ def _run(arguments: argparse.Namespace) -> int:
     batch = batch_of(arguments)
     if arguments.machine is not None:
         machine = room.accelerator(arguments.machine)
-        return _one(arguments, interruptible(lambda: machine.report(network, arguments.format, batch)))
+        layers = None if arguments.layers is None else arguments.layers.split(",")
+        report = functools.partial(machine.report, network, arguments.format, batch, layers=layers)
+        return _one(arguments, interruptible(report))
+    if arguments.layers is not None:
+        raise UsageError("--layers needs MACHINE: all machines run the whole network")
     return _all(arguments, [room.accelerator(name) for name in room.names()], network, batch)
 
 

@@ -84,7 +84,8 @@ def _run(arguments: argparse.Namespace) -> int:
         Column("dram_energy", "DRAM mJ", _times(1e3), leaves=2),
     ]
     columns += [Column(key, key, _number, leaves=1) for key in found.metrics]
-    what = "points" if arguments.all else "points that no other beats"
+    what = "point" if len(rows) == 1 else "points"
+    what += "" if arguments.all else " that no other beats"
     summary = [
         f"{', '.join(found.networks)}: {len(rows)} {what} in {', '.join(found.objective)}, of {len(found.table)}; "
         "models: energy without clocks, control and leakage, area of gates and memory cells alone"

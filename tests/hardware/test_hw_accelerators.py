@@ -279,7 +279,10 @@ def test_the_command_answers_for_every_machine_and_format(capsys: pytest.Capture
     assert "conv1" in run(capsys, "digits", "nvdla")[1]
     assert all(one.title in run(capsys)[1] for one in MACHINES[:1])
     assert run(capsys, "digits", "--format", "int3")[0] == 2
-    for option in (["--format", "int8"], ["--input", "3,4,4"], ["--batch", "2"]):
+    chosen = json.loads(run(capsys, "alexnet_original", "eie", "--layers", "fc7,fc8", "--json")[1])
+    assert [row["name"] for row in chosen["layers"]] == ["fc7", "fc8"]
+    assert "--layers needs MACHINE" in run(capsys, "digits", "--layers", "fc")[2]
+    for option in (["--format", "int8"], ["--input", "3,4,4"], ["--batch", "2"], ["--layers", "fc"]):
         code, out, err = run(capsys, *option)
         assert code == 2 and not out and f"{option[0]} needs MODEL" in err
     assert run(capsys, "digits", "nothing")[0] == 1

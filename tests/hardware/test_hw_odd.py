@@ -11,6 +11,7 @@ from heterocompute import hardware as hw
 HUGE = 10**400
 GEMM = hw.Problem.gemm(4, 4, 4)
 DRAM = hw.Arch([hw.Level("DRAM")])
+EIE = hw.accelerators.eie()
 FEED = {"step": 0.05, "read": 0.02, "decode": 0.1, "copy": 0.01}
 
 
@@ -46,6 +47,8 @@ def test_seconds_of_a_pipeline(name: str, value: Any) -> None:
         (lambda: hw.accelerators.magnet("ws", []), "process is \\[\\], wanted one of"),
         (lambda: hw.accelerators.eie(HUGE), "eie: depth is 1000"),
         (lambda: hw.accelerators.groq_lpu([]), "groq_lpu: chips is \\[\\]"),
+        (lambda: EIE.report("digits", layers=[[]]), "eie.report: layers has \\[\\], digits has no such layer"),
+        (lambda: hw.explore({"format": ["zz"]}, "digits"), "explore: no point runs the networks; the first one: .*zz"),
         (lambda: hw.accelerators.tpu_v1().report("digits", []), "format is \\[\\], wanted one of int8"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
@@ -69,6 +72,9 @@ def test_absurd_values_are_named(call: Any, message: str) -> None:
         (lambda: hw.evaluate(GEMM, DRAM, {"DRAM": []}), "evaluate: mapping is .*, wanted a Mapping"),  # type: ignore[arg-type]
         (lambda: hw.mapping_page(GEMM, DRAM, 3), "mapping_page: mapping is 3, wanted a Mapping"),  # type: ignore[arg-type]
         (lambda: hw.write_yaml("never.toml", 3), "write_yaml: problem is 3, wanted a Problem"),  # type: ignore[arg-type]
+        (lambda: EIE.report("digits", layers="fc"), "eie.report: layers is 'fc', wanted names of layers"),
+        (lambda: EIE.report("digits", zeros=3), "eie.report: zeros is 3, wanted {layer"),  # type: ignore[arg-type]
+        (lambda: EIE.report("digits", zeros={"fc": 0.5}), "eie.report: zeros is {'fc': 0.5}, wanted"),  # type: ignore[dict-item]
         (lambda: hw.Arch(3), "Arch: levels is 3, wanted at least one Level"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

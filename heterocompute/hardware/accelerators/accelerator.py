@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_count
+from ...base.values import as_list, check_count, shown
 from ..network.lookup import as_network
 from ..network.loops import Loops
 from .densities import DENSITIES
@@ -207,11 +207,15 @@ class Accelerator:
         network = as_network(model, input_shape)
         self._hold(network.name, network.params, text)
         known = DENSITIES.get(network.name, {}) if zeros is None else zeros
+        if not isinstance(known, Mapping) or not all(isinstance(shares, Mapping) for shares in known.values()):
+            raise TypeError(f"{self.name}.report: zeros is {shown(zeros)}, wanted {{layer: {{tensor: share}}}}")
         problems = network.problems(batch)
         if layers is not None:
-            missing = [name for name in layers if name not in {loops.name for loops in problems}]
+            layers = as_list(layers, f"{self.name}.report: layers", "names of layers")
+            missing = [name for name in layers if name not in [loops.name for loops in problems]]
             if missing:
-                raise ValueError(f"report: layers has {missing[0]!r}, {network.name} has no such layer with a product")
+                why = f"{network.name} has no such layer with a product"
+                raise ValueError(f"{self.name}.report: layers has {shown(missing[0])}, {why}")
             problems = tuple(loops for loops in problems if loops.name in layers)
         if not problems:
             raise ValueError(f"report: {network.name} has no layer with a product")

@@ -7,7 +7,10 @@ of the same source, in every process. Wires, clocks, control and leakage are not
 
 from __future__ import annotations
 
+import functools
+
 from ..silicon.gate_costs import SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ, Cost, mux, scaled, table_read
+from ..silicon.operands import operand
 
 #: pJ a bit; Horowitz, ISSCC 2014.
 DRAM = 640 / 32
@@ -85,8 +88,9 @@ def operands(format: str) -> tuple[str, str]:
     return weights, activations or weights
 
 
+@functools.cache
 def value_bits(format: str, tensor: str = "W") -> int:
-    """Bits of a stored value: the digits of the format's first number; scales of groups are not among them.
+    """Bits of a stored value; scales of groups are not among them.
 
     Parameters
     ----------
@@ -99,9 +103,7 @@ def value_bits(format: str, tensor: str = "W") -> int:
 
     Examples
     --------
-    >>> value_bits("vsq4-g16-s4 x int8", "W"), value_bits("vsq4-g16-s4 x int8", "I")
-    (4, 8)
+    >>> value_bits("vsq4-g16-s4 x int8", "W"), value_bits("vsq4-g16-s4 x int8", "I"), value_bits("2:4")
+    (4, 8, 32)
     """
-    text = operands(format)[0 if tensor == "W" else 1]
-    digits = "".join(" " if not c.isdigit() else c for c in text.split("-")[0]).split()
-    return int(digits[0])
+    return operand(operands(format)[0 if tensor == "W" else 1]).bits

@@ -358,9 +358,9 @@ def point_cost(task: Task) -> Point:
     text = str(point["format"])
     try:
         design = Design(**{name: value for name, value in point.items() if name != "format"})
+        area = design.area(text)  # knows the formats that there are
         machine = _machine(design, text)
         reports = [machine.report(network, text, batch) for network in networks]
-        area = design.area(text)
     except (ValueError, TypeError, NotImplementedError) as error:
         return {**point, "reason": str(error)}
     dram = math.fsum(one.energy_parts["DRAM"] for one in reports)

@@ -27,6 +27,7 @@ from .report import Layer
 __all__: list[str] = []
 
 SEED = 0
+SKIPPED = "products that are skipped count as done: more than the peak is possible"
 KIB = 1024
 PES = 64
 CODES = 16
@@ -59,6 +60,7 @@ def eie(depth: int = 8) -> Accelerator:
         notes=(
             f"a matrix of the layer's density, zeros at random, over {PES} PEs; queues of {depth} activations",
             "weights are 4-bit codes and 4-bit runs in SRAM on the chip: no DRAM; vectors of a batch run one by one",
+            SKIPPED,
         ),
     )
 
@@ -69,7 +71,9 @@ Cost = Callable[[Accelerator, Loops, str, Mapping[str, float]], Layer]
 def _with_depth(depth: int) -> Cost:
     def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
         if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
-            raise NotImplementedError(f"eie multiplies matrices with vectors: layer {loops.name!r} is no such product")
+            raise NotImplementedError(
+                f"eie multiplies matrices with vectors: layer {loops.name!r} is no such product; choose layers that are"
+            )
         found = _eie(loops.k, loops.c, zeros.get("W", 1.0), zeros.get("I", 1.0), depth)
         times = loops.n * loops.p
         energy = {part: pj * times for part, pj in found.energy.items()}
@@ -134,6 +138,7 @@ def scnn() -> Accelerator:
             "queues before the banks of accumulators absorb every conflict: contention is low, the paper says",
             "activations and outputs stay on chip if both fit 1.2 MB; the dense rival has the same memories and DRAM",
             "crossbar and coordinates cost no energy here",
+            SKIPPED,
         ),
     )
 
