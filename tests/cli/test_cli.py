@@ -334,7 +334,7 @@ def test_names_fit_a_narrow_encoding(tmp_path):
 # A call of the core that takes long and cannot be interrupted: the second thread sleeps, whatever the main one does.
 BUSY = """
 import sys, time
-import heterocompute.files.changes as changes, heterocompute.studies.run as run
+import heterocompute.files.changes as changes, heterocompute.ptq.methods as methods
 from heterocompute.cli import command as cli
 from heterocompute.base.interrupt import is_command
 
@@ -342,7 +342,7 @@ def busy(*_, **__):
     print("busy", file=sys.stderr, flush=True)
     time.sleep(600)
 
-changes.quantize = run.quantize = busy
+changes.quantize = methods.quantize = busy
 sys.exit(cli.main(sys.argv[1:]))
 """
 
