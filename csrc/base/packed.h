@@ -110,6 +110,7 @@ typedef struct {
 typedef enum { HC_INT_FOLDED = 0, HC_INT_GROUPED } hc_int_mode;
 typedef struct {
     bool available;  /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
+    bool has_minima; /* GROUPED: value = group_scale * v + minimum, one a group; the format's `minima` has them */
     int n_limbs;     /* 1 to 3 */
     int32_t max_abs; /* of v, by the parameters alone */
 } hc_int_form;
@@ -148,6 +149,7 @@ typedef struct {
     int bits;             /* 2 to 8 */
     bool is_signed;       /* two's complement, else unsigned */
     bool has_zero_points; /* one a group, `bits` wide */
+    bool has_minima;      /* value = s * c + minimum of the group: for products with integers alone */
     bool has_table;       /* 4 bits: c by code */
     float table[16];
     bool has_row_tables; /* 4 bits: c by code in HC_CODEBOOK, (16) float32 for a row or for all */

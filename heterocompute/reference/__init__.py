@@ -26,6 +26,7 @@ __all__ = [
     "geometry",
     "quantize",
     "terms",
+    "terms_above",
 ]
 
 
@@ -145,6 +146,25 @@ def terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: 
     Terms
     """
     found: Terms = _definition(fmt).terms(fmt, _sizes(fmt, shape, axis), components)
+    return found
+
+
+def terms_above(
+    components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any
+) -> tuple[Terms, Array] | None:
+    """Return integer codes and their scales where each group has a float32 minimum besides, and the minima.
+
+    Parameters
+    ----------
+    components, fmt, shape, axis : as in `dequantize`
+
+    Returns
+    -------
+    (Terms, ndarray of float32, (rows, groups)), or None
+        value = group_scale * code + minimum; None where the format has no minima.
+    """
+    define = getattr(_definition(fmt), "terms_above", None)
+    found: tuple[Terms, Array] | None = define and define(fmt, _sizes(fmt, shape, axis), components)
     return found
 
 

@@ -4,6 +4,7 @@ both integer      y = float32((float64(g_a) * float64(g_b)) * float64(S)), S the
                   (s_a q_a) (s_b q_b): equation 5 of VS-Quant (arXiv 2102.04503), scaled once at the end
 float32 scales    acc = fma(float32(s_a * s_b), float32(dot_j), acc), segments j ascending, cut at every
                   boundary of either grouping
+minima            of one side: y = that sum over its codes + the same with codes of 1 and the minima as scales
 without integers  both decoded to float32, one chain of fma with k ascending
 up to 8 vectors   float32 activations, 16 or 64 accumulators; also those that `activations` rounds, where the
                   weights have no integers
@@ -12,13 +13,13 @@ more vectors      float32 activations, one chain of fma with k ascending
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import exact_rows, geometry, quantize, terms
+from . import exact_rows, geometry, quantize, terms, terms_above
 from .arithmetic import Array, decoded, fma
 from .layout import Geometry, Terms, from_groups, normal_axes
 
@@ -61,6 +62,8 @@ class Columns:
     codes : ndarray of int64, (rows, columns)
     scale : ndarray of float32, (rows, columns)
         What multiplies a code beside an operand with float32 scales; saturates as a decoded value does.
+    minima : Columns or None
+        Codes of 1 and what is added to each value, as scale.
     starts : ndarray of bool, (columns,)
         Where a group starts.
     """
@@ -70,6 +73,7 @@ class Columns:
     codes: Array
     scale: Array
     starts: Array
+    minima: Columns | None = None
 
 
 def columns(factors: Terms, sizes: Geometry) -> Columns:
@@ -278,8 +282,18 @@ def product(a: Columns, b: Columns) -> Array:
     -------
     ndarray of float32, (m, n)
     """
-    both = a.integers is not None and b.integers is not None
-    return integer_product(a, b) if both else grouped_product(a, b)
+    if a.integers is not None and b.integers is not None:
+        return integer_product(a, b)
+    total = grouped_product(a, b)
+    if a.minima is not None:
+        added = grouped_product(a.minima, b)
+    elif b.minima is not None:
+        added = grouped_product(a, b.minima)
+    else:
+        return total
+    with np.errstate(over="ignore", invalid="ignore"):
+        joined: Array = total + added
+        return joined
 
 
 def _product(name: str, a: Any, b: Any, b_axis: int, activations: Any) -> Array:
@@ -291,7 +305,7 @@ def _product(name: str, a: Any, b: Any, b_axis: int, activations: Any) -> Array:
         a = a if _is_packed(a) else packed(a, activations, len(a.shape) - 1)
         b = b if _is_packed(b) else packed(b, activations, b_axis)
     left, right = _Side(name, a, len(a.shape) - 1), _Side(name, b, b_axis)
-    if (is_left_rounded or is_right_rounded) and not (left.is_integral() and right.is_integral()):
+    if (is_left_rounded or is_right_rounded) and not _meet_as_integers(left, right):
         (left if is_left_rounded else right).become_values()
     if left.columns != right.columns:
         raise ValueError(f"{name}: a has {left.columns} columns but b has {right.columns} rows")
@@ -306,7 +320,7 @@ def _product(name: str, a: Any, b: Any, b_axis: int, activations: Any) -> Array:
 
 
 def _one(left: _Side, right: _Side, i: int, j: int, gemv: bool) -> Array:
-    if left.packed is not None and right.packed is not None and left.is_integral() and right.is_integral():
+    if _meet_as_integers(left, right):
         return product(left.select_columns(i), right.select_columns(j))
     if (left.packed is None) == (right.packed is None) or not gemv:
         return many_vectors(left.select_values(i), right.select_values(j))
@@ -361,9 +375,10 @@ class _Side:
         self.values = decoded(_exact(self.packed)).reshape(prod(self.batch), self.rows, self.columns)
         self.packed = None
 
-    def select_terms(self, i: int) -> tuple[Terms, Geometry]:
+    def select_terms(self, i: int, whole: Terms | None = None) -> tuple[Terms, Geometry]:
         assert self.packed is not None
-        whole = terms(self.packed.components, self.packed.format, self.packed.shape, self.packed.axis)
+        if whole is None:
+            whole = terms(self.packed.components, self.packed.format, self.packed.shape, self.packed.axis)
         part = slice(i * self.rows, (i + 1) * self.rows)
         group_scale = None if whole.group_scale is None else whole.group_scale[part]
         row_scale = None if whole.row_scale is None else whole.row_scale[part]
@@ -372,12 +387,26 @@ class _Side:
         return Terms(whole.codes[part], group_scale, row_scale), sizes
 
     def select_columns(self, i: int) -> Columns:
-        return columns(*self.select_terms(i))
-
-    def is_integral(self) -> bool:
-        """Tell whether the codes are integers: of floats, logs and codebooks they are values."""
         assert self.packed is not None
-        return has_integers(self.packed)
+        q = self.packed
+        above = terms_above(q.components, q.format, q.shape, q.axis)
+        if above is None:
+            return columns(*self.select_terms(i))
+        whole, minima = above
+        ones = Terms(np.ones_like(whole.codes), minima, None)
+        codes = columns(*self.select_terms(i, whole))
+        return replace(codes, minima=columns(*self.select_terms(i, ones)))
+
+    def has_minima(self) -> bool:
+        q = self.packed
+        return q is not None and terms_above(q.components, q.format, q.shape, q.axis) is not None
+
+
+def _meet_as_integers(left: _Side, right: _Side) -> bool:
+    """Tell whether both have integer codes (of floats, logs and codebooks they are values), one without minima."""
+    if left.packed is None or right.packed is None or (left.has_minima() and right.has_minima()):
+        return False
+    return all(side.has_minima() or has_integers(side.packed) for side in (left, right))
 
 
 def has_integers(q: Any) -> bool:

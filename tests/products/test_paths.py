@@ -18,6 +18,7 @@ WEIGHTS = [
     "int8", "int4", "int3-g6-asym", "int4-g32-f16", "vsq4-g16-s4", "vsq4-g16", "vsq8-g64-s10", "nf4-g64", "mxfp4",
     "nvfp4", "fp8_e4m3fn-row", "cb4-g32", "log4-1-g16", "2:4", "3:4", "1:16", "int8+2:4", "int8+3:4", "int8+1:8",
     "vsq4-g16-s4+2:4", "vsq4-g16-s4+1:4", "nf4-g64+2:4", "mxfp4+1:2", "int4-g32-f16+2:4", "fp8_e5m2+5:8",
+    "q4_1", "q2_k", "q4_k", "q5_k", "q6_k",
 ]  # fmt: skip
 ACTIVATIONS = [None, "int8", "int16", "vsq4-g16-s4", "int4-g32", "mxfp8_e4m3", "int8+2:4"]
 SHAPES = [(1, 5, 64), (3, 17, 200), (8, 33, 328), (9, 16, 96), (40, 24, 513)]

@@ -45,7 +45,7 @@ static void ggml_layout(const hc_format *format, const hc_geometry *geometry,
         layout[HC_MINIMA] = factor;
 }
 
-/* With minima the codes that products take are values, which nothing scales. */
+/* With minima the codes that products with floats take are values, which nothing scales. */
 static bool ggml_has_groups(const hc_format *format) { return !ggml_kind(format)->has_minimum; }
 
 static hc_clip_domain ggml_clip_domain(const hc_format *format) {
@@ -117,8 +117,9 @@ static int64_t ggml_decode(const hc_format *format, const hc_geometry *geometry,
 
 static void ggml_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
     const hc_ggml_kind *kind = ggml_kind(format);
-    form->available = mode == HC_INT_GROUPED && !kind->has_minimum && !kind->has_levels;
-    form->max_abs = kind->bits == 8 ? 127 : 1 << (kind->bits - 1);
+    form->available = mode == HC_INT_GROUPED && !kind->has_levels;
+    form->has_minima = kind->has_minimum;
+    form->max_abs = kind->bits == 8 ? 127 : kind->is_signed ? 1 << (kind->bits - 1) : (1 << kind->bits) - 1;
     form->n_limbs = 1;
 }
 
@@ -159,43 +160,69 @@ static int64_t ggml_decode_codes(const hc_format *format, const hc_geometry *geo
     return HC_DONE;
 }
 
-/* Integers of 8 bits, 16 a block, or of 6, eight of them in 6 bytes, times their block's d. */
+/* Eight integers of 4, 6 or 8 bits, a byte each. */
+static inline uint64_t eight_numbers(const uint8_t *from, int bits) {
+    uint64_t t;
+    uint32_t low;
+    if (bits == 8) {
+        memcpy(&t, from, sizeof t);
+        return t;
+    }
+    memcpy(&low, from, sizeof low);
+    if (bits == 4) {
+        t = (low | (uint64_t)low << 16) & 0x0000ffff0000ffff;
+        t = (t | t << 8) & 0x00ff00ff00ff00ff;
+        return (t | t << 4) & 0x0f0f0f0f0f0f0f0f;
+    }
+    t = (low & 0xffffff) | (uint64_t)(low >> 24 | (uint32_t)hc_load_u16(from + 4) << 8) << 32;
+    t = (t & 0x00000fff00000fff) | (t & 0x00fff00000fff000) << 4;
+    return (t & 0x003f003f003f003f) | (t & 0x0fc00fc00fc00fc0) << 2;
+}
+
+/* Small integers times d or e of their block; `place` of that among those of a block, of which there are `stride`. */
+static void scale_numbers(const hc_ggml_kind *kind, const uint8_t *from, const uint8_t *coarse, int stride, int place,
+                          int64_t groups, float *restrict out) {
+    const int64_t per = kind->block / kind->group;
+    const int bits = kind->scale_bits;
+    const int32_t sign = kind->has_minimum ? 0 : 1 << (bits - 1);
+    for (int64_t group = 0; group < groups; group += 8, out += 8, from += bits) {
+        const float d = ggml_half(coarse, group / per * stride + place);
+        const uint64_t eight = eight_numbers(from, bits);
+        uint8_t bytes[8];
+        memcpy(bytes, &eight, sizeof bytes);
+        for (int i = 0; i < 8; i++)
+            out[i] = d * (float)((bytes[i] ^ sign) - sign);
+    }
+}
+
 static void row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        int64_t row, float *scales) {
     const hc_ggml_kind *kind = ggml_kind(format);
-    const uint8_t *from = hc_part(components, HC_SCALES, row), *coarse = hc_part(components, HC_COARSE, row);
-    const int64_t per = kind->block / kind->group;
-    for (int64_t group = 0; group < geometry->groups; group += 8, scales += 8) {
-        const float d = ggml_half(coarse, group / per);
-        int32_t integer[8];
-        if (kind->scale_bits == 8) {
-            for (int i = 0; i < 8; i++)
-                integer[i] = (int8_t)from[i];
-        } else {
-            uint32_t low;
-            uint16_t high;
-            memcpy(&low, from, sizeof low);
-            memcpy(&high, from + 4, sizeof high);
-            const uint64_t word = low | (uint64_t)high << 32;
-            for (int i = 0; i < 8; i++)
-                integer[i] = (int32_t)((word >> (6 * i) & 63) ^ 32) - 32;
-        }
-        for (int i = 0; i < 8; i++)
-            scales[i] = d * (float)integer[i];
-        from += kind->scale_bits;
-    }
+    scale_numbers(kind, hc_part(components, HC_SCALES, row), hc_part(components, HC_COARSE, row),
+                  kind->has_minimum ? 2 : 1, 0, geometry->groups, scales);
+}
+
+static void ggml_minima(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                        int64_t row, float *minima) {
+    const hc_ggml_kind *kind = ggml_kind(format);
+    const uint8_t *from = hc_part(components, HC_MINIMA, row);
+    if (kind->scale_bits)
+        scale_numbers(kind, from, hc_part(components, HC_COARSE, row), 2, 1, geometry->groups, minima);
+    for (int64_t group = 0; group < geometry->groups; group++)
+        minima[group] = kind->scale_bits ? -minima[group] : ggml_half(from, group);
 }
 
 static bool ggml_stored_form(const hc_format *format, hc_stored_form *form) {
     const hc_ggml_kind *kind = ggml_kind(format);
     *form = (hc_stored_form){.bits = kind->bits,
                              .is_signed = kind->is_signed,
+                             .has_minima = kind->has_minimum,
                              .has_table = kind->has_levels,
                              .scale = kind->scale_bits ? HC_SCALE_OWN : HC_SCALE_F16,
                              .row_scales = row_scales};
     for (int i = 0; kind->has_levels && i < GGML_LEVELS; i++)
         form->table[i] = GGML_LEVEL[i];
-    return !kind->has_minimum;
+    return true;
 }
 
 const hc_format_ops hc_format_ggml = {
@@ -213,6 +240,7 @@ const hc_format_ops hc_format_ggml = {
     .decode_f64 = ggml_decode_f64,
     .int_form = ggml_int_form,
     .decode_int = ggml_decode_int,
+    .minima = ggml_minima,
     .decode_codes = ggml_decode_codes,
     .stored_form = ggml_stored_form,
 };

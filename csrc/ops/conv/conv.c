@@ -189,7 +189,7 @@ static bool has_integers(const hc_format *format) {
     hc_int_form grouped = {0};
     if (ops->decode_int)
         ops->int_form(format, HC_INT_GROUPED, &grouped);
-    return grouped.available;
+    return grouped.available && !grouped.has_minima; /* taps beyond the image have none */
 }
 
 /* Quantizes x image by image (a row is an image: group, h, w, c) and multiplies integers, or decoded values where the
@@ -249,7 +249,7 @@ static hc_status quantized_conv(const hc_convolution *conv, hc_error *error) {
         for (int64_t g = 0; status == HC_OK && g < window->groups; g++) {
             hc_filters filter_context;
             const hc_source b = hc_filter_source(conv, g * filters, filters, &filter_context);
-            const hc_order kind = hc_order_of(&whole, &b);
+            const hc_order kind = integers ? hc_order_of(&whole, &b) : HC_ORDER_CHAIN;
             const hc_int_mode mode = kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
             hc_window_context context = {
                 .shape = s,

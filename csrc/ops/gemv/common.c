@@ -35,7 +35,7 @@ bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored
     const hc_format_ops *ops = hc_format_find(format->family);
     const bool is_expanded = may_decode && format->m > 0; /* kept codes back to their places */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
-    return !ops->stored_form || !ops->stored_form(format, form) ||
+    return !ops->stored_form || !ops->stored_form(format, form) || (may_decode && form->has_minima) ||
            (may_decode && ops->has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
 }

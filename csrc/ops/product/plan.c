@@ -1,6 +1,8 @@
 /* The table of paths.def, and the choice; and which dense products a BLAS is better at. */
 #include "ops/product/plan.h"
 
+#include "ops/gemv/minima.h"
+
 #include <string.h>
 
 #define HC_PATH(order, symbol, ...)                                                                                    \
@@ -138,7 +140,10 @@ hc_status hc_multiply(const hc_product *product, hc_error *error) {
     }
     hc_plan plan;
     const hc_status status = hc_plan_product(product, false, &plan, error);
-    return status == HC_OK ? plan.path->run(product, error) : status;
+    if (status != HC_OK)
+        return status;
+    const hc_status multiplied = plan.path->run(product, error);
+    return multiplied == HC_OK ? hc_add_minima(product, error) : multiplied;
 }
 
 static bool is_between(int64_t least, int64_t value, int64_t most) { return least <= value && value <= most; }

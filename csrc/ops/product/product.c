@@ -6,7 +6,8 @@ enum { THREAD_PRODUCTS = 1 << 20 }; /* a thread is worth waking for this many: 5
 hc_order hc_order_of(const hc_source *x, const hc_source *w) {
     if (x->form[HC_INT_FOLDED].available && w->form[HC_INT_FOLDED].available)
         return HC_ORDER_FOLDED;
-    if (x->form[HC_INT_GROUPED].available && w->form[HC_INT_GROUPED].available)
+    const hc_int_form *a = &x->form[HC_INT_GROUPED], *b = &w->form[HC_INT_GROUPED];
+    if (a->available && b->available && !(a->has_minima && b->has_minima))
         return HC_ORDER_GROUPED;
     return HC_ORDER_CHAIN;
 }

@@ -58,7 +58,8 @@ struct hc_source {
  *   CHAIN    one fmaf chain over k a value
  *   FOLDED   integers, scales multiplied into the codes: exact, y = float32((float64(s_x) * float64(s_w)) * float64(S))
  *   GROUPED  acc = fmaf(float32(s_x * s_w), float32(dot), acc) over the segments that all group boundaries of both sides cut,
- *            ascending; the dot of a segment is exact
+ *            ascending; the dot of a segment is exact. Where one side has minima, its codes are those and, added last,
+ *            another such sum has codes of 1 and the minima as scales (ops/gemv/minima.c)
  *   GEMV     up to HC_GEMV_MOST rows of floats: 16 accumulators over groups or 64 over columns, as the public API says */
 typedef enum { HC_ORDER_CHAIN = 0, HC_ORDER_FOLDED, HC_ORDER_GROUPED, HC_ORDER_GEMV, HC_N_ORDERS } hc_order;
 enum { HC_GEMV_MOST = 8 };

@@ -109,6 +109,26 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     return Terms(values, None, None)
 
 
+def terms_above(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Terms, Array] | None:
+    """Return the factors of the values without their minima, and those.
+
+    Parameters
+    ----------
+    fmt : GGML
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    (Terms, ndarray of float32, (rows, groups)), or None
+        None without minima.
+    """
+    if not fmt.kind.has_minimum:
+        return None
+    scales, minima = factors(fmt, sizes, components)
+    return Terms(stored_codes(fmt, sizes, components), scales, None), minima
+
+
 def factors(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Array, Array]:
     """Return what multiplies the codes of each group, and what is added then; both are exact.
 

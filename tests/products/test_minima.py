@@ -1,0 +1,49 @@
+"""Products of integers with formats that have minima: a sum over codes, and one over minima added to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from common import isas, reals, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import product
+
+TYPES = ["q4_1", "q5_1", "q2_k", "q4_k", "q5_k"]
+ACTIVATIONS = ["int8", "int24", "int4-g5-asym", "int8-g64", "vsq4-g16-s4", "q6_k", "q4_1", "fp8_e4m3fn"]
+
+
+@pytest.mark.parametrize("isa", isas("gemv_chain"))
+@pytest.mark.parametrize("text", TYPES)
+def test_minima_are_a_sum_of_their_own(text: str, isa: str) -> None:
+    with hc.use(isa=isa, threads=2):
+        for seed, (activations, (m, n, k)) in enumerate(
+            zip(ACTIVATIONS, [(1, 5, 64), (3, 17, 200), (9, 33, 300), (2, 70, 600)] * 2, strict=True)
+        ):
+            x, w, act = reals((m, k), seed), reals((n, k), seed + 1), hc.format(activations)
+            expected = product.linear(x, product.packed(w, hc.format(text)), activations=act)
+            assert same_bits(hc.linear(x, hc.quantize(w, text), activations=act), expected), (activations, m, n, k)
+
+
+@pytest.mark.parametrize("other", ["int8", "q6_k", "q4_1"])
+def test_either_side_may_have_minima_and_both_are_values(other: str) -> None:
+    a, b = reals((21, 100), 1), reals((100, 18), 2)
+    found = hc.matmul(hc.quantize(a, "q4_k"), hc.quantize(b, other, axis=0))
+    left, right = product.packed(a, hc.format("q4_k")), product.packed(b, hc.format(other), axis=0)
+    assert same_bits(found, product.matmul(left, right))
+
+
+def test_minima_meet_rows_block_by_block_in_any_order_of_the_answer() -> None:
+    x, q = reals((300, 96), 1), hc.quantize(reals((40, 96), 2), "q4_k")
+    wanted = np.concatenate([hc.linear(x[i : i + 1], q, activations="int8") for i in range(300)])
+    for out in (np.full((40, 300), np.nan, np.float32).T, np.full((600, 80), np.nan, np.float32)[::2, ::2]):
+        assert same_bits(np.ascontiguousarray(hc.linear(x, q, activations="int8", out=out)), wanted)
+
+
+def test_minima_are_within_rounding_of_the_decoded_product() -> None:
+    """Two chains of fma and their sum: at most K / 16 + 3 roundings of each term."""
+    x, q = reals((4, 512), 3), hc.quantize(reals((16, 512), 4) + 2, "q4_k")
+    rounded, w = hc.fake_quantize(x, "int8").astype(np.float64), q.dequantize(np.float64)
+    codes = np.abs(w).max()  # no term of either sum is larger than its range of 15 steps and its minimum
+    bound = (512 / 16 + 3) * 2.0**-24 * np.abs(rounded).sum(axis=1, keepdims=True) * 3 * codes
+    assert (np.abs(hc.linear(x, q, activations="int8") - rounded @ w.T) <= bound).all()
