@@ -182,16 +182,17 @@ static inline uint64_t eight_numbers(const uint8_t *from, int bits) {
 /* Small integers times d or e of their block; `place` of that among those of a block, of which there are `stride`. */
 static void scale_numbers(const hc_ggml_kind *kind, const uint8_t *from, const uint8_t *coarse, int stride, int place,
                           int64_t groups, float *restrict out) {
-    const int64_t per = kind->block / kind->group;
-    const int bits = kind->scale_bits;
+    const int per = kind->block / kind->group, bits = kind->scale_bits; /* a multiple of 8 */
     const int32_t sign = kind->has_minimum ? 0 : 1 << (bits - 1);
-    for (int64_t group = 0; group < groups; group += 8, out += 8, from += bits) {
-        const float d = ggml_half(coarse, group / per * stride + place);
-        const uint64_t eight = eight_numbers(from, bits);
-        uint8_t bytes[8];
-        memcpy(bytes, &eight, sizeof bytes);
-        for (int i = 0; i < 8; i++)
-            out[i] = d * (float)((bytes[i] ^ sign) - sign);
+    for (float *const end = out + groups; out < end; place += stride) {
+        const float d = ggml_half(coarse, place);
+        for (int first = 0; first < per; first += 8, out += 8, from += bits) {
+            const uint64_t eight = eight_numbers(from, bits);
+            uint8_t bytes[8];
+            memcpy(bytes, &eight, sizeof bytes);
+            for (int i = 0; i < 8; i++)
+                out[i] = d * (float)((bytes[i] ^ sign) - sign);
+        }
     }
 }
 
