@@ -59,6 +59,17 @@ def test_octav_is_damped_beyond_its_threshold():
     assert np.allclose(factor, wanted, rtol=2**-21, atol=0) and (factor < 1).any()
 
 
+@pytest.mark.parametrize("text", ["int5", "fp6_e3m2-tensor"])
+def test_factors_of_rows_over_several_axes_are_those_of_the_rows_as_one(text):
+    w = W.reshape(W.shape[0], 2, -1)
+    ones = np.ones_like(w)
+    for axes in ((1, 2), (0, 1, 2)):
+        factor = hc.training.fake_quantize(w, text, axis=axes, clip="octav")[1](ones)
+        joined = np.ascontiguousarray(w).reshape(*w.shape[: 3 - len(axes)], -1)
+        wanted = hc.training.fake_quantize(joined, text, clip="octav")[1](np.ones_like(joined))
+        assert np.array_equal(factor, wanted.reshape(w.shape)) and (factor < 1).any()
+
+
 def test_chances_are_those_of_splitmix():
     def mix(seed, index):
         h = (seed + (index + 1) * 0x9E3779B97F4A7C15) % 2**64

@@ -34,7 +34,7 @@ static void note_factors(const hc_inside *inside, const hc_encoder *encoder, con
     hc_rows_init(&view, inside->factor, g, encoder->n_axes, encoder->axes);
     for (int64_t run = 0; run < g->runs; run++)
         for (int64_t k = 0; k < g->run_length; k++) {
-            const int64_t c = run * g->groups_per_run * g->group + k;
+            const int64_t c = run * (g->padded / g->runs) + k;
             float factor = 1;
             if (!(bits[c / 8] >> (c & 7) & 1)) {
                 const double value = hc_row_value(x, i, c), t = thresholds ? (double)thresholds[c / g->group] : 1;
