@@ -141,7 +141,9 @@ static hc_components alloc_components(const array *a, const hc_components *like)
 }
 
 static void same_components(const char *when, const array *a, const hc_components *got, const hc_components *wanted) {
-    static const char *const NAMES[] = {"codes", "scales", "coarse", "codebook", "zero points", "metadata", "mean"};
+    static const char *const NAMES[] = {"codes",       "scales",   "coarse", "codebook",
+                                        "zero points", "metadata", "mean",   "minima"};
+    _Static_assert(sizeof NAMES / sizeof *NAMES == HC_N_COMPONENTS, "a name for each component");
     layouts layout = {{0}};
     char what[64] = "";
     hc_format_layout(&a->format, &a->geometry, layout);
