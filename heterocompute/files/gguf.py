@@ -25,6 +25,7 @@ Array = np.ndarray[Any, Any]
 PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
 MOST_NAME, MOST_DIMENSIONS = 63, 4
 MXFP4_BYTES = 17
+ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 # What llama.cpp takes for rows that are no whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
@@ -88,8 +89,11 @@ def save_gguf(
     except ImportError:
         raise ImportError("save_gguf: wants gguf: pip install heterocompute[gguf]") from None
     path = as_path(path, "save_gguf")
-    if not isinstance(tensors, Mapping):
-        raise TypeError(f"save_gguf: tensors are {shown(tensors)}, wanted a mapping of names to arrays")
+    for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
+        if not isinstance(given, Mapping) and (given is not None or said == "tensors"):
+            raise TypeError(f"save_gguf: {said} is {shown(given)}, wanted a mapping of names")
+    for name in tensors:
+        _check_name(name)
     first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
     weights = {} if importance is None else dict(importance)
     unknown = [name for name in weights if name not in tensors]
@@ -99,6 +103,7 @@ def save_gguf(
     architecture = keys.pop("general.architecture", "none")
     if not isinstance(architecture, str):
         raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, wanted a str")
+    _check_text("general.architecture", architecture)
     temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     writer = gguf.GGUFWriter(temporary, architecture)
     try:
@@ -130,15 +135,37 @@ def _type_of(text: str | Format) -> str | Format:
     return found
 
 
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, wanted a str")
+    _check_text("a tensor's name", name)
+    if len(name.encode()) > MOST_NAME:
+        raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
+
+
+def _check_text(said: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"save_gguf: {said} is {shown(text)}, wanted text that UTF-8 holds") from None
+
+
 def _add_key(writer: Any, key: Any, value: Any) -> None:
     if not isinstance(key, str) or not key:
         raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, wanted a str")
-    one = value[0] if isinstance(value, list) and value else value
-    kinds = {type(each) for each in value} if isinstance(value, list) else {type(value)}
-    if len(kinds) != 1 or not isinstance(one, (str, bool, int, float)):
+    _check_text("a key of metadata", key)
+    if key == ALIGNMENT_KEY and value != ALIGNMENT:
+        raise ValueError(f"save_gguf: {key} is {shown(value)}, wanted {ALIGNMENT}, as the file is laid out")
+    each = value if isinstance(value, list) else [value]
+    one = each[0] if each else None
+    if len(set(map(type, each))) != 1 or not isinstance(one, (str, bool, int, float)):
         raise TypeError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted a str, bool, int, float or a list of one")
-    if isinstance(one, int) and not all(-(2**63) <= each < 2**63 for each in (value if value is not one else [value])):
-        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of 64 bits")
+    bits = 32 if isinstance(value, list) else 64  # gguf writes lists of integers as int32
+    if isinstance(one, int) and not all(-(2 ** (bits - 1)) <= number < 2 ** (bits - 1) for number in each):
+        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of {bits} bits")
+    if isinstance(one, str):
+        for text in each:
+            _check_text(quoted(key), text)
     if isinstance(value, list):
         writer.add_array(key, value)
     elif isinstance(value, bool):
@@ -153,10 +180,6 @@ def _add_key(writer: Any, key: Any, value: Any) -> None:
 
 def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> str | Format:
     """Enter a tensor's name and size; return its type."""
-    if not isinstance(name, str):
-        raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, wanted a str")
-    if len(name.encode("utf-8", "replace")) > MOST_NAME:
-        raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
     if isinstance(array, QuantizedArray):
         kind = array.format
         if array.axis != (array.ndim - 1,) or array.ndim != 2:
@@ -212,7 +235,12 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> Array
     rows = array.reshape(-1, array.shape[-1])
     weights = None
     if importance is not None and isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels):
-        weights = np.asarray(importance, np.float32)
+        try:
+            weights = np.asarray(importance, np.float32)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"save_gguf: importance of {quoted(name)} is {shown(importance)}, wanted numbers of shape (columns,)"
+            ) from None
         if weights.shape != rows.shape[1:]:
             raise ValueError(
                 f"save_gguf: importance of {quoted(name)} has shape {weights.shape}, wanted {rows.shape[1:]}"

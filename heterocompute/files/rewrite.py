@@ -59,6 +59,11 @@ class Work:
     shard_size: int | str | None = "5GB"
     consume: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("resume", "consume"):  # a text such as "no" must not delete anything
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"quantize_checkpoint: {name} is {shown(getattr(self, name))}, wanted True or False")
+
 
 USUAL = Work()
 

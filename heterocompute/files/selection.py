@@ -60,6 +60,7 @@ class FirstMatch(Generic[Value]):
     """
 
     def __init__(self, table: Mapping[str, Value]) -> None:
+        patterns(table)
         self._exact = {pattern: (index, value) for index, (pattern, value) in enumerate(table.items())}
         self._globs = [
             (index, re.compile(translate(pattern)).match, value)

@@ -53,10 +53,14 @@ class Staging:
         self.begun: dict[str, Any] = self._read() if os.path.exists(self._manifest) else {}
 
     def _refuse_strangers(self) -> None:
-        """Raise ValueError where the name is taken by what is no unfinished output."""
-        if self.begun or not os.path.lexists(self.root):
+        """Raise ValueError where the name is taken by what is no unfinished output, or by a link to another place."""
+        if not os.path.lexists(self.root):
             return
-        if not os.path.isdir(self.root) or set(os.listdir(self.root)) - {"out", "manifest.json.tmp"}:
+        fine = os.path.isdir(self.root) and not os.path.islink(self.root) and not os.path.islink(self.inner)
+        if fine and not self.begun:  # all that there may be before a manifest is written
+            fine = not set(os.listdir(self.root)) - {"out", "manifest.json.tmp"}
+            fine = fine and not (os.path.lexists(self.inner) and os.listdir(self.inner))
+        if not fine:
             raise ValueError(f"{printable(self.root)}: is in the way: its name is that of the unfinished output")
 
     def _read(self) -> dict[str, Any]:

@@ -258,6 +258,25 @@ def test_what_stands_in_the_way_is_not_believed(broken, tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["out.partial", "out.partial/out"])
+def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"out\.partial: is in the way"):
+        quantized(source, tmp_path / "out")
+    assert os.listdir(tmp_path / "mine") == ["file"] and not (tmp_path / "out").exists()
+
+
+def test_files_without_a_manifest_stay(source, tmp_path):
+    (tmp_path / "out.partial" / "out").mkdir(parents=True)
+    (tmp_path / "out.partial" / "out" / "mine").touch()
+    with pytest.raises(ValueError, match=r"out\.partial: is in the way"):
+        quantized(source, tmp_path / "out")
+    assert (tmp_path / "out.partial" / "out" / "mine").exists()
+
+
 def test_one_file_needs_no_other_name(source, tmp_path):
     for name in ("a.safetensors", "b"):
         (tmp_path / f"{name}.partial").write_text("mine")
@@ -281,6 +300,7 @@ def test_a_source_that_changes_is_noticed(source, tmp_path):
         ({"workers": 0}, "workers"), ({"workers": "2"}, "workers"),
         ({"workers": lambda f, items: None}, "3 of 3 files"), ({"shard_size": "5 GB/s"}, "such as '5GB'"),
         ({"workers": lambda f, items: map(f, items[:1])}, "2 of 3 files"),
+        ({"consume": "no"}, "consume is 'no', wanted True or False"), ({"resume": 0}, "resume is 0"),
         ({"shard_size": 0}, "shard_size"), ({"shard_size": 1.5}, "shard_size"), ({"shard_size": "nanGB"}, "shard_size"),
     ],
 )  # fmt: skip
