@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.layout import Entry
-from ..arrays.quantized import entry_of
+from ..arrays.quantized import QuantizedArray, entry_of
 from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
@@ -108,7 +108,7 @@ def quantize_checkpoint(
         }
     )
     axes_of = getattr(hessians, "axes", {})
-    folder = f"{os.fspath(out_path)}.parts"
+    folder = os.path.abspath(os.fsdecode(os.fspath(out_path))) + ".parts"  # beside OUT, also where that is a folder
     found: dict[str, dict[str, float]] = {}
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
@@ -123,8 +123,10 @@ def quantize_checkpoint(
                 continue
             axes = layer_axis(len(info.shape), axes_of.get(name), "quantize_checkpoint")
             axes = tuple(a % len(info.shape) for a in (axes if isinstance(axes, tuple) else (axes,)))
-            make = _maker(name, hessians[name], fmt, axes, options, folder, found)
-            changes[name] = Change(str(fmt), entry_of(fmt, info.shape, axes, info.dtype), make)
+            entry = entry_of(fmt, info.shape, axes, info.dtype)
+            changes[name] = Change(
+                str(fmt), entry, _maker(name, hessians[name], fmt, entry, axes, options, folder, found)
+            )
         return changes
 
     summary = rewrite(in_path, out_path, choose, progress)
@@ -138,6 +140,7 @@ def _maker(
     name: str,
     given: Any,
     fmt: Format,
+    entry: Entry,
     axes: tuple[int, ...],
     options: Mapping[str, Any],
     folder: str,
@@ -150,7 +153,9 @@ def _maker(
         path = os.path.join(folder, f"{_key(name, w, h, fmt, axes, options)}.safetensors")
         if os.path.exists(path):
             parts = load(path)
-            report, q = parts["report"], parts["array"]
+            report, q = parts.get("report"), parts.get("array")
+            if not _is_part(report, q, entry):
+                raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
             done = rounded_under(w, h, fmt, axis=axes, **options)
             before, after = (error(w, one, h).db for one in (plainly(w, fmt, axes), done.q))
@@ -162,6 +167,14 @@ def _maker(
         return q
 
     return make
+
+
+def _is_part(report: Any, q: Any, entry: Entry) -> bool:
+    """Tell whether what a file holds is a result for such a tensor."""
+    if not isinstance(q, QuantizedArray) or not isinstance(report, np.ndarray):
+        return False
+    alike = (q.format, q.shape, q.axis) == (entry.format, entry.shape, entry.axis)
+    return alike and report.shape == (len(REPORT),) and report.dtype == np.float64
 
 
 def _remove_parts(folder: str) -> None:

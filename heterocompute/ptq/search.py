@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from math import floor, inf, isfinite, log10, prod
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Steps
-from ..base.values import as_real, shown
+from ..base.values import as_list, as_real, shown
 from ..files.selection import axis_of as axes_of, select
 from ..formats import Format
 from ..products.arguments import as_format
@@ -113,12 +114,15 @@ def search(
         if not isinstance(value, Mapping):
             raise TypeError(f"search: {name} is {shown(value)}, wanted a mapping of names")
     arrays, known = dict(held), dict(hessians or {})
-    choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in formats))
+    wanted = as_list(formats, "search: formats", "a list of formats or their texts")
+    choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
     if not choices:
         raise ValueError("search: there are no formats to choose from")
     given = None if probe is None else as_format(probe, "search: probe")
     infos = dense_infos(arrays)
     names = select(infos, include, exclude)
+    if not names:
+        raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
     layers = {name: (infos[name][1], axes_of(name, len(infos[name][1]))) for name in names}
     count = sum(prod(shape) for shape, _ in layers.values())
@@ -211,7 +215,7 @@ def search(
         max(found.loss - found.bound, 0.0),
         measured,
         uniform,
-        lambda: _front(item_costs["bytes"], item_losses, max(count, 1)),
+        partial(_front, item_costs["bytes"], item_losses, max(count, 1)),
     )
 
 
@@ -254,12 +258,14 @@ def _probe(choices: Sequence[Format], errors: Sequence[float]) -> Format:
 def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return the tensors that share a format, others alone, in the order of the names."""
     home: dict[str, int] = {}
-    for number, patterns in enumerate([groups] if isinstance(groups, str) else groups):
-        if isinstance(patterns, str):  # each of its letters would be a pattern
-            raise TypeError(f"search: groups has {patterns!r}, wanted sequences of globs, such as [['*.q', '*.k']]")
+    wanted = "sequences of globs, such as [['*.q', '*.k']]"
+    for number, given in enumerate(as_list(groups, "search: groups", wanted)):
+        patterns = as_list(given, "search: a group", wanted)  # of a text each letter would be a pattern
+        if not all(isinstance(pattern, str) for pattern in patterns):
+            raise TypeError(f"search: a group is {shown(patterns)}, wanted globs of names")
         members = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
         if not members:
-            raise ValueError(f"search: no tensor fits the group {shown(list(patterns))}")
+            raise ValueError(f"search: no tensor fits the group {shown(patterns)}")
         for name in members:
             if home.setdefault(name, number) != number:
                 raise ValueError(f"search: {name!r} is in two groups")

@@ -85,3 +85,27 @@ def test_what_is_refused(tmp_path: Path, hessians: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="tensor .*c.*: gptq: h is of"):
         hc.ptq.quantize_checkpoint(before, after, {"c": hessians["b"]})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.h.safetensors", "in.safetensors"]
+
+
+def test_a_folder_is_written_too(tmp_path: Path, hessians: dict[str, Any]) -> None:
+    hc.save(tmp_path / "in.safetensors", W)
+    for again in range(2):
+        out = str(tmp_path / f"out{again}") + "/"
+        hc.ptq.quantize_checkpoint(tmp_path / "in.safetensors", out, hessians, sweeps=0)
+        assert sorted(path.name for path in Path(out).iterdir()) == ["model.safetensors"]
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_parts_of_another_kind_are_refused(tmp_path: Path, hessians: dict[str, Any]) -> None:
+    before, after = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    hc.save(before, W)
+    with pytest.raises(ValueError, match="h is of"):
+        hc.ptq.quantize_checkpoint(before, after, {**hessians, "c": hessians["b"]}, include="[ac]", sweeps=0)
+    (part,) = (tmp_path / "out.safetensors.parts").iterdir()
+    q, report = hc.load(part)["array"], np.zeros(5)
+    other = hc.quantize(W["a"], "int8")
+    for held in ({"x": q}, {"array": W["a"], "report": report}, {"array": other, "report": report}, {"array": q}):
+        hc.save(part, held)
+        with pytest.raises(ValueError, match=r"tensor 'a': .*parts.*: is not what an earlier run has left"):
+            hc.ptq.quantize_checkpoint(before, after, hessians, include="[ac]", sweeps=0)
+    assert not after.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,14 @@ def test_arguments_of_other_kinds_are_refused_and_any_name_is_written(tmp_path: 
 
     refused(ValueError, "evaluate returned nan, wanted a finite", lambda weights: np.nan)
     refused(ValueError, "evaluate returned inf, wanted a finite", lambda weights: np.inf)
-    refused(TypeError, r"groups has 'fc\*', wanted sequences", groups=["fc*"])
-    refused(TypeError, r"groups has 'fc\*', wanted sequences", groups="fc*")
+    refused(TypeError, r"a group is 'fc\*', wanted sequences", groups=["fc*"])
+    refused(TypeError, r"groups is 'fc\*', wanted sequences", groups="fc*")
+    refused(TypeError, "groups is 3, wanted sequences", groups=3)
+    refused(TypeError, r"a group is \[3\], wanted globs", groups=[[3]])
+    refused(ValueError, "there is no float tensor of two or more dimensions", exclude="*")
+    for formats in ("int8", 3, None):
+        with pytest.raises(TypeError, match=rf"formats is {formats!r}, wanted a list of formats"):
+            hc.ptq.search(weights, formats, {"bits": 6})  # type: ignore[arg-type]
     refused(TypeError, "hessians is 3, wanted a mapping", hessians=3)
     refused(TypeError, "metric is 3, wanted a name", lambda weights: {"loss": 1.0}, metric=3)
     with pytest.raises(TypeError, match="weights is .*, wanted a mapping"):
@@ -207,3 +214,4 @@ def test_arguments_of_other_kinds_are_refused_and_any_name_is_written(tmp_path: 
     plan = hc.ptq.search(weights, FORMATS, {"bits": 6})
     plan.save(tmp_path / "recipe.toml")
     assert read_recipe(str(tmp_path / "recipe.toml")) == plan.recipe
+    assert pickle.loads(pickle.dumps(plan)).to_dict() == plan.to_dict()
