@@ -235,6 +235,7 @@ class _Operators:
             def extra_repr(self) -> str:
                 return f"{super().extra_repr()}, fmt={self.fmt}"
 
+        QuantLinear.__qualname__ = "QuantLinear"  # where a pickle finds it
         self.Rounding, self.QuantLinear = Rounding, QuantLinear
 
     def _define(self, torch: Any, held: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -105,6 +106,7 @@ def test_modules_train_the_weight_before_rounding():
     assert np.allclose(y.detach().numpy(), hc.linear(x, layer.packed(), layer.bias.detach()), rtol=1e-4, atol=1e-5)
     again = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
     assert torch.equal(again, y)
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x), y)
     filters = ht.parametrize(torch.nn.Conv2d(3, 4, 3), "vsq4-g16-s4")
     before = filters.parametrizations.weight.original.detach()
     assert same_bits(filters.weight.detach().numpy(), hc.fake_quantize(before, "vsq4-g16-s4", axis=(2, 3, 1)))
