@@ -8,12 +8,13 @@ that rounds to the last code keeps its gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
-from ..base.values import shown
+from ..base.values import as_real, shown
 from ..formats import Format
 from ..products.arguments import as_format
 from .learned_scale import rounded_with_scale
@@ -144,6 +145,9 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:
     kept = _mask(mask, "sr_ste: mask")
     if not gradient.shape == weights.shape == kept.shape:
         raise ValueError(f"sr_ste: g has shape {gradient.shape}, w {weights.shape} and mask {kept.shape}")
+    decay = as_real(decay, "sr_ste: decay", "a number")
+    if not isfinite(decay):
+        raise ValueError(f"sr_ste: decay is {decay}, wanted a finite number")
     pull = np.float32(decay) * weights.astype(np.float32)
     return gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
 
@@ -180,6 +184,9 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
     >>> [hc.training.sparsity_at(step, 0, 100, 0.5) for step in (0, 50, 100)]
     [0.0, 0.4375, 0.5]
     """
+    step = as_real(step, "sparsity_at: step", "a number")
+    if step != step:
+        raise ValueError("sparsity_at: step is nan, wanted a number")
     if not end > begin:
         raise ValueError(f"sparsity_at: end is {shown(end)}, wanted more than begin, {shown(begin)}")
     if not 0 <= final <= 1 or not power > 0:

@@ -284,3 +284,20 @@ def test_einsums_that_are_not_read_say_why(equation: Any, sentence: str, tmp_pat
     with pytest.raises(ValueError, match=sentence) as found:
         product(tmp_path, equation, [7, 3, 4], [-1, 4, 3])
     assert len(str(found.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "nodes, words",
+    [
+        ([("MatMul", ["v", "w"], ["y"], {})], "MatMul reads 'v', which nothing before it makes"),
+        ([("Add", ["x", "y"], ["a"], {}), ("Add", ["a", "x"], ["y"], {})], "Add reads 'y', which nothing"),
+        ([("Gemm", ["x", "w"], ["y"], {"transA": 1})], "Gemm transposes what it is given"),
+        ([("Shape", ["x"], ["s"], {}), ("Div", ["s", "zeros"], ["t"], {}), ("Reshape", ["x", "t"], ["a"], {}),
+          ("MatMul", ["a", "w"], ["y"], {})], "the shape of 'a' is not known"),
+    ],
+)  # fmt: skip
+def test_graphs_that_mean_nothing_are_refused(nodes: list[Any], words: str, tmp_path: Path) -> None:
+    made = [helper.make_node(kind, given, found, **options) for kind, given, found, options in nodes]
+    path = save(tmp_path / "odd.onnx", made, {"w": (8, 4)}, ([8, 8], [8, 4]), {"zeros": [0, 0]})
+    with pytest.raises(ValueError, match=f"odd.onnx: .*{words}"):
+        hw.count(path)

@@ -129,6 +129,8 @@ def test_masks_and_schedules():
     assert hc.training.mask_flips(mask, ~mask) == 1 and hc.training.mask_flips(none, none) == 0
     for call, words in (
         (lambda: hc.training.sr_ste(G, W, mask[0]), "mask"),
+        (lambda: hc.training.sr_ste(G, W, mask, np.nan), "decay is nan"),
+        (lambda: hc.training.sparsity_at(np.nan, 0, 5, 0.5), "step is nan"),
         (lambda: hc.training.sparsity_at(1, 5, 5, 0.5), "end is 5"),
         (lambda: hc.training.sparsity_at(1, 0, 5, 1.5), "final is 1.5"),
         (lambda: hc.training.mask_flips(mask, mask[0]), "mask_flips: old"),

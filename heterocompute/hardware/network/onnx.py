@@ -124,7 +124,11 @@ class _Reader:
         self.sources[inputs[0]] = INPUT
         self.batch = (self.shapes.get(inputs[0]) or (None,))[0]
         nodes: list[Node] = []
+        made = {inputs[0], *self.held, *(one.values.name for one in self.graph.sparse_initializer)}
         for place, one in enumerate(self.graph.node):
+            if lost := [name for name in one.input if name and name not in made]:
+                self.fail(f"{called(one)} reads {shown(lost[0])}, which nothing before it makes")
+            made.update(one.output)
             found = [self.sources[name] for name in one.input if name in self.sources]
             if one.op_type in GRAPHS or one.domain not in ("", "ai.onnx"):
                 kind = f"{one.domain}.{one.op_type}".strip(".")
@@ -212,6 +216,8 @@ class _Reader:
                               len(weights) > 1)  # fmt: skip
             self.fail(f"{called(one)} has uneven or automatic padding, which is not read")
         if kind == "Gemm" and len(shape) == 2 and self.first_use(one):
+            if options.get("transA", 0):
+                self.fail(f"{called(one)} transposes what it is given, which is not read")
             n, k = shape if options.get("transB", 0) else shape[::-1]
             return Linear(k, n, len(weights) > 1)
         if kind == "MatMul" and len(shape) == 2 and list(one.input[1:]) == weights and self.first_use(one):

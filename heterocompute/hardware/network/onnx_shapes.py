@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 __all__ = ["SAMPLES", "shaped"]
 
 # A batch that the file leaves open. A prime, so that it divides no axis but those that the batch went into.
@@ -139,6 +141,7 @@ class _Walk:
         values = {name: onnx.numpy_helper.to_array(self.sizes[name]) for name in node.input if name}
         if kind in FILLED and math.prod(values[node.input[FILLED[kind]]].tolist()) > MAX_SIZES:
             return None
-        made: Any = ReferenceEvaluator(node, opsets=self.versions).run(None, values)
+        with np.errstate(all="raise"):  # sizes divided by zero are no sizes
+            made: Any = ReferenceEvaluator(node, opsets=self.versions).run(None, values)
         answer = made[0]
         return onnx.numpy_helper.from_array(answer) if answer.size <= MAX_SIZES else None
