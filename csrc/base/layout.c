@@ -31,8 +31,8 @@ hc_status hc_geometry_init(const hc_format *format, int unit, int64_t rows, int6
         const int64_t group = format->group == 0 ? run_length : hc_min(format->group, run_length);
         const bool has_blocks = format->group > 0 && unit % format->group == 0;
         g.group = has_blocks ? format->group : hc_round_up(hc_max(group, 1), unit);
-        g.groups_per_run = has_blocks ? hc_ceil_div(run_length, unit) * (unit / format->group)
-                                      : hc_ceil_div(run_length, g.group);
+        g.groups_per_run =
+            has_blocks ? hc_ceil_div(run_length, unit) * (unit / format->group) : hc_ceil_div(run_length, g.group);
         fits = fits && hc_mul_size(g.groups_per_run, runs, &g.groups) && hc_mul_size(g.groups, g.group, &g.padded);
     }
     /* 64 bits a value covers codes and every scale; what passes that is no array anyone has. */
