@@ -243,10 +243,10 @@ static hc_components encoded(const array *a, hc_tile *tile) {
             out.part[HC_CODES].data[i] = (uint8_t)draw();
     const int64_t padded = a->geometry.padded, unit = ops->unit ? ops->unit(&a->format) : 1;
     *tile = (hc_tile){.first_row = a->x.first_row, .rows = a->x.rows, .columns = padded};
-    if (draw_below(3) && padded > 0) {
-        tile->first_column = draw_below(padded) & ~(int64_t)7;
-        const int64_t left = padded - tile->first_column, units = left / unit;
-        tile->columns = !units ? left : draw_below(2) ? units * unit : (1 + draw_below(units)) * unit;
+    if (draw_below(3) && padded > 0) { /* a unit at least, where one holds more than 8 columns */
+        tile->first_column = draw_below(padded - unit + 1) & ~(int64_t)7;
+        tile->columns = (padded - tile->first_column) / unit;
+        tile->columns = (draw_below(2) ? tile->columns : 1 + draw_below(tile->columns)) * unit;
     }
     return out;
 }
