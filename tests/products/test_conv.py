@@ -13,7 +13,7 @@ from heterocompute.products.window import as_window
 from heterocompute.reference import convolution, loops, product
 
 WEIGHTS = [None, "int8", "int4-g5", "vsq4-g16-s4", "vsq3-g4", "int8-asym", "vsq6-g16-s6", "int4-g32-f16"]
-ACTIVATIONS = [None, "int8", "vsq4-g16-s4", "int4-g8", "int16", "vsq8-g16-s8-tensor"]
+ACTIVATIONS = [None, "int8", "vsq4-g16-s4", "int4-g8", "int16", "vsq8-g16-s8-tensor", "q6_k"]
 # n, c, h, w, filters, r, s, stride, padding, dilation, groups
 CASES = [
     (2, 6, 5, 7, 4, 3, 3, 1, 1, 1, 1),

@@ -243,6 +243,8 @@ static hc_status quantized_conv(const hc_convolution *conv, hc_error *error) {
         hc_source whole;
         hc_packed_source(&whole, &packed, images);
         const int64_t filters = s->filters / window->groups;
+        const int64_t pixel_groups =
+            whole.group ? hc_ceil_div(per_group, whole.group) : 1; /* without those of padding */
         hc_int_mode decoded = (hc_int_mode)-1;
         if (status == HC_OK && !integers)
             whole.floats(&whole, 0, images, 0, columns, buffers.values, columns);
@@ -261,7 +263,7 @@ static hc_status quantized_conv(const hc_convolution *conv, hc_error *error) {
                 .row_scale = buffers.scales,
                 .image_columns = columns,
                 .image_groups = geometry.groups,
-                .pixel_groups = geometry.groups_per_run,
+                .pixel_groups = pixel_groups,
                 .group_size = whole.group};
             if (integers && decoded != mode) {
                 const hc_int_tile tile = {.limb = {context.limb[0], context.limb[1], context.limb[2]},
