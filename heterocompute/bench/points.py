@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
+from ..base.runtime import use
 from ..formats import format as parse_format
 from ..products.matmul import linear
 from ..products.quantize import quantize
@@ -49,7 +50,8 @@ def measure(options: Options, threads: int) -> Table:
             candidates += [_peer(peer, x, w, exact, some) for peer in peers if peer.kind == "int8" or m == 1]
             if blas is not None:
                 candidates.append(_sgemm(blas, x, w, exact, some, threads))
-            times = Times(candidates, options, threads)
+            with use(threads=threads):
+                times = Times(candidates, options, threads)
             best = times.best([peer.name for peer in peers if peer.kind == "int8"])
             four_bit = times.best([peer.name for peer in peers if peer.kind == "4 bit"])
             for text in FORMATS:
