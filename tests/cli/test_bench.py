@@ -42,6 +42,7 @@ def names_of(table):
 
 
 @pytest.mark.parametrize("name", bench.NAMES)
+@pytest.mark.sweep(every=3)
 def test_every_benchmark_runs(name, reports):
     report = reports[name]
     assert report["benchmark"] == name and report["quick"]

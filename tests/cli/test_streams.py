@@ -48,6 +48,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name, unbuffered", [*((name, "") for name in COMMANDS), ("inspect", "1"), ("help", "1")])
+@pytest.mark.sweep(every=3)
 def test_a_full_standard_output_is_named(model, name, unbuffered):
     done = shell('"$@" >/dev/full', *COMMANDS[name](model), PYTHONUNBUFFERED=unbuffered)
     assert done.returncode == 1

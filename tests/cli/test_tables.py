@@ -107,6 +107,7 @@ def cells(text):
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.sweep(every=3)
 def test_on_a_terminal_nothing_is_cut(model, whole, width):
     from rich.cells import cell_len
 
@@ -144,6 +145,7 @@ def test_a_pipe_gets_the_whole_table_without_escapes(whole):
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"LC_ALL": "C"}], ids=str)
+@pytest.mark.sweep(every=3)
 def test_terminals_that_can_do_little(model, environment):
     # a bar moves the cursor, which is no colour; where it cannot, the progress is lines
     bar = {"stderr": subprocess.STDOUT} if "NO_COLOR" not in environment else {}

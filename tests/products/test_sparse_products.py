@@ -59,6 +59,7 @@ def test_panels_of_every_width(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", isas("gemm_nm_f32"))
+@pytest.mark.sweep(every=3)
 def test_long_rows_come_in_slabs(isa: str) -> None:
     """Neither the number of threads, which share the memory for it, nor where k is cut changes a bit."""
     for rows, n, k, pattern, threads in (

@@ -31,6 +31,7 @@ def test_the_stated_example_keeps_more() -> None:
 
 @pytest.mark.parametrize("pattern", ["1:2", "2:4", "1:4", "4:8", "2:8", "1:16", "3:5", "31:32", "1:1", "4:4"])
 @pytest.mark.parametrize("shape", [(7, 40), (33, 65), (1, 3), (5, 1), (0, 8), (4, 0)])
+@pytest.mark.sweep(every=3)
 def test_never_less_is_kept(pattern: str, shape: tuple[int, int]) -> None:
     n, m = map(int, pattern.split(":"))
     w = reals(shape, 3)
@@ -71,6 +72,7 @@ def test_two_layers_compute_the_same_in_another_order() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("exponent", [-149, -140, -126, -114, -65, -64, -63, 0, 110])
+@pytest.mark.sweep(every=3)
 def test_only_proportions_count(exponent: int) -> None:
     """Down to the smallest numbers of float32, whose reciprocals it does not hold, and up to the largest."""
     w = np.random.default_rng(6).integers(-60000, 60000, (40, 32)).astype(np.float32)
