@@ -14,13 +14,18 @@ from dense_rows import dense, peaks, streams, tpu
 from eyeriss_rows import row_stationary
 from pictures import pictures
 from row import Row, machines, report
+from sparse_rows import eie_statements, scnn_statements
+from tpu_rows import applications
 from vector_rows import tensor_cores, vectors
 from zero_rows import matrices, zeros_skipped
 
 from heterocompute.report.numbers import four_digits
 
 PAGE = Path(__file__).resolve().parents[2] / "accelerators.md"
-SECTIONS = (peaks, dense, tpu, streams, row_stationary, zeros_skipped, vectors, tensor_cores)
+SECTIONS = (
+    peaks, dense, tpu, applications, streams, row_stationary, zeros_skipped, eie_statements, scnn_statements, vectors,
+    tensor_cores,
+)  # fmt: skip
 
 
 def rows() -> list[Row]:
@@ -35,7 +40,7 @@ def line(row: Row) -> str:
     if not row.deviation:
         deviation = "0"
     said = row.what if row.holds else f"{row.what} **(not reproduced: {row.missed})**"
-    published = " to ".join(map(four_digits, low_high))
+    published = " to ".join(map(four_digits, low_high)).replace("to inf", "or more")
     return f"| {row.machine} | {said} | {published} | {four_digits(row.modelled())} | {deviation} | {row.source} |"
 
 

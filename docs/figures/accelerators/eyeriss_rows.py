@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from row import Row, report
+from row import Row, machines, report
 
 from heterocompute.hardware.accelerators import AcceleratorReport
-from heterocompute.hardware.accelerators.row_stationary import DATAFLOWS, dataflow_machine
+from heterocompute.hardware.accelerators.row_stationary import DATAFLOWS, GLB, dataflow_machine
 
+UNIT = machines.eyeriss().mac_pj / 16
 ISCA16, JSSC = "Chen et al., ISCA 2016", "Chen et al., JSSC 2017"
 
 
@@ -81,6 +83,7 @@ def row_stationary() -> Iterator[Row]:
         JSSC,
         missed="the network of the clock is not in the model",
     )
+    yield from chip()
     for kind in [kind for kind in DATAFLOWS if kind != "rs"]:
         missed = {
             "ws": "one hop is counted for a word however far it comes; a search for energy alone gives 1.30, a buffer "
@@ -109,3 +112,68 @@ def on_equal_area(kind: str) -> AcceleratorReport:
 def compared(kind: str) -> float:
     """Return the energy of AlexNet's convolutions on one of the machines of equal area, batch 16."""
     return conv_only(on_equal_area(kind)).energy
+
+
+def fully_connected(kind: str) -> float:
+    """Return the energy of AlexNet's fully connected layers on one of the machines of equal area, batch 16."""
+    return sum(one.picojoules for one in on_equal_area(kind).layers if one.name.startswith("fc"))
+
+
+def pads_and_arithmetic(found: AcceleratorReport) -> float:
+    """Return the energy in pJ of the multipliers and of the pads beside them."""
+    pads = sum(pj for one in found.layers for name, pj in one.stores.items() if name.startswith("pads"))
+    return pads + 1e12 * found.energy_parts["arithmetic"]
+
+
+def buffer_bytes(found: AcceleratorReport) -> float:
+    """Return the bytes that are read from and written to the global buffer."""
+    pj = sum(pj for one in found.layers for name, pj in one.stores.items() if name.startswith("GLB"))
+    return pj / (GLB * UNIT) / 8
+
+
+def chip() -> Iterator[Row]:
+    """The measured chip: traffic, rates, and what stopping at zeros saves."""
+
+    def alexnet() -> AcceleratorReport:
+        return conv_only(report("eyeriss", "alexnet_original", 4))
+
+    def vgg() -> AcceleratorReport:
+        return conv_only(report("eyeriss", "vgg16", 3))
+
+    def each_joule(found: AcceleratorReport) -> float:
+        return found.macs / (found.energy - found.energy_parts["DRAM"]) / 1e9
+
+    @cache
+    def dense() -> AcceleratorReport:
+        return conv_only(machines.eyeriss().report("alexnet_original", batch=4, zeros={}))
+
+    idle = "no time to fill and drain the array or to configure it"
+    for what, published, modelled, missed in (
+        ("AlexNet, batch 4, MB of DRAM", 15.4, lambda: alexnet().dram_bytes / 1e6, ""),
+        ("VGG-16, batch 3, MB of DRAM", 321.1, lambda: vgg().dram_bytes / 1e6, ""),
+        ("AlexNet, words of DRAM for a pixel", 37.4, lambda: alexnet().dram_bytes / 2 / (4 * 227**2), ""),
+        ("AlexNet, batch 4, MB of accesses to the global buffer", 208.5, lambda: buffer_bytes(alexnet()) / 1e6, ""),
+        ("AlexNet, 10^9 multiply-adds/s", 23.1, lambda: alexnet().macs / alexnet().seconds / 1e9, idle),
+        (
+            "AlexNet, 10^9 multiply-adds a joule on chip",
+            83.1,
+            lambda: each_joule(alexnet()),
+            idle + ", in which the chip draws power too; clock and control are not in the model",
+        ),
+        (
+            "AlexNet, share of a PE's energy that is saved by stopping at zeros",
+            0.45,
+            lambda: 1 - pads_and_arithmetic(alexnet()) / pads_and_arithmetic(dense()),
+            "the multiplier alone is stopped here; in the chip the pad of the weights is not read either",
+        ),
+    ):
+        yield Row("eyeriss", what, published, modelled, 0.25, JSSC, missed=missed)
+    for kind in [kind for kind in DATAFLOWS if kind != "rs"]:
+        yield Row(
+            "eyeriss",
+            f"AlexNet's fully connected layers, batch 16, equal area: energy of {kind} over row stationary",
+            (1.3, math.inf),
+            lambda kind=kind: fully_connected(kind) / fully_connected("rs"),
+            0.0,
+            ISCA16,
+        )

@@ -69,6 +69,7 @@ def vectors() -> Iterator[Row]:
         SIMBA,
         missed="links, routers, control and leakage are not in the model",
     )
+    yield from chiplets()
     for dataflow in ("ws-los", "os-lws"):
         yield Row(
             "magnet",
@@ -158,6 +159,56 @@ def vectors() -> Iterator[Row]:
         0.25,
         "Dai et al., VS-Quant, MLSys 2021, abstract: 4 bits against 8",
         missed="reads halve and products quarter here; clock, control and sums, which stay, are missing or small",
+    )
+
+
+def chiplets() -> Iterator[Row]:
+    """One chip of Simba, its package, and rates of ResNet-50."""
+    fast = "links and DRAM are as fast as is wanted here, and every loop may spread over all chiplets"
+    yield Row(
+        "simba",
+        "peak of one of its chips, 10^12 operations/s",
+        4.01,
+        lambda: machines.simba().peak() / 36 / 1e12,
+        0.01,
+        SIMBA,
+        missed="at the clock of the package's 127.8, 1.733 GHz; a chip alone runs at a faster one",
+    )
+    yield Row("simba", "peak, nominal, 10^12 operations/s", 128, lambda: machines.simba().peak() / 1e12, 0.01, SIMBA)
+    for published, source in ((1988, SIMBA), (2615, "Zimmer et al., VLSI 2019")):
+        yield Row(
+            "simba",
+            "ResNet-50, one image, images/s",
+            published,
+            lambda: 1 / report("simba", "resnet50").seconds,
+            0.25,
+            source,
+            missed=fast,
+        )
+    yield Row(
+        "simba",
+        "ResNet-50, one image, ms, with links (`hw.multi.chiplets`)",
+        0.50,
+        lambda: 1e3 * hw.multi.chiplets("resnet50").seconds,
+        0.25,
+        SIMBA,
+        missed="each layer is spread as it fits best; no latency of links, no DRAM, and nothing but convolutions runs",
+    )
+
+    @cache
+    def an_area() -> float:
+        return float(hw.explore(space, "digits").table[0]["operations_mm2"]) / 1e12
+
+    sizes = {"elements": 16, "lanes": 8, "vector": 8, "weight_kib": 32, "input_kib": 8, "sum_kib": 3, "global_kib": 64}
+    space = {name: [size] for name, size in sizes.items()} | {"dataflow": ["ws"], "clock": [1.733e9]}
+    yield Row(
+        "simba",
+        "10^12 operations/s a mm^2, one chip, as a design of `hw.explore`",
+        1.29,
+        an_area,
+        0.25,
+        SIMBA,
+        missed="multipliers, adders and cells of memories alone have an area here",
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import consistency
 import derived
+import energies
 import published
 import statements
 import systems
@@ -23,7 +24,7 @@ TABLES: dict[str, tuple[str, str, tuple[Family, ...]]] = {
     "Checked against a publication": (
         "published",
         "source",
-        published.FAMILIES + systems.PUBLISHED + statements.FAMILIES,
+        published.FAMILIES + systems.PUBLISHED + energies.FAMILIES + statements.FAMILIES,
     ),
     "Derived in two independent ways": ("the other way", "which is", derived.FAMILIES),
     "Internal consistency": ("expected", "which is", consistency.FAMILIES),

@@ -16,6 +16,11 @@ PATTERSON = "Hennessy and Patterson, phases of CPU performance"
 SURVEY = "survey of AI chips, as it circulates"
 SYSTEMS = "survey of heterogeneous computing, as it circulates"
 EIE = "Han et al., EIE, ISCA 2016"
+SCNN = "Parashar et al., SCNN, ISCA 2017"
+SIMBA = "Shao et al., Simba, MICRO 2019"
+MAGNET = "Venkatesan et al., MAGNet, ICCAD 2019"
+JOUPPI = "Jouppi et al., ISCA 2017"
+HOROWITZ = "Horowitz, Computing's energy problem, ISSCC 2014"
 GPIPE = "Huang et al., GPipe, NeurIPS 2019, table 2"
 SHEET = "NVIDIA, data sheets"
 CHIPS = (("k20x", "fp32", 3.94), ("m40", "fp32", 6.84), ("p100-sxm2", "fp32", 10.6), ("v100-sxm2", "fp16", 125),
@@ -164,7 +169,7 @@ def tokens(device: str, dtype: str) -> float:
     return 1 / hw.roofline(hw.networks["llama_7b"].decoding(1024), device, dtype).seconds
 
 
-#: Figures of surveys and lectures that are held against something unsaid or unknown here, and what that is.
+#: Figures of papers, surveys and lectures that are held against something unsaid or unknown here, and what that is.
 BARE: tuple[tuple[str, float | tuple[float, float], str, str], ...] = (
     ("CPU, GPU and NPU together: times as fast", 3, SYSTEMS, "names no workload, no devices, no baseline"),
     ("CPU, GPU and NPU together: % of power saved", 40, SYSTEMS, "names no workload, no devices, no baseline"),
@@ -176,6 +181,21 @@ BARE: tuple[tuple[str, float | tuple[float, float], str, str], ...] = (
     ("products in memory: times as efficient", 10, SYSTEMS, "names no memory, no baseline; analog cells are no part"),
     ("EIE: joules of a CPU over its own", 24000, EIE, "held against a CPU's measured power, which is not modelled"),
     ("EIE: joules of a GPU over its own", 3400, EIE, "held against a GPU's measured power, which is not modelled"),
+    ("EIE over DaDianNao: times as fast", 2.9, EIE, "DaDianNao is none of the machines here"),
+    ("EIE over DaDianNao: products a joule", 19, EIE, "DaDianNao is none of the machines here"),
+    ("EIE over DaDianNao: products a mm^2", 3, EIE, "DaDianNao is none of the machines here, and EIE has no area"),
+    ("SCNN with 4 cells of as many multipliers: % in use", 35, SCNN, "SCNN has 8 x 8 cells here"),
+    ("SCNN's dense rival: mm^2", 5.9, SCNN, "its memories are SCNN's here, and areas are of cells alone"),
+    ("Simba, ResNet-50: % of time saved by tiling", 16, SIMBA, "the plain tiling that it is held against is not said"),
+    ("MAGNet, ResNet-50: % of accuracy lost (printed as less)", 1, MAGNET, "needs ImageNet, which is not here"),
+    ("TPU v1: % of time in neither matrices nor weights", (10.3, 31.9), JOUPPI, "steps of the host are no part"),
+    ("TPU v1: % of error of its authors' own model", (5.4, 11.2), JOUPPI, "its counters are not published"),
+    ("TPU v1 over a Haswell, mean by use: times as fast", 29.2, JOUPPI, "the use of each network is not at hand"),
+    ("TPU v1 over a K80, mean by use: times as fast", 15.3, JOUPPI, "the use of each network is not at hand"),
+    ("a K80 over a Haswell, mean by use: times as fast", 1.9, JOUPPI, "the use of each network is not at hand"),
+    ("an instruction of a processor, pJ", 70, HOROWITZ, "a general processor's control is no part"),
+    ("an instruction's fetch from its cache, pJ", 25, HOROWITZ, "of 30 pJ that the model takes as a whole"),
+    ("an instruction's registers, pJ", 6, HOROWITZ, "of 30 pJ that the model takes as a whole"),
     ("VS-Quant, some cases: % of energy saved", 20, DALLY, "names neither network nor formats; the paper has 24"),
     ("VS-Quant, some cases: % of area saved", 70, DALLY, "names neither network nor formats; the paper has 37"),
     ("a test chip on a language model, 10^12 operations/s a watt", 100, DALLY, "names no network, no format"),
