@@ -53,10 +53,11 @@ def test_it_packs_once_for_each_kind_and_is_read_from_then_on() -> None:
         hc.conv2d(x, ready, algorithm=algorithm)
         sizes.append(ready.nbytes)
     assert sizes[0] >= filters.nbytes and sizes == [sizes[0], sizes[0], 5 * sizes[0], 5 * sizes[0]]
+    was_scalar = ready.isa == ("scalar",)
     with hc.use(isa="scalar"):
         hc.conv2d(x, ready, algorithm="direct")
         assert ready.isa == tuple(core.isa_names(runtime.run()[0]))
-    assert ready.nbytes > sizes[-1]
+    assert ready.nbytes > sizes[-1] or was_scalar
     hc.conv2d(x[:0], hc.prepack(filters[:0]))
 
 
