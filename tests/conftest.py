@@ -41,7 +41,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked `sweep(every=n)` take the mark from one case in n, which then always run.
 
-    HETEROCOMPUTE_SWEEP shifts which; HETEROCOMPUTE_SWEEP_PART=k/n keeps the k-th of n parts of the others, from 0.
+    HETEROCOMPUTE_SWEEP shifts which. HETEROCOMPUTE_PART=k/n takes the k-th of n parts of all cases, from 0.
     """
     swept: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -53,10 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # not the same case of all tests, so that together they take all formats; of few cases one
         for item in cases[(zlib.crc32(test.encode()) + shift) % min(every, len(cases)) :: every]:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "sweep"]
-    part, parts = (int(text) for text in os.environ.get("HETEROCOMPUTE_SWEEP_PART", "0/1").split("/"))
-    others = [item for item in items if item.get_closest_marker("sweep")]
-    left_out = {id(item) for i, item in enumerate(others) if i % parts != part}
-    items[:] = [item for item in items if id(item) not in left_out]
+    part, parts = (int(text) for text in os.environ.get("HETEROCOMPUTE_PART", "0/1").split("/"))
+    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == part]
 
 
 def isa_mask() -> str:
