@@ -39,7 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `sweep(every=n)` take the mark from one case in n, which then always run.
+    """Of a test marked `sweep(every=n)` take the mark from one case in n, which then always run; from none if n is 0.
 
     HETEROCOMPUTE_SWEEP shifts which. HETEROCOMPUTE_PART=k/n takes the k-th of n parts of all cases, from 0.
     """
@@ -50,6 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shift = int(os.environ.get("HETEROCOMPUTE_SWEEP", "0"))  # other cases in another run
     for test, cases in swept.items():
         every = next(mark.kwargs["every"] for mark in cases[0].own_markers if mark.name == "sweep")
+        if every == 0:
+            continue
         # not the same case of all tests, so that together they take all formats; of few cases one
         for item in cases[(zlib.crc32(test.encode()) + shift) % min(every, len(cases)) :: every]:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "sweep"]

@@ -38,6 +38,7 @@ def sample(size: int, dtype: Any, density: float, seed: int = 0) -> np.ndarray[A
 
 @pytest.mark.parametrize("isa", isas("bitmap_"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.sweep(every=3)
 def test_what_is_encoded_comes_back_to_the_bit(dtype: Any, isa: str) -> None:
     for seed, size in enumerate(SIZES):
         for density in (0.0, 0.02, 0.5, 1.0):

@@ -37,6 +37,7 @@ def test_the_guard_fires(guarded: dict[str, str]) -> None:
     assert run(["-c", call + "c.free(c_void_p(p)); memset(p, 1, 1)"], guarded).returncode < 0
 
 
+@pytest.mark.sweep(every=0)
 def test_nothing_beside_scratch_memory_is_touched(guarded: dict[str, str]) -> None:
     done = run([str(HERE / "scratch_sweep.py"), "--seconds", "4", "--seed", "1"], guarded)
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1]}\n{done.stderr}"

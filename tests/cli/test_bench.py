@@ -42,7 +42,7 @@ def names_of(table):
 
 
 @pytest.mark.parametrize("name", bench.NAMES)
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=0)
 def test_every_benchmark_runs(name, reports):
     report = reports[name]
     assert report["benchmark"] == name and report["quick"]
@@ -57,6 +57,7 @@ def test_every_benchmark_runs(name, reports):
             assert all(value > 0 for key, value in row.items() if isinstance(value, float) and key[-3:] != "_db"), row
 
 
+@pytest.mark.sweep(every=0)
 def test_the_rows_are_there(reports):
     assert list(reports) == list(bench.NAMES)
     assert set(LOOPS.values()) | {"read", "read with prefetch"} <= names_of(reports["limits"]["tables"][0])
@@ -71,6 +72,7 @@ def test_the_rows_are_there(reports):
 
 
 @pytest.mark.skipif(not bench._can_be_avx2(), reason="the kernels in use are not more than AVX2")
+@pytest.mark.sweep(every=0)
 def test_what_is_left_without_vnni_is_measured(reports):
     narrow = [row for table in reports["gemm"]["tables"] if "AVX2" in table["title"] for row in table["rows"]]
     assert {row["isa"] for row in narrow if "isa" in row} == {"avx2"}

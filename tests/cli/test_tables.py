@@ -107,7 +107,7 @@ def cells(text):
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=0)
 def test_on_a_terminal_nothing_is_cut(model, whole, width):
     from rich.cells import cell_len
 
@@ -158,6 +158,7 @@ def test_terminals_that_can_do_little(model, environment):
 
 
 @pytest.mark.parametrize("environment", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}], ids=str)
+@pytest.mark.sweep(every=2)
 def test_without_unicode_all_is_ascii(model, environment):
     lines = [*commands(model).values(), ["study", "--help"], ["info"], ["map", "--example"]]
     for text in run(lines, **environment):

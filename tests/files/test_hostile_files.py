@@ -44,29 +44,32 @@ def test_trailing_bytes_are_refused(path):
     assert_refused(path, "1 bytes of data belong to no tensor")
 
 
-def test_any_wrong_byte_is_refused_or_harmless(path):
+@pytest.mark.parametrize("flip", [0x01, 0x04, 0x80, 0xFF])
+@pytest.mark.sweep(every=4)
+def test_any_wrong_byte_is_refused_or_harmless(path, flip):
     content = whole_file(path)
     n_refused = 0
     for place in range(len(content)):
-        for flip in (0x01, 0x04, 0x80, 0xFF):
-            with open(path, "wb") as file:
-                file.write(content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :])
-            try:
-                found = hc.load(path)
-            except ValueError as error:
-                assert str(error).startswith(path + ": ") and "\n" not in str(error)
-                n_refused += 1
-                continue
-            for array in found.values():  # what was accepted can be used
-                assert np.asarray(array).shape == array.shape
-    assert n_refused > len(content)
+        with open(path, "wb") as file:
+            file.write(content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :])
+        try:
+            found = hc.load(path)
+        except ValueError as error:
+            assert str(error).startswith(path + ": ") and "\n" not in str(error)
+            n_refused += 1
+            continue
+        for array in found.values():  # what was accepted can be used
+            assert np.asarray(array).shape == array.shape
+    assert n_refused > len(content) // 2
 
 
-def test_random_edits_never_escape(path):
+@pytest.mark.parametrize("seed", [7, 8, 9, 10])
+@pytest.mark.sweep(every=4)
+def test_random_edits_never_escape(path, seed):
     content = whole_file(path)
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
     tokens = [b"0", b"-1", b"9" * 30, b"1e9", b"NaN", b"null", b"true", b'""', b"[", b"{", b"]", b"}", b"\\ud800", b","]
-    for _ in range(1500):
+    for _ in range(400):
         place = int(random.integers(8, len(content) - 40))
         end = place + int(random.integers(0, 4))
         edited = content[:place] + tokens[random.integers(len(tokens))] + content[end:]

@@ -50,6 +50,7 @@ def described(tensors, **more):
     "number, count, words",
     [(2**63 - 1, 400_000, "illegal shape"), (2, 1_200_000, "illegal shape"), (2**63 - 1, 64, "overflows")],
 )
+@pytest.mark.sweep(every=3)
 def test_a_description_of_any_number_of_dimensions_is_refused_at_once(path, number, count, words):
     write_raw(path, described({"w": {**EIE, "format": "int8", "shape": [number] * count}}))
     code, stdout, line = command("inspect", path)
@@ -63,6 +64,7 @@ def test_any_number_of_axes_is_refused_at_once(path):
     assert_refused(path, "'w'", "illegal axis")
 
 
+@pytest.mark.sweep(every=0)
 def test_names_of_many_arrays_are_looked_up_not_searched(path):
     names = [f"e{i}" for i in range(60_000)]
     write_raw(path, described(dict.fromkeys(names, EIE), **{f"x{name}": EMPTY for name in names}))
@@ -237,6 +239,7 @@ def test_a_long_name_makes_no_long_message(path, name, entry):
     assert message.startswith(f"{path}: tensor ") and len(message) < 3000 and message.isprintable()
 
 
+@pytest.mark.sweep(every=0)
 def test_a_long_name_of_an_array_makes_no_long_message(path, tmp_path):
     name = "long" * 100_000
     with Writer(path, {name: ("float32", (2, 4))}) as writer:

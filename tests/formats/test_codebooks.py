@@ -227,6 +227,7 @@ def test_a_column_without_values_and_rows_without_columns() -> None:
 
 
 @pytest.mark.parametrize("text", ["cb2-tensor", "nf4-g64-dq", "cb1"])
+@pytest.mark.sweep(every=3)
 def test_activations_in_blocks_are_those_of_the_whole(text: str) -> None:
     x, w = reals((2100, 4096), 9), hc.quantize(reals((3, 4096), 10), "int8-g64")
     assert same_bits(hc.linear(x, w, activations=text), hc.matmul(hc.quantize(x, text), w.T))

@@ -38,7 +38,7 @@ ISAS = isas(*CODING)
 
 
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=10)
 def test_codes_and_values_are_those_of_the_definition(text: str) -> None:
     fmt = hc.format(text)
     for seed, (shape, axis) in enumerate(SHAPES):

@@ -22,18 +22,20 @@ MACHINES = [hw.accelerators.accelerator(name) for name in hw.accelerators.names(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.machine}: {row.what}"[:90])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 def test_what_was_published(row: Any) -> None:
     """Within the limit without a word, or outside of it with the reason: a reason that is no longer needed goes."""
     assert row.source
     assert row.holds != bool(row.missed), f"modelled {row.modelled()}, deviation {row.deviation}"
 
 
+@pytest.mark.sweep(every=0)
 def test_the_page_has_todays_figures() -> None:
     text = SCRIPT["PAGE"].read_text(encoding="utf-8")
     assert SCRIPT["filled"](text) == text, "run python docs/figures/accelerators"
 
 
+@pytest.mark.sweep(every=0)
 def test_the_pictures_are_todays() -> None:
     for name, drawn in SCRIPT["pictures"]().items():
         assert SCRIPT["PAGE"].with_name(name).read_text(encoding="utf-8") == drawn, name

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from common import HANG
 
 TESTS = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.sweep(every=0)
 def test_tests_that_send_signals_pass_in_the_background() -> None:
     chosen = ["cli/test_cli.py::test_importing_the_package_leaves_signals_alone",
               "cli/test_cli.py::test_interrupt_during_the_import_is_no_traceback[module]",

@@ -90,7 +90,7 @@ def commands(block: str) -> str:
 
 
 @each_page
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     monkeypatch.chdir(tmp_path)

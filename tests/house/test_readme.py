@@ -29,6 +29,7 @@ def clone(checkout: Path, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.sweep(every=0)
 def test_the_readme_runs_from_top_to_bottom_in_a_clone(clone: Path) -> None:
     environment = {**os.environ, "PATH": f"{clone.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("PYTHONSAFEPATH", None)  # as a user has it: the clone is found first

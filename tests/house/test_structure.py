@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import runpy
@@ -322,12 +323,13 @@ def modules() -> dict[str, Path]:
     return {".".join(names[:-1] if names[-1] == "__init__" else names): path for path, names in parts.items()}
 
 
-def imports_of(path: Path) -> Iterator[Import]:
+@functools.cache
+def imports_of(path: Path) -> tuple[Import, ...]:
     """What a file imports at run time: full names, `package.name` for both modules and what they hold."""
     package = path.relative_to(ROOT).parts[:-1]
 
     def below(node: ast.AST, inside: bool) -> Iterator[Import]:
-        for child in ast.iter_child_nodes(node):
+        for child in ast.iter_child_nodes(node):  # no import lies in an expression
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
                 yield from below(ast.Module(child.orelse, []), inside)
             elif isinstance(child, ast.Import):
@@ -336,10 +338,10 @@ def imports_of(path: Path) -> Iterator[Import]:
                 base = package[: len(package) - child.level + 1] if child.level else ()
                 base += tuple(child.module.split(".")) if child.module else ()
                 yield from ((".".join((*base, alias.name)), child.lineno, inside) for alias in child.names)
-            else:
+            elif not isinstance(child, ast.expr):
                 yield from below(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
-    yield from below(ast.parse(path.read_text()), False)
+    return tuple(below(ast.parse(path.read_text()), False))
 
 
 def room_of(module: str) -> str:

@@ -102,6 +102,7 @@ def mapping_shown(problem: hw.Problem, arch: hw.Arch, state: dict[str, Any]) -> 
 
 @needs_browser
 @pytest.mark.parametrize(("problem", "arch"), [(LAYER, EYERISS), (SPARSE, SPARSE_ARCH)], ids=["dense", "sparse"])
+@pytest.mark.sweep(every=2)
 def test_sliders_show_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch, tmp_path: Path) -> None:
     start = hw.search(problem, arch, budget=2_000).mapping
     path = tmp_path / "page.html"

@@ -38,6 +38,7 @@ def wanted(x: Array, w: Any) -> Array:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("shape", [*SHAPES, *EMPTY])
 @pytest.mark.parametrize("density", [0, 0.01, 0.1, 0.6])
+@pytest.mark.sweep(every=3)
 def test_every_form_of_a_product_has_the_bits_of_the_definition(
     shape: tuple[int, int, int], density: float, isa: str
 ) -> None:

@@ -30,7 +30,7 @@ SIZES = [(1, 5, 50), (3, 17, 64), (8, 33, 37), (9, 16, 37), (13, 35, 128), (2, 3
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=10)
 def test_products_are_those_of_the_definition(weights: str, isa: str) -> None:
     fmt = hc.format(weights)
     with hc.use(isa=isa):
@@ -79,7 +79,7 @@ def test_sums_beyond_64_bits_are_refused(m: int, weights: str) -> None:
 
 
 @pytest.mark.parametrize("isa", isas())
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 def test_random_integer_products_are_equation_5(isa: str) -> None:
     rng = np.random.default_rng(0)
     with hc.use(isa=isa):
@@ -290,7 +290,7 @@ def test_a_pickle_is_packed_again_for_the_machine_that_reads_it() -> None:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=10)
 def test_prepacked_weights_give_the_same_bits(weights: str, isa: str) -> None:
     with hc.use(isa=isa):
         for (n, k), activations in itertools.product([(5, 64), (70, 100), (33, 1030)], ACTIVATIONS):

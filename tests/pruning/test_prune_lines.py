@@ -57,6 +57,7 @@ def test_scores_of_any_size_and_sign_compare(n: int, m: int, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", isas("choose_nm"))
 @pytest.mark.parametrize(("n", "m"), FAST)
+@pytest.mark.sweep(every=3)
 def test_any_number_of_blocks(n: int, m: int, isa: str) -> None:
     rng = np.random.default_rng(m)
     with hc.use(isa=isa):
@@ -68,6 +69,7 @@ def test_any_number_of_blocks(n: int, m: int, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", isas("choose_nm"))
 @pytest.mark.parametrize(("n", "m"), FAST)
+@pytest.mark.sweep(every=3)
 def test_a_nan_anywhere_is_found(n: int, m: int, isa: str) -> None:
     with hc.use(isa=isa):
         for at in (*range(16 * m), 17 * m - 1, 18 * m, 19 * m + 1):  # whole groups of blocks, and what is left
@@ -80,6 +82,7 @@ def test_a_nan_anywhere_is_found(n: int, m: int, isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", isas("choose_nm"))
+@pytest.mark.sweep(every=3)
 def test_every_pattern_keeps_what_is_largest(isa: str) -> None:
     rng = np.random.default_rng(3)
     with hc.use(isa=isa):

@@ -56,6 +56,7 @@ def test_letters_are_large_enough_where_they_are_shown(checkout: Path) -> None:
 @pytest.mark.parametrize(
     "script", ["ranking.py", "figures/study_density.py", "figures/hardware_rooflines.py", "figures/systems.py"]
 )
+@pytest.mark.sweep(every=4)
 def test_drawing_again_changes_nothing(script: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is drawn from stored numbers, and from the model alone."""
     written = {}

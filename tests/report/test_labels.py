@@ -54,6 +54,7 @@ def check(found: list[Label], dots: Any, frame: Any = FRAME) -> None:
 @pytest.mark.parametrize("count", [1, 2, 12, 60, 300])
 @pytest.mark.parametrize("spread", [5.0, 40.0, 150.0])
 @pytest.mark.parametrize("leaders", [False, True])
+@pytest.mark.sweep(every=3)
 def test_names_are_apart_and_at_their_dots(count: int, spread: float, leaders: bool) -> None:
     rng = np.random.default_rng(count)
     places = np.clip(rng.normal((320, 200), spread, (count, 2)), 10, 390)

@@ -110,6 +110,7 @@ def roof() -> str:
 @needs_browser
 @pytest.mark.parametrize(("make", "count"), [(study, 2), (roof, 1)], ids=["study", "roofline"])
 @pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.sweep(every=4)
 def test_names_on_a_page_cover_nothing(make: Any, count: int, width: int, tmp_path: Path) -> None:
     shown = in_browser(make(), tmp_path, width)
     assert len(shown["seen"]) == count and shown["wide"] <= 0  # tables scroll, the page does not
@@ -208,6 +209,7 @@ def test_the_roof_bends_at_the_ridge_and_no_layer_lies_above() -> None:
         assert y >= max(slope, y2) - 6
 
 
+@pytest.mark.sweep(every=0)
 def test_thousands_of_rows_stay_small() -> None:
     rows = [{**row(FORMATS[i % 21], None, i), "bits": 2 + i / 1000, "kl": 1.0 / (i + 1)} for i in range(5000)]
     text = study_page.page("T", rows, [], [0], "accuracy", True, [], [study_page.Judge("kl", False, [0])])

@@ -207,6 +207,7 @@ def test_plot_draws_a_panel_for_each_kind(tmp_path: Path) -> None:
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.sweep(every=0)
 def test_the_shipped_network_recovers() -> None:
     net = hc.zoo.digits()
     r = hc.study_density(net, {"unstructured": ["80%"], "N:M": ["1:4"]})

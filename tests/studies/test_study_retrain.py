@@ -105,6 +105,7 @@ print(json.dumps([rows, logits]))
 """
 
 
+@pytest.mark.sweep(every=0)
 def test_a_study_has_the_same_rows_with_any_threads_and_instruction_sets() -> None:
     """NumPy's own BLAS and exp, which other threads and processors round otherwise, have no part in it."""
     numpy_sets = " ".join(np._core._multiarray_umath.__cpu_dispatch__)  # those that NumPy can do without
@@ -139,6 +140,7 @@ def test_training_images_are_the_first_of_scikit_learn(net: hc.zoo.Digits) -> No
     np.testing.assert_array_equal(net.train_y, labels[:1198])
 
 
+@pytest.mark.sweep(every=0)
 def test_one_shot_loses_and_retrained_recovers(net: hc.zoo.Digits) -> None:
     texts = ["2:4", "int8+1:4", "cb1", "int2"]
     r = hc.study(net, texts, retrain=True)
