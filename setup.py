@@ -59,7 +59,7 @@ if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
     FLAGS += ["-Werror"]
 SANITIZE = os.environ.get("HETEROCOMPUTE_SANITIZE")
 if SANITIZE:
-    FLAGS += ["-O1", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
+    FLAGS += ["-O1", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
     LINK_FLAGS += [f"-fsanitize={SANITIZE}"]
 if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
     FLAGS += ["-UNDEBUG", "-DHC_DEBUG"]
