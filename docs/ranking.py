@@ -34,6 +34,7 @@ README = (
     ("mxfp8_e4m3", 'hc.MX("fp8_e4m3")', "OCP Microscaling: a power of two for every 32; `mxint8`"),
     ("mxfp4", 'hc.MX("fp4")', "the same with 4-bit floats; `-ceil` `-rceil` `-even`"),
     ("nvfp4", 'hc.NVFP4()', "4-bit floats, an 8-bit float for every 16, a float32 in all; `-4over6`"),
+    ("q4_0", 'hc.GGML("q4_0")', "llama.cpp's blocks of 32; `iq4_nl`; of 256 with scales inside: `q2_k` to `q6_k`"),
 )  # fmt: skip
 STEP = 20 * math.log10(2)  # what a bit is worth, dB
 SIZE, ROW, TOP = 14, 400, 84  # of letters, of a row of panels, of the legend

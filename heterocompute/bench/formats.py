@@ -29,7 +29,8 @@ FORMATS = (
     "nf4-g64", "nf4-g64-dq", "log8-8", "log6-4-g32", "log5-2-g32", "log4-1-g16",
     "bf16", "fp16", "tf32", "fp8_e4m3fn-row", "fp8_e5m2-row", "fp8_e4m3fn", "fp6_e2m3-row", "fp6_e3m2-row",
     "fp4_e2m1-row", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "mxfp4-even",
-    "mxfp4-rceil", "nvfp4", "nvfp4-4over6",
+    "mxfp4-rceil", "nvfp4", "nvfp4-4over6", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl",
+    "iq4_xs", "q3_k", "q2_k",
 )  # fmt: skip
 SHAPE, QUICK_SHAPE = (256, 4096), (16, 64)
 MAX_BITS = 8
