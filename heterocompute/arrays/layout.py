@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.container import Writer
 from ..base.texts import quoted
 from ..base.values import shown
+from ..base.writer import Writer
 
 __all__ = ["Entry", "file_layout", "save_arrays", "write_array"]
 

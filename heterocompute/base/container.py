@@ -1,4 +1,4 @@
-"""Safetensors files of plain tensors, read strictly and written one tensor at a time.
+"""Safetensors files of plain tensors, read strictly; `writer` writes them.
 
     8 bytes   length of the header, little end first
     header    JSON {"__metadata__": {str: str}, name: {"dtype", "shape", "data_offsets": [begin, end]}}
@@ -10,14 +10,11 @@ that NumPy lacks. https://github.com/huggingface/safetensors describes the forma
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import os
 import stat
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +107,7 @@ class Reader(Tensors):
     --------
     >>> import os, tempfile
     >>> import numpy as np
+    >>> from heterocompute.base.writer import Writer
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
     >>> with Writer(path, {"w": ("float32", (2, 3))}) as writer:
     ...     writer.write("w", np.arange(6, dtype=np.float32).reshape(2, 3))
@@ -270,242 +268,3 @@ class Reader(Tensors):
                 self._fail(f"cut off: tensor {quoted(name)} ends at {end}, but there are {size} bytes of data")
         if end != size:
             self._fail(f"{size - end} bytes of data belong to no tensor")
-
-
-# Guards the birth, the renaming and the removal of the temporary files, see `remove_temporaries`.
-_temporaries: set[str] = set()
-_temporaries_lock = threading.Lock()
-
-
-def _restart_in_child() -> None:
-    """Another thread may have held the lock when the process was forked; the files are the parent's."""
-    global _temporaries_lock
-    _temporaries_lock = threading.Lock()
-    _temporaries.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restart_in_child)
-
-
-def remove_temporaries() -> None:
-    """Remove every unfinished file and keep new ones from appearing; only for a process about to end."""
-    _temporaries_lock.acquire()
-    for path in _temporaries:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-
-
-def laid_out(
-    tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
-) -> tuple[bytes, dict[str, Info], int]:
-    """Return how a file of some tensors begins, where in the data each is, and the bytes of the file.
-
-    Parameters
-    ----------
-    tensors, metadata
-        As of `Writer`.
-
-    Raises
-    ------
-    ValueError
-        If a tensor is called ``__metadata__``, or the header would be too long.
-    TypeError
-        If a file cannot hold a dtype.
-
-    Examples
-    --------
-    >>> head, infos, size = laid_out({"w": ("float32", (2, 3))})
-    >>> int.from_bytes(head[:8], "little") + 8 + infos["w"].nbytes == size
-    True
-    """
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    for name, (dtype, _) in tensors.items():
-        if name == "__metadata__":
-            raise ValueError("save: no tensor can be called '__metadata__'")
-        if dtype not in FILE_NAMES:
-            raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
-    # The data go by width, which aligns them; the header keeps the caller's order.
-    order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
-    infos: dict[str, Info] = {}
-    end = 0
-    for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: order[item[1][0]]):
-        infos[name] = Info(dtype, tuple(shape), nbytes_of(dtype, shape), end)
-        end += infos[name].nbytes
-    for name in tensors:
-        info = infos[name]
-        header[name] = {
-            "dtype": FILE_NAMES[info.dtype],
-            "shape": list(info.shape),
-            "data_offsets": [info.begin, info.begin + info.nbytes],
-        }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
-    text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER:
-        raise ValueError(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
-    return len(text).to_bytes(8, "little") + text, infos, 8 + len(text) + end
-
-
-def sync_folder(path: str) -> None:
-    """Put the names of a folder on the disk, where the system can."""
-    with contextlib.suppress(OSError):  # some file systems have none of this
-        place = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(place)
-        finally:
-            os.close(place)
-
-
-class Writer:
-    """Write a safetensors file tensor by tensor: sizes first, contents in any order.
-
-    The file grows under a temporary name in the same folder and takes its own name when the ``with`` block
-    ends; if that raises, KeyboardInterrupt included, nothing remains and an older file stays as it was.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file to create or to replace; a link's target is replaced, and keeps its permission bits.
-    tensors : mapping of str to (str, tuple of int)
-        Name -> (NumPy's name of the dtype, shape) of everything that will be written.
-    metadata : mapping of str to str, optional
-    durable : bool
-        Whether the file is on the disk, not only on its way there, when it takes its name.
-
-    Raises
-    ------
-    ValueError
-        If `path` exists and is no regular file, or a tensor is called ``__metadata__``.
-    TypeError
-        If a file cannot hold a dtype.
-    OSError
-        If the file cannot be written.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> import numpy as np
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
-    >>> with Writer(path, {"a": ("float32", (2,)), "b": ("int8", (3,))}) as writer:
-    ...     writer.write("b", np.zeros(3, np.int8))
-    ...     writer.write("a", np.ones(2, np.float32))
-    >>> with Reader(path) as reader:
-    ...     reader.tensor("a").tolist()
-    [1.0, 1.0]
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        tensors: Mapping[str, tuple[str, tuple[int, ...]]],
-        metadata: Mapping[str, str] | None = None,
-        durable: bool = False,
-    ) -> None:
-        self.path = os.path.realpath(os.fsdecode(os.fspath(path)))
-        self._durable = durable
-        self._missing = set(tensors)
-        head, self._infos, size = laid_out(tensors, metadata)
-        self._data_begin = len(head)
-        folder = os.path.dirname(self.path)
-        self._temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
-        try:
-            self._file = self._create()
-            self._write_at(0, memoryview(head))
-            with self._named():
-                self._file.truncate(size)
-        except BaseException:
-            self._remove()
-            raise
-
-    def _create(self) -> IO[bytes]:
-        mode = os.stat(self.path).st_mode if os.path.exists(self.path) else None
-        if mode is not None and not stat.S_ISREG(mode):
-            raise ValueError(f"{printable(self.path)}: exists and is not a regular file")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        with _temporaries_lock, self._named():
-            _temporaries.add(self._temporary)
-            file = open(os.open(self._temporary, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115
-        if mode is not None:
-            os.chmod(self._temporary, stat.S_IMODE(mode) & 0o777)
-        return file
-
-    def write(self, name: str, array: NDArray[Any]) -> None:
-        """Write one tensor.
-
-        Parameters
-        ----------
-        name : str
-        array : ndarray
-            Of the dtype and shape that were announced; any strides.
-
-        Raises
-        ------
-        ValueError
-            If dtype or shape are not those announced.
-        TypeError
-            If a file packs the values of this dtype.
-        """
-        info = self._infos[name]
-        if array.dtype.name != info.dtype or array.shape != info.shape:
-            raise ValueError(
-                f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
-                f"announced as {info.dtype} {list(info.shape)}"
-            )
-        if array.nbytes != info.nbytes:  # of 4 or 6 bits, a byte each in NumPy
-            raise TypeError(
-                f"save: tensor {quoted(name)} is {info.dtype}, whose values a file packs and NumPy does not"
-            )
-        flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-        self._write_at(self._data_begin + info.begin, flat.data)
-        self._missing.discard(name)
-
-    def copy(self, name: str, reader: Tensors) -> None:
-        """Copy the tensor of this name byte for byte from another file."""
-        begin = self._data_begin + self._infos[name].begin
-        for piece in reader.chunks(name):
-            self._write_at(begin, piece)
-            begin += len(piece)
-        self._missing.discard(name)
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                if self._missing:
-                    raise ValueError(f"save: tensor {quoted(min(self._missing))} was announced but not written")
-                if self._durable:
-                    with self._named():
-                        os.fsync(self._file.fileno())
-                with _temporaries_lock, self._named():
-                    self._file.close()  # first: a full disk may show only here
-                    os.replace(self._temporary, self.path)
-                    _temporaries.discard(self._temporary)
-                if self._durable:
-                    sync_folder(os.path.dirname(self.path))
-        finally:
-            self._remove()
-
-    def _remove(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # no attribute: it could not be created
-            self._file.close()
-        with _temporaries_lock:
-            if self._temporary in _temporaries:
-                with contextlib.suppress(OSError):
-                    os.unlink(self._temporary)
-                _temporaries.discard(self._temporary)
-
-    def _write_at(self, begin: int, view: memoryview) -> None:
-        with self._named():
-            self._file.seek(begin)
-            while len(view):
-                view = view[self._file.write(view[:CHUNK]) :]
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Let errors name the file: a full disk names none, and the user does not know the temporary one."""
-        try:
-            yield
-        except OSError as error:
-            raise type(error)(error.errno, error.strerror, self.path) from None

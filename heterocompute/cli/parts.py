@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base.container import remove_temporaries
 from ..base.runtime import MAX_THREADS
 from ..base.texts import one_line, printable, shortened
+from ..base.writer import remove_temporaries
 from ..formats import Format, format as parse_format
 from ..report import table
 from ..report.table import Column, fitting

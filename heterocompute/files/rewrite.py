@@ -21,8 +21,9 @@ from ..base.texts import printable, quoted
 from ..base.values import as_int, shown
 from .beside import files_beside
 from .changes import Change
-from .containers.folder import INDEX, Folder, Located
+from .containers.folder import INDEX, Located
 from .layouts.table import export, is_matrix
+from .manifest import refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
 from .shards import (
@@ -96,11 +97,10 @@ def rewrite(
     """
     limit, workers = size_of(work.shard_size), _checked(work.workers)
     out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
-    staging = Staging(out)
-    left = staging.source(in_path)  # where an earlier run has deleted parts of the checkpoint
-    consume = work.consume or left is not None
+    staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
+    left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
     with left or reader_of(in_path) as opened:
-        if work.consume and left is None:
+        if work.consume:
             _refuse_consuming(opened, out)
         reader = located(opened)
         held = dict(contents(reader, entries(reader)[0]))
@@ -118,13 +118,14 @@ def rewrite(
         layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
-        is_folder = consume or _is_folder(in_path, out_path, total["bytes"], limit)
-        shards = divided(reader, held, changes, metadata, limit if is_folder else None, staging.states)
-    if not is_folder:
-        _run(workers, placed(shards, [out], durable=False, consume=False), 0, total["bytes_before"], progress)
+        is_folder = work.consume or left is not None or _is_folder(in_path, out_path, total["bytes"], limit)
+        states = staging.states if staging else {}
+        shards = divided(reader, held, changes, metadata, limit if is_folder else None, states)
+    if not is_folder or staging is None:
+        _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
-        beside = files_beside(reader.path, more) if os.path.isdir(in_path) or consume else {}
-        missing = staging.begin(shards, reader, consume, work.resume)
+        beside = files_beside(reader.path, more) if os.path.isdir(in_path) or work.consume or left is not None else {}
+        missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
                 todo = [shard for shard in missing if not os.path.exists(shard.path)]
@@ -133,10 +134,10 @@ def rewrite(
                 where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
                 staging.finish(where, total["bytes"], beside)
             except BaseException:
-                if not (staging.holds_shards() and (work.resume or consume)):
+                if not (staging.holds_shards() and (work.resume or work.consume or left is not None)):
                     staging.discard()
                 raise
-        if consume and os.path.exists(reader.path):
+        if work.consume and os.path.exists(reader.path):
             os.unlink(reader.path)  # the index of what is not there
         staging.discard()
     if progress:
@@ -238,22 +239,15 @@ def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None) -> boo
 def _refuse_consuming(opened: Tensors, out: str) -> None:
     """Raise ValueError where files of the checkpoint cannot be deleted one by one, or not without a loss."""
     where = printable(opened.path)
-    if not isinstance(opened, Folder):
-        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: wanted a folder "
-                         "with an index")  # fmt: skip
     if out.endswith(SUFFIX):
         raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
+    if not opened.path.endswith(INDEX) or not isinstance(opened, Located):
+        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: wanted a folder "
+                         "with an index")  # fmt: skip
     if opened.skipped:
         name, what = next(iter(opened.skipped.items()))
         raise ValueError(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
-    folder = os.path.dirname(os.path.realpath(opened.path))
-    files = set(opened.files.values())
-    links = [one.name for one in os.scandir(folder) if one.is_symlink() and os.path.realpath(one.path) in files]
-    if links:
-        raise ValueError(f"{where}: consume would delete what the link {quoted(min(links))} leads to, and others may "
-                         "need: wanted files of the folder itself")  # fmt: skip
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{printable(folder)}: consume cannot delete files there")
+    refuse_links(opened.path, set(opened.files.values()))
 
 
 def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[str, Any]:

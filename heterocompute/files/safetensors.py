@@ -22,11 +22,12 @@ from ..arrays.foreign import exports_dlpack
 from ..arrays.layout import COMPONENTS, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
-from ..base.container import MAX_DIMENSIONS, Reader as Reader, Writer as Writer
+from ..base.container import MAX_DIMENSIONS, Reader as Reader
 from ..base.json_text import is_count, strict_json
 from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
+from ..base.writer import Writer as Writer
 from .layouts.table import export
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]

@@ -11,26 +11,32 @@ import functools
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import IO, Any
 
 from ..arrays.layout import KEY, Entry, file_layout, write_array
-from ..base.container import Writer, laid_out, nbytes_of
-from ..base.tensors import Info, Tensors
-from ..base.texts import printable, quoted, sentence
+from ..base.container import nbytes_of
+from ..base.json_text import strict_json
+from ..base.tensors import CHUNK, Info, Tensors
+from ..base.texts import printable, quoted, read_small, sentence
 from ..base.version import __version__
+from ..base.writer import Writer, laid_out, sync_folder
 from .changes import Change
 from .containers.folder import Located
 from .opening import reader_of
 from .safetensors import read_array
 
-__all__ = ["Shard", "bytes_of", "divided", "located", "placed", "write_shard"]
+__all__ = ["Shard", "State", "bytes_of", "divided", "located", "placed", "write_shard", "write_whole"]
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
 Progress = Callable[[int, int, str], None]
-NOWHERE = (-1, 0)
+State = tuple[int, int, str]
+NOWHERE: State = (-1, 0, "")
+SAMPLES, SAMPLE_BYTES = 16, 4096
+MAX_RECEIPT = 1 << 26
 Held = Mapping[str, Entry | None]  # what a checkpoint holds: packed arrays with their entry, plain ones with None
 
 
@@ -49,12 +55,13 @@ class Shard:
         Of all their components.
     files : dict of str to str
         Which file each of these is in.
-    states : dict of str to (int, int)
-        Bytes and time of change (ns) of these files.
+    states : dict of str to (int, int, str)
+        Bytes, time of change (ns) and a digest of samples of these files.
     metadata : dict of str to str
         Beside what describes packed arrays.
-    durable : bool
-        The file is on the disk when it has its name, and a file that has the name already is this one.
+    receipts : str
+        The folder where it is said what was written, "" where it is not. Then the file is on the disk when it has its
+        name, and a file that has the name already is this one.
     frees : dict of str to tuple of str
         Files of the source -> the shards that need them. Each is deleted when all these are there.
     """
@@ -64,9 +71,9 @@ class Shard:
     tensors: tuple[tuple[str, Entry | None, Change | None], ...]
     infos: dict[str, Info]
     files: dict[str, str]
-    states: dict[str, tuple[int, int]]
+    states: dict[str, State]
     metadata: dict[str, str]
-    durable: bool = False
+    receipts: str = ""
     frees: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def layout(self) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
@@ -88,14 +95,33 @@ class Shard:
         said = json.dumps([__version__, self.layout(), changes, states])
         return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
+    @property
+    def receipt(self) -> str:
+        """The file that says what was written: the CRC-32 of each tensor."""
+        return os.path.join(self.receipts, f"{self.digest}.json")
+
     def is_whole(self, path: str) -> bool:
-        """Tell whether a file begins and ends as this shard does."""
-        head, _, size = laid_out(*self.layout())
+        """Tell whether a file is this shard, byte for byte as it was written."""
+        head, infos, size = laid_out(*self.layout())
         try:
+            sums = strict_json(read_small(self.receipt, MAX_RECEIPT))
+            if os.path.islink(path) or not isinstance(sums, dict) or sums.keys() != infos.keys():
+                return False
             with open(path, "rb") as file:
-                return os.fstat(file.fileno()).st_size == size and file.read(len(head)) == head
-        except OSError:
+                if os.fstat(file.fileno()).st_size != size or file.read(len(head)) != head:
+                    return False
+                places = sorted(infos.items(), key=lambda item: (item[1].begin, item[1].nbytes))
+                return all(sums[name] == _sum_of(file, info.nbytes) for name, info in places)
+        except (OSError, ValueError):
             return False
+
+
+def _sum_of(file: IO[bytes], count: int) -> int:
+    """Return the CRC-32 of the next bytes of a file."""
+    total = 0
+    while count > 0 and (piece := file.read(min(count, CHUNK))):
+        total, count = zlib.crc32(piece, total), count - len(piece)
+    return total
 
 
 def located(reader: Tensors) -> Located:
@@ -165,7 +191,7 @@ def divided(
     changes: Mapping[str, Change],
     metadata: Mapping[str, str],
     limit: int | None,
-    gone: Mapping[str, tuple[int, int]],
+    gone: Mapping[str, State],
 ) -> list[Shard]:
     """Divide a checkpoint into files of at most `limit` bytes of data, but for arrays that are larger alone.
 
@@ -219,8 +245,8 @@ def file_names(count: int) -> list[str]:
     return [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
 
 
-def placed(shards: Sequence[Shard], paths: Sequence[str], durable: bool, consume: bool) -> list[Shard]:
-    """Return the shards with the paths of their files, and with what each may delete."""
+def placed(shards: Sequence[Shard], paths: Sequence[str], receipts: str = "", consume: bool = False) -> list[Shard]:
+    """Return the shards with the paths of their files, of their receipts, and with what each may delete."""
     needs: dict[str, list[str]] = {}
     for shard, path in zip(shards, paths, strict=True):
         for file in shard.states:
@@ -229,20 +255,27 @@ def placed(shards: Sequence[Shard], paths: Sequence[str], durable: bool, consume
         replace(
             shard,
             path=path,
-            durable=durable,
+            receipts=receipts,
             frees={file: tuple(needs[file]) for file in shard.states} if consume else {},
         )
         for shard, path in zip(shards, paths, strict=True)
     ]
 
 
-def state_of(file: str) -> tuple[int, int]:
-    """Return the bytes and the time of change of a file, `NOWHERE` of one that is not there."""
+def state_of(file: str) -> State:
+    """Return the bytes, the time of change and a digest of samples of a file, `NOWHERE` of one that is not there.
+
+    Copies and archives may keep times, and fine-tuned checkpoints have equal sizes.
+    """
     try:
-        found = os.stat(file)
+        with open(file, "rb") as opened:
+            found, samples = os.fstat(opened.fileno()), hashlib.sha256()
+            for i in range(SAMPLES):
+                opened.seek(max(0, (found.st_size - SAMPLE_BYTES) * i // (SAMPLES - 1)))
+                samples.update(opened.read(SAMPLE_BYTES))
     except FileNotFoundError:
         return NOWHERE
-    return found.st_size, found.st_mtime_ns
+    return found.st_size, found.st_mtime_ns, samples.hexdigest()[:32]
 
 
 def write_shard(shard: Shard, progress: Progress | None = None) -> int:
@@ -258,16 +291,25 @@ def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     int
         Bytes of the source that are done with it.
     """
-    if not (shard.durable and os.path.exists(shard.path)):  # a pool may run what a worker had done before it was lost
+    if not (shard.receipts and os.path.exists(shard.path)):  # a pool may run what a worker had done before it was lost
         _write(shard, progress)
     free(shard)
     return shard.source_bytes
 
 
 def free(shard: Shard) -> None:
-    """Delete the files of the source that no shard needs any longer."""
+    """Delete the files of the source that no shard needs any longer.
+
+    Raises
+    ------
+    ValueError
+        One is not what the shards were made from.
+    """
     for file, needed in shard.frees.items():
         if all(map(os.path.exists, needed)):
+            state = state_of(file)
+            if state not in (NOWHERE, shard.states[file]):
+                raise ValueError(f"{printable(file)}: changed after it was read, and is not deleted")
             with contextlib.suppress(FileNotFoundError):  # another worker was faster
                 os.unlink(file)
 
@@ -277,13 +319,15 @@ def _write(shard: Shard, progress: Progress | None) -> None:
     with Located(shard.source, shard.files, shard.infos, shard.metadata, reader_of) as reader:
         _check_states(shard)
         stored, metadata = shard.layout()
-        with Writer(shard.path, stored, metadata, shard.durable) as writer:
+        with Writer(shard.path, stored, metadata, durable=bool(shard.receipts)) as writer:
             for name, entry, change in shard.tensors:
                 if progress:
                     progress(done, total, name)
                 _write_one(reader, writer, name, entry, change)
                 done += bytes_of(reader, name, entry)
             _check_states(shard)
+            if shard.receipts:  # before the file has its name
+                write_whole(shard.receipt, json.dumps(writer.sums, ensure_ascii=False))
 
 
 def _check_states(shard: Shard) -> None:
@@ -305,6 +349,18 @@ def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, 
             writer.write(part, array)
     else:
         write_array(writer, name, made, change.stored if isinstance(change.stored, Entry) else None)
+
+
+def write_whole(path: str, content: str | bytes) -> None:
+    """Write a small file, which has its name when it is on the disk."""
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
+    with open(temporary, "xb") as file:  # through no link
+        file.write(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(folder)
 
 
 @contextmanager

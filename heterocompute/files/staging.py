@@ -1,34 +1,34 @@
 """A folder of shards that is being made: it has another name until it is whole, and what is there of it is found again.
 
     OUT.partial/manifest.json   the shards by file name and digest; what the source was, where it is being deleted
+    OUT.partial/done/           a receipt for each shard: sums of what was written
     OUT.partial/out/            becomes OUT by one renaming
 
-A shard takes its name when it is on the disk. So a file of that name, whose shard has the digest that the manifest says
-and which begins and ends as it shall, is whole, whenever the process ended.
+A shard takes its name when it and its receipt are on the disk. So a file of that name is whole, whenever the process
+ended, if its shard has the digest that the manifest says and its bytes have the sums of the receipt. Nothing of this is
+believed: what is no file of ours, or no such file, is neither taken nor deleted.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..base.container import DTYPES, sync_folder
-from ..base.json_text import is_count, strict_json
-from ..base.tensors import Info
-from ..base.texts import printable, quoted, read_small
+from ..base.texts import printable, quoted
 from ..base.version import __version__
+from ..base.writer import sync_folder
 from .containers.folder import INDEX, Located
-from .opening import reader_of
-from .shards import Shard, file_names, free, placed
+from .manifest import SHARD_NAME, VERSION, read_manifest, source_in
+from .shards import Shard, State, file_names, free, placed, write_whole
 
 __all__ = ["Staging"]
 
-VERSION = 1
-MAX_MANIFEST = 1 << 30
-KNOWN = {name for name, _ in DTYPES.values()}
+TEMPORARY = re.compile(r"\.heterocompute-[0-9a-f]{16}\.tmp")
+RECEIPT = re.compile(r"[0-9a-f]{64}\.json")
 INDEX_NAME = "model.safetensors" + INDEX
 
 
@@ -49,41 +49,35 @@ class Staging:
     def __init__(self, out_path: str | os.PathLike[str]) -> None:
         self.out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
         self.root = self.out + ".partial"
-        self.inner, self._manifest = os.path.join(self.root, "out"), os.path.join(self.root, "manifest.json")
-        self.begun: dict[str, Any] = self._read() if os.path.exists(self._manifest) else {}
+        self.inner, self._done, self._manifest = (
+            os.path.join(self.root, name) for name in ("out", "done", "manifest.json")
+        )
+        self.begun: dict[str, Any] = read_manifest(self._manifest) if os.path.lexists(self._manifest) else {}
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
         """Raise ValueError where the name is taken by what is no unfinished output, or by a link to another place."""
-        if not os.path.lexists(self.root):
-            return
-        fine = os.path.isdir(self.root) and not os.path.islink(self.root) and not os.path.islink(self.inner)
-        if fine and not self.begun:  # all that there may be before a manifest is written
-            fine = not set(os.listdir(self.root)) - {"out", "manifest.json.tmp"}
-            fine = fine and not (os.path.lexists(self.inner) and os.listdir(self.inner))
-        if not fine:
-            raise ValueError(f"{printable(self.root)}: is in the way: its name is that of the unfinished output")
-
-    def _read(self) -> dict[str, Any]:
-        """Return the manifest of an earlier run."""
-        try:
-            found = strict_json(read_small(self._manifest, MAX_MANIFEST))
-            if found["version"] != VERSION:
-                raise ValueError(f"version {found['version']!r}")
-            source, shards = found["source"], found["shards"]
-            fine = all(len(one) >= 2 and all(_is_name(text) for text in one) for one in shards)
-            for file, dtype, shape, n_bytes in source["tensors"].values():
-                fine &= isinstance(file, str) and dtype in KNOWN and is_count(n_bytes) and all(map(is_count, shape))
-            for size, time in source["states"].values():
-                fine &= is_count(size) and type(time) is int
-            texts = (found["program"], source["path"], *source["metadata"].values())
-            if not (fine and all(isinstance(text, str) for text in texts) and type(found["consume"]) is bool):
-                raise ValueError("fields of other types")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{printable(self._manifest)}: no manifest of an unfinished output ({printable(str(error))}); delete "
-                f"{quoted(self.root)} to begin anew"
-            ) from None
-        return dict(found)
+        wanted = "its name is that of the unfinished output"
+        if os.path.lexists(self.root):
+            found = {path: _is_folder(path) for path in (self.root, self.inner, self._done)}
+            strange = [path for path, is_folder in found.items() if os.path.lexists(path) and not is_folder]
+            ours: dict[str, Callable[[str], Any]] = {
+                self.root: lambda name: name in ("out", "done", "manifest.json") or TEMPORARY.fullmatch(name),
+                self._done: lambda name: RECEIPT.fullmatch(name) or TEMPORARY.fullmatch(name),
+                # before a manifest is written there is nothing
+                self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or TEMPORARY.fullmatch(name)
+                                                         or name in (INDEX_NAME, *beside)),
+            }  # fmt: skip
+            for folder, is_ours in ours.items():
+                for entry in os.scandir(folder) if found[folder] and not strange else ():
+                    is_inside = entry.path in found or entry.is_file(follow_symlinks=False)
+                    if not (is_ours(entry.name) and is_inside):
+                        strange.append(entry.path)
+            if strange:
+                raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, which nothing else may be in")
+        for file in (file for shard in shards for file in shard.states):
+            if os.path.commonpath([os.path.realpath(file), os.path.realpath(self.root)]) == os.path.realpath(self.root):
+                raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.root)} is the unfinished "
+                                 "output")  # fmt: skip
 
     def source(self, in_path: str | os.PathLike[str]) -> Located | None:
         """Return what the checkpoint was before parts of it were deleted, or None where none were to be.
@@ -91,28 +85,19 @@ class Staging:
         Raises
         ------
         ValueError
-            Another checkpoint's remains.
+            Another checkpoint's remains, or files that its index does not name.
         """
-        if not self.begun.get("consume"):
-            return None
-        said = self.begun["source"]
-        wanted, given = said["path"], os.path.realpath(in_path)
-        if given not in (wanted, os.path.dirname(wanted)):
-            raise ValueError(
-                f"{printable(self.root)}: holds what was made of {quoted(wanted)}, of which parts are deleted already: "
-                "finish that first"
-            )
-        infos = {name: Info(dtype, tuple(shape), n) for name, (_, dtype, shape, n) in said["tensors"].items()}
-        files = {name: file for name, (file, *_) in said["tensors"].items()}
-        return Located(wanted, files, infos, said["metadata"], reader_of)
+        return source_in(self.begun, self.root, in_path)
 
     @property
-    def states(self) -> dict[str, tuple[int, int]]:
-        """Bytes and time of change of the source's files when the run began that deletes them."""
+    def states(self) -> dict[str, State]:
+        """The states of the source's files when the run began that deletes them."""
         found = self.begun["source"]["states"] if self.begun else {}
-        return {file: (size, time) for file, (size, time) in found.items()}
+        return {file: (size, time, sample) for file, (size, time, sample) in found.items()}
 
-    def begin(self, shards: Sequence[Shard], source: Located, consume: bool, resume: bool) -> list[Shard] | None:
+    def begin(
+        self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
+    ) -> list[Shard] | None:
         """Find out what is there already, and make room for the rest.
 
         Parameters
@@ -121,6 +106,8 @@ class Staging:
             Without paths.
         source : Located
             The checkpoint.
+        beside : collection of str
+            Names of other files that go along.
         consume : bool
             Whether its files shall be deleted.
         resume : bool
@@ -135,16 +122,18 @@ class Staging:
         Raises
         ------
         ValueError
-            What is left of the source is not enough for what is not there.
+            What is left of the source is not enough for what is not there; a file that is not ours is in the way.
         """
-        self._refuse_strangers()
+        self._refuse_strangers(shards, beside)
         names = file_names(len(shards))
-        found = placed(shards, [os.path.join(self.inner, name) for name in names], durable=True, consume=consume)
+        found = placed(shards, [os.path.join(self.inner, name) for name in names], self._done, consume)
         if not resume and not self.begun.get("consume"):
             self.discard()
         old = self.begun.get("shards", [])
         if len(old) == len(found) and not os.path.isdir(self.inner) and os.path.isdir(self.out):
             if all(_called(shard, one, self.out) for shard, one in zip(found, old, strict=True)):
+                for shard in placed(shards, [os.path.join(self.out, name) for name in names], self._done, consume):
+                    free(shard)
                 return None
         if os.path.lexists(self.out) and not (os.path.isdir(self.out) and not os.listdir(self.out)):
             raise ValueError(f"{printable(self.out)}: exists, and is no empty folder: wanted the name of a new one")
@@ -153,7 +142,8 @@ class Staging:
             if is_called := _called(shard, one, self.inner):
                 kept[name] = is_called
         self._refuse_lost([shard for name, shard in zip(names, found, strict=True) if name not in kept])
-        os.makedirs(self.inner, exist_ok=True)
+        for folder in (self.inner, self._done):
+            os.makedirs(folder, exist_ok=True)
         for name in set(os.listdir(self.inner)) - set(kept.values()):
             os.unlink(os.path.join(self.inner, name))
         # Under both names: this may end at any moment.
@@ -222,10 +212,6 @@ class Staging:
         return os.path.isdir(self.inner) and any(name.endswith(".safetensors") for name in os.listdir(self.inner))
 
 
-def _is_name(text: Any) -> bool:
-    return isinstance(text, str) and os.path.basename(text) == text and "\0" not in text
-
-
 def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
     """Return what the file of a shard is called, of the names that a manifest says, or None where it is not there."""
     digest, *names = said
@@ -234,11 +220,5 @@ def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
     return next((name for name in names if shard.is_whole(os.path.join(folder, name))), None)
 
 
-def write_whole(path: str, content: str | bytes) -> None:
-    """Write a small file, which has its name when it is on the disk."""
-    temporary = path + ".tmp"
-    with open(temporary, "wb") as file:
-        file.write(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.container import Writer
+from ..base.writer import Writer
 from ..zoo.addition import FILE, Adder, examples, pairs
 from ..zoo.layers import ADDER
 from .descent import descend, first_weights, steps_of

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.container import Writer
+from ..base.writer import Writer
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from ..zoo.digit_images import FILE, Digits, digits

@@ -14,7 +14,7 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
-from heterocompute.base.container import Writer
+from heterocompute.base.writer import Writer
 from heterocompute.files.checkpoint import inspect
 from heterocompute.files.safetensors import save
 from heterocompute.reference import compressed, kmeans

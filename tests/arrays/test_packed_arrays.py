@@ -14,7 +14,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.arrays.base import PackedArray
-from heterocompute.base.container import Writer
+from heterocompute.base.writer import Writer
 from heterocompute.files.checkpoint import inspect, prune_checkpoint
 from heterocompute.files.safetensors import save
 

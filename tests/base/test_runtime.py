@@ -18,7 +18,7 @@ from common import HANG, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
-from heterocompute.base import container
+from heterocompute.base import writer as files_writer
 
 
 def product() -> np.ndarray:
@@ -182,13 +182,13 @@ def test_a_forked_child_can_multiply() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_while_a_file_is_written_can_write(tmp_path: Path) -> None:
-    with container.Writer(tmp_path / "parents", {"a": ("int8", (3,))}) as writer:
-        with container._temporaries_lock:  # as another thread holds it while it creates its file
+    with files_writer.Writer(tmp_path / "parents", {"a": ("int8", (3,))}) as writer:
+        with files_writer._temporaries_lock:  # as another thread holds it while it creates its file
             child = os.fork()
             if child == 0:
                 signal.alarm(HANG)  # ends it, should it hang
                 hc.save(tmp_path / "childs", {"b": np.ones(2, np.float32)})
-                container.remove_temporaries()  # not the parent's
+                files_writer.remove_temporaries()  # not the parent's
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
         writer.write("a", np.arange(3, dtype=np.int8))

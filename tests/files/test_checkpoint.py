@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.base.container import Reader, Writer
+from heterocompute.base.container import Reader
+from heterocompute.base.writer import Writer
 from heterocompute.files.checkpoint import inspect, quantize_checkpoint
 from heterocompute.files.recipes import parse_recipe, read_recipe
 from heterocompute.files.safetensors import save

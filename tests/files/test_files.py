@@ -11,7 +11,8 @@ from common import assert_refused, read_raw, write_raw
 
 import heterocompute as hc
 from heterocompute.arrays.bits import unpack
-from heterocompute.base.container import DTYPES, Reader, Writer, numpy_dtype
+from heterocompute.base.container import DTYPES, Reader, numpy_dtype
+from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 
 # Of every family, one without and one with what makes groups short.

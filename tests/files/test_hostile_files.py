@@ -9,7 +9,8 @@ import pytest
 from common import assert_refused, read_raw, write_raw
 
 import heterocompute as hc
-from heterocompute.base.container import Reader, Writer, nbytes_of
+from heterocompute.base.container import Reader, nbytes_of
+from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 
 

@@ -13,8 +13,9 @@ import pytest
 from common import HANG, assert_refused, read_raw, write_raw
 
 import heterocompute as hc
-from heterocompute.base.container import Reader, Writer
+from heterocompute.base.container import Reader
 from heterocompute.base.json_text import MAX_MARKS, MAX_STRINGS, strict_json
+from heterocompute.base.writer import Writer
 from heterocompute.files import checkpoint
 from heterocompute.files.safetensors import save
 from heterocompute.hardware import as_network

@@ -14,7 +14,7 @@ import pytest
 from common import run
 
 import heterocompute as hc
-from heterocompute.base import container
+from heterocompute.base import writer as files_writer
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
 from heterocompute.files.rewrite import size_of
 
@@ -134,8 +134,8 @@ def run_until(step, call):
 
         sys.addaudithook(count)
         for name in ("_write_at", "__exit__"):
-            write = getattr(container.Writer, name)
-            setattr(container.Writer, name, lambda *a, write=write: (count("write"), write(*a))[1])
+            write = getattr(files_writer.Writer, name)
+            setattr(files_writer.Writer, name, lambda *a, write=write: (count("write"), write(*a))[1])
         call()
         os._exit(0)
     finally:
@@ -264,7 +264,7 @@ def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
     (tmp_path / "mine" / "file").touch()
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).symlink_to(tmp_path / "mine")
-    with pytest.raises(ValueError, match=r"out\.partial: is in the way"):
+    with pytest.raises(ValueError, match=r"out\.partial.*: is in the way"):
         quantized(source, tmp_path / "out")
     assert os.listdir(tmp_path / "mine") == ["file"] and not (tmp_path / "out").exists()
 
@@ -272,7 +272,7 @@ def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
 def test_files_without_a_manifest_stay(source, tmp_path):
     (tmp_path / "out.partial" / "out").mkdir(parents=True)
     (tmp_path / "out.partial" / "out" / "mine").touch()
-    with pytest.raises(ValueError, match=r"out\.partial: is in the way"):
+    with pytest.raises(ValueError, match=r"out\.partial.*: is in the way"):
         quantized(source, tmp_path / "out")
     assert (tmp_path / "out.partial" / "out" / "mine").exists()
 

@@ -17,6 +17,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.base import container as safetensors_file
+from heterocompute.base.writer import Writer
 from heterocompute.files.safetensors import save
 from heterocompute.studies.run import NETWORK_ACTIVATIONS, NETWORK_FORMATS, TENSOR_FORMATS
 
@@ -194,7 +195,7 @@ def checkpoint(path: Path) -> dict[str, np.ndarray]:
         "ids": np.arange(8).reshape(2, 4),
     }
     infos = {name: (array.dtype.name, array.shape) for name, array in tensors.items()}
-    with safetensors_file.Writer(path, infos) as writer:
+    with Writer(path, infos) as writer:
         for name, array in tensors.items():
             writer.write(name, array)
     return tensors

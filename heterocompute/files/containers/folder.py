@@ -20,7 +20,7 @@ from ...base.texts import printable, quoted, read_small
 from ...base.values import shown
 from .container import inside
 
-__all__ = ["INDEX", "Folder", "Located", "index_in"]
+__all__ = ["INDEX", "Folder", "Located", "index_in", "weight_map"]
 
 MAX_INDEX = 64 << 20
 MAX_PARTS = 1 << 14
@@ -48,6 +48,26 @@ def index_in(folder: str) -> str:
             break
     found = ", ".join(map(quoted, (indices or weights)[:9])) or "none"
     raise ValueError(f"{printable(folder)}: wanted one index of a checkpoint or one file of weights, there is {found}")
+
+
+def weight_map(path: str) -> dict[str, str]:
+    """Return what an index says: tensor -> file.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    prefix = f"{printable(path)}: "
+    try:
+        index = strict_json(read_small(path, MAX_INDEX))
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(prefix) else f"{prefix}no index of a checkpoint: {text}") from None
+    where = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(where, dict) or not all(isinstance(part, str) for part in where.values()):
+        raise ValueError(f"{prefix}no index of a checkpoint: it has no weight_map of names to files")
+    return where
 
 
 class Located(Tensors):
@@ -145,7 +165,7 @@ class Folder(Located):
     def __init__(self, path: str, open_part: Callable[[str], Tensors]) -> None:
         super().__init__(path, {}, {}, {}, open_part)
         parts: dict[str, set[str]] = {}
-        for name, part in self._where().items():
+        for name, part in weight_map(path).items():
             parts.setdefault(part, set()).add(name)
         if len(parts) > MAX_PARTS:
             self._fail(f"an index of {len(parts)} files, at most {MAX_PARTS} are read")
@@ -164,18 +184,6 @@ class Folder(Located):
         if not os.path.exists(path):
             self._fail(f"the index names {quoted(part)}, which is missing")
         return path
-
-    def _where(self) -> dict[str, str]:
-        try:
-            index = strict_json(read_small(self.path, MAX_INDEX))
-        except ValueError as error:
-            text = str(error)
-            prefix = f"{printable(self.path)}: "
-            raise ValueError(text if text.startswith(prefix) else f"{prefix}no index of a checkpoint: {text}") from None
-        where = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(where, dict) or not all(isinstance(part, str) for part in where.values()):
-            self._fail("no index of a checkpoint: it has no weight_map of names to files")
-        return where
 
     def _take(self, part: str, wanted: set[str], described: dict[str, Any]) -> None:
         path = self._place(part)
