@@ -15,6 +15,7 @@ from .texts import printable, read_small
 MAX_LINE = 110  # characters of a list
 MAX_DEPTH = 24  # tables in tables: what is deeper could not even be shown
 # tomllib takes a time that grows as the square of a key's parts
+STRING = re.compile(r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|#[^\n]*''', re.S)
 LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
 __all__ = ["parse_toml", "read_toml", "toml_text"]
@@ -57,7 +58,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
     {'dims': {'P': 16, 'R': 3}}
     """
     try:
-        if LONG_KEY.search(text):
+        if LONG_KEY.search(STRING.sub('"s"', text)):
             raise ValueError(f"a key of more than {MAX_DEPTH} parts")
         found = tomllib.loads(text, parse_float=parse_float)
         level: list[Any] = [found]

@@ -14,12 +14,12 @@ from ..base.toml_text import read_toml
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from ..pruning.prune import prune
-from .selection import is_name
+from .selection import literal
 
 __all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
 
 SKIP = "skip"
-MAX_RECIPE = 1 << 20  # bytes
+MAX_RECIPE = 8 << 20  # bytes: 100,000 names
 MAX_GLOBS = 10_000  # each is tried for each tensor
 
 
@@ -48,7 +48,7 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises
     ------
     ValueError
-        If the file is no TOML, holds anything else, is no regular file or larger than 1 MiB.
+        If the file is no TOML, holds anything else, is no regular file or larger than 8 MiB.
     OSError
         If the file cannot be read.
 
@@ -65,7 +65,7 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     table = parsed.get("formats")
     if set(parsed) != {"formats"} or not isinstance(table, dict):
         raise ValueError(f"{name}: a recipe is one table [formats], got {shown(sorted(parsed))}")
-    if sum(not is_name(pattern) for pattern in table) > MAX_GLOBS:
+    if sum(literal(pattern) is None for pattern in table) > MAX_GLOBS:
         raise ValueError(f"{name}: more than {MAX_GLOBS} patterns with wildcards")
     for pattern, text in table.items():
         if not isinstance(text, str):

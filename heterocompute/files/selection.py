@@ -2,7 +2,8 @@
 
 A model is seen here as names with a dtype and a shape, so that the same rules serve arrays in memory (study)
 and files on disk (checkpoint). Default: float tensors with at least two dimensions; the reduction axes are
-(2, 3, 1) of a convolution weight (K, C, R, S) and the last axis of any other. Patterns are fnmatch globs.
+(2, 3, 1) of a convolution weight (K, C, R, S) and the last axis of any other. Patterns are fnmatch globs: ``*``,
+``?``, ``[abc]``; ``[*]``, ``[?]`` and ``[[]`` are these characters themselves.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Generic, TypeVar
 
-from ..base.texts import quoted, shortened
+from ..base.texts import near_words, quoted, shortened
 from ..base.values import shown
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+WILDCARDS = "*?["
+_ESCAPED = re.compile(r"\[([*?[])\]")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
 
 Axis = int | tuple[int, ...]
@@ -39,9 +42,43 @@ def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return found
 
 
-def is_name(pattern: str) -> bool:
-    """Tell whether a pattern has no wildcard, so that it can mean one tensor only."""
-    return not any(character in pattern for character in "*?[")
+def literal(pattern: str) -> str | None:
+    """Return the name that a pattern means alone, None where it has wildcards and may fit several.
+
+    Examples
+    --------
+    >>> literal("fc.weight"), literal("w[[]0]"), literal("w[0]")
+    ('fc.weight', 'w[0]', None)
+    """
+    if any(character in WILDCARDS for character in _ESCAPED.sub("", pattern)):
+        return None
+    return _ESCAPED.sub(r"\1", pattern)
+
+
+def escaped(name: str) -> str:
+    """Return the pattern that fits a name and no other.
+
+    Examples
+    --------
+    >>> escaped("fc.weight"), escaped("w[0]")
+    ('fc.weight', 'w[[]0]')
+    """
+    return re.sub(r"[*?[]", r"[\g<0>]", name)
+
+
+def unknown(name: str, known: Iterable[str], what: str = "tensor") -> str:
+    """Return the end of a sentence about a name that there is not, with those that are near it.
+
+    Examples
+    --------
+    >>> unknown("fc1.wieght", ["fc1.weight", "fc2.bias"])
+    "'fc1.wieght', which is no tensor; the nearest is 'fc1.weight'"
+    """
+    names = list(known)
+    near, few = near_words(name, names, 3), names[:5]
+    words = ", ".join(map(quoted, near or few)) + ("" if near or len(names) == len(few) else ", ...")
+    found = (f"the nearest is {words}" if len(near) == 1 else f"near are {words}") if near else f"there are {words}"
+    return f"{quoted(name)}, which is no {what}" + (f"; {found}" if names else "")
 
 
 class FirstMatch(Generic[Value]):
@@ -61,16 +98,22 @@ class FirstMatch(Generic[Value]):
 
     def __init__(self, table: Mapping[str, Value]) -> None:
         patterns(table)
-        self._exact = {pattern: (index, value) for index, (pattern, value) in enumerate(table.items())}
-        self._globs = [
-            (index, re.compile(translate(pattern)).match, value)
-            for pattern, (index, value) in self._exact.items()
-            if not is_name(pattern)
-        ]
+        self._exact: dict[str, tuple[int, Value]] = {}
+        self._globs = []
+        for index, (pattern, value) in enumerate(table.items()):
+            meant = literal(pattern)
+            self._exact.setdefault(pattern if meant is None else meant, (index, value))
+            if meant is None:
+                self._globs.append((index, re.compile(translate(pattern)).match, value))
 
     def __call__(self, name: str, default: Value | None = None) -> Value | None:
         index, found = self._exact.get(name, (len(self._exact), default))
         return next((value for at, match, value in self._globs if at < index and match(name)), found)
+
+
+def _meant(pattern: str) -> str:
+    found = literal(pattern)
+    return pattern if found is None else found
 
 
 def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:
@@ -78,10 +121,12 @@ def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:
 
     A glob may match nothing: the same options then serve every file of a sharded checkpoint.
     """
-    known = set(names)
+    known = dict.fromkeys(names)
     for pattern in wanted:
-        if is_name(pattern) and pattern not in known:
-            raise ValueError(f"unknown tensor {shown(pattern)}")
+        meant = literal(pattern)
+        if meant is not None and meant not in known and pattern not in known:
+            near = "".join(f"; the nearest is {quoted(word)}" for word in near_words(meant, known))
+            raise ValueError(f"unknown tensor {shown(meant)}{near}")
 
 
 def select(
@@ -123,19 +168,20 @@ def select(
     >>> select(tensors, include="fc.bias")
     ['fc.bias']
     """
-    wanted, unwanted, extra = patterns(include), patterns(exclude), frozenset(patterns(named))
+    wanted, unwanted, extra = patterns(include), patterns(exclude), patterns(named)
     check_patterns(tensors, (*wanted, *unwanted, *extra))
+    asked, also = (set(map(_meant, some)) for some in (wanted, extra))
     included, excluded = (FirstMatch(dict.fromkeys(some, True)) for some in (wanted, unwanted))
     chosen = []
     for name, (dtype, shape) in tensors.items():
         if excluded(name):
             continue
-        exact = name in wanted or name in extra
+        exact = name in asked or name in also
         if wanted and not exact and not included(name):
             continue
         if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) >= (1 if exact else 2):
             chosen.append(name)
-        elif name in wanted:
+        elif name in asked:
             raise ValueError(
                 f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
             )

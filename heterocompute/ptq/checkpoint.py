@@ -13,14 +13,14 @@ import numpy as np
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray, entry_of
 from ..base.tensors import Tensors
-from ..base.texts import is_same_file, printable, quoted
+from ..base.texts import is_same_file, printable
 from ..base.values import shown
 from ..base.version import __version__
 from ..files.changes import Change
 from ..files.opening import load
 from ..files.rewrite import Progress, rewrite
 from ..files.safetensors import save
-from ..files.selection import FirstMatch, check_patterns, select
+from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize as plainly
@@ -115,7 +115,7 @@ def quantize_checkpoint(
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
         check_patterns(plain, texts)
         if missing := [name for name in hessians if name not in held]:
-            raise ValueError(f"hessians has {quoted(missing[0])}, which is no tensor")
+            raise ValueError(f"hessians has {unknown(missing[0], held)}")
         changes = {}
         for name in select({n: (i.dtype, i.shape) for n, i in plain.items()}, include, exclude):
             fmt, info = match(name), plain[name]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.kept import kept
+from ..base.texts import quoted
+from ..base.toml_text import toml_text
 from ..report import search as report
 from ..report.files import Tabular, write_figure, write_text
 
@@ -22,7 +24,8 @@ class Plan(Tabular):
     Attributes
     ----------
     recipe : dict of str to str
-        Name -> text of the format, as ``--recipe`` takes it.
+        Name -> text of the format, as ``recipe=`` and ``--recipe`` take it: ``*``, ``?`` and ``[`` of a name stand in
+        brackets.
     weights : dict of str to QuantizedArray or what came
     table : list of dict
         A row a tensor: ``name shape method format bits bytes probe error alpha loss`` (error relative, loss = alpha *
@@ -79,10 +82,18 @@ class Plan(Tabular):
         ----------
         path : path
             Replaced by renaming if it exists.
+
+        Raises
+        ------
+        ValueError
+            A name is no text.
         """
-        names = {name: json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f") for name in self.recipe}
-        lines = [f'{names[name]} = "{text}"' for name, text in self.recipe.items()]
-        write_text(path, "\n".join(["[formats]", *lines, ""]))
+        for name in self.recipe:
+            try:
+                name.encode("utf-8")
+            except UnicodeEncodeError:
+                raise ValueError(f"save: the name {quoted(name)} is no text, wanted UTF-8") from None
+        write_text(path, toml_text({"formats": self.recipe}))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the weights, ready for JSON.

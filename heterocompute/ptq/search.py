@@ -20,7 +20,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
-from ..files.selection import axis_of as axes_of, select
+from ..files.selection import axis_of as axes_of, escaped, select, unknown
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.grid import to_columns
@@ -96,8 +96,8 @@ def search(
     Raises
     ------
     TypeError, ValueError
-        Weights, budget or metric of another kind, a budget below the cheapest formats, a metric that counts right
-        answers.
+        Weights, budget, Hessians or metric of another kind, a Hessian of no tensor (near names are listed), a budget
+        below the cheapest formats, a metric that counts right answers.
 
     Examples
     --------
@@ -114,6 +114,11 @@ def search(
         if not isinstance(value, Mapping):
             raise TypeError(f"search: {name} is {shown(value)}, wanted a mapping of names")
     arrays, known = dict(held), dict(hessians or {})
+    for name, h in known.items():
+        if name not in arrays:
+            raise ValueError(f"search: hessians has {unknown(str(name), arrays)}")
+        if not isinstance(h, Hessian):
+            raise TypeError(f"search: hessians[{name!r}] is {shown(h)}, wanted a Hessian")
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
     choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
     if not choices:
@@ -203,7 +208,7 @@ def search(
         for kind, amount in zip(allowed, found.costs, strict=True)
     }
     return Plan(
-        {name: str(choices[of[name]]) for name in names},
+        {escaped(name): str(choices[of[name]]) for name in names},
         {**arrays, **chosen},
         rows,
         total,
@@ -263,7 +268,7 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
         patterns = as_list(given, "search: a group", wanted)  # of a text each letter would be a pattern
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise TypeError(f"search: a group is {shown(patterns)}, wanted globs of names")
-        members = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        members = [name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns)]
         if not members:
             raise ValueError(f"search: no tensor fits the group {shown(patterns)}")
         for name in members:

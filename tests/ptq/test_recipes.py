@@ -1,0 +1,98 @@
+"""Recipes mean the same tensors when they are read, whatever these are called; names that there are not are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from common import reals
+
+import heterocompute as hc
+from heterocompute.base.toml_text import parse_toml
+from heterocompute.files.recipes import read_recipe
+from heterocompute.files.selection import FirstMatch, escaped, literal
+
+NAMES = [
+    'a"b', "a\\b", "a.b.c", "x\ny", "ü.é", "w[0]", "w0", "w*", "wq", "w?", "[ab]", "a", "b", "[!a]", "'a'.'b'", "\r",
+    ".".join("abcdefgh" * 4), '"."' * 30, "\x7f\x01\t", "", " ", "\u2028", "\U0001f600", "w[[]0]", "[[][[]", "#x", "=",
+    "\u0085", "\ufeff", "skip", "*", "?", "[", "]", "[]", "[formats]", "*.weight", "x.weight", '"""', "'''", '"""\\"""',
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plan() -> Any:
+    # one of three is exact in 2 bits, so that names that are alike have several formats
+    weights = {name: reals((4, 64), i) if i % 3 else np.ones((4, 64), np.float32) for i, name in enumerate(NAMES)}
+    found = hc.ptq.search(weights, ["int2", "int3-g32", "int4-g32", "int8"], {"bits": 4.6})
+    assert len({row["format"] for row in found.table}) > 1
+    return found
+
+
+def test_a_recipe_reads_back_to_the_same_assignment(plan: Any, tmp_path: Path) -> None:
+    plan.save(tmp_path / "recipe.toml")
+    wanted = {row["name"]: row["format"] for row in plan.table}
+    for recipe in (read_recipe(tmp_path / "recipe.toml"), plan.recipe, dict(reversed(plan.recipe.items()))):
+        match = FirstMatch(recipe)
+        assert {name: match(name) for name in NAMES} == wanted
+    hc.save(tmp_path / "in.safetensors", {name: array for name, array in weights_of(plan).items()})
+    out = tmp_path / "out.safetensors"
+    summary = hc.quantize_checkpoint(tmp_path / "in.safetensors", out, recipe=tmp_path / "recipe.toml")
+    assert {row["name"]: row["format"] for row in summary["tensors"]} == wanted
+
+
+def weights_of(plan: Any) -> dict[str, Any]:
+    return {name: np.asarray(q) for name, q in plan.weights.items()}
+
+
+def test_a_vector_that_a_recipe_names_is_chosen(tmp_path: Path) -> None:
+    hc.save(tmp_path / "in.safetensors", {"b[0]": np.ones(64, np.float32), "b0": np.ones(64, np.float32)})
+    recipe = {escaped("b[0]"): "int8"}
+    summary = hc.quantize_checkpoint(tmp_path / "in.safetensors", tmp_path / "out.safetensors", recipe=recipe)
+    assert {row["name"]: row["format"] for row in summary["tensors"]} == {"b[0]": "int8", "b0": None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_escaped_means_itself(name: str) -> None:
+    assert literal(escaped(name)) == name
+    assert [other for other in NAMES if FirstMatch({escaped(name): True})(other)] == [name]
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    plan = hc.ptq.search({"\ud800": np.ones((4, 64), np.float32)}, ["int8"], {"bits": 9})
+    with pytest.raises(ValueError, match="save: the name .* is no text"):
+        plan.save(tmp_path / "recipe.toml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_keys_are_refused_and_long_names_are_not() -> None:
+    parts = ".".join("a" * 40)
+    for text in (f"{parts} = 1", f"['x'.{parts}]", f'"""a""".{parts} = 1'):
+        with pytest.raises(ValueError, match="no TOML"):
+            parse_toml(text)
+    for name in (parts, parts + "\\\\", f"'{parts}'"):
+        assert parse_toml(f'"{name}" = "{parts}"  # {parts}\n') == {name.replace("\\\\", "\\"): parts}
+    assert parse_toml(f"x = '''\n{parts}'''\ny = \"\"\"{parts}\"\"\"")["x"] == parts
+
+
+def test_a_recipe_of_a_hundred_thousand_names(tmp_path: Path) -> None:
+    text = "".join(
+        f'"model.layers.{i}.mlp.experts.{j}.down_proj.weight" = "int8"\n' for i in range(40) for j in range(800)
+    )
+    (tmp_path / "recipe.toml").write_text("[formats]\n" + text)
+    assert len(read_recipe(tmp_path / "recipe.toml")) == 32_000
+
+
+def test_names_that_are_no_tensor_are_refused_with_those_that_are_near() -> None:
+    net, h = hc.zoo.digits(), hc.ptq.Hessian(64)
+    with pytest.raises(
+        ValueError, match=r"search: hessians has 'fc1.wieght', which is no tensor; near are 'fc1.weight'"
+    ):
+        hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"fc1.wieght": h})
+    with pytest.raises(ValueError, match=r"'zzz', which is no tensor; there are 'conv1.weight', .*\.\.\."):
+        hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"zzz": h})
+    with pytest.raises(TypeError, match=r"search: hessians\['fc1.weight'\] is 3, wanted a Hessian"):
+        hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"fc1.weight": 3})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="unknown tensor 'fc1.wieght'; the nearest is 'fc1.weight'"):
+        hc.ptq.search(net.weights, ["int8"], {"bits": 9}, include="fc1.wieght")
