@@ -1,37 +1,53 @@
 """Mutations of real files of every kind: each is read whole, or refused by one line that names it.
 
-    python tests/files/fuzz.py 500000 [SEED]
+    python tests/files/fuzz.py 500000 [SEED] [KIND ...]
 
 The suite runs ten thousand of them (test_fuzz.py), this as many of each kind as one asks for, and others with another
-seed. What is packed is decoded too, which runs the C core; weights of other programs are read in their layout.
+seed. What is packed is decoded too, which runs the C core; weights of other programs are read in their layout. Kinds
+take turns, and an interrupted run says how many it had of each. A case that takes more than 2 s or 200 MiB, or ends in
+anything but a sentence, is printed with the bytes of its file, and the next one follows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import io
 import json
+import os
 import random
 import resource
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import heterocompute as hc
+from heterocompute.cli.ptq import function_of
+from heterocompute.files.manifest import read_manifest, source_in
+from heterocompute.files.recipes import parse_recipe, read_recipe
+from heterocompute.files.selection import FirstMatch
+from heterocompute.products import tuned
 
 SAMPLES = Path(__file__).parent / "samples"
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "on": np.array([True, False]), "n": np.array(3)}
 INDEX = "model.safetensors.index.json"
 LAYOUTS = {"compressed-tensors": "int3-g32-asym", "gptq": "int4-g16-f16", "awq": "int4-g16-asym-f16",
            "bitsandbytes": "nf4-g16"}  # fmt: skip
+EXTERNAL = "external.onnx"
+SECONDS, MEMORY = 2.0, 200 << 10  # of one case; KiB, as Linux counts
+ROUND = 500
 
 
 def seeds(folder: Path) -> dict[str, bytes]:
-    """Return the files that are mutated, by kind."""
+    """Return the files that are mutated, by kind; what lies beside them is in the folder."""
     found = {kind: (SAMPLES / kind).read_bytes() for kind in ("zip.pt", "legacy.pt", "small.gguf", "small.onnx")}
     for name, save in (("stored.npz", np.savez), ("deflated.npz", np.savez_compressed)):
         buffer = io.BytesIO()
@@ -41,15 +57,58 @@ def seeds(folder: Path) -> dict[str, bytes]:
     np.save(buffer, ARRAYS["w"])
     found["one.npy"] = buffer.getvalue()
     hc.save(folder / "part.safetensors", {"w": ARRAYS["w"], "q": hc.quantize(ARRAYS["w"], "int4-g2")})
-    found["part.safetensors"] = (folder / "part.safetensors").read_bytes()
     (folder / "config.json").write_text("{}")  # where the configuration of a layout is sought that is lost
     w = np.random.default_rng(0).standard_normal((32, 32), np.float32)
     for layout, fmt in LAYOUTS.items():
         hc.save(folder / layout, {"fc.weight": hc.quantize(w, fmt)}, layout=layout)
-        found[layout] = (folder / layout).read_bytes()
+    formats = ("vsq4-g16-s4", "cb4-g16", "nf4-g16-dq", "log4-1-g16", "mxfp4", "nvfp4", "int8+2:4", "q4_k", "int4-asym")
+    packed: dict[str, Any] = {fmt: hc.quantize(np.tile(w[:2], 8), fmt) for fmt in formats}
+    packed |= {"2:4": hc.prune(w, "2:4"), "bitmap": hc.encode_bitmap(hc.prune(w, "50%"))}
+    levels = np.float32([0, *range(1, 16)])
+    packed["eie"] = hc.encode_csr(hc.prune(w, "50%"), codebook=levels)
+    hc.save(folder / "packed.safetensors", packed)
+    h = hc.ptq.Hessian(4)
+    h.add(w[:, :4])
+    h.save(folder / "hessian.safetensors")
+    np.savez(folder / "calibration.npz", w=ARRAYS["w"])
+    (folder / "recipe.toml").write_text('[formats]\n"*.bias" = "skip"\n"w[[]0]" = \'int8\'\nw = "int4-g32"\n')
+    entry = {"choice": "gemm", "ms": {"gemm": 1.5, "gemv": 2}}
+    (folder / "tuning.json").write_text(json.dumps({tuned._machine(): {"a product": entry, "another": entry}}))
+    for name in ("packed.safetensors", "hessian.safetensors", "calibration.npz", "recipe.toml", "tuning.json",
+                 "part.safetensors", *LAYOUTS):  # fmt: skip
+        found[name] = (folder / name).read_bytes()
     where = {name: "part.safetensors" for name in ("w", "q.codes", "q.scales")}
     found[INDEX] = json.dumps({"metadata": {}, "weight_map": where}).encode()
+    found["manifest.json"] = _manifest(folder)
+    with contextlib.suppress(ImportError):
+        found[EXTERNAL] = _external(folder)
     return found
+
+
+def _manifest(folder: Path) -> bytes:
+    """Return the manifest of a run that ended when it had deleted a part."""
+    source = folder / "consumed"
+    source.mkdir(exist_ok=True)
+    for name, array in (("a", ARRAYS["w"]), ("b", ARRAYS["w"] * np.nan)):
+        hc.save(source / f"{name}.safetensors", {name: array})
+    index = {"weight_map": {name: f"{name}.safetensors" for name in "ab"}}
+    (source / INDEX).write_text(json.dumps(index))
+    with contextlib.suppress(ValueError):
+        hc.quantize_checkpoint(source, folder / "out", "int8", shard_size=20, consume=True)
+    return (folder / "out.partial" / "manifest.json").read_bytes()
+
+
+def _external(folder: Path) -> bytes:
+    """Return an ONNX model whose tensor lies in a file beside it."""
+    import onnx
+
+    (folder / "weights.bin").write_bytes(bytes(range(64)))
+    tensor = onnx.TensorProto(name="w", dims=[3, 4], data_type=onnx.TensorProto.FLOAT)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("offset", "8"), ("length", "48")):
+        tensor.external_data.add(key=key, value=value)
+    graph = onnx.helper.make_graph([], "g", [], [], [tensor])
+    return bytes(onnx.helper.make_model(graph).SerializeToString())
 
 
 def mutated(data: bytes, dice: random.Random, others: list[bytes]) -> bytes:
@@ -80,60 +139,154 @@ def mutated(data: bytes, dice: random.Random, others: list[bytes]) -> bytes:
     return bytes(found)
 
 
-def attempt(path: Path) -> str:
-    """Open a file and read all of it; what may happen is that, or a sentence."""
+WRONG = (None, True, -1, 0, 1, 2**31, 2**63, 10**40, 1e300, 0.5, "", "..", "/etc/passwd", "\0", "int8", [], [[]], [-1],
+         {}, {"a": 1})  # fmt: skip
+
+
+def other_values(data: bytes, dice: random.Random) -> bytes:
+    """Change a value of a JSON file, or of the header of a safetensors file."""
+    begin = 8 if data[:1] != b"{" else 0
+    end = begin + int.from_bytes(data[:8], "little") if begin else len(data)
+    found = json.loads(data[begin:end])
+    for _ in range(dice.choice((1, 1, 2))):
+        at, key = None, None
+        inside: Any = found
+        while isinstance(inside, (dict, list)) and inside and (at is None or dice.random() < 0.8):
+            at, key = inside, dice.choice(list(inside) if isinstance(inside, dict) else range(len(inside)))
+            inside = at[key]
+        if at is None:
+            break
+        if isinstance(inside, str) and inside[:1] == "{" and dice.random() < 0.8:  # JSON in a text of the metadata
+            at[key] = other_values(inside.encode(), dice).decode()
+        elif dice.random() < 0.15:
+            del at[key]
+        else:
+            at[key] = copy.deepcopy(dice.choice(WRONG))
+    text = json.dumps(found).encode()
+    return (len(text).to_bytes(8, "little") if begin else b"") + text + data[end:]
+
+
+def read_checkpoint(path: Path) -> None:
+    """Open a file and read all of it."""
+    with hc.open_checkpoint(path) as weights:
+        for name in weights:
+            info, array = weights.info(name), weights[name]
+            assert tuple(array.shape) == tuple(info.shape), name
+            assert not isinstance(array, np.ndarray) or array.dtype.name == info.dtype, name
+            array.to_dense() if hasattr(array, "to_dense") else np.asarray(array)
+    if path.suffix == ".pt":
+        hc.load(path)  # where tensors of one storage share it
+    if path.name in LAYOUTS:
+        for array in hc.load(path, layout=path.name).values():
+            np.asarray(array)
+
+
+def read_a_recipe(path: Path) -> None:
+    found = read_recipe(path)
     try:
-        with hc.open_checkpoint(path) as weights:
-            for name in weights:
-                info, array = weights.info(name), weights[name]
-                assert tuple(array.shape) == tuple(info.shape), name
-                assert isinstance(array, hc.QuantizedArray) or array.dtype.name == info.dtype, name
-                np.asarray(array)
-        if path.suffix == ".pt":
-            hc.load(path)  # where tensors of one storage share it
-        if path.name in LAYOUTS:
-            for array in hc.load(path, layout=path.name).values():
-                np.asarray(array)
+        FirstMatch(parse_recipe(found))("w")
+    except ValueError as error:  # which the command begins with the file
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_a_manifest(path: Path) -> None:
+    out = path.parent / "out.partial"
+    source_in(read_manifest(str(path)), str(out), path.parent / "consumed")
+
+
+def read_tuning(path: Path) -> None:
+    os.environ["HETEROCOMPUTE_CACHE"] = str(path.parent)
+    tuned._found.clear()
+    assert isinstance(tuned.choice("a product"), str | None) and tuned.times("another") is not None
+
+
+def read_calibration(path: Path) -> None:
+    function_of(str(path))({"w": ARRAYS["w"]})
+
+
+def read_hessian(path: Path) -> None:
+    assert hc.ptq.Hessian.load(path).matrix.ndim in (2, 3)
+
+
+READERS: dict[str, Callable[[Path], None]] = {
+    "recipe.toml": read_a_recipe, "manifest.json": read_a_manifest, "tuning.json": read_tuning,
+    "calibration.npz": read_calibration, "hessian.safetensors": read_hessian,
+}  # fmt: skip
+KINDS = ["zip.pt", "legacy.pt", "small.gguf", "small.onnx", EXTERNAL, "stored.npz", "deflated.npz", "one.npy",
+         "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, *READERS]  # fmt: skip
+
+
+def attempt(path: Path) -> str:
+    """Read a file; what may happen is that, or a sentence."""
+    try:
+        READERS.get(path.name, read_checkpoint)(path)
         return "read"
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, OSError) as error:
         message = str(error)
         # in a folder the sentence names the file that is wrong
-        assert message.startswith(str(path.parent)) and "\n" not in message and len(message) < 3000, message
+        assert str(path.parent) in message and "\n" not in message and len(message) < 3000, message
+        assert isinstance(error, OSError) or message.startswith((str(path.parent), "--calibration")), message
         return "refused"
 
 
-def cases(kind: str, folder: Path, seed: int, count: int) -> Iterator[str]:
+@functools.cache
+def _made(folder: Path) -> dict[str, bytes]:
+    return seeds(folder)
+
+
+def cases(kind: str, folder: Path, seed: object, count: int, go_on: bool = False) -> Iterator[str]:
     """Yield what became of some mutations of one kind."""
-    files = seeds(folder)
+    files = _made(folder)
     dice, others, path = random.Random(f"{kind}{seed}"), list(files.values()), folder / kind
+    has_values = kind.endswith((".json", ".safetensors"))
     with np.errstate(all="ignore"):
         for i in range(count):
-            data = mutated(files[kind], dice, others)
+            data = files[kind]
+            if has_values and dice.random() < 0.4:
+                data = other_values(data, dice)
+            if data is files[kind] or dice.random() < 0.1:
+                data = mutated(data, dice, others)
             path.write_bytes(data)
+            start, before = time.process_time(), _peak()
             try:
-                yield attempt(path)
-            except BaseException:
-                print(f"{kind}, seed {seed}, case {i}: {data.hex()}", file=sys.stderr)
-                raise
+                what = attempt(path)
+                assert time.process_time() - start < SECONDS, f"{time.process_time() - start:.1f} s"
+                assert _peak() - before < MEMORY or len(data) > MEMORY, f"{(_peak() - before) >> 10} MiB"
+                yield what
+            except Exception:
+                print(f"{kind}, seed {seed}, case {i}: {data.hex()}", file=sys.stderr, flush=True)
+                if not go_on:
+                    raise
+                traceback.print_exc()
+                yield "failed"
+    path.write_bytes(files[kind])  # others need it
 
 
-def main(count: int, seed: int = 0) -> None:
-    """Run `count` mutations of each kind, and print how many were read and how long they took."""
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main(count: int, seed: int = 0, *kinds: str) -> None:
+    """Run `count` mutations of each kind, and print what became of them and how long they took."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name, contextlib.suppress(KeyboardInterrupt):
-        for kind in seeds(Path(name)):
-            start = time.process_time()
-            slowest, n_read, last = 0.0, 0, start
-            for what in cases(kind, Path(name), seed, count):
-                n_read += what == "read"
-                now = time.process_time()
-                slowest, last = max(slowest, now - last), now
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-            took = last - start
-            print(
-                f"{kind}: {count} mutations, {n_read} read, {took:.0f} s, slowest {slowest:.2f} s, {peak} MiB",
-                flush=True,
-            )
+        chosen = [kind for kind in kinds or KINDS if kind in _made(Path(name))]
+        found = {kind: {"read": 0, "refused": 0, "failed": 0, "s": 0.0, "slowest": 0.0} for kind in chosen}
+        for first in range(0, count, ROUND):
+            for kind, row in found.items():
+                last = time.process_time()
+                for what in cases(kind, Path(name), f"{seed}.{first}", min(ROUND, count - first), go_on=True):
+                    now = time.process_time()
+                    row[what] += 1
+                    row["s"] += now - last
+                    row["slowest"], last = max(row["slowest"], now - last), now
+    for kind, row in found.items():
+        n = row["read"] + row["refused"] + row["failed"]
+        print(f"{kind}: {n} mutations, {row['read']} read, {row['failed']} failed, {row['s']:.0f} s, "
+              f"slowest {row['slowest']:.2f} s")  # fmt: skip
+    print(f"{sum(row['read'] + row['refused'] + row['failed'] for row in found.values())} in all, {_peak() >> 10} MiB")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:3]), *sys.argv[3:])

@@ -12,13 +12,10 @@ assert spec and spec.loader
 fuzz = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fuzz)
 
-KINDS = ["zip.pt", "legacy.pt", "small.gguf", "small.onnx", "stored.npz", "deflated.npz", "one.npy",
-         "part.safetensors", fuzz.INDEX, *fuzz.LAYOUTS]  # fmt: skip
-
 
 @pytest.mark.sweep(every=25)
 @pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_mutations_are_read_or_refused(kind: str, seed: int, tmp_path: Path) -> None:
     if kind.endswith("onnx"):
         pytest.importorskip("onnx")
