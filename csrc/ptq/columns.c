@@ -96,7 +96,8 @@ static void columns_task(void *context, int64_t task, int thread) {
         for (int64_t j = 0; j < count; j++)
             memcpy(owed + j * n, job->w + job->order[block + j] * grid->rows + first, (size_t)n * sizeof *owed);
         if (job->factor)
-            hc_ptq_multiply(rows->gemm, count, n, block, 1.0, job->factor + block, k, errors, n, owed, n);
+            hc_ptq_multiply(rows->gemm, count, n, block, 1.0, job->factor + block, k, errors, n, owed, n,
+                            hc_ptq_pack(rows, thread));
         for (int64_t j = 0; j < count; j++) {
             const int64_t column = job->order[block + j];
             const double *x = job->w + column * grid->rows + first;

@@ -59,7 +59,8 @@ static void sweep_task(void *context, int64_t task, int thread) {
     for (int64_t block = 0; block < k; block += HC_PTQ_BLOCK) {
         const int64_t last = hc_min(block + HC_PTQ_BLOCK, k);
         memset(slopes, 0, (size_t)((last - block) * n) * sizeof *slopes);
-        hc_ptq_multiply(rows->gemm, last - block, n, k, 1.0, job->h + block, k, errors, n, slopes, n);
+        hc_ptq_multiply(rows->gemm, last - block, n, k, 1.0, job->h + block, k, errors, n, slopes, n,
+                        hc_ptq_pack(rows, thread));
         for (int64_t j = block; j < last; j++)
             changed += step(job, j, last, first, n, errors, slopes + (j - block) * n, scratch);
     }
@@ -117,8 +118,8 @@ static double stored_scale(const hc_ptq_scales *scales, int64_t row, double t) {
 }
 
 /* Columns begin .. end - 1 are one group. */
-static int64_t refit_group(const descent_job *job, int64_t begin, int64_t end, int64_t first, int64_t n, double *errors,
-                           double *scratch) {
+static int64_t refit_group(const descent_job *job, int thread, int64_t begin, int64_t end, int64_t first, int64_t n,
+                           double *errors, double *scratch) {
     const hc_ptq_rows *rows = &job->rows;
     const hc_ptq_grid *grid = rows->grid;
     const int64_t k = grid->columns;
@@ -131,8 +132,10 @@ static int64_t refit_group(const descent_job *job, int64_t begin, int64_t end, i
         const int64_t count = hc_min(HC_PTQ_BLOCK, end - block);
         memset(slopes, 0, (size_t)(count * n) * sizeof *slopes);
         memset(own, 0, (size_t)(count * n) * sizeof *own);
-        hc_ptq_multiply(rows->gemm, count, n, k, 1.0, job->h + block, k, errors, n, slopes, n);
-        hc_ptq_multiply(rows->gemm, count, n, end - begin, 1.0, job->h + begin * k + block, k, factors, n, own, n);
+        hc_ptq_multiply(rows->gemm, count, n, k, 1.0, job->h + block, k, errors, n, slopes, n,
+                        hc_ptq_pack(rows, thread));
+        hc_ptq_multiply(rows->gemm, count, n, end - begin, 1.0, job->h + begin * k + block, k, factors, n, own, n,
+                        hc_ptq_pack(rows, thread));
         for (int64_t j = 0; j < count; j++) {
             const double *c = factors + (block - begin + j) * n;
             for (int64_t i = 0; i < n; i++) {
@@ -172,7 +175,7 @@ static void refit_task(void *context, int64_t task, int thread) {
     for (int64_t begin = 0, end; begin < k; begin = end) {
         for (end = begin + 1; end < k && grid->group[end] == grid->group[begin]; end++)
             ;
-        changed += refit_group(job, begin, end, first, n, errors, errors + k * n);
+        changed += refit_group(job, thread, begin, end, first, n, errors, errors + k * n);
     }
     job->changed[task] = changed;
 }

@@ -10,28 +10,37 @@
 
 enum { STRIP = 192, PANEL = 96, STEP = 512 };
 
+/* HC_PTQ_PACK items for each thread, and some more behind them. */
+static double *pack_space(const hc_run *run, int64_t more, hc_error *error) {
+    double *space = hc_alloc_aligned((run->n_threads * (int64_t)HC_PTQ_PACK + more) * (int64_t)sizeof *space);
+    if (!space)
+        hc_fail(error, HC_MEMORY, "ptq: no memory for tiles of %d threads", run->n_threads);
+    return space;
+}
+
 typedef struct {
     const hc_kernel *gemm;
     int64_t tokens, columns;
     const double *left, *right;
-    double *sum;
+    double *sum, *pack; /* HC_PTQ_PACK of each thread */
 } gram_job;
 
 static void gram_strip(void *context, int64_t task, int thread) {
-    (void)thread;
     const gram_job *job = context;
     const int64_t k = job->columns, first = task * STRIP, width = hc_min(STRIP, k - first);
     const int64_t rows = job->left == job->right ? first + width : k; /* above the diagonal */
     for (int64_t t = 0; t < job->tokens; t += HC_PTQ_DEPTH)
         hc_ptq_multiply(job->gemm, rows, width, hc_min(HC_PTQ_DEPTH, job->tokens - t), 1.0, job->left + t * k, k,
-                        job->right + t * k + first, k, job->sum + first, k);
+                        job->right + t * k + first, k, job->sum + first, k, job->pack + thread * HC_PTQ_PACK);
 }
 
 hc_status hc_ptq_gram(const hc_run *run, int64_t tokens, int64_t columns, const double *left, const double *right,
                       double *sum, hc_error *error) {
-    (void)error;
-    gram_job job = {HC_BEST(gemm_f64, run), tokens, columns, left, right, sum};
+    gram_job job = {HC_BEST(gemm_f64, run), tokens, columns, left, right, sum, pack_space(run, 0, error)};
+    if (!job.pack)
+        return HC_MEMORY;
     hc_parallel(run->n_threads, hc_ceil_div(columns, STRIP), gram_strip, &job);
+    hc_free_aligned(job.pack);
     return HC_OK;
 }
 
@@ -40,6 +49,7 @@ typedef struct {
     hc_axpy_f64_fn *axpy;
     int64_t columns, first, count; /* of the panel: columns first .. first + count - 1 */
     double *matrix, *panel;        /* panel[k][i] = column first + k, row i */
+    double *pack;
 } factor_job;
 
 /* Rows first .. last - 1 of the panel, with what its diagonal block says. */
@@ -69,13 +79,12 @@ static void panel_task(void *context, int64_t task, int thread) {
 }
 
 static void trailing_task(void *context, int64_t task, int thread) {
-    (void)thread;
     const factor_job *job = context;
     const int64_t n = job->columns, strips = hc_ceil_div(job->first, STRIP);
     const int64_t first = (strips - 1 - task) * STRIP, width = hc_min(STRIP, job->first - first);
     const double *last = job->panel + (job->count - 1) * n;
     hc_ptq_multiply(job->gemm, first + width, width, job->count, -1.0, last, -n, last + first, -n, job->matrix + first,
-                    n);
+                    n, job->pack + thread * HC_PTQ_PACK);
 }
 
 /* The block on the diagonal by itself; the first column of it whose pivot does not serve, or -1. */
@@ -103,10 +112,17 @@ static int64_t diagonal_block(const factor_job *job) {
 hc_status hc_ptq_factor(const hc_run *run, int64_t columns, double *matrix, double *diagonal, int64_t *failed,
                         hc_error *error) {
     *failed = -1;
-    double *panel = hc_alloc_aligned(columns * PANEL * (int64_t)sizeof *panel);
-    if (!panel)
-        return hc_fail(error, HC_MEMORY, "ptq: no memory for a panel of %lld columns", (long long)columns);
-    factor_job job = {HC_BEST(gemm_f64, run), HC_PICK(axpy_f64, run), columns, 0, 0, matrix, panel};
+    double *pack = pack_space(run, columns * PANEL, error);
+    if (!pack)
+        return HC_MEMORY;
+    factor_job job = {HC_BEST(gemm_f64, run),
+                      HC_PICK(axpy_f64, run),
+                      columns,
+                      0,
+                      0,
+                      matrix,
+                      pack + run->n_threads * (int64_t)HC_PTQ_PACK,
+                      pack};
     for (int64_t end = columns; end > 0 && *failed < 0; end -= job.count) {
         job.count = hc_min(PANEL, end);
         job.first = end - job.count;
@@ -116,7 +132,7 @@ hc_status hc_ptq_factor(const hc_run *run, int64_t columns, double *matrix, doub
         hc_parallel(run->n_threads, hc_ceil_div(job.first, STEP), panel_task, &job);
         hc_parallel(run->n_threads, hc_ceil_div(job.first, STRIP), trailing_task, &job);
     }
-    hc_free_aligned(panel);
+    hc_free_aligned(pack);
     for (int64_t i = 0; i < columns && *failed < 0; i++) {
         diagonal[i] = matrix[i * columns + i];
         memset(matrix + i * columns, 0, (size_t)i * sizeof *matrix);

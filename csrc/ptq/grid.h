@@ -18,11 +18,17 @@ typedef struct {
     int64_t width; /* rows of a task, at most HC_PTQ_WIDTH */
     int64_t scratch_size;
     double *scratch; /* scratch_size of each thread */
+    int64_t pack;    /* where in it hc_ptq_multiply packs */
 } hc_ptq_rows;
 
 /* `columns` columns of scratch for each thread; free with hc_free_aligned(rows->scratch). */
 hc_status hc_ptq_begin(const hc_run *run, const hc_ptq_grid *grid, int64_t columns, hc_ptq_rows *rows, hc_error *error);
 static inline int64_t hc_ptq_tasks(const hc_ptq_rows *rows) { return hc_ceil_div(rows->grid->rows, rows->width); }
+
+/* The memory of a thread in which hc_ptq_multiply packs. */
+static inline double *hc_ptq_pack(const hc_ptq_rows *rows, int thread) {
+    return rows->scratch + thread * rows->scratch_size + rows->pack;
+}
 
 /* Which of rows first .. of a column are kept; NULL where all are. */
 static inline uint8_t *hc_ptq_mask(const hc_ptq_grid *grid, int64_t column, int64_t first) {

@@ -51,7 +51,8 @@ static void levels_task(void *context, int64_t task, int thread) {
     for (int64_t block = 0; block < k; block += HC_PTQ_BLOCK) {
         const int64_t count = hc_min(HC_PTQ_BLOCK, k - block);
         memset(slopes, 0, (size_t)(count * n) * sizeof *slopes);
-        hc_ptq_multiply(rows->gemm, count, n, k, 1.0, job->h + block, k, errors, n, slopes, n);
+        hc_ptq_multiply(rows->gemm, count, n, k, 1.0, job->h + block, k, errors, n, slopes, n,
+                        hc_ptq_pack(rows, thread));
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < count; j++) {
                 double *sum = job->slope + (from + i) * levels + job->codes[(block + j) * grid->rows + first + i];
