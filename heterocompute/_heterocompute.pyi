@@ -244,7 +244,6 @@ def ptq_columns(
     codes: NDArray[np.int32],
     /,
 ) -> None: ...
-def ptq_sweep(run: _Run, grid: _Grid, w: _Doubles, h: _Doubles, codes: NDArray[np.int32], /) -> int: ...
 def ptq_levels(
     run: _Run,
     grid: _Grid,
@@ -257,14 +256,14 @@ def ptq_levels(
     slope: _Doubles,
     /,
 ) -> None: ...
-def ptq_refit(
+def ptq_descend(
     run: _Run,
     grid: _Grid,
     w: _Doubles,
     h: _Doubles,
+    scales: tuple[int, _Doubles | None, _Doubles | None] | None,
+    refits: int,
     codes: NDArray[np.int32],
-    kind: int,
-    table: _Doubles | None,
-    unit: _Doubles | None,
+    changed: NDArray[np.int64],
     /,
-) -> int: ...
+) -> None: ...

@@ -1,8 +1,9 @@
 /* Rounding under the inputs of a layer: sums of inputs, their factor, and what is done to columns of weights with it.
  *
  * Weights lie transposed, (columns, rows): a column is one input of all rows, and rows are lanes. Every sum has an order
- * that is stated here and in heterocompute/reference/ptq.py, product rounded, then sum, so that codes are the same on
- * every machine and for any number of threads. The equations: docs/ptq.md.
+ * that is stated here and in heterocompute/reference/ptq.py, so that codes are the same on every machine and for any
+ * number of threads: those over inputs or columns, with an entry of H or of its factor, are chains of one fused
+ * multiply-add each, in all others the product is rounded, then the sum. The equations: docs/ptq.md.
  */
 #ifndef HC_PTQ_H
 #define HC_PTQ_H
@@ -62,18 +63,18 @@ hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double 
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
                          const int32_t *order, const hc_ptq_choice *choice, int32_t *codes, hc_error *error);
 
-/* Each column once, ascending: t = value_j + (sum_i (w_i - value_i) h_ij) / h_jj, rounded, taken where it is nearer to t.
- * Blocks of HC_PTQ_BLOCK columns: the sum of a block begins from 0 over all i ascending, with the values at its beginning;
- * the changes within it are added as they come. What the mask does not keep stays 0. *changed: codes. */
-enum { HC_PTQ_BLOCK = 96 };
-hc_status hc_ptq_sweep(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h, int32_t *codes,
-                       int64_t *changed, hc_error *error);
+enum { HC_PTQ_BLOCK = 96 }; /* columns between which what is owed is one product */
 
-/* Each scale once, groups ascending: the exact minimum over one scale with all else fixed, rounded to what is stored,
- * taken where the error falls. With c = value / scale: a = sum_j c_j sum_i (w_i - value_i) h_ij, b = sum_j c_j sum_{i in
- * group} c_i h_ij, all ascending, from 0; s' = s + a / b. */
-hc_status hc_ptq_refit(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
-                       const int32_t *codes, const hc_ptq_scales *scales, int64_t *changed, hc_error *error);
+/* `sweeps` times, the first `refits` of them after the scales: each scale, groups ascending, then each column, ascending,
+ * all else fixed. They keep e_j = w_j - value_j, and the slopes, sum over i ascending, from 0, of e_i h_ij, to which whatever
+ * changes an e_i adds its change times h_ij, i ascending.
+ *   scale  With c = value / scale: a = sum_j c_j slope_j, b = sum_j c_j sum_{i in group} c_i h_ij, ascending, from 0;
+ *          s' = s + a / b as it can be stored, taken where the error falls. A row of which a sweep changed no code rests.
+ *   code   t = value_j + slope_j / h_jj, rounded, taken where it is nearer to t. What the mask does not keep stays 0.
+ * Ends where a sweep changes no code. changed[sweeps]: codes. `scales` may be NULL: none moves. */
+hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
+                         const hc_ptq_scales *scales, int refits, int sweeps, int32_t *codes, int64_t *changed,
+                         hc_error *error);
 
 /* What levels gain, of rows first .. first + count - 1: with c_j the scale of column j, 0 where the mask keeps none,
  * slope[row][l] = sum of c_j sum_i (w_i - value_i) h_ij over the columns j of code l, and curvature[row][l][m] = sum of

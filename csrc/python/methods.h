@@ -43,8 +43,7 @@ PyObject *hc_ptq_gram_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_factor_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_score_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args);
-PyObject *hc_ptq_sweep_method(PyObject *self, PyObject *args);
-PyObject *hc_ptq_refit_method(PyObject *self, PyObject *args);
+PyObject *hc_ptq_descend_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args);
 
 /* compressed.c */

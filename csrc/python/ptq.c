@@ -4,6 +4,7 @@
 
 #include "ptq/ptq.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum { MAX_BUFFERS = 12 };
@@ -20,17 +21,20 @@ static PyObject *give_up(buffers *held) {
     return NULL;
 }
 
-/* The memory of a contiguous array of this kind ('d' float64, 'i' int32, 'B' uint8) and number of items; NULL with an error. */
+/* The memory of a contiguous array of this kind ('d' float64, 'i' int32, 'l' int64, 'B' uint8) and number of items; NULL with an error. */
 static void *items(buffers *held, PyObject *object, const char *name, char kind, int64_t count, bool writable) {
     Py_buffer *view = &held->view[held->count];
     if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
         return NULL;
     held->count++;
     const char *format = view->format ? view->format : "B";
-    if (strlen(format) != 1 || format[0] != kind || (count >= 0 && view->len / view->itemsize != count)) {
+    const bool right = format[0] == kind || (kind == 'l' && format[0] == 'q' && view->itemsize == 8);
+    if (strlen(format) != 1 || !right || (kind == 'l' && view->itemsize != 8) ||
+        (count >= 0 && view->len / view->itemsize != count)) {
         PyErr_Format(PyExc_ValueError, "ptq: %s: wanted %lld contiguous items of %s", name, (long long)count,
                      kind == 'd'   ? "float64"
                      : kind == 'i' ? "int32"
+                     : kind == 'l' ? "int64"
                                    : "uint8");
         return NULL;
     }
@@ -237,62 +241,52 @@ static bool within(const hc_ptq_grid *grid, const int32_t *codes) {
     return true;
 }
 
-PyObject *hc_ptq_sweep_method(PyObject *self, PyObject *args) {
+/* (kind, table or None, unit or None) */
+static bool parse_scales(PyObject *object, buffers *held, const hc_ptq_grid *grid, hc_ptq_scales *scales) {
+    PyObject *table, *unit;
+    int kind;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "iOO", &kind, &table, &unit))
+        return false;
+    *scales = (hc_ptq_scales){.kind = (hc_ptq_scale_kind)kind};
+    if (kind == HC_PTQ_F32 || kind == HC_PTQ_F16)
+        return true;
+    if (kind == HC_PTQ_TABLE || kind == HC_PTQ_TABLE_F32)
+        return (scales->table = items(held, table, "scales", 'd', -1, false)) &&
+               (scales->n = (int)(held->view[held->count - 1].len / 8)) > 0 &&
+               (scales->unit = items(held, unit, "units", 'd', grid->rows, false));
+    PyErr_SetString(PyExc_ValueError, "ptq: there is no such kind of scales");
+    return false;
+}
+
+PyObject *hc_ptq_descend_method(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *run_object, *grid_object, *w_object, *h_object, *codes_object;
+    PyObject *run_object, *grid_object, *w_object, *h_object, *scales_object, *codes_object, *changed_object;
     hc_run run;
     hc_ptq_grid grid;
+    hc_ptq_scales scales;
     buffers held = {0};
     const double *w, *h;
-    if (!PyArg_ParseTuple(args, "OO!OOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &h_object,
-                          &codes_object))
+    int refits;
+    if (!PyArg_ParseTuple(args, "OO!OOOiOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &h_object,
+                          &scales_object, &refits, &codes_object, &changed_object))
         return NULL;
     int32_t *codes = begin(run_object, grid_object, w_object, h_object, true, &run, &held, &grid, &w, &h)
                          ? items(&held, codes_object, "codes", 'i', grid.columns * grid.rows, true)
                          : NULL;
-    if (!codes || !within(&grid, codes))
+    int64_t *changed = codes ? items(&held, changed_object, "changed", 'l', -1, true) : NULL;
+    const int64_t sweeps = changed ? held.view[held.count - 1].len / (int64_t)sizeof *changed : 0;
+    const bool moving = scales_object != Py_None;
+    if (changed && sweeps > INT_MAX)
+        PyErr_SetString(PyExc_ValueError, "ptq: too many sweeps");
+    if (!changed || sweeps > INT_MAX || !within(&grid, codes) ||
+        (moving && !parse_scales(scales_object, &held, &grid, &scales)))
         return give_up(&held);
     hc_error error;
     hc_status status;
-    int64_t changed;
-    HC_WITHOUT_GIL(hc_ptq_sweep(&run, &grid, w, h, codes, &changed, &error));
+    HC_WITHOUT_GIL(
+        hc_ptq_descend(&run, &grid, w, h, moving ? &scales : NULL, refits, (int)sweeps, codes, changed, &error));
     give_up(&held);
-    return status == HC_OK ? PyLong_FromLongLong(changed) : hc_raise(status, &error);
-}
-
-PyObject *hc_ptq_refit_method(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *grid_object, *w_object, *h_object, *codes_object, *table_object, *unit_object;
-    hc_run run;
-    hc_ptq_grid grid;
-    hc_ptq_scales scales = {0};
-    buffers held = {0};
-    const double *w, *h;
-    int kind;
-    if (!PyArg_ParseTuple(args, "OO!OOOiOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &h_object,
-                          &codes_object, &kind, &table_object, &unit_object))
-        return NULL;
-    const int32_t *codes = begin(run_object, grid_object, w_object, h_object, true, &run, &held, &grid, &w, &h)
-                               ? items(&held, codes_object, "codes", 'i', grid.columns * grid.rows, false)
-                               : NULL;
-    bool right = codes && within(&grid, codes);
-    scales.kind = (hc_ptq_scale_kind)kind;
-    if (right && (kind == HC_PTQ_TABLE || kind == HC_PTQ_TABLE_F32)) {
-        right = (scales.table = items(&held, table_object, "scales", 'd', -1, false)) &&
-                (scales.n = (int)(held.view[held.count - 1].len / 8)) > 0 &&
-                (scales.unit = items(&held, unit_object, "units", 'd', grid.rows, false));
-    } else if (right && kind != HC_PTQ_F32 && kind != HC_PTQ_F16) {
-        PyErr_SetString(PyExc_ValueError, "ptq: there is no such kind of scales");
-        right = false;
-    }
-    if (!right)
-        return give_up(&held);
-    hc_error error;
-    hc_status status;
-    int64_t changed;
-    HC_WITHOUT_GIL(hc_ptq_refit(&run, &grid, w, h, codes, &scales, &changed, &error));
-    give_up(&held);
-    return status == HC_OK ? PyLong_FromLongLong(changed) : hc_raise(status, &error);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
 PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args) {

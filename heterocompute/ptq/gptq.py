@@ -29,6 +29,7 @@ __all__ = ["Rounding", "gptq", "rounded_under"]
 Array = np.ndarray[Any, Any]
 
 _STRIP = 128  # rows of a matrix that are ordered at a time
+_MOST = 10**6  # sweeps
 _HARDER = 10.0  # a matrix that does not factor is damped this many times as much
 
 
@@ -62,7 +63,7 @@ def gptq(
     scales: str = "search",
     damping: float = 0.01,
     sweeps: int = 3,
-    refit: bool = True,
+    refit: bool | int = True,
     axis: int | tuple[int, ...] | None = None,
     mask: Any = None,
 ) -> QuantizedArray:
@@ -91,8 +92,9 @@ def gptq(
         times as much, with a warning.
     sweeps : int
         How often codes are improved one by one; it ends where none changes.
-    refit : bool
-        Before each sweep let the stored scales, too, take their best values one by one, and centres of codebooks.
+    refit : bool or int
+        Before the first sweep, or the first so many, let the stored scales, too, take their best values one by one, and
+        the centres of codebooks before each.
     axis : int or tuple of int, optional
         The reduction axes; None is the last of two dimensions and (2, 3, 1) of four.
     mask : array_like of bool, of w's shape, optional
@@ -147,7 +149,7 @@ def rounded_under(
     scales: str = "search",
     damping: float = 0.01,
     sweeps: int = 3,
-    refit: bool = True,
+    refit: bool | int = True,
     axis: int | tuple[int, ...] | None = None,
     mask: Any = None,
 ) -> Rounding:
@@ -156,7 +158,8 @@ def rounded_under(
     share = as_real(damping, "gptq: damping", "a number")
     if not 0 <= share < np.inf:
         raise ValueError(f"gptq: damping is {shown(damping)}, wanted a finite number, 0 or more")
-    count = as_int(sweeps, "gptq: sweeps", 0)
+    count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
+    refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
     x = as_array(w, "gptq: w")
     refuse_infinite(x, "gptq: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
@@ -179,7 +182,7 @@ def rounded_under(
         part = Part(rows, grid.of_rows(rows), own, matrix, np.empty(own.shape, np.int32))
         used = max(used, _begin(part, order, share, mask is None))
         parts.append(part)
-    changed = tuple(improve(parts, count, refit))
+    changed = tuple(improve(parts, count, min(refits, count)))
     codes = parts[0].codes if len(parts) == 1 else np.concatenate([part.codes for part in parts], axis=1)
     for part in parts:
         grid.take_rows(part.rows, part.grid)
@@ -289,19 +292,25 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
     raise ValueError("gptq: h is not positive definite with any damping")
 
 
-def improve(parts: list[Part], sweeps: int, refit: bool) -> list[int]:
+def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:
     """Improve codes, and scales where they are free, in place; return how many codes each sweep changed."""
-    changed = []
-    for _ in range(sweeps):
-        for part in parts if refit and parts[0].grid.scales.free else ():
-            scales = part.grid.scales
-            given = (part.grid.core(), part.w, part.matrix, part.codes)
-            _core.ptq_refit(runtime.run(), *given, scales.kind, scales.table, scales.unit)
-        if refit and isinstance(parts[0].grid.fmt, Codebook):
-            refit_levels(parts)
-        changed.append(
-            sum(_core.ptq_sweep(runtime.run(), part.grid.core(), part.w, part.matrix, part.codes) for part in parts)
-        )
-        if not changed[-1]:
-            break
+    if not isinstance(parts[0].grid.fmt, Codebook) or not refits:
+        return _descend(parts, sweeps, refits)
+    changed: list[int] = []
+    while len(changed) < sweeps and (not changed or changed[-1]):
+        refit_levels(parts)  # of all rows at once, so that each sweep is by itself
+        changed += _descend(parts, 1, refits - len(changed))
     return changed
+
+
+def _descend(parts: list[Part], sweeps: int, refits: int) -> list[int]:
+    total = np.zeros(sweeps, np.int64)
+    for part in parts if sweeps else ():
+        scales, changed = part.grid.scales, np.zeros(sweeps, np.int64)
+        moving = (scales.kind, scales.table, scales.unit) if scales.free and refits > 0 else None
+        _core.ptq_descend(
+            runtime.run(), part.grid.core(), part.w, part.matrix, moving, refits, part.codes, changed
+        )
+        total += changed
+    rounds = total.tolist()
+    return rounds[: rounds.index(0) + 1] if 0 in rounds else rounds

@@ -113,13 +113,61 @@ def fma(x: Array, y: Array, z: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         product = np.asarray(x).astype(np.float64) * np.asarray(y).astype(np.float64)
         addend = np.asarray(z).astype(np.float64)
-        total = np.asarray(product + addend)
-        back = total - product
-        error = np.asarray((product - (total - back)) + (addend - back))
-        bits = total.view(np.int64)
-        even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
-        away = np.where((error > 0) == (total > 0), 1, -1)
-        return (bits + np.where(even, away, 0)).view(np.float64).astype(np.float32)
+        return _to_odd(*_exact_sum(product, addend)).astype(np.float32)
+
+
+def fma64(x: Array, y: Array, z: Array) -> Array:
+    """Return x * y + z with one rounding, for float64 arrays that broadcast.
+
+    The product is p + q exactly (Dekker), and of p + q + z all but the largest part is rounded to odd (Boldo and
+    Melquiond, as above). True unless something leaves the range of normal float64.
+
+    Parameters
+    ----------
+    x, y, z : ndarray of float64
+
+    Returns
+    -------
+    ndarray of float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterocompute.reference.arithmetic import fma64
+    >>> x = np.float64(1 + 2**-30)
+    >>> float(fma64(x, x, np.float64(-1 - 2**-29))) == 2**-60
+    True
+    """
+    x, y, z = (np.asarray(one, np.float64) for one in (x, y, z))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        product = x * y
+        (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
+        rest = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+        addend, small = _exact_sum(z, rest)
+        total, left = _exact_sum(product, addend)
+        return np.asarray(total + _to_odd(*_exact_sum(small, left)))
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Return two numbers of at most 26 bits whose sum is x (Veltkamp)."""
+    wide = x * (2.0**27 + 1)
+    high = wide - (wide - x)
+    return high, x - high
+
+
+def _exact_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return the rounded sum and what it lacks (Knuth)."""
+    total = np.asarray(x + y)
+    back = total - x
+    return total, np.asarray((x - (total - back)) + (y - back))
+
+
+def _to_odd(total: Array, error: Array) -> Array:
+    """Return a sum rounded to odd: one that is not exact takes the neighbour with an odd last bit."""
+    bits = total.view(np.int64)
+    even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
+    away = np.where((error > 0) == (total > 0), 1, -1)
+    return (bits + np.where(even, away, 0)).view(np.float64)
 
 
 def _first(wrong: Array) -> tuple[Any, ...] | None:

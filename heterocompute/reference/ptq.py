@@ -3,7 +3,8 @@
 Weights w are (columns, rows) of float64, a column being one input of all rows. A grid is what the core takes: (rows,
 groups, group of each column, scale (groups, rows), zero points or None, low, high, levels or None, thresholds or None,
 mask or None, whether it is float32): what the mask (columns, rows) does not keep is 0, float32's codes are its bits.
-Every sum is a chain of products and sums, each rounded; its order is that of the loops here.
+Sums with an entry of H or of its factor are chains of fused multiply-adds, in all others product and sum are rounded;
+their order is that of the loops here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import LARGEST, Array
-
-BLOCK = 96
+from .arithmetic import LARGEST, Array, fma64
 
 
 def gram(left: Array, right: Array) -> Array:
@@ -31,7 +30,7 @@ def gram(left: Array, right: Array) -> Array:
     """
     total = np.zeros((left.shape[1], right.shape[1]))
     for x, y in zip(left, right, strict=True):
-        total = total + x[:, None] * y
+        total = fma64(x[:, None], y, total)
     return total
 
 
@@ -59,7 +58,7 @@ def factor(matrix: Array) -> tuple[Array, Array]:
             raise ValueError(f"the pivot of column {k} is {left[k, k]}")
         left[k, k] = np.sqrt(left[k, k])
         left[:k, k] = left[:k, k] / left[k, k]
-        left[:k, :k] = left[:k, :k] - left[:k, k, None] * left[:k, k]
+        left[:k, :k] = fma64(-left[:k, k, None], left[:k, k], left[:k, :k])
     upper = np.triu(left)
     diagonal = np.diagonal(upper).copy()
     return upper / diagonal, diagonal
@@ -174,12 +173,22 @@ def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any 
         kept = _kept(grid, column)
         codes[column], value = np.where(kept, code, 0), np.where(kept, value, 0.0)
         if upper is not None:
-            wanted[j + 1 :] = wanted[j + 1 :] + upper[j, j + 1 :, None] * (w[column] - value)
+            wanted[j + 1 :] = fma64(upper[j, j + 1 :, None], w[column] - value, wanted[j + 1 :])
     return codes
 
 
-def sweep(grid: Any, w: Array, h: Array, codes: Array) -> Array:
-    """Move every code that is kept once to its best value while the others stand still.
+def descend(
+    grid: Any,
+    w: Array,
+    h: Array,
+    codes: Array,
+    sweeps: int,
+    refits: int = 0,
+    stored: Callable[[Array], Array] | None = None,
+) -> tuple[Array, Array, list[int]]:
+    """Move every code that is kept to its best value while all else stands still, again and again.
+
+    The first `refits` times every scale before them; of a row of which a sweep changed no code it rests.
 
     Parameters
     ----------
@@ -187,62 +196,70 @@ def sweep(grid: Any, w: Array, h: Array, codes: Array) -> Array:
     w : ndarray of float64, (columns, rows)
     h : ndarray of float64, (columns, columns)
     codes : ndarray of int32, (columns, rows)
-
-    Returns
-    -------
-    ndarray of int32, (columns, rows)
-    """
-    codes = codes.copy()
-    errors = _errors(grid, w, codes)
-    for first in range(0, len(w), BLOCK):
-        slopes = _chain(h, errors, slice(first, min(first + BLOCK, len(w))))
-        for j in range(first, first + len(slopes)):
-            if not h[j, j] > 0:
-                continue
-            target = (w[j] - errors[j]) + slopes[j - first] / h[j, j]
-            code, value = rounded(grid, j, target)
-            nearer = _kept(grid, j) & (np.abs(target - value) < np.abs(target - (w[j] - errors[j])))
-            change = np.where(nearer, w[j] - value, errors[j]) - errors[j]
-            errors[j] = np.where(nearer, w[j] - value, errors[j])
-            codes[j] = np.where(nearer, code, codes[j])
-            later = slice(j + 1, first + len(slopes))
-            slopes[j + 1 - first :] = slopes[j + 1 - first :] + h[j, later, None] * change
-    return codes
-
-
-def refit(grid: Any, w: Array, h: Array, codes: Array, stored: Callable[[Array], Array]) -> Array:
-    """Move every scale once to its best stored value while all else stands still.
-
-    Parameters
-    ----------
-    grid : tuple
-    w : ndarray of float64, (columns, rows)
-    h : ndarray of float64, (columns, columns)
-    codes : ndarray of int32, (columns, rows)
-    stored : callable
+    sweeps, refits : int
+    stored : callable, optional
         From scales, (rows,), to the nearest that can be stored.
 
     Returns
     -------
-    ndarray of float64, (groups, rows)
+    (ndarray, ndarray, list of int)
+        Codes, scales (groups, rows), and how many codes each sweep changed, up to the first that changed none.
     """
-    scales: Array = grid[3].copy()
+    codes, scales = codes.copy(), grid[3].copy()
+    grid = (*grid[:3], scales, *grid[4:])
     errors = _errors(grid, w, codes)
-    for g in range(len(scales)):
-        members = np.flatnonzero(grid[2] == g).tolist()
-        c = np.array([unscaled(grid, j, codes[j]) for j in members]).reshape(len(members), w.shape[1])
-        slopes, own = _chain(h, errors, members), _chain(h[members], c, members)
-        a, b = np.zeros(w.shape[1]), np.zeros(w.shape[1])
-        for j in range(len(members)):
-            a, b = a + c[j] * slopes[j], b + c[j] * own[j]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            wanted = scales[g] + a / b
-        free = (b > 0) & (wanted > 0) & (scales[g] > 0)
-        found = np.where(free, stored(np.where(free, wanted, 0.0)), 0.0)
-        change = found - scales[g]
-        scales[g] = np.where(free & (found > 0) & (change * (2 * a - change * b) > 0), found, scales[g])
-        errors[members] = w[members] - scales[g] * c
-    return scales
+    slopes = _chain(h, errors, slice(None))
+    moves, changed = np.ones(w.shape[1], bool), list[int]()
+    while len(changed) < sweeps and (not changed or changed[-1]):
+        for g in range(len(scales)) if stored is not None and len(changed) < refits else ():
+            _refit(grid, w, h, codes, g, moves, stored, errors, slopes)
+        before = codes.copy()
+        for j in range(len(w)):
+            if not h[j, j] > 0:
+                continue
+            target = (w[j] - errors[j]) + slopes[j] / h[j, j]
+            code, value = rounded(grid, j, target)
+            nearer = _kept(grid, j) & (np.abs(target - value) < np.abs(target - (w[j] - errors[j])))
+            codes[j] = np.where(nearer, code, codes[j])
+            _move(h, j, np.where(nearer, w[j] - value, errors[j]), errors, slopes)
+        moves = (codes != before).any(axis=0)
+        changed.append(int((codes != before).sum()))
+    return codes, scales, changed
+
+
+def _refit(
+    grid: Any,
+    w: Array,
+    h: Array,
+    codes: Array,
+    g: int,
+    moves: Array,
+    stored: Callable[[Array], Array],
+    errors: Array,
+    slopes: Array,
+) -> None:
+    """Move the scales of a group once, of rows that move."""
+    scale = grid[3][g]
+    members = np.flatnonzero(grid[2] == g).tolist()
+    c = np.array([unscaled(grid, j, codes[j]) for j in members]).reshape(len(members), w.shape[1])
+    own = _chain(h[members], c, members)
+    a, b = np.zeros(w.shape[1]), np.zeros(w.shape[1])
+    for i, j in enumerate(members):
+        a, b = a + c[i] * slopes[j], b + c[i] * own[i]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wanted = scale + a / b
+    free = moves & (b > 0) & (wanted > 0) & (scale > 0)
+    found = np.where(free, stored(np.where(free, wanted, 0.0)), 0.0)
+    change = found - scale
+    scale[:] = np.where(free & (found > 0) & (change * (2 * a - change * b) > 0), found, scale)
+    for i, j in enumerate(members):
+        _move(h, j, w[j] - scale * c[i], errors, slopes)
+
+
+def _move(h: Array, column: int, error: Array, errors: Array, slopes: Array) -> None:
+    """Let a column have other errors, and the slopes of all hear of it."""
+    slopes[:] = fma64(h[column][:, None], error - errors[column], slopes)
+    errors[column] = error
 
 
 def level_sums(grid: Any, w: Array, h: Array, codes: Array) -> tuple[Array, Array]:
@@ -267,7 +284,7 @@ def level_sums(grid: Any, w: Array, h: Array, codes: Array) -> tuple[Array, Arra
     for i in range(len(w)):
         parts = np.zeros((len(rows), count))
         for j in range(len(w)):
-            parts[rows, codes[j]] = parts[rows, codes[j]] + c[j] * h[j, i]
+            parts[rows, codes[j]] = fma64(c[j], h[j, i], parts[rows, codes[j]])
         curvature[rows, codes[i]] = curvature[rows, codes[i]] + c[i][:, None] * parts
         slope[rows, codes[i]] = slope[rows, codes[i]] + c[i] * slopes[i]
     return curvature, slope
@@ -315,5 +332,5 @@ def _chain(h: Array, errors: Array, which: Any) -> Array:
     """Return sum_i h_ij errors_i of some j, i ascending, from 0."""
     total: Array = np.zeros((len(h[0, which]), errors.shape[1]))
     for i in range(len(errors)):
-        total = total + h[i, which][:, None] * errors[i]
+        total = fma64(h[i, which][:, None], errors[i], total)
     return total

@@ -1,8 +1,9 @@
-/* The bodies of kernels/ptq/ptq.h, for vectors of HC_LANES float64. The loops have no order but that of `p`, so that a
- * compiler may take any vectors for them.
+/* The bodies of kernels/ptq/ptq.h, for vectors of HC_LANES float64; HC_FUSED(x, y, z) is x * y + z of vectors, x a number,
+ * rounded once. The loops have no order but that of `p`, so that a compiler may take any vectors for them.
  */
 #include "kernels/kernel.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef double hc_lanes __attribute__((vector_size(8 * HC_LANES), aligned(8), may_alias));
@@ -24,7 +25,7 @@ static inline void hc_gemm_f64_body(int64_t k, const double *a, const double *b,
         for (int i = 0; i < HC_MR; i++)
 #pragma GCC unroll 4
             for (int v = 0; v < HC_NV; v++)
-                sum[i][v] = sum[i][v] + a[i] * right[v];
+                sum[i][v] = (hc_lanes)HC_FUSED(a[i], right[v], sum[i][v]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < HC_MR; i++)
@@ -35,7 +36,7 @@ static inline void hc_gemm_f64_body(int64_t k, const double *a, const double *b,
 
 static inline void hc_axpy_f64_body(int64_t n, double alpha, const double *restrict x, double *restrict y) {
     for (int64_t i = 0; i < n; i++)
-        y[i] = y[i] + alpha * x[i];
+        y[i] = fma(alpha, x[i], y[i]);
 }
 
 /* Nearest integer, ties to even, of |t| <= 2^31: the sum has no bits left below 1. */

@@ -2,6 +2,9 @@
 #define HC_LANES 4
 #define HC_MR 6
 #define HC_NR 8
+#include <immintrin.h>
+
+#define HC_FUSED(x, y, z) _mm256_fmadd_pd(_mm256_set1_pd(x), (__m256d)(y), (__m256d)(z))
 #include "kernels/ptq/columns.h"
 
 HC_COLUMNS(avx2)

@@ -1,16 +1,16 @@
-/* Float64 kernels whose answers decide codes: a product is rounded, then the sum, never a fused multiply-add. So the
- * definition is plain NumPy, and one source serves every instruction set: only the width of a vector differs.
+/* Float64 kernels whose answers decide codes: sums under H are chains of one fused multiply-add each, all else is rounded
+ * operation by operation. One source serves every instruction set: only the width of a vector differs.
  */
 #ifndef HC_KERNELS_PTQ_H
 #define HC_KERNELS_PTQ_H
 
 #include "base/base.h"
 
-/* c[i * ldc + j] = c[i * ldc + j] + a[p * mr + i] * b[p * ldb + j], i < mr, j < nr, p = 0 .. k - 1 in this order.
+/* c[i * ldc + j] = fma(a[p * mr + i], b[p * ldb + j], c[i * ldc + j]), i < mr, j < nr, p = 0 .. k - 1 in this order.
  * ldb may be negative. */
 typedef void hc_gemm_f64_fn(int64_t k, const double *a, const double *b, int64_t ldb, double *c, int64_t ldc);
 
-/* y[i] = y[i] + alpha * x[i] */
+/* y[i] = fma(alpha, x[i], y[i]) */
 typedef void hc_axpy_f64_fn(int64_t n, double alpha, const double *x, double *y);
 
 /* t = x / scale, 0 where the scale is 0; code = clip(RNE(t) + zero, low, high), value = scale * (code - zero). A quotient

@@ -17,10 +17,8 @@ static void gemm_definition(const hc_kernel *kernel, int64_t k, const double *a,
                             double *c, int64_t ldc) {
     for (int i = 0; i < kernel->mr; i++)
         for (int j = 0; j < kernel->nr; j++)
-            for (int64_t p = 0; p < k; p++) {
-                const double product = a[p * kernel->mr + i] * b[p * ldb + j];
-                c[i * ldc + j] = c[i * ldc + j] + product;
-            }
+            for (int64_t p = 0; p < k; p++)
+                c[i * ldc + j] = fma(a[p * kernel->mr + i], b[p * ldb + j], c[i * ldc + j]);
 }
 
 static void gemm_case(const hc_kernel *kernel, int64_t k, int64_t ldb, int64_t ldc, float_kind kind) {
@@ -48,10 +46,8 @@ void check_gemm_f64(const hc_kernel *kernel) {
 }
 
 static void axpy_definition(int64_t n, double alpha, const double *x, double *y) {
-    for (int64_t i = 0; i < n; i++) {
-        const double product = alpha * x[i];
-        y[i] = y[i] + product;
-    }
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fma(alpha, x[i], y[i]);
 }
 
 static void axpy_case(const hc_kernel *kernel, int64_t n, float_kind kind) {
