@@ -281,10 +281,11 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
     mean = float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
     pivots = np.empty(len(matrix))
     used = damping
-    damped = np.empty(matrix.shape)
+    damped = np.zeros(matrix.shape)  # of which the upper triangle is read
     while used <= 1e6:
         for first in range(0, len(order), _STRIP):
-            np.take(matrix[order[first : first + _STRIP]], order, axis=1, out=damped[first : first + _STRIP])
+            rows = order[first : first + _STRIP]
+            matrix[rows].take(order[first:], axis=1, out=damped[first : first + _STRIP, first:], mode="clip")
         damped[np.diag_indices(len(damped))] += used * mean
         if _core.ptq_factor(runtime.run(), damped, pivots) < 0:
             return damped, pivots, used

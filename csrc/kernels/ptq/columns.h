@@ -39,28 +39,52 @@ static inline void hc_axpy_f64_body(int64_t n, double alpha, const double *restr
         y[i] = fma(alpha, x[i], y[i]);
 }
 
-/* Nearest integer, ties to even, of |t| <= 2^31: the sum has no bits left below 1. */
-static inline double hc_nearest(double t) { return (t + 0x1.8p52) - 0x1.8p52; }
+typedef int64_t hc_counts __attribute__((vector_size(8 * HC_LANES), aligned(8), may_alias));
+
+static inline hc_lanes hc_select(hc_counts mask, hc_lanes yes, hc_lanes no) {
+    return (hc_lanes)((mask & (hc_counts)yes) | (~mask & (hc_counts)no));
+}
 
 /* NaN, which no sum of finite values below 2^500 gives, becomes the bound. */
-static inline double hc_within(double t, double low, double high) {
-    t = t > low ? t : low;
-    return t < high ? t : high;
+static inline hc_lanes hc_within(hc_lanes t, hc_lanes low, hc_lanes high) {
+    t = hc_select(t > low, t, low);
+    return hc_select(t < high, t, high);
 }
 
-static inline void hc_round_steps_body(int64_t n, const double *restrict x, const double *restrict scale,
-                                       const double *restrict zero, double low, double high, double *restrict code,
-                                       double *restrict value) {
-    for (int64_t i = 0; i < n; i++) {
-        const double quotient = hc_within(x[i] / scale[i], -0x1p31, 0x1p31);
-        const double z = zero ? zero[i] : 0.0;
-        const double found = hc_within(hc_nearest(scale[i] > 0 ? quotient : 0.0) + z, low, high);
-        code[i] = found;
-        value[i] = scale[i] * (found - z);
-    }
+/* x / scale, 0 where the scale is 0. */
+static inline hc_lanes hc_quotient(const double *x, const double *scale) {
+    const hc_lanes divisor = *(const hc_lanes *)scale, none = {0};
+    return hc_select(divisor > none, *(const hc_lanes *)x / divisor, none);
 }
 
-typedef int64_t hc_counts __attribute__((vector_size(8 * HC_LANES), aligned(8), may_alias));
+static inline void hc_round_vector(const double *x, const double *scale, hc_lanes zero, double low, double high,
+                                   double *code, double *value) {
+    const hc_lanes none = {0}, least = none + low, most = none + high, edge = none + 0x1p31;
+    const hc_lanes t = hc_within(hc_quotient(x, scale), -edge, edge);
+    /* nearest, ties to even, of |t| <= 2^31: the sum has no bits left below 1 */
+    const hc_lanes found = hc_within(((t + 0x1.8p52) - 0x1.8p52) + zero, least, most);
+    *(hc_lanes *)code = found;
+    *(hc_lanes *)value = *(const hc_lanes *)scale * (found - zero);
+}
+
+static inline void hc_round_steps_body(int64_t n, const double *x, const double *scale, const double *zero, double low,
+                                       double high, double *code, double *value) {
+    const hc_lanes none = {0};
+    int64_t i = 0;
+    for (; i + HC_LANES <= n; i += HC_LANES)
+        hc_round_vector(x + i, scale + i, zero ? *(const hc_lanes *)(zero + i) : none, low, high, code + i, value + i);
+    if (i == n)
+        return;
+    double rest[5][HC_LANES] = {{0}};
+    const size_t bytes = (size_t)(n - i) * sizeof *x;
+    memcpy(rest[0], x + i, bytes);
+    memcpy(rest[1], scale + i, bytes);
+    if (zero)
+        memcpy(rest[2], zero + i, bytes);
+    hc_round_vector(rest[0], rest[1], *(const hc_lanes *)rest[2], low, high, rest[3], rest[4]);
+    memcpy(code + i, rest[3], bytes);
+    memcpy(value + i, rest[4], bytes);
+}
 
 /* How many of the thresholds are below each t of a chunk. */
 static inline void hc_count(const double *t, int n_thresholds, const double *thresholds, int64_t stride, int64_t lane,
@@ -92,8 +116,10 @@ static inline void hc_round_levels_body(int64_t n, const double *x, const double
     for (int64_t first = 0; first < n; first += HC_CHUNK) {
         const int64_t count = n - first < HC_CHUNK ? n - first : HC_CHUNK;
         double t[HC_CHUNK] = {0};
-        int64_t counts[HC_CHUNK] = {0};
-        for (int64_t i = 0; i < count; i++)
+        int64_t counts[HC_CHUNK] = {0}, i = 0;
+        for (; i + HC_LANES <= count; i += HC_LANES)
+            *(hc_lanes *)(t + i) = hc_quotient(x + first + i, scale + first + i);
+        for (; i < count; i++)
             t[i] = scale[first + i] > 0 ? x[first + i] / scale[first + i] : 0.0;
         if (lane == 0)
             hc_count(t, n_levels - 1, thresholds, stride, 0, counts);
@@ -101,9 +127,9 @@ static inline void hc_round_levels_body(int64_t n, const double *x, const double
             hc_count(t, n_levels - 1, thresholds + first, stride, 1, counts);
         else
             for (int level = 0; level < n_levels - 1; level++)
-                for (int64_t i = 0; i < count; i++)
+                for (i = 0; i < count; i++)
                     counts[i] += t[i] > thresholds[level * stride + first + i];
-        for (int64_t i = 0; i < count; i++) {
+        for (i = 0; i < count; i++) {
             code[first + i] = (double)counts[i];
             value[first + i] = levels[counts[i] * stride + (first + i) * lane] * scale[first + i];
         }
