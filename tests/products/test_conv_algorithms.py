@@ -12,7 +12,7 @@ from common import isas, reals, same_bits
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
-from heterocompute.reference import convolution, loops
+from heterocompute.reference import convolution, loops, product
 
 CHAINS = [name for name, _, error in core.conv_algorithms() if error == 1]
 # n, c, h, w, filters, r, s, stride, padding, dilation, groups
@@ -66,6 +66,74 @@ def refuses(algorithm: str, *arguments: Any) -> bool:
         assert f"algorithm '{algorithm}' refuses this convolution: " in str(error)
         return True
     return False
+
+
+@pytest.mark.parametrize("isa", isas("direct", "depthwise"))
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_integers_read_where_they_lie_have_the_bits_of_gathered_ones(case: Any, isa: str) -> None:
+    n, c, h, w, k, r, s, stride, padding, dilation, groups = case
+    x, filters, bias = reals((n, c, h, w), 1), reals((k, c // groups, r, s), 2), reals((k,), 3)
+    arguments = (bias, stride, padding, dilation, groups)
+    taken = set()
+    for text, activations in itertools.product(("int8", "vsq4-g16-s4", "int5"), ("int8", "vsq4-g16-s4", "int6")):
+        q = hc.quantize(filters, text, axis=(2, 3, 1))
+        expected = convolution.conv2d(
+            x, product.packed(filters, hc.format(text), axis=(2, 3, 1)), *arguments, hc.format(activations), relu=True
+        )
+        wide = [image.astype(np.float64) for image in layouts(x)[:2]]
+        for algorithm, image in itertools.product(("direct", "depthwise"), [*layouts(x), *wide]):
+            if refuses(algorithm, image, q, *arguments, activations):
+                assert algorithm == "depthwise", (text, activations)
+                continue
+            taken.add(algorithm)
+            for weights, threads in ((q, 1), (hc.prepack(q), 2)):
+                with hc.use(isa=isa, threads=threads):
+                    found = hc.conv2d(image, weights, *arguments, activations, algorithm=algorithm, relu=True)
+                    assert same_bits(found, expected), (algorithm, text, activations)
+                    out = np.empty((n, *expected.shape[2:], k), np.float32)
+                    hc.conv2d(image.transpose(0, 2, 3, 1), weights, *arguments, activations, algorithm=algorithm,
+                              layout="NHWC", out=out, relu=True)  # fmt: skip
+                    assert same_bits(np.ascontiguousarray(out.transpose(0, 3, 1, 2)), expected)
+    assert taken == ({"direct", "depthwise"} if groups == c == k else {"direct"})
+
+
+def test_bands_of_codes_and_threads_change_nothing() -> None:
+    """Images of more codes than a band has, several images in one, and each with a scale of its own."""
+    for shape, groups in (((1, 24, 230, 97), 1), ((2, 24, 230, 97), 24), ((9, 24, 40, 33), 2)):
+        x = reals(shape, 1) * np.arange(1, 1 + shape[0], dtype=np.float32)[:, None, None, None]
+        filters = reals((24, 24 // groups, 3, 3), 2)
+        q = hc.quantize(filters, "int8", axis=(2, 3, 1))
+        arguments = (None, (2, 1), (5, 0), (1, 2), groups)
+        for activations in ("int8", "vsq4-g16-s4"):
+            expected = hc.conv2d(x, q, *arguments, activations, algorithm="implicit")
+            for algorithm, threads, image in itertools.product(("direct", "depthwise"), (1, 2), layouts(x)):
+                if not refuses(algorithm, image, q, *arguments, activations):
+                    with hc.use(threads=threads):
+                        found = hc.conv2d(image, q, *arguments, activations, algorithm=algorithm)
+                    assert same_bits(found, expected), (algorithm, shape, activations)
+
+
+def test_integers_that_are_not_read_where_they_lie() -> None:
+    """Auto takes another way, and what is asked for by name says why not."""
+    x, filters = reals((1, 4, 6, 5), 1), reals((4, 4, 3, 3), 2)
+    q = hc.quantize(filters, "int8", axis=(2, 3, 1))
+    depthwise = hc.quantize(reals((4, 1, 3, 3), 2), "int8", axis=(2, 3, 1))
+    for weights, where, why in (
+        (q, {"activations": "int16"}, "filters and x have no integers of 8 bits with one scale a row"),
+        (q, {"activations": "int8-g4"}, "filters and x have no integers of 8 bits"),
+        (q, {"activations": "int8", "padding": 10**8, "stride": 10**8}, "a row of windows takes more than 16 MiB"),
+        (hc.quantize(filters, "nf4-g64", axis=(2, 3, 1)), {"activations": "int8"}, "filters and x have no integers"),
+        (q, {"activations": "int8", "algorithm": "depthwise"}, "it is for groups of one channel and one filter"),
+        (depthwise, {"activations": "vsq4-g16-s4", "algorithm": "depthwise", "groups": 4}, "x has a scale for every"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"refuses this convolution: {why}"):
+            hc.conv2d(x, weights, **{"algorithm": "direct", **where})
+        where.pop("algorithm", None)
+        assert same_bits(hc.conv2d(x, weights, **where), hc.conv2d(x, weights, algorithm="implicit", **where))
+    x[0, 3, 5, 4] = np.nan
+    for algorithm in ("direct", "implicit"):
+        with pytest.raises(ValueError, match=r"conv2d: x has nan at index \(0, 3, 5, 4\)"):
+            hc.conv2d(x, q, activations="int8", algorithm=algorithm)
 
 
 def test_the_definition_is_seven_loops() -> None:

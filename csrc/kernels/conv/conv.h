@@ -19,6 +19,17 @@ typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *row
 typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
+/* direct_s8:  c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run + v, j),
+ * modulo 2^32, for i < n_rows <= mr and all nr columns; run is a multiple of 4. The panel and what stands in a row for a
+ * value, uint8 or int16, are those of b and a of gemm_s8 with the same form; so is the budget, of taps * run values. */
+typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, const void *const *rows,
+                             const int8_t *panel, const int32_t *init, int n_rows, int32_t *c, int64_t ldc);
+
+/* depthwise_s16:  c[i * ldc + j] = sum over pairs p and u < 2 of x[i * step + tap[2 * p + u] + j] * panel[(p * ld + j) * 2 + u], for
+ * i < n and j < count, modulo 2^32. */
+typedef void hc_depthwise_s16_fn(int64_t pairs, const int64_t *tap, int64_t step, const int16_t *x,
+                                 const int16_t *panel, int64_t ld, int64_t n, int64_t count, int32_t *c, int64_t ldc);
+
 /* Winograd F(m x m, 3 x 3), m 2, 4 or 6, n = m + 2, of values side by side; the matrices and the order of every sum are
  * those of heterocompute/reference/winograd.py, columns down first, then rows across.
  *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count

@@ -7,6 +7,7 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/conv/codes.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 
@@ -43,13 +44,15 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
 const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     if (conv->activations)
-        return "it multiplies floats, and x is to be quantized";
+        return hc_depthwise_codes_refuse(conv);
     if (s->group_channels != 1 || s->filters != conv->window->groups)
         return "it is for groups of one channel and one filter";
     return s->r * s->s == 0 ? "there is nothing to sum" : NULL;
 }
 
 hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {
+    if (conv->activations)
+        return hc_depthwise_codes_work(conv);
     hc_depthwise_job job;
     return work_of(&job, conv);
 }
@@ -104,6 +107,8 @@ static void multiply_task(void *context, int64_t task, int thread) {
 }
 
 hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
+    if (conv->activations)
+        return hc_depthwise_codes_run(conv, error);
     hc_depthwise_job job;
     work_of(&job, conv);
     const int64_t floats = hc_round_up(job.taps * job.filters, 16);

@@ -7,6 +7,7 @@
  * as a kernel reads them (pixels.h), POINTER_BYTES, and what packing takes.
  */
 #include "base/threads.h"
+#include "ops/conv/codes.h"
 #include "ops/conv/pixels.h"
 #include "ops/conv/prepacked.h"
 
@@ -65,11 +66,13 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
 const char *hc_conv_direct_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     if (conv->activations)
-        return "it multiplies floats, and x is to be quantized";
+        return hc_direct_codes_refuse(conv);
     return s->r * s->s * s->group_channels == 0 ? "there is nothing to sum" : NULL;
 }
 
 hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {
+    if (conv->activations)
+        return hc_direct_codes_work(conv);
     hc_direct_job job;
     return work_of(&job, conv);
 }
@@ -152,6 +155,8 @@ static void tiles_by_panels(hc_direct_job *job, int n_threads) {
 }
 
 hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
+    if (conv->activations)
+        return hc_direct_codes_run(conv, error);
     hc_direct_job job;
     work_of(&job, conv);
     const int n_threads = conv->run->n_threads;

@@ -64,15 +64,17 @@ typedef struct {
     float *x_scales;
 } hc_rows_job;
 
+bool hc_rows_are_bytes(const hc_format *format) {
+    hc_stored_form form = {0};
+    const hc_format_ops *ops = hc_format_find(format->family);
+    return !format->m && !format->group && ops->stored_form && ops->stored_form(format, &form) && form.bits == 8 &&
+           form.is_signed && !form.has_zero_points && !form.has_table && !form.has_row_tables && !form.fraction_bits &&
+           !form.exponent_bits && form.scale == HC_SCALE_F32 && !form.has_coarse;
+}
+
 bool hc_rows_direct_weights(const hc_product *p) {
     const hc_packed_context *w = p->w_packed;
-    hc_stored_form form = {0};
-    if (!w || w->format->m || w->format->group || w->geometry->padded != w->geometry->columns)
-        return false;
-    const hc_format_ops *ops = hc_format_find(w->format->family);
-    return ops->stored_form && ops->stored_form(w->format, &form) && form.bits == 8 && form.is_signed &&
-           !form.has_zero_points && !form.has_table && !form.has_row_tables && !form.fraction_bits &&
-           !form.exponent_bits && form.scale == HC_SCALE_F32 && !form.has_coarse;
+    return w && hc_rows_are_bytes(w->format) && w->geometry->padded == w->geometry->columns;
 }
 
 int64_t hc_rows_planes(const hc_source *source) {

@@ -4,6 +4,9 @@
 
 #include "ops/product/product.h"
 
+/* Whether a format's rows are int8 codes, one float32 scale a row. */
+bool hc_rows_are_bytes(const hc_format *format);
+
 /* Whether the codes of w are int8 as kernels read them, one scale a row. */
 bool hc_rows_direct_weights(const hc_product *product);
 

@@ -85,6 +85,125 @@ void check_depthwise_f32(const hc_kernel *kernel) {
     depthwise_case(kernel, 9, 16, 64, PLAIN);
 }
 
+/* On values, (window, tap, value of a run) and (filter, the same). */
+static void integers_definition(int64_t k, int n_rows, int nr, const int16_t *x, const int16_t *w, const int32_t *start,
+                                int32_t *c, int64_t ldc) {
+    for (int i = 0; i < n_rows; i++)
+        for (int j = 0; j < nr; j++) {
+            uint32_t sum = (uint32_t)start[j];
+            for (int64_t p = 0; p < k; p++)
+                sum += (uint32_t)(x[i * k + p] * w[j * k + p]);
+            c[i * ldc + j] = (int32_t)sum;
+        }
+}
+
+static int16_t *draw_words(int64_t n, integer_kind kind) {
+    int16_t *values = items(n, 2);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (int16_t)draw_integer(-128, 127, kind);
+    return values;
+}
+
+/* A row ends with its last tap; taps lie in any order, with gaps. */
+static void direct_integers_case(const hc_kernel *kernel, int64_t taps, int64_t run, int n_rows, int64_t ldc,
+                                 integer_kind x_kind, integer_kind w_kind) {
+    const int nr = kernel->nr;
+    const bool is_wide = kernel->form == HC_PANEL_S16;
+    const int64_t k = taps * run, n = (n_rows - 1) * ldc + nr;
+    begin("%" D " taps of %" D ", %d rows, ldc %" D ", x %s, w %s", taps, run, n_rows, ldc, integer_kind_name(x_kind),
+          integer_kind_name(w_kind));
+    const int16_t *x = draw_words(n_rows * k, x_kind), *w = draw_words(nr * k, w_kind);
+    int64_t tap[64];
+    for (int64_t t = 0; t < taps; t++)
+        tap[t] = (taps - 1 - t) * (run + 3);
+    const void *rows[16];
+    for (int i = 0; i < kernel->mr; i++) {
+        rows[i] = NULL;
+        if (i >= n_rows)
+            continue;
+        const int64_t length = (taps - 1) * (run + 3) + run;
+        uint8_t *bytes = items(length, is_wide ? 2 : 1);
+        int16_t *words = is_wide ? (int16_t *)(void *)bytes : NULL;
+        rows[i] = bytes;
+        for (int64_t p = 0; p < k; p++)
+            if (words)
+                words[tap[p / run] + p % run] = x[i * k + p];
+            else
+                bytes[tap[p / run] + p % run] = (uint8_t)(x[i * k + p] + 128);
+    }
+    int8_t *panel = items(k * nr / 4, 4);
+    int32_t *start = items(nr, 4), *init = items(nr, 4), *wanted = items(n, 4);
+    for (int j = 0; j < nr; j++) {
+        uint32_t sum = 0;
+        for (int64_t p = 0; p < k; p++) {
+            panel[(p / 4 * nr + j) * 4 + p % 4] = (int8_t)w[j * k + p];
+            sum += (uint32_t)w[j * k + p];
+        }
+        start[j] = (int32_t)draw();
+        init[j] = (int32_t)((uint32_t)start[j] - (is_wide ? 0 : 128 * sum));
+    }
+    for (int64_t i = 0; i < n; i++)
+        wanted[i] = (int32_t)draw();
+    int32_t *got = copy_of(wanted, n, 4);
+    integers_definition(k, n_rows, nr, x, w, start, wanted, ldc);
+    kernel->fn.direct_s8(taps, tap, run, rows, panel, init, n_rows, got, ldc);
+    same("c", I32, got, wanted, n);
+    BENCH(integers_definition(k, n_rows, nr, x, w, start, wanted, ldc),
+          kernel->fn.direct_s8(taps, tap, run, rows, panel, init, n_rows, got, ldc));
+}
+
+void check_direct_s8(const hc_kernel *kernel) {
+    for (int n_rows = 1; n_rows <= kernel->mr; n_rows++)
+        for (int i = 0; i < N_INTEGER_KINDS * N_INTEGER_KINDS; i++)
+            direct_integers_case(kernel, 3, 8, n_rows, kernel->nr + 5 * (i % 2), (integer_kind)(i / N_INTEGER_KINDS),
+                                 (integer_kind)(i % N_INTEGER_KINDS));
+    FOR_EACH(int64_t, taps, 1, 2, 9)
+    FOR_EACH(int64_t, run, 4, 8, 12, 24, 68)
+    direct_integers_case(kernel, *taps, *run, kernel->mr, kernel->nr, ANY, ANY);
+    direct_integers_case(kernel, 16, 4096, kernel->mr, kernel->nr, LEAST, LEAST); /* the whole budget */
+    usual();
+    direct_integers_case(kernel, 9, 64, kernel->mr, kernel->nr, ANY, ANY);
+}
+
+static void depthwise_integers_case(const hc_kernel *kernel, int64_t pairs, int64_t n, int64_t count,
+                                    integer_kind x_kind, integer_kind w_kind) {
+    const int64_t ld = count + 3, ldc = count + 5, step = count + 1, answers = (n - 1) * ldc + count;
+    begin("%" D " pairs, %" D " answers of %" D ", x %s, w %s", pairs, n, count, integer_kind_name(x_kind),
+          integer_kind_name(w_kind));
+    int64_t tap[64];
+    for (int64_t t = 0; t < 2 * pairs; t++)
+        tap[t] = (2 * pairs - 1 - t) * 2;
+    const int16_t *x = draw_words((n - 1) * step + tap[0] + count, x_kind);
+    const int16_t *panel = draw_words(2 * ((pairs - 1) * ld + count), w_kind);
+    int32_t *wanted = items(answers, 4);
+    for (int64_t i = 0; i < answers; i++)
+        wanted[i] = (int32_t)draw();
+    int32_t *got = copy_of(wanted, answers, 4);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < count; j++) {
+            int64_t sum = 0;
+            for (int64_t p = 0; p < pairs; p++)
+                for (int u = 0; u < 2; u++)
+                    sum += x[i * step + tap[2 * p + u] + j] * panel[(p * ld + j) * 2 + u];
+            wanted[i * ldc + j] = (int32_t)sum;
+        }
+    kernel->fn.depthwise_s16(pairs, tap, step, x, panel, ld, n, count, got, ldc);
+    same("c", I32, got, wanted, answers);
+    BENCH(hc_depthwise_s16_scalar(pairs, tap, step, x, panel, ld, n, count, wanted, ldc),
+          kernel->fn.depthwise_s16(pairs, tap, step, x, panel, ld, n, count, got, ldc));
+}
+
+void check_depthwise_s16(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, pairs, 1, 2, 5)
+    FOR_EACH(int64_t, n, 1, 3, 4, 7, 8, 13)
+    FOR_EACH(int64_t, count, 1, 7, 15, 16, 17, 33)
+    for (int i = 0; i < N_INTEGER_KINDS * N_INTEGER_KINDS; i++)
+        depthwise_integers_case(kernel, *pairs, *n, *count, (integer_kind)(i / N_INTEGER_KINDS),
+                                (integer_kind)(i % N_INTEGER_KINDS));
+    usual();
+    depthwise_integers_case(kernel, 5, 16, 64, ANY, ANY);
+}
+
 enum { MOST_PLACES = 64, GAP = 3 };
 
 static void input_case(const hc_kernel *kernel, int m, int64_t count, float_kind kind) {

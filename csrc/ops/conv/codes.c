@@ -1,0 +1,298 @@
+/* Bands of padded codes; codes.h. */
+#include "ops/conv/codes.h"
+
+#include "base/convert.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/codec/rows.h"
+#include "ops/rows/rows.h"
+
+#include <string.h>
+
+enum {
+    BAND_BYTES = 768 << 10,
+    MOST_BYTES = 16 << 20, /* of one row of windows */
+    SLACK = 64,            /* kernels read runs up to a multiple of 4 */
+};
+
+static bool has_bytes(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    hc_int_form folded = {0}, grouped = {0};
+    if (ops->decode_int) {
+        ops->int_form(format, HC_INT_FOLDED, &folded);
+        ops->int_form(format, HC_INT_GROUPED, &grouped); /* which `implicit` asks for too */
+    }
+    return folded.available && folded.n_limbs == 1 && grouped.available && !grouped.has_minima;
+}
+
+const char *hc_codes_refuse(const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    if (!conv->w->packed)
+        return "it multiplies floats, and x is to be quantized";
+    if (!has_bytes(conv->activations) || !has_bytes(&conv->w->packed->format) || conv->activations->m > 0)
+        return "filters and x have no integers of 8 bits with one scale a row";
+    if (s->r * s->s * s->group_channels == 0 || s->height * s->width == 0)
+        return "there is nothing to sum";
+    return NULL;
+}
+
+bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_groups) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_window *window = conv->window;
+    const hc_view *x = conv->x;
+    *c = (hc_codes){.conv = conv, .form = form, .code_bytes = form == HC_PANEL_S16 ? 2 : 1};
+    c->planes = by_groups ? window->groups : 1;
+    c->depth = s->channels / c->planes;
+    c->view =
+        (hc_view){.data = x->data,
+                  .dtype = x->dtype,
+                  .ndim = 5,
+                  .shape = {s->n, c->planes, c->depth, s->height, s->width},
+                  .strides = {x->strides[0], c->depth * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
+    c->width = (s->out_width - 1) * window->stride[1] + (s->s - 1) * window->dilation[1] + 1;
+    c->reach = (s->r - 1) * window->dilation[0] + 1;
+    int64_t line, row, values; /* bytes of a line and of a row of windows of all planes, values of an image's lines */
+    if (!hc_mul_size(c->width, s->channels * c->code_bytes, &line) || !hc_mul_size(line, c->reach, &row) ||
+        !hc_mul_size(s->width, s->channels, &values) || hc_max(row, values) > MOST_BYTES ||
+        c->planes * s->height > MOST_BYTES)
+        return false;
+    const int64_t limit = hc_max(BAND_BYTES * conv->run->n_threads, row);
+    const int64_t fit = limit / line, last = (s->out_height - 1) * window->stride[0];
+    c->images = 1;
+    c->rows = s->out_height;
+    if (fit - c->reach < last)
+        c->rows = (fit - c->reach) / window->stride[0] + 1;
+    else
+        c->images = hc_min(s->n, fit / (last + c->reach));
+    c->height = (c->rows - 1) * window->stride[0] + c->reach;
+    c->n_bands = hc_ceil_div(s->n, c->images) * hc_ceil_div(s->out_height, c->rows);
+    c->row_step = c->width * c->depth;
+    c->plane_step = c->height * c->row_step;
+    c->image_step = c->planes * c->plane_step;
+    const hc_format *format = conv->activations;
+    const hc_format_ops *ops = hc_format_find(format->family);
+    c->by_lines = x->dtype == HC_F32 && hc_rows_are_bytes(format) && ops->passes(format) == 0 &&
+                  ops->clip_domain(format) == HC_CLIP_ABSOLUTE;
+    c->in_place = (uintptr_t)x->data % sizeof(float) == 0 && x->strides[0] % 4 == 0 && x->strides[1] == 4 &&
+                  x->strides[2] % 4 == 0 && x->strides[3] == c->depth * 4 && c->planes == 1;
+    c->values_at = hc_round_up(s->width * c->depth + SLACK, HC_CACHE_LINE);
+    c->thread_bytes =
+        c->values_at + (c->by_lines && !c->in_place ? hc_round_up(s->width * c->depth * 4, HC_CACHE_LINE) : 0);
+    return true;
+}
+
+static int64_t band_bytes(const hc_codes *c) {
+    return hc_round_up(c->images * c->image_step * c->code_bytes + SLACK, HC_CACHE_LINE);
+}
+
+int64_t hc_codes_bytes(const hc_codes *c) {
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t lines = c->images * c->planes * (c->height + s->height);
+    const int64_t codes = c->by_lines ? 0 : c->images * s->height * s->width * s->channels;
+    return band_bytes(c) + c->conv->run->n_threads * c->thread_bytes + (lines + c->images) * 4 + codes;
+}
+
+hc_status hc_codes_begin(hc_codes *c, hc_error *error) {
+    const hc_run *run = c->conv->run;
+    const hc_conv_shape *s = &c->conv->shape;
+    const hc_format *format = c->conv->activations;
+    static const int IMAGE[] = {1, 3, 4, 2}, LINE[] = {4, 2};
+    hc_geometry geometry = {0};
+    hc_status status = hc_check_encoding("conv2d: activations: x", &c->view, format, 4, IMAGE, &geometry, error);
+    if (status != HC_OK)
+        return status;
+    hc_encoder_init(&c->encoder, run, "conv2d: activations", "x", &c->view, format, &geometry, 4, IMAGE);
+    if (c->by_lines) {
+        status = hc_check_encoding("conv2d: activations: x", &c->view, format, 2, LINE, &geometry, error);
+        if (status != HC_OK)
+            return status;
+        hc_encoder_init(&c->lines, run, "conv2d: activations", "x", &c->view, format, &geometry, 2, LINE);
+    }
+    status = hc_encoder_observe(&c->encoder, run, error);
+    if (status == HC_OK && !c->by_lines)
+        status = hc_components_alloc(format, &c->encoder.geometry, c->images, &c->codes, error);
+    if (status != HC_OK)
+        return status;
+    const int64_t own_at = band_bytes(c), scales_at = own_at + run->n_threads * c->thread_bytes;
+    const int64_t lines = c->images * c->planes * c->height;
+    c->memory = hc_alloc_aligned(scales_at + (lines + c->images + c->images * c->planes * s->height) * 4);
+    if (!c->memory)
+        return hc_fail(error, HC_MEMORY, "conv2d: no memory for the codes of an image");
+    c->own = c->memory + own_at;
+    c->line_scale = (float *)(void *)(c->memory + scales_at);
+    c->scale = c->line_scale + lines;
+    c->largest = (uint32_t *)(void *)(c->scale + c->images);
+    memset(c->memory + own_at - SLACK, 0, SLACK);
+    return HC_OK;
+}
+
+void hc_codes_free(hc_codes *c) {
+    hc_encoder_free(&c->encoder);
+    hc_components_free(&c->codes);
+    hc_free_aligned(c->memory);
+}
+
+/* Line `line` of the lines (image, plane, h) of all of x. */
+static const char *line_at(const hc_codes *c, int64_t line) {
+    const int64_t height = c->conv->shape.height, *strides = c->view.strides;
+    return (const char *)c->view.data + line / height / c->planes * strides[0] +
+           line / height % c->planes * strides[1] + line % height * strides[3];
+}
+
+/* Values of that line, channels side by side: where they lie, or in `values`. */
+static const float *read_line(const hc_codes *c, int64_t line, float *values) {
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t *strides = c->view.strides;
+    const char *from = line_at(c, line);
+    if (c->in_place)
+        return (const float *)(const void *)from;
+    if (strides[4] == 4 && strides[2] % 4 == 0) {
+        hc_pack_x32_fn *transpose = HC_PICK(pack_x32, c->conv->run);
+        for (int64_t i = 0; i < c->depth; i += 16)
+            transpose(from + i * strides[2], strides[2], (int)hc_min(16, c->depth - i), s->width, values + i,
+                      (int)c->depth, 0);
+        return values;
+    }
+    for (int64_t w = 0; w < s->width; w++)
+        hc_read_floats(from + w * strides[4], HC_F32, strides[2], c->depth, values + w * c->depth);
+    return values;
+}
+
+static uint32_t largest_of(const float *values, int64_t n, uint32_t so_far) {
+    int32_t largest = (int32_t)so_far; /* signed, which is compared faster */
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t bits = (int32_t)(hc_f32_bits(values[i]) & 0x7fffffff);
+        largest = bits > largest ? bits : largest;
+    }
+    return (uint32_t)largest;
+}
+
+/* The largest magnitude of a line of the band's images, in the order of memory. */
+static void largest_task(void *context, int64_t task, int thread) {
+    const hc_codes *c = context;
+    const int64_t lines = c->planes * c->conv->shape.height, width = c->conv->shape.width, *strides = c->view.strides;
+    const int64_t line = c->answers.image * lines + task;
+    uint32_t largest = 0;
+    if (!c->in_place && strides[4] == 4 && (strides[0] | strides[1] | strides[2] | strides[3]) % 4 == 0 &&
+        (uintptr_t)c->view.data % 4 == 0)
+        for (int64_t i = 0; i < c->depth; i++)
+            largest = largest_of((const float *)(const void *)(line_at(c, line) + i * strides[2]), width, largest);
+    else
+        largest = largest_of(read_line(c, line, (float *)(void *)(c->own + thread * c->thread_bytes + c->values_at)),
+                             width * c->depth, 0);
+    c->largest[task] = largest;
+}
+
+/* Image i of the band into its packed codes, or the largest magnitude of each into the place of its first line. */
+static hc_status quantize(hc_codes *c, int64_t images, hc_error *error) {
+    const hc_run *run = c->conv->run;
+    const int64_t first = c->answers.image, lines = c->planes * c->conv->shape.height;
+    bool legal = true;
+    if (c->by_lines) {
+        hc_parallel(run->n_threads, images * lines, largest_task, c);
+        for (int64_t i = 0; i < images; i++) {
+            for (int64_t line = 1; line < lines; line++)
+                c->largest[i * lines] = hc_max(c->largest[i * lines], c->largest[i * lines + line]);
+            legal = legal && c->largest[i * lines] < 0x7f800000;
+        }
+        if (legal)
+            return HC_OK;
+        /* What names the value that is not. */
+        const hc_status status =
+            hc_components_alloc(&c->encoder.format, &c->encoder.geometry, images, &c->codes, error);
+        if (status != HC_OK)
+            return status;
+    }
+    const hc_status status = hc_encoder_rows(&c->encoder, run, first, images, &c->codes, error);
+    c->packed = (hc_packed_context){run, &c->encoder.format, &c->encoder.geometry, &c->codes, 0};
+    hc_packed_source(&c->source, &c->packed, images);
+    return status;
+}
+
+/* Codes of a line into `to`; its scale. */
+static float line_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int8_t *to, float *values) {
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t n = s->width * c->depth, line = plane * s->height + h;
+    float scale;
+    if (!c->by_lines) {
+        const hc_int_tile tile = {.limb = {to}, .ld = n, .row_scale = &scale};
+        c->source.integers(&c->source, HC_INT_FOLDED, image, 1, line * n, n, &tile);
+        return scale;
+    }
+    const int64_t lines = c->planes * s->height;
+    const float threshold = hc_f32_from_bits(c->largest[image * lines]);
+    const hc_float_rows x = {.data = read_line(c, (c->answers.image + image) * lines + line, values),
+                             .dtype = HC_F32,
+                             .row_stride = n,
+                             .rows = 1};
+    hc_components one = {0};
+    one.part[HC_CODES].data = (uint8_t *)to;
+    one.part[HC_SCALES].data = (uint8_t *)&scale;
+    hc_encode_block(&c->lines, c->conv->run->isa, &x, &threshold, NULL, &one);
+    return scale;
+}
+
+/* Line `task` of the band, (image, plane, line). */
+static void fill_task(void *context, int64_t task, int thread) {
+    const hc_codes *c = context;
+    const hc_conv_shape *s = &c->conv->shape;
+    const hc_window *window = c->conv->window;
+    const int64_t line = task % c->height, plane = task / c->height % c->planes, image = task / c->height / c->planes;
+    const int64_t h = c->answers.row * window->stride[0] - window->pad_before[0] + line;
+    const int64_t before = hc_min(window->pad_before[1], c->width), inside = hc_min(s->width, c->width - before);
+    const int64_t left = before * c->depth, n = inside * c->depth;
+    uint8_t *to = c->memory + task * c->row_step * c->code_bytes, *own = c->own + thread * c->thread_bytes;
+    const bool is_wide = c->form == HC_PANEL_S16;
+    const int zero = is_wide ? 0 : 128;
+    c->line_scale[task] = 0;
+    if (h < 0 || h >= s->height || inside == 0) {
+        memset(to, zero, (size_t)(c->row_step * c->code_bytes));
+        return;
+    }
+    const int8_t *codes = (const int8_t *)own;
+    c->line_scale[task] = line_codes(c, image, plane, h, (int8_t *)own, (float *)(void *)(own + c->values_at));
+    memset(to, zero, (size_t)(left * c->code_bytes));
+    memset(to + (left + n) * c->code_bytes, zero, (size_t)((c->row_step - left - n) * c->code_bytes));
+    int16_t *words = is_wide ? (int16_t *)(void *)to + left : NULL;
+    for (int64_t i = 0; i < n && is_wide; i++)
+        words[i] = codes[i];
+    for (int64_t i = 0; i < n && !is_wide; i++)
+        to[left + i] = (uint8_t)codes[i] ^ 0x80;
+}
+
+hc_status hc_codes_band(hc_codes *c, int64_t band, hc_error *error) {
+    const hc_conv_shape *s = &c->conv->shape;
+    const int64_t parts = hc_ceil_div(s->out_height, c->rows), row = band % parts * c->rows;
+    hc_pixels *answers = &c->answers;
+    *answers = (hc_pixels){.conv = c->conv, .image = band / parts * c->images, .row = row};
+    answers->n_images = hc_min(c->images, s->n - answers->image);
+    answers->n_rows = hc_min(c->rows, s->out_height - row);
+    answers->answers = answers->n_images * answers->n_rows * s->out_width;
+    const hc_status status = row == 0 ? quantize(c, answers->n_images, error) : HC_OK;
+    if (status != HC_OK)
+        return status;
+    const int64_t lines = c->planes * c->height;
+    hc_parallel(c->conv->run->n_threads, answers->n_images * lines, fill_task, c);
+    for (int64_t i = 0; i < answers->n_images; i++) { /* that of a line of padding is 0 */
+        c->scale[i] = 0;
+        for (int64_t line = 0; line < lines && c->scale[i] == 0; line++)
+            c->scale[i] = c->line_scale[i * lines + line];
+    }
+    return HC_OK;
+}
+
+void hc_code_windows(const hc_codes *c, int64_t plane, int64_t first, int n, const void **rows, float *scales) {
+    const int64_t *stride = c->conv->window->stride, width = c->conv->shape.out_width, height = c->answers.n_rows;
+    int64_t q = first % width, p = first / width % height, image = first / width / height;
+    for (int i = 0; i < n; i++) {
+        const int64_t at =
+            image * c->image_step + plane * c->plane_step + p * stride[0] * c->row_step + q * stride[1] * c->depth;
+        rows[i] = c->memory + at * c->code_bytes;
+        scales[i] = c->scale[image];
+        if (++q == width) {
+            q = 0;
+            if (++p == height)
+                p = 0, image++;
+        }
+    }
+}

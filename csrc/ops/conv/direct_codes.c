@@ -1,0 +1,210 @@
+/* `direct` of integers: a tile is mr windows, read where they lie among padded codes (codes.h), times nr filters, exact in
+ * int32, then one scaling. The taps of a filter's row are one run of neighbouring codes unless they are apart. A task is some
+ * windows by some blocks of filters; the panels of a block meet AT_ONCE windows while these are in the nearest cache.
+ *
+ * Memory: all filters as panels, at most 64 MiB, unless they were packed before, and what codes take.
+ */
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/conv/codes.h"
+#include "ops/product/prepack.h"
+
+#include <string.h>
+
+enum {
+    PANELS_BYTES = 64 << 20,
+    LONGEST = 65536, /* the kernel's budget */
+    AT_ONCE = 16,    /* windows, and filters of a block: what hc_write_answers takes */
+    BLOCK = 64,
+    TASK_WINDOWS = 96,
+    TASKS = 4, /* a thread at least, to end together */
+    LANES = 16,
+};
+
+typedef struct {
+    const hc_convolution *conv;
+    const hc_kernel *kernel;
+    hc_dequantize_s32_fn *dequantize;
+    hc_codes codes;
+    int64_t group_filters, panels; /* of a group */
+    int64_t taps, run, steps;      /* run: values of w; steps: of 4 values, all */
+    bool ready;                    /* panels were packed before */
+    hc_panels side;
+    hc_kc kc;
+    int64_t *tap; /* place of each; behind them what kc takes */
+    uint8_t *memory, *scratch;
+    int64_t parts, windows; /* tasks of the same windows; windows of a task */
+} hc_direct_codes_job;
+
+/* All panels, then init and scales. */
+static int64_t panels_bytes(const hc_direct_codes_job *job) {
+    const int64_t n = job->conv->window->groups * job->panels;
+    return n * (job->side.limb_bytes + 2 * job->kernel->nr * 4);
+}
+
+static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_kernel *kernel = HC_BEST(direct_s8, conv->run);
+    const int64_t groups = conv->window->groups;
+    const bool joins = conv->window->dilation[1] == 1;
+    *job = (hc_direct_codes_job){.conv = conv, .kernel = kernel, .dequantize = HC_PICK(dequantize_s32, conv->run)};
+    job->group_filters = s->filters / groups;
+    job->panels = hc_ceil_div(job->group_filters, kernel->nr);
+    job->taps = joins ? s->r : s->r * s->s;
+    job->run = joins ? s->s * s->group_channels : s->group_channels;
+    job->steps = job->taps * hc_ceil_div(job->run, 4);
+    if (job->steps * 4 > LONGEST)
+        return "windows of more than 65536 values";
+    hc_filters context;
+    const hc_source w = hc_filter_source(conv, 0, job->group_filters, &context);
+    hc_panels_init(&job->side, HC_ORDER_FOLDED, conv->run, &w, true);
+    hc_panels_use_kernel(&job->side, kernel, conv->run);
+    job->side.limb_bytes = hc_limb_bytes(&job->side, job->steps);
+    const hc_kernel *gemm = hc_product_line(HC_ORDER_FOLDED, false, NULL, conv->run);
+    job->ready = job->run % 4 == 0 && gemm->nr == kernel->nr && gemm->form == kernel->form &&
+                 hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, gemm, 1);
+    if (job->ready)
+        hc_prepacked_panels(w.prepacked, 0, &job->side);
+    int64_t bytes;
+    if (!hc_mul_size(groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) || bytes > PANELS_BYTES)
+        return "its filters as panels take more than 64 MiB";
+    if (!hc_codes_plan(&job->codes, conv, kernel->form, true))
+        return "a row of windows takes more than 16 MiB";
+    job->kc = (hc_kc){.columns = job->taps * job->run,
+                      .steps = job->steps,
+                      .n_segments = job->run % 4 ? job->taps : 1,
+                      .even = job->run % 4 == 0,
+                      .opens = true,
+                      .closes = true};
+    return NULL;
+}
+
+const char *hc_direct_codes_refuse(const hc_convolution *conv) {
+    hc_direct_codes_job job;
+    const char *reason = hc_codes_refuse(conv);
+    return reason ? reason : plan(&job, conv);
+}
+
+hc_conv_work hc_direct_codes_work(const hc_convolution *conv) {
+    /* Tiles of AMX, which panels alone feed, multiply seven times as fast. */
+    enum { FASTER = 7 };
+    const hc_conv_shape *s = &conv->shape;
+    const bool has_tiles = HC_BEST(gemm_s8, conv->run)->form == HC_PANEL_S8;
+    hc_direct_codes_job job;
+    plan(&job, conv);
+    const double answers = (double)s->n * (double)(s->out_height * s->out_width);
+    const int64_t filled = hc_round_up(job.group_filters, LANES) * conv->window->groups;
+    return (hc_conv_work){answers * (double)filled * (double)(job.taps * job.run) * (has_tiles ? FASTER : 1),
+                          (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};
+}
+
+static void pack_task(void *context, int64_t task, int thread) {
+    const hc_direct_codes_job *job = context;
+    const int64_t group = task / job->panels, panel = task % job->panels;
+    hc_filters filters;
+    const hc_source w = hc_filter_source(job->conv, group * job->group_filters, job->group_filters, &filters);
+    hc_panels side = job->side;
+    side.source = &w;
+    side.compensation_s8 = NULL; /* which sums by segments */
+    side.panels += task * side.limb_bytes;
+    side.row_scales += task * side.tile;
+    hc_pack_panel(&side, &job->kc, panel * side.tile, 0, job->scratch + thread * hc_pack_scratch());
+    const int32_t steps = (int32_t)job->steps;
+    if (job->side.compensation_s8)
+        job->side.compensation_s8(1, &steps, 1, (int8_t *)side.panels, side.tile, side.init_factor,
+                                  side.init + task * side.tile);
+}
+
+/* Answers [first, first + n) of the band, n at most AT_ONCE, for a block of filters of a group. */
+static void multiply(const hc_direct_codes_job *job, int64_t group, int64_t first, int n, int64_t column) {
+    static const int32_t zeros[BLOCK];
+    const int mr = job->kernel->mr, nr = job->kernel->nr;
+    const int64_t columns = hc_min(BLOCK, job->group_filters - column), filter = group * job->group_filters + column;
+    const int64_t from = group * job->panels + column / nr;
+    const hc_pixels *answers = &job->codes.answers;
+    const void *rows[AT_ONCE];
+    float scales[AT_ONCE], values[AT_ONCE * BLOCK];
+    int32_t sums[AT_ONCE * BLOCK];
+    hc_code_windows(&job->codes, group, first, n, rows, scales);
+    for (int64_t j = 0; j < columns; j += nr) {
+        const int64_t panel = from + j / nr;
+        const int8_t *b = (const int8_t *)job->side.panels + panel * job->side.limb_bytes;
+        const int32_t *init = job->side.init ? job->side.init + panel * nr : zeros;
+        for (int i = 0; i < n; i += mr)
+            job->kernel->fn.direct_s8(job->taps, job->tap, hc_round_up(job->run, 4), rows + i, b, init,
+                                      hc_min(mr, n - i), sums + i * BLOCK + j, BLOCK);
+    }
+    int64_t ld;
+    float *place = hc_answers_at(answers, first, n, filter, &ld);
+    if (!place) {
+        place = values;
+        ld = BLOCK;
+    }
+    job->dequantize(n, columns, sums, BLOCK, scales, job->side.row_scales + from * nr, place, ld);
+    if (place == values || job->conv->bias || job->conv->relu)
+        hc_write_answers(answers, first, n, filter, columns, place, ld);
+}
+
+static void multiply_task(void *context, int64_t task, int thread) {
+    const hc_direct_codes_job *job = context;
+    const int64_t part = task % job->parts, tasks = hc_ceil_div(job->codes.answers.answers, job->windows);
+    const int64_t group = task / job->parts / tasks, first = task / job->parts % tasks * job->windows;
+    const int64_t end = hc_min(first + job->windows, job->codes.answers.answers);
+    const int64_t blocks = hc_ceil_div(job->group_filters, BLOCK), step = AT_ONCE / job->kernel->mr * job->kernel->mr;
+    (void)thread;
+    for (int64_t block = blocks * part / job->parts; block < blocks * (part + 1) / job->parts; block++)
+        for (int64_t i = first; i < end; i += step)
+            multiply(job, group, i, (int)hc_min(step, end - i), block * BLOCK);
+}
+
+static bool prepare(hc_direct_codes_job *job) {
+    const hc_conv_shape *s = &job->conv->shape;
+    const int n_threads = job->conv->run->n_threads;
+    const int64_t n = job->conv->window->groups * job->panels, nr = job->kernel->nr, taps = job->taps;
+    const int64_t tap_at = job->ready ? 0 : hc_round_up(panels_bytes(job), HC_CACHE_LINE);
+    const int64_t scratch_at = tap_at + hc_round_up(taps * 20, HC_CACHE_LINE);
+    job->memory = hc_alloc_aligned(scratch_at + (job->ready ? 0 : n_threads * hc_pack_scratch()));
+    if (!job->memory)
+        return false;
+    job->tap = (int64_t *)(void *)(job->memory + tap_at);
+    for (int64_t t = 0; t < taps; t++)
+        job->tap[t] = taps == s->r ? hc_code_tap(&job->codes, t, 0) : hc_code_tap(&job->codes, t / s->s, t % s->s);
+    if (job->ready)
+        return true;
+    job->scratch = job->memory + scratch_at;
+    job->side.panels = job->memory;
+    job->side.row_scales = (float *)(void *)(job->memory + n * job->side.limb_bytes);
+    job->side.init = job->side.compensation_s8 ? (int32_t *)(void *)(job->side.row_scales + n * nr) : NULL;
+    job->kc.end = job->tap + taps;
+    job->kc.segment_steps = (int32_t *)(void *)(job->kc.end + taps);
+    for (int64_t i = 0; i < job->kc.n_segments; i++) {
+        job->kc.end[i] = job->kc.columns / job->kc.n_segments * (i + 1);
+        job->kc.segment_steps[i] = (int32_t)(job->steps / job->kc.n_segments);
+    }
+    hc_parallel(n_threads, n, pack_task, job);
+    return true;
+}
+
+hc_status hc_direct_codes_run(const hc_convolution *conv, hc_error *error) {
+    hc_direct_codes_job job;
+    plan(&job, conv);
+    const int n_threads = conv->run->n_threads;
+    hc_status status = hc_codes_begin(&job.codes, error);
+    if (status == HC_OK && !prepare(&job))
+        status = hc_fail(error, HC_MEMORY, "conv2d: no memory for panels of filters");
+    for (int64_t band = 0; status == HC_OK && band < job.codes.n_bands; band++) {
+        status = hc_codes_band(&job.codes, band, error);
+        if (status != HC_OK)
+            break;
+        const int64_t all = job.codes.answers.answers, mr = job.kernel->mr, step = AT_ONCE / mr * mr;
+        const int64_t groups = conv->window->groups, blocks = hc_ceil_div(job.group_filters, BLOCK);
+        const int64_t share = hc_ceil_div(hc_ceil_div(all * groups, TASKS * n_threads), step) * step;
+        job.windows = hc_min(share, TASK_WINDOWS / step * step);
+        const int64_t tasks = hc_ceil_div(all, job.windows) * groups;
+        job.parts = tasks >= TASKS * n_threads ? 1 : hc_min(blocks, hc_ceil_div(TASKS * n_threads, tasks));
+        hc_parallel(n_threads, tasks * job.parts, multiply_task, &job);
+    }
+    hc_codes_free(&job.codes);
+    hc_free_aligned(job.memory);
+    return status;
+}
