@@ -93,7 +93,7 @@ LAYERS = (
     Layer("filters", 64, 56, 64, 7),
 )
 QUICK_LAYERS = (Layer("quick", 3, 9, 5, 3, 2), Layer("quick", 4, 6, 4, 3, 1, 4), Layer("quick", 4, 6, 6, 3))
-WINOGRAD_CHANNELS, FFT_FILTERS = (4, 8, 16, 32, 64, 128), (3, 5, 7, 9, 11, 15)
+WINOGRAD_CHANNELS, FFT_FILTERS = (4, 8, 16, 32, 64, 128), (3, 5, 7, 11, 15, 31)
 
 
 def measure(options: Options) -> list[Table]:

@@ -116,7 +116,7 @@ def test_empty_sizes() -> None:
         ({"groups": 2}, ValueError, "groups is 2, wanted a divisor of the 3 channels"),
         ({"groups": 0}, ValueError, "groups"),
         ({"bias": np.zeros(3, np.float32)}, ValueError, "bias"),
-        ({"algorithm": "fft"}, NotImplementedError, "only direct, depthwise, implicit"),
+        ({"algorithm": "fft", "dilation": 40, "padding": 90}, ValueError, "fft.* more than 64 pixels"),
         (
             {"algorithm": "winograd4", "stride": 2},
             ValueError,

@@ -14,7 +14,7 @@ from common import isas, reals, same_bits
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
-from heterocompute.reference import winograd
+from heterocompute.reference.transforms import winograd
 
 SIZES = [2, 4, 6]
 # n, c, h, w, filters, padding, groups

@@ -31,7 +31,7 @@ typedef void hc_depthwise_s16_fn(int64_t pairs, const int64_t *tap, int64_t step
                                  const int16_t *panel, int64_t ld, int64_t n, int64_t count, int32_t *c, int64_t ldc);
 
 /* Winograd F(m x m, 3 x 3), m 2, 4 or 6, n = m + 2, of values side by side; the matrices and the order of every sum are
- * those of heterocompute/reference/winograd.py, columns down first, then rows across.
+ * those of reference/transforms/winograd.py, columns down first, then rows across.
  *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count
  *   winograd_filter_f32  u[(i * n + j) * step + f] = (G g G^T)[i, j] of taps[(r * 3 + s) * tap_step + f], f < count
  *   winograd_output_f32  answer[p * m + q][f] = (A^T y A)[p, q] of y[(i * n + j) * step + f], f < count, plus bias[f]
@@ -41,5 +41,38 @@ typedef void hc_winograd_filter_f32_fn(int m, const float *taps, int64_t tap_ste
                                        int64_t step);
 typedef void hc_winograd_output_f32_fn(int m, const float *y, int64_t step, int64_t count, const float *bias, bool relu,
                                        float *const *answer);
+
+/* Convolution by the Fourier transform of tiles of height (1, 8, 16, 32 or 64) x width (8 to 64) real values; the order of every
+ * sum is that of reference/transforms/fft.py. A tile, transformed, is hc_fft_places complex values: rows 0 .. height / 2 of
+ * column 0, the same of column width / 2, all rows of the columns between. A complex product is three real ones: of (a, b) of
+ * an image with the conjugate of (c, e) of a filter k1 = (a + b) c, k2 = a (c + e), k3 = b (c - e) make k1 - k3, k1 - k2. */
+static inline int64_t hc_fft_places(int height, int width) {
+    return (int64_t)(width / 2 - 1) * height + 2 * (height / 2 + 1);
+}
+/* Floats of `work`, at a line of the cache, for all of these kernels. */
+static inline int64_t hc_fft_work(int height, int width) {
+    enum { MOST_LANES = 16 };
+    return ((int64_t)width * (height + 1) + 2 * width) * MOST_LANES;
+}
+/* What a tile holds, else 0: rows x columns runs of values, row_step and pixel_step floats apart; the first is at (top, left), the
+ * next `down` and `across` further. */
+typedef struct {
+    const float *values;
+    int64_t row_step, pixel_step;
+    int top, left, rows, columns, down, across;
+} hc_fft_pixels;
+/* Where answers go: (p, q) is value (p * down, q * across) of the tile. */
+typedef struct {
+    float *to;
+    int64_t row_step, pixel_step;
+    int rows, columns, down, across;
+} hc_fft_answers;
+/*   fft_forward_f32  to[(part * places + place) * step + c], the factors 0, 1, 2 of that value of a tile, c < count
+ *   fft_back_f32     answers [f], f < count, from y[(part * places + place) * step + f], plus bias[f] unless NULL; relu: what
+ *                    is not above 0 becomes +0, NaN stays */
+typedef void hc_fft_forward_f32_fn(int height, int width, bool filter, const hc_fft_pixels *pixels, int64_t count,
+                                   float *to, int64_t step, float *work);
+typedef void hc_fft_back_f32_fn(int height, int width, const float *y, int64_t step, int64_t count, const float *bias,
+                                bool relu, const hc_fft_answers *answers, float *work);
 
 #endif

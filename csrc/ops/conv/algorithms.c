@@ -39,7 +39,7 @@ bool hc_conv_algorithm(int number, const char **name, const char **what, double 
 }
 
 static hc_status named(const hc_convolution *conv, const char *name, int *chosen, hc_error *error) {
-    char known[160] = "";
+    char known[200] = "";
     for (int i = 0; i < HC_N_ALGORITHMS; i++) {
         strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
         strncat(known, ALGORITHMS[i].name, sizeof known - strlen(known) - 1);

@@ -276,3 +276,76 @@ void check_winograd_output_f32(const hc_kernel *kernel) {
     usual();
     output_case(kernel, 4, 32, true, true, 99, PLAIN);
 }
+
+_Alignas(64) static float work[64 * 65 * 16 + 64 * 32]; /* of 64 x 64 */
+
+static void forward_case(const hc_kernel *kernel, int height, int width, bool filter, const hc_fft_pixels *shape,
+                         int64_t count, float_kind kind) {
+    const int64_t step = count + GAP, n = 3 * hc_fft_places(height, width) * step;
+    begin("%d x %d, %d x %d of %" D " values, filter %d, %s", height, width, shape->rows, shape->columns, count, filter,
+          float_kind_name(kind));
+    hc_fft_pixels pixels = *shape;
+    pixels.pixel_step = count + 1;
+    pixels.row_step = (shape->columns + 1) * pixels.pixel_step;
+    if (pixels.rows && pixels.columns)
+        pixels.values =
+            floats((pixels.rows - 1) * pixels.row_step + (pixels.columns - 1) * pixels.pixel_step + count, kind);
+    float *wanted = floats(n, kind), *got = copy_of(wanted, n, 4);
+    hc_fft_forward_f32_scalar(height, width, filter, &pixels, count, wanted, step, work);
+    kernel->fn.fft_forward_f32(height, width, filter, &pixels, count, got, step, work);
+    same("to", F32, got, wanted, n);
+    BENCH(hc_fft_forward_f32_scalar(height, width, filter, &pixels, count, wanted, step, work),
+          kernel->fn.fft_forward_f32(height, width, filter, &pixels, count, got, step, work));
+}
+
+static void back_case(const hc_kernel *kernel, int height, int width, const hc_fft_answers *shape, int64_t count,
+                      bool has_bias, bool relu, float_kind kind) {
+    const int64_t step = count + GAP, n = 3 * hc_fft_places(height, width) * step;
+    begin("%d x %d, %d x %d of %" D " filters, bias %d, relu %d, %s", height, width, shape->rows, shape->columns, count,
+          has_bias, relu, float_kind_name(kind));
+    const float *y = floats(n, kind), *bias = has_bias ? floats(count, kind) : NULL;
+    hc_fft_answers to = *shape, at = *shape;
+    to.pixel_step = at.pixel_step = step;
+    to.row_step = at.row_step = (shape->columns + 1) * step;
+    const int64_t answers = shape->rows * to.row_step;
+    to.to = floats(answers, kind), at.to = copy_of(to.to, answers, 4);
+    hc_fft_back_f32_scalar(height, width, y, step, count, bias, relu, &to, work);
+    kernel->fn.fft_back_f32(height, width, y, step, count, bias, relu, &at, work);
+    same("answers", F32, at.to, to.to, answers);
+    BENCH(hc_fft_back_f32_scalar(height, width, y, step, count, bias, relu, &to, work),
+          kernel->fn.fft_back_f32(height, width, y, step, count, bias, relu, &at, work));
+}
+
+static const int FFT_SIZES[][2] = {{1, 8}, {1, 64}, {8, 8}, {8, 16}, {16, 8}, {32, 16}, {16, 64}};
+enum { N_FFT_SIZES = sizeof FFT_SIZES / sizeof *FFT_SIZES };
+
+void check_fft_forward_f32(const hc_kernel *kernel) {
+    for (int i = 0; i < N_FFT_SIZES; i++)
+        FOR_EACH(int64_t, count, 1, 8, 17, 33)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
+        const int height = FFT_SIZES[i][0], width = FFT_SIZES[i][1];
+        const hc_fft_pixels all = {.rows = height, .columns = width, .down = 1, .across = 1};
+        const hc_fft_pixels some = {
+            .top = height / 2, .left = 3, .rows = (height + 3) / 4, .columns = 2, .down = 2, .across = 4};
+        forward_case(kernel, height, width, kind % 2, &all, *count, (float_kind)kind);
+        forward_case(kernel, height, width, !(kind % 2), &some, *count, (float_kind)kind);
+        forward_case(kernel, height, width, false, &(hc_fft_pixels){.down = 1, .across = 1}, *count, (float_kind)kind);
+    }
+    usual();
+    forward_case(kernel, 16, 16, false, &(hc_fft_pixels){.rows = 16, .columns = 16, .down = 1, .across = 1}, 64, PLAIN);
+}
+
+void check_fft_back_f32(const hc_kernel *kernel) {
+    for (int i = 0; i < N_FFT_SIZES; i++)
+        FOR_EACH(int64_t, count, 1, 8, 17, 33)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
+        const int height = FFT_SIZES[i][0], width = FFT_SIZES[i][1];
+        const hc_fft_answers all = {.rows = height, .columns = width, .down = 1, .across = 1};
+        const hc_fft_answers some = {.rows = (height + 2) / 3, .columns = 2, .down = 3, .across = 5};
+        back_case(kernel, height, width, &all, *count, kind % 2, kind / 2 % 2, (float_kind)kind);
+        back_case(kernel, height, width, &some, *count, !(kind % 2), !(kind / 2 % 2), (float_kind)kind);
+    }
+    usual();
+    back_case(kernel, 16, 16, &(hc_fft_answers){.rows = 12, .columns = 12, .down = 1, .across = 1}, 16, true, true,
+              PLAIN);
+}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import Array, fma
+from ..arithmetic import Array, fma
 
 Matrix = list[list[Fraction]]
 POINTS = [Fraction(0), *(Fraction(sign * p) for p in (1, 2, Fraction(1, 2)) for sign in (1, -1))]

@@ -1,0 +1,11 @@
+/* The Fourier transforms of tiles, one value after the other, as they are defined: hc_fft_forward_f32_scalar and
+ * hc_fft_back_f32_scalar; kernels/conv/conv.h. */
+#include "kernels/kernel.h"
+
+enum { LANES = 1 };
+
+#define forward_lanes forward_one
+#define back_lanes back_one
+#include "kernels/conv/fft_tiles.h"
+
+HC_FFT(scalar)

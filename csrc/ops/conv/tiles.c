@@ -1,0 +1,223 @@
+/* Tiles, panels of transformed filters and their sums; tiles.h. */
+#include "ops/conv/tiles.h"
+
+#include "base/threads.h"
+
+#include <string.h>
+
+enum { TILE_BYTES = 1 << 20, PANELS_A_THREAD = 4 };
+
+void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *tiling) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_kernel *kernel = HC_BEST(direct_f32, conv->run);
+    *t = (hc_tiles){.conv = conv, .tiling = *tiling, .kernel = kernel};
+    hc_filter_panels_init(&t->filters, conv, kernel);
+    hc_pixels_init(&t->pixels, conv, false, tiling->rows);
+    const int64_t channels = s->group_channels, size = sizeof(float), places = tiling->places;
+    const int64_t all = s->n * hc_ceil_div(s->out_height, tiling->rows) * hc_ceil_div(s->out_width, tiling->columns);
+    const int n_threads = conv->run->n_threads;
+    t->panel_step = channels * kernel->nr + tiling->panel_gap;
+    t->panel_floats = places * t->panel_step;
+    t->packed = tiling->m && hc_prepacked_filter_panels(conv, kernel, tiling->m, 0);
+    t->panels_at_once = t->filters.panels;
+    if (!t->packed)
+        t->panels_at_once = hc_min(t->panels_at_once, hc_max(1, tiling->filter_bytes / (t->panel_floats * size)));
+    /* Rows of a power of two would meet in few sets of the nearest cache. */
+    t->tile_ld = hc_round_up(channels, 16) + 16;
+    t->tile_floats = places * t->tile_ld;
+    const int64_t group_floats = kernel->mr * t->tile_floats, sums = places * kernel->mr * kernel->nr;
+    t->groups = hc_min(TILE_BYTES / (group_floats * size), all / kernel->mr / (4 * n_threads));
+    t->groups = hc_max(t->groups, 1);
+    t->task_floats = t->groups * group_floats;
+    const int64_t tasks = hc_ceil_div(all, t->groups * kernel->mr);
+    t->by_panels = t->pixels.n_bands == 1 && t->filters.panels >= PANELS_A_THREAD * n_threads &&
+                   t->panels_at_once >= n_threads && tasks <= tiling->all_tiles_bytes / (t->task_floats * size);
+    t->together = hc_max(1, hc_min(t->groups, tiling->sum_bytes / (sums * size)));
+    const int64_t kept = t->by_panels ? tasks * t->task_floats : 0;
+    t->panels_at_once = t->by_panels ? n_threads : t->panels_at_once;
+    const int64_t packing = hc_round_up(t->filters.side.limb_bytes + hc_pack_scratch(), HC_CACHE_LINE) / size;
+    t->own_at = hc_round_up(tiling->work_floats, 16);
+    t->tiles_at = t->own_at + hc_round_up((int64_t)tiling->rows * tiling->columns * kernel->nr, 16);
+    t->sums_at = t->tiles_at + (t->by_panels ? 0 : t->task_floats);
+    t->private_floats = hc_round_up(hc_max(t->sums_at + t->together * sums, t->tiles_at + packing), 16);
+    t->kept_at = t->packed ? 0 : hc_round_up(t->panels_at_once * t->panel_floats, 16);
+    t->shared_floats = t->kept_at + kept;
+    t->bytes = (t->shared_floats + n_threads * t->private_floats) * size + t->pixels.bytes;
+}
+
+/* Panels of the group at hand that were packed before. */
+static const float *packed_panel(const hc_tiles *t, int64_t panel) {
+    return hc_prepacked_filter_panels(t->conv, t->kernel, t->tiling.m, t->group) + panel * t->panel_floats;
+}
+
+static float *private_memory(const hc_tiles *t, int thread) { return t->private_memory + thread * t->private_floats; }
+
+static void pack_panel(const hc_tiles *t, int64_t panel, float *to, int thread) {
+    float *own = private_memory(t, thread);
+    t->tiling.panel(t, panel, to, t->panel_step, own + t->tiles_at, own);
+}
+
+static void pack_task(void *context, int64_t task, int thread) {
+    const hc_tiles *t = context;
+    pack_panel(t, t->first_panel + task, t->panels + task * t->panel_floats, thread);
+}
+
+static hc_tile_place place_of(const hc_tiles *t, int64_t tile) {
+    const int64_t row = tile / t->across;
+    return (hc_tile_place){row / t->down, t->pixels.row + row % t->down * t->tiling.rows,
+                           tile % t->across * t->tiling.columns};
+}
+
+/* The sums of one tile, transformed back, into the answer: in place, or by way of the thread's own memory. */
+static void write_tile(const hc_tiles *t, int64_t tile, const float *sums, int64_t filter, int64_t columns,
+                       const float *bias, float *memory) {
+    const hc_convolution *conv = t->conv;
+    const hc_view *out = conv->out;
+    const hc_tile_place at = place_of(t, tile);
+    const int nr = t->kernel->nr;
+    const int64_t size = sizeof(float), *steps = out->strides;
+    const bool in_place = steps[1] == size && steps[2] % size == 0 && steps[3] % size == 0;
+    char *to = (char *)out->data + (t->pixels.image + at.image) * steps[0] + filter * steps[1] + at.p * steps[2] +
+               at.q * steps[3];
+    float *own = memory + t->own_at;
+    const hc_tile_answers answers = {.to = in_place ? (float *)(void *)to : own,
+                                     .row_step = in_place ? steps[2] / size : t->tiling.columns * nr,
+                                     .pixel_step = in_place ? steps[3] / size : nr,
+                                     .rows = hc_min(t->tiling.rows, t->pixels.row + t->pixels.n_rows - at.p),
+                                     .columns = hc_min(t->tiling.columns, conv->shape.out_width - at.q)};
+    t->tiling.output(t, sums, t->kernel->mr * nr, columns, bias, &answers, memory);
+    if (in_place)
+        return;
+    const bool side_by_side = steps[3] == size && steps[1] > 0 && steps[1] % 4 == 0 && steps[1] / 4 <= INT32_MAX;
+    for (int64_t p = 0; p < answers.rows; p++, to += steps[2]) {
+        const float *from = own + p * answers.row_step;
+        for (int64_t q = 0, some; q < answers.columns; q += some) {
+            some = side_by_side ? hc_min(16, answers.columns - q) : 1;
+            if (side_by_side)
+                HC_PICK(pack_x32, conv->run)
+            (from + q * nr, nr * 4, (int)some, columns, to + q * size, (int)(steps[1] / 4), 0);
+            for (int64_t j = 0; j < columns && !side_by_side; j++)
+                memcpy(to + q * steps[3] + j * steps[1], from + q * nr + j, sizeof(float));
+        }
+    }
+}
+
+/* The tiles of task `task`: their first, and how many. */
+static int64_t tiles_of(const hc_tiles *t, int64_t task, int64_t *first) {
+    const int64_t most = t->groups * t->kernel->mr;
+    *first = task * most;
+    return hc_min(most, t->pixels.n_images * t->down * t->across - *first);
+}
+
+static void transform_tiles(const hc_tiles *t, int64_t task, float *v, int thread) {
+    int64_t first;
+    const int64_t tiles = tiles_of(t, task, &first);
+    for (int64_t i = 0; i < tiles; i++) {
+        const hc_tile_place at = place_of(t, first + i);
+        t->tiling.input(t, &at, v + i * t->tile_floats, t->tile_ld, private_memory(t, thread));
+    }
+}
+
+/* Some groups of mr tiles, of which the first lies at v, and a panel: their sums at every place. */
+static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const float *u, float *sums) {
+    const int mr = t->kernel->mr, nr = t->kernel->nr;
+    for (int64_t place = 0; place < t->tiling.places; place++, v += t->tile_ld, u += t->panel_step, sums += mr * nr)
+        for (int64_t i = 0; i < tiles; i += mr) {
+            const int n = (int)hc_min(mr, tiles - i);
+            const float *rows[16];
+            for (int j = 0; j < n; j++)
+                rows[j] = v + (i + j) * t->tile_floats;
+            t->kernel->fn.direct_f32(1, t->conv->shape.group_channels, rows, u, n, sums + i * t->tiling.places * nr,
+                                     nr);
+        }
+}
+
+/* The tiles of a task, transformed, times the panels [panel, panel + n_panels) of the group, of which the first lies at u. */
+static void multiply(const hc_tiles *t, int64_t task, const float *v, int64_t panel, int64_t n_panels, const float *u,
+                     int thread) {
+    const hc_view *b = t->conv->bias;
+    const int mr = t->kernel->mr, nr = t->kernel->nr;
+    float *memory = private_memory(t, thread), *sums = memory + t->sums_at;
+    int64_t first;
+    const int64_t tiles = tiles_of(t, task, &first), at_once = t->together * mr;
+    for (const int64_t end = panel + n_panels; panel < end; panel++, u += t->panel_floats) {
+        const int64_t column = panel * nr, columns = hc_min(nr, t->filters.filters - column);
+        const int64_t filter = t->filters.first + column;
+        float bias[HC_TILE_MAX_NR];
+        for (int64_t j = 0; j < columns && b; j++)
+            memcpy(bias + j, (const char *)b->data + (filter + j) * b->strides[0], sizeof(float));
+        for (int64_t i = 0; i < tiles; i += at_once) {
+            const int64_t some = hc_min(at_once, tiles - i);
+            sum_places(t, v + i * t->tile_floats, some, u, sums);
+            for (int64_t j = 0; j < some; j++)
+                write_tile(t, first + i + j, sums + (j / mr * t->tiling.places * mr + j % mr) * nr, filter, columns,
+                           b ? bias : NULL, memory);
+        }
+    }
+}
+
+static void tiles_task(void *context, int64_t task, int thread) {
+    const hc_tiles *t = context;
+    float *v = private_memory(t, thread) + t->tiles_at;
+    transform_tiles(t, task, v, thread);
+    const float *u = t->packed ? packed_panel(t, t->first_panel) : t->panels;
+    multiply(t, task, v, t->first_panel, t->n_panels, u, thread);
+}
+
+static void kept_task(void *context, int64_t task, int thread) {
+    const hc_tiles *t = context;
+    transform_tiles(t, task, t->kept + task * t->task_floats, thread);
+}
+
+static void panel_task(void *context, int64_t task, int thread) {
+    const hc_tiles *t = context;
+    float *own = t->panels + thread * t->panel_floats;
+    if (!t->packed)
+        pack_panel(t, task, own, thread);
+    const float *u = t->packed ? packed_panel(t, task) : own;
+    int64_t first;
+    for (int64_t i = 0; tiles_of(t, i, &first) > 0; i++)
+        multiply(t, i, t->kept + i * t->task_floats, task, 1, u, thread);
+}
+
+static int64_t begin_band(hc_tiles *t, int64_t band) {
+    hc_pixels_band(&t->pixels, band);
+    t->down = hc_ceil_div(t->pixels.n_rows, t->tiling.rows);
+    t->across = hc_ceil_div(t->conv->shape.out_width, t->tiling.columns);
+    return hc_ceil_div(t->pixels.n_images * t->down * t->across, t->groups * t->kernel->mr);
+}
+
+/* All panels of a group, as many at once as there is memory for. */
+static void tiles_by_panels(hc_tiles *t, int n_threads) {
+    for (t->first_panel = 0; t->first_panel < t->filters.panels; t->first_panel += t->panels_at_once) {
+        t->n_panels = hc_min(t->panels_at_once, t->filters.panels - t->first_panel);
+        if (!t->packed)
+            hc_parallel(n_threads, t->n_panels, pack_task, t);
+        for (int64_t band = 0; band < t->pixels.n_bands; band++) {
+            const int64_t tasks = begin_band(t, band);
+            hc_parallel(n_threads, tasks, tiles_task, t);
+        }
+    }
+}
+
+hc_status hc_tiles_run(hc_tiles *t, hc_error *error) {
+    const int n_threads = t->conv->run->n_threads;
+    t->memory = hc_alloc_aligned((t->shared_floats + n_threads * t->private_floats) * (int64_t)sizeof(float));
+    const bool has_memory = hc_pixels_alloc(&t->pixels) && t->memory;
+    t->panels = t->memory;
+    t->kept = t->memory + t->kept_at;
+    t->private_memory = t->memory + t->shared_floats;
+    const int64_t tasks = has_memory && t->by_panels ? begin_band(t, 0) : 0;
+    for (t->group = 0; has_memory && t->group < t->conv->window->groups; t->group++) {
+        hc_filter_panels_group(&t->filters, t->group);
+        if (t->by_panels) {
+            hc_parallel(n_threads, tasks, kept_task, t);
+            hc_parallel(n_threads, t->filters.panels, panel_task, t);
+        } else {
+            tiles_by_panels(t, n_threads);
+        }
+    }
+    hc_pixels_free(&t->pixels);
+    hc_free_aligned(t->memory);
+    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: no memory for transformed filters");
+}

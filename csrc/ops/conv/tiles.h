@@ -1,0 +1,74 @@
+/* Convolution by transforms of tiles: pixels of a tile and taps of a filter become `places` values a channel each, whose products,
+ * summed over the channels, are transformed back into the answers of the tile. Each sum is one fmaf chain, by the kernel of
+ * `direct` with one tap. Winograd's algorithms and that of the Fourier transform are such transforms.
+ *
+ * A task transforms some groups of mr tiles, then meets a panel of transformed filters at a time. Where all transformed tiles
+ * fit `all_tiles_bytes`, a task is a panel instead, transformed and met by all tiles before it leaves the cache.
+ *
+ * Memory: `filter_bytes` of transformed filters (one panel at least), shared, or a panel a thread and all_tiles_bytes; a thread
+ * has TILE_BYTES of transformed tiles (mr tiles at least), their sums, the answers of a tile, a panel of filters while they
+ * are packed, what a transform takes, and its part of a band (pixels.h). Nothing grows with the batch.
+ */
+#ifndef HC_TILES_H
+#define HC_TILES_H
+
+#include "ops/conv/pixels.h"
+#include "ops/conv/prepacked.h"
+
+enum { HC_TILE_MAX_NR = 64 };
+
+/* A tile of the band: its image in the band, first row and column of its answers. */
+typedef struct {
+    int64_t image, p, q;
+} hc_tile_place;
+
+/* Where answers of a tile go, each some filters side by side; steps in floats. */
+typedef struct {
+    float *to;
+    int64_t row_step, pixel_step;
+    int64_t rows, columns;
+} hc_tile_answers;
+
+typedef struct hc_tiles hc_tiles;
+
+/* How tiles are transformed; `work`: work_floats of the thread's own. */
+typedef struct {
+    int rows, columns;   /* of answers */
+    int height, width;   /* of the tile */
+    int64_t places;      /* products that a tile becomes */
+    int64_t panel_gap;   /* floats of a panel between places */
+    int64_t work_floats; /* of one transform */
+    int64_t filter_bytes, all_tiles_bytes;
+    int64_t sum_bytes; /* groups of tiles that meet a place before the next: as many as fit, one at least */
+    int m;             /* of hc_prepacked_filter_panels; 0: none are packed before */
+    void (*input)(const hc_tiles *tiles, const hc_tile_place *at, float *to, int64_t step, float *work);
+    void (*panel)(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work);
+    void (*output)(const hc_tiles *tiles, const float *sums, int64_t step, int64_t columns, const float *bias,
+                   const hc_tile_answers *answers, float *work);
+} hc_tiling;
+
+struct hc_tiles {
+    const hc_convolution *conv;
+    hc_tiling tiling;
+    const hc_kernel *kernel;
+    hc_filter_panels filters;
+    hc_pixels pixels;
+    int64_t down, across; /* tiles of the band at hand, of one image */
+    int64_t group;        /* of channels */
+    int64_t groups;       /* of mr tiles, of a task */
+    int64_t together;     /* of those, at one place */
+    int64_t tile_ld;      /* floats from place to place of a tile */
+    bool packed;          /* all panels were packed before */
+    bool by_panels;       /* a task is a panel; a thread has memory for one, and all tiles are kept */
+    int64_t tile_floats, task_floats, panel_step, panel_floats;
+    int64_t panels_at_once, first_panel, n_panels;
+    float *memory, *panels, *kept, *private_memory; /* kept: the tiles of each task, by_panels */
+    int64_t kept_at, shared_floats, private_floats;
+    int64_t own_at, tiles_at, sums_at; /* in private memory, after a transform's */
+    int64_t bytes;                     /* of all memory */
+};
+
+void hc_tiles_init(hc_tiles *tiles, const hc_convolution *conv, const hc_tiling *tiling);
+hc_status hc_tiles_run(hc_tiles *tiles, hc_error *error);
+
+#endif

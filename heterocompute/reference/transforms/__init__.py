@@ -1,0 +1,1 @@
+"""Convolutions by transforms of tiles: Winograd's and the Fourier transform."""
