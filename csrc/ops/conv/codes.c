@@ -158,13 +158,25 @@ static const float *read_line(const hc_codes *c, int64_t line, float *values) {
     return values;
 }
 
+/* As signed integers, which every instruction set compares; in lanes, which do not wait for each other. */
 static uint32_t largest_of(const float *values, int64_t n, uint32_t so_far) {
-    int32_t largest = (int32_t)so_far; /* signed, which is compared faster */
-    for (int64_t i = 0; i < n; i++) {
+    enum { N = 16 };
+    int32_t lane[N];
+    for (int j = 0; j < N; j++)
+        lane[j] = (int32_t)so_far;
+    int64_t i = 0;
+    for (; i + N <= n; i += N)
+        for (int j = 0; j < N; j++) {
+            const int32_t bits = (int32_t)(hc_f32_bits(values[i + j]) & 0x7fffffff);
+            lane[j] = bits > lane[j] ? bits : lane[j];
+        }
+    for (int j = 0; i < n; i++, j++) {
         const int32_t bits = (int32_t)(hc_f32_bits(values[i]) & 0x7fffffff);
-        largest = bits > largest ? bits : largest;
+        lane[j] = bits > lane[j] ? bits : lane[j];
     }
-    return (uint32_t)largest;
+    for (int j = 1; j < N; j++)
+        lane[0] = lane[j] > lane[0] ? lane[j] : lane[0];
+    return (uint32_t)lane[0];
 }
 
 /* The largest magnitude of a line of the band's images, in the order of memory. */

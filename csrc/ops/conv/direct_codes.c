@@ -1,6 +1,7 @@
 /* `direct` of integers: a tile is mr windows, read where they lie among padded codes (codes.h), times nr filters, exact in
  * int32, then one scaling. The taps of a filter's row are one run of neighbouring codes unless they are apart. A task is some
- * windows by some blocks of filters; the panels of a block meet AT_ONCE windows while these are in the nearest cache.
+ * windows by some blocks of filters; the panels of a block meet AT_ONCE windows while these are in the nearest cache. Short
+ * runs, which steps of 4 values would fill badly, are copied beside each other first, a window's whole lines of codes.
  *
  * Memory: all filters as panels, at most 64 MiB, unless they were packed before, and what codes take.
  */
@@ -19,6 +20,8 @@ enum {
     TASK_WINDOWS = 96,
     TASKS = 4, /* a thread at least, to end together */
     LANES = 16,
+    COPIED = 256, /* codes of a window at most; beyond, what steps waste is little */
+    AFTER = 32,   /* codes that copying in whole blocks writes behind a window */
 };
 
 typedef struct {
@@ -28,6 +31,7 @@ typedef struct {
     hc_codes codes;
     int64_t group_filters, panels; /* of a group */
     int64_t taps, run, steps;      /* run: values of w; steps: of 4 values, all */
+    int64_t lines, line;           /* copies: so many lines of so many codes become one run; else 0 */
     bool ready;                    /* panels were packed before */
     hc_panels side;
     hc_kc kc;
@@ -53,6 +57,14 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     job->taps = joins ? s->r : s->r * s->s;
     job->run = joins ? s->s * s->group_channels : s->group_channels;
     job->steps = job->taps * hc_ceil_div(job->run, 4);
+    const int64_t columns = job->taps * job->run;
+    if (columns <= COPIED && 10 * job->steps * 4 > 11 * hc_round_up(columns, 4)) {
+        job->lines = job->taps;
+        job->line = job->run;
+        job->taps = 1;
+        job->run = columns;
+        job->steps = hc_ceil_div(columns, 4);
+    }
     if (job->steps * 4 > LONGEST)
         return "windows of more than 65536 values";
     hc_filters context;
@@ -61,7 +73,8 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     hc_panels_use_kernel(&job->side, kernel, conv->run);
     job->side.limb_bytes = hc_limb_bytes(&job->side, job->steps);
     const hc_kernel *gemm = hc_product_line(HC_ORDER_FOLDED, false, NULL, conv->run);
-    job->ready = job->run % 4 == 0 && gemm->nr == kernel->nr && gemm->form == kernel->form &&
+    const bool even = job->taps == 1 || job->run % 4 == 0; /* as products pack, whose last step alone is padded */
+    job->ready = even && gemm->nr == kernel->nr && gemm->form == kernel->form &&
                  hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, gemm, 1);
     if (job->ready)
         hc_prepacked_panels(w.prepacked, 0, &job->side);
@@ -72,8 +85,8 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
         return "a row of windows takes more than 16 MiB";
     job->kc = (hc_kc){.columns = job->taps * job->run,
                       .steps = job->steps,
-                      .n_segments = job->run % 4 ? job->taps : 1,
-                      .even = job->run % 4 == 0,
+                      .n_segments = even ? 1 : job->taps,
+                      .even = even,
                       .opens = true,
                       .closes = true};
     return NULL;
@@ -115,6 +128,20 @@ static void pack_task(void *context, int64_t task, int thread) {
                                   side.init + task * side.tile);
 }
 
+/* Windows copied beside each other into `to`, each as one run. Blocks may end behind a line, where the next one follows. */
+static void copy_windows(const hc_direct_codes_job *job, int n, const void **rows, uint8_t *to) {
+    enum { BYTES = 16 };
+    const int64_t size = job->codes.code_bytes, line = job->line * size;
+    for (int i = 0; i < n; i++, to += (COPIED + AFTER) * size) {
+        for (int64_t t = 0; t < job->lines; t++) {
+            const uint8_t *from = (const uint8_t *)rows[i] + job->tap[t] * size;
+            for (int64_t at = 0; at < line; at += BYTES)
+                memcpy(to + t * line + at, from + at, BYTES);
+        }
+        rows[i] = to;
+    }
+}
+
 /* Answers [first, first + n) of the band, n at most AT_ONCE, for a block of filters of a group. */
 static void multiply(const hc_direct_codes_job *job, int64_t group, int64_t first, int n, int64_t column) {
     static const int32_t zeros[BLOCK];
@@ -125,14 +152,18 @@ static void multiply(const hc_direct_codes_job *job, int64_t group, int64_t firs
     const void *rows[AT_ONCE];
     float scales[AT_ONCE], values[AT_ONCE * BLOCK];
     int32_t sums[AT_ONCE * BLOCK];
+    int16_t copies[AT_ONCE * (COPIED + AFTER)];
+    static const int64_t whole = 0;
     hc_code_windows(&job->codes, group, first, n, rows, scales);
+    if (job->lines)
+        copy_windows(job, n, rows, (uint8_t *)copies);
     for (int64_t j = 0; j < columns; j += nr) {
         const int64_t panel = from + j / nr;
         const int8_t *b = (const int8_t *)job->side.panels + panel * job->side.limb_bytes;
         const int32_t *init = job->side.init ? job->side.init + panel * nr : zeros;
         for (int i = 0; i < n; i += mr)
-            job->kernel->fn.direct_s8(job->taps, job->tap, hc_round_up(job->run, 4), rows + i, b, init,
-                                      hc_min(mr, n - i), sums + i * BLOCK + j, BLOCK);
+            job->kernel->fn.direct_s8(job->taps, job->lines ? &whole : job->tap, hc_round_up(job->run, 4), rows + i, b,
+                                      init, hc_min(mr, n - i), sums + i * BLOCK + j, BLOCK);
     }
     int64_t ld;
     float *place = hc_answers_at(answers, first, n, filter, &ld);
@@ -160,7 +191,8 @@ static void multiply_task(void *context, int64_t task, int thread) {
 static bool prepare(hc_direct_codes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
     const int n_threads = job->conv->run->n_threads;
-    const int64_t n = job->conv->window->groups * job->panels, nr = job->kernel->nr, taps = job->taps;
+    const int64_t n = job->conv->window->groups * job->panels, nr = job->kernel->nr;
+    const int64_t taps = hc_max(job->lines, job->taps);
     const int64_t tap_at = job->ready ? 0 : hc_round_up(panels_bytes(job), HC_CACHE_LINE);
     const int64_t scratch_at = tap_at + hc_round_up(taps * 20, HC_CACHE_LINE);
     job->memory = hc_alloc_aligned(scratch_at + (job->ready ? 0 : n_threads * hc_pack_scratch()));
