@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -83,6 +83,10 @@ class Tensors:
     def shared(self, name: str) -> NDArray[Any]:
         """Read one tensor; those that share memory in the file may share it here, so that all take no more than it."""
         return self.tensor(name)
+
+    def same(self, name: str) -> Hashable:
+        """Return what two names have in common that are one array in the file."""
+        return name
 
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
         """Yield a tensor's values, some at a time and flat."""

@@ -102,7 +102,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{name}: is not a regular file")
     with open(path, "rb") as file:
-        raw = file.read(limit + 1)
+        raw = file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)  # as much is allocated
     if len(raw) > limit:
         raise ValueError(f"{name}: more than {limit} bytes")
     try:

@@ -64,7 +64,7 @@ WRITTEN = {
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
-FOLDERS = ("quantize", "prune", "dequantize")  # whose OUT may be a folder
+FOLDERS = ("quantize", "prune", "dequantize", "ptq")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
 

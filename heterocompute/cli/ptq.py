@@ -49,17 +49,20 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "ptq",
         run,
         "Quantize a checkpoint so that its layers' outputs change least, given inputs of the layers or a "
-        "function that runs the network. The whole checkpoint is held in memory.",
+        "function that runs the network, a layer in memory at a time. A run that was ended goes on where it was.",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration inputs.npz",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
     )
     ptq.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    ptq.add_argument("output", metavar="OUT", help="file to write; an existing one is replaced")
+    ptq.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
     add_format(ptq, "format of every selected tensor")
     ptq.add_argument(
         "--calibration",
         metavar="C",
         help="x.npz: arrays (inputs, features) by the names of tensors; or module:function, called with the weights",
+    )
+    ptq.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
     )
     ptq.add_argument("--sequential", action="store_true", help="calibrate each layer with those before it rounded")
     add_patterns(ptq)
@@ -85,23 +88,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--calibration is needed: x.npz or module:function")
     if is_same_file(arguments.input, arguments.output):
         raise UsageError(f"{printable(arguments.output)}: is the input itself")
-    from ..files.opening import load  # 18 ms
-    from ..files.safetensors import save  # 18 ms
-    from ..ptq.network import quantize  # 18 ms
+    from ..ptq.streaming import quantize_streamed  # 40 ms
 
     formats: dict[str, Any] = recipe_of(arguments.recipe) or {}
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
+    text, options = arguments.calibration, {"resume": arguments.resume}
+    patterns = {"include": arguments.include, "exclude": arguments.exclude}
 
     def work() -> Any:
-        weights = load(arguments.input)
-        if not isinstance(weights, dict):
-            raise ValueError(f"{printable(arguments.input)}: holds one array, wanted a checkpoint")
-        evaluate = function_of(arguments.calibration)
-        patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
-        found = quantize(weights, evaluate, formats, arguments.sequential, progress=progress.update, **patterns)
-        save(arguments.output, found.weights)
-        return found
+        calibration = function_of(text) if ":" in text and not os.path.exists(text) else text
+        return quantize_streamed(
+            arguments.input, arguments.output, formats, calibration, arguments.sequential, progress=progress.update,
+            **patterns, **options,
+        )  # fmt: skip
 
     with ProgressBar("ptq", arguments.input) as progress:
         found = interruptible(work)

@@ -11,6 +11,7 @@ believed: what is no file of ours, or no such file, is neither taken nor deleted
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -204,6 +205,8 @@ class Staging:
     def discard(self) -> None:
         """Delete what is not whole."""
         if os.path.isdir(self.root):
+            with contextlib.suppress(FileNotFoundError):  # first: what is ended on the way is nothing then
+                os.unlink(self._manifest)
             shutil.rmtree(self.root)
         self.begun = {}
 

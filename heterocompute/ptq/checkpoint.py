@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,11 @@ from ..base.texts import is_same_file, printable
 from ..base.values import shown
 from ..base.version import __version__
 from ..files.changes import Change
-from ..files.opening import load
+from ..files.opening import load, reader_of
 from ..files.rewrite import Progress, rewrite
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select, unknown
+from ..files.shards import state_of
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize as plainly
@@ -33,7 +36,7 @@ __all__ = ["quantize_checkpoint"]
 
 Array = np.ndarray[Any, Any]
 
-_PART = re.compile(r"[0-9a-f]{32}\.safetensors|\.heterocompute-[0-9a-f]{16}\.tmp")
+_PART = re.compile(r"[0-9a-f]{32}\.(safetensors|json)|\.heterocompute-[0-9a-f]{16}\.tmp")
 REPORT = ("tokens", "damping", "dead", "before", "after")
 
 
@@ -108,8 +111,9 @@ def quantize_checkpoint(
         }
     )
     axes_of = getattr(hessians, "axes", {})
-    folder = os.path.abspath(os.fsdecode(os.fspath(out_path))) + ".parts"  # beside OUT, also where that is a folder
+    folder = parts_of(out_path)
     found: dict[str, dict[str, float]] = {}
+    roundings: dict[str, Change] = {}
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
@@ -121,52 +125,89 @@ def quantize_checkpoint(
             fmt, info = match(name), plain[name]
             if fmt is None or name not in hessians or 0 in info.shape:
                 continue
-            axes = layer_axis(len(info.shape), axes_of.get(name), "quantize_checkpoint")
-            axes = tuple(a % len(info.shape) for a in (axes if isinstance(axes, tuple) else (axes,)))
-            entry = entry_of(fmt, info.shape, axes, info.dtype)
-            changes[name] = Change(
-                str(fmt), entry, _maker(name, hessians[name], fmt, entry, axes, options, folder, found)
+            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, axes_of.get(name)), info.dtype)
+            changes[name] = roundings[name] = Change(
+                str(fmt), entry, Rounding(name, hessians, fmt, entry, options, folder, found)
             )
         return changes
 
     summary = rewrite(in_path, out_path, choose, progress)
-    _remove_parts(folder)
+    for name in roundings.keys() - found.keys():  # in files that an earlier run has finished
+        with reader_of(in_path) as reader:
+            roundings[name].make(reader.tensor(name))
+    remove_parts(folder)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
     return summary
 
 
-def _maker(
-    name: str,
-    given: Any,
-    fmt: Format,
-    entry: Entry,
-    axes: tuple[int, ...],
-    options: Mapping[str, Any],
-    folder: str,
-    found: dict[str, dict[str, float]],
-) -> Any:
-    """Return what rounds a tensor, or finds it rounded."""
+class Lazy(Mapping[str, Hessian]):
+    """Hessians that are made when they are asked for."""
 
-    def make(w: Array) -> Any:
-        h = given if isinstance(given, Hessian) else Hessian.load(given)
-        path = os.path.join(folder, f"{_key(name, w, h, fmt, axes, options)}.safetensors")
-        if os.path.exists(path):
-            parts = load(path)
-            report, q = parts.get("report"), parts.get("array")
-            if not _is_part(report, q, entry):
-                raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
-        else:
-            done = rounded_under(w, h, fmt, axis=axes, **options)
-            before, after = (error(w, one, h).db for one in (plainly(w, fmt, axes), done.q))
-            q, report = done.q, np.array([h.tokens, done.damping, done.dead, before, after])
-            os.makedirs(folder, exist_ok=True)
-            save(path, {"array": q, "report": report})
-        found[name] = dict(zip(REPORT, map(float, report), strict=True))
-        found[name] |= {key: int(found[name][key]) for key in ("tokens", "dead")}
+    def identity(self, name: str) -> Any:
+        """Return what tells a Hessian from others, without making it."""
+        raise NotImplementedError
+
+
+def parts_of(out_path: str | os.PathLike[str]) -> str:
+    """Return the folder of what is done for an output: beside it, also where that is a folder."""
+    return os.path.abspath(os.fsdecode(os.fspath(out_path))) + ".parts"
+
+
+def layer_of(name: str, shape: tuple[int, ...], axes: Any) -> tuple[int, ...]:
+    """Return the reduction axes of a layer's weight, those given or the usual ones."""
+    found = layer_axis(len(shape), axes, f"quantize_checkpoint: {name!r}")
+    return tuple(axis % len(shape) for axis in (found if isinstance(found, tuple) else (found,)))
+
+
+@dataclass(eq=False, repr=False)
+class Rounding:
+    """What rounds a tensor under its Hessian, which is read or made then, or finds it rounded."""
+
+    name: str
+    hessians: Mapping[str, Any]
+    format: Format
+    entry: Entry
+    options: Mapping[str, Any]
+    folder: str
+    found: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return what tells it from others: files of an earlier run are taken by it."""
+        return f"Rounding({(self.name, str(self.format), sorted(self.options.items()), self._identity)!r})"
+
+    @functools.cached_property
+    def _identity(self) -> Any:
+        """What tells the Hessian from others, without making it."""
+        if isinstance(self.hessians, Lazy):
+            return self.hessians.identity(self.name)
+        given = self.hessians[self.name]
+        return _digest_of(given) if isinstance(given, Hessian) else state_of(os.fsdecode(given))
+
+    def __call__(self, w: Array) -> Any:
+        _, q, report = self.part(w)
+        self.found[self.name] = dict(zip(REPORT, map(float, report), strict=True))
+        self.found[self.name] |= {key: int(self.found[self.name][key]) for key in ("tokens", "dead")}
         return q
 
-    return make
+    def part(self, w: Array) -> tuple[str, QuantizedArray, Array]:
+        """Return the file of the rounded tensor, the tensor and the report."""
+        given, fmt, axes = self.hessians[self.name], self.format, self.entry.axis
+        h = given if isinstance(given, Hessian) else Hessian.load(given)
+        path = os.path.join(self.folder, f"{_key(self.name, w, h, fmt, axes, self.options)}.safetensors")
+        if os.path.exists(path):
+            parts = load(path)
+            parts = parts if isinstance(parts, dict) else {}
+            report, q = parts.get("report"), parts.get("array")
+            if not _is_part(report, q, self.entry):
+                raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
+        else:
+            done = rounded_under(w, h, fmt, axis=axes, **self.options)
+            before, after = (error(w, one, h).db for one in (plainly(w, fmt, axes), done.q))
+            q, report = done.q, np.array([h.tokens, done.damping, done.dead, before, after])
+            os.makedirs(self.folder, exist_ok=True)
+            save(path, {"array": q, "report": report})
+        return path, q, report
 
 
 def _is_part(report: Any, q: Any, entry: Entry) -> bool:
@@ -177,7 +218,7 @@ def _is_part(report: Any, q: Any, entry: Entry) -> bool:
     return alike and report.shape == (len(REPORT),) and report.dtype == np.float64
 
 
-def _remove_parts(folder: str) -> None:
+def remove_parts(folder: str) -> None:
     """Remove what runs have left in a folder, and the folder if there is nothing else in it."""
     if not os.path.isdir(folder):
         return
@@ -194,5 +235,12 @@ def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], op
     digest.update(repr((__version__, name, str(fmt), axes, w.shape, w.dtype.name, sorted(options.items()))).encode())
     cross = () if h.cross is None else (h.cross,)
     for array in (w, h.full(), *cross):
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _digest_of(h: Hessian) -> str:
+    digest = hashlib.blake2b(repr((h.k, h.groups, h.tokens)).encode(), digest_size=16)
+    for array in (h.full(), *(() if h.cross is None else (h.cross,))):
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -8,7 +8,7 @@ called by the keys that lead to it, joined with dots; what is no tensor is left 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -133,6 +133,10 @@ class _Torch(Container):
             return self._seen(view, self._storages[key][first : first + _span(view)], name)
 
         return self.made(name, load)
+
+    def same(self, name: str) -> Hashable:
+        """Return the view of a storage that a tensor is."""
+        return self._views[name][0] if name in self._views else name
 
     def _seen(self, view: View, data: NDArray[np.uint8], name: str) -> NDArray[Any]:
         """Return the values of a view, whose bytes begin with its first."""

@@ -1,0 +1,301 @@
+"""A checkpoint rounded under what its layers are given: a layer in memory at a time, and on from where it was ended.
+
+    OUT.parts/KEY.safetensors   a Hessian, or a tensor that is rounded
+    OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
+
+A key names all that decides the content, so that nothing of another checkpoint or other options is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dense import as_array
+from ..arrays.quantized import entry_of
+from ..base.float_env import counts_subnormals
+from ..base.json_text import strict_json
+from ..base.progress import Progress
+from ..base.tensors import Tensors
+from ..base.texts import is_same_file, printable, read_small
+from ..base.version import __version__
+from ..files.containers.numpy_files import Npz
+from ..files.opening import load, reader_of
+from ..files.safetensors import contents, entries, read_array
+from ..files.selection import FirstMatch, check_patterns, select, unknown
+from ..files.shards import located, state_of, write_whole
+from ..formats import Format
+from ..products.arguments import as_format
+from .checkpoint import Lazy, Rounding, layer_of, parts_of, quantize_checkpoint, remove_parts
+from .hessian import Hessian
+from .network import Rounded
+from .recorder import Recorder
+
+__all__ = ["quantize_streamed"]
+
+Array = np.ndarray[Any, Any]
+Formats = Mapping[str, Format | str | None]
+AT_ONCE = 1 << 30  # bytes of the Hessians that one run of the network gathers, but for one that is larger alone
+MAX_HEARD = 1 << 26
+WANTED = "wanted an .npz file of arrays (inputs, features) by the names of tensors"
+
+
+@counts_subnormals
+def quantize_streamed(
+    in_path: str,
+    out_path: str,
+    formats: Formats,
+    calibration: str | Callable[[Any], Any],
+    sequential: bool = False,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    progress: Progress | None = None,
+    resume: bool = True,
+) -> Rounded:
+    """Round every layer of a checkpoint under its inputs.
+
+    Parameters
+    ----------
+    in_path, out_path : path
+    formats : mapping of str to Format, str or None
+    calibration : path or callable
+        An .npz file of arrays (inputs, features) by the names of tensors; or a function of the weights, a mapping that
+        reads each of them when it is asked for. It is called once for as many layers as have Hessians of 1 GiB.
+    sequential : bool
+        One call for each layer, those before it rounded.
+    include, exclude, progress
+        As of `quantize_checkpoint`.
+    resume : bool
+        Take what an earlier run has left.
+
+    Returns
+    -------
+    Rounded
+        Without weights.
+
+    Notes
+    -----
+    Memory: the largest tensor, its Hessian and what `gptq` needs of them (H + 2 W + 64 MiB); of an .npz file also the
+    largest array of inputs and 64 MiB; of a function what it holds, and Hessians of 1 GiB or the largest.
+    """
+    if is_same_file(in_path, out_path):
+        raise ValueError(f"{printable(out_path)}: is the input itself")
+    folder = parts_of(out_path)
+    if not resume:
+        remove_parts(folder)
+    parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}
+    with reader_of(in_path) as reader:
+        held = dict(contents(reader, entries(reader)[0]))
+        plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
+        check_patterns(plain, parsed)
+        match = FirstMatch(parsed)
+        shapes = {name: (info.dtype, info.shape) for name, info in plain.items() if 0 not in info.shape}
+        chosen = [name for name in select(shapes, include, exclude) if match(name) is not None]
+        hessians: Mapping[str, Any]
+        if callable(calibration):
+            listener = _Listener(reader, held, calibration, folder)
+            wanted = {name: match(name) for name in chosen}
+            listener.check_twins(wanted)
+            axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
+            hessians = _Heard({name: listener.path(name) for name in axes}, axes)
+        else:
+            hessians = _Inputs(calibration, plain)
+    summary = quantize_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress)
+    rows = [row for row in summary["tensors"] if "after" in row]
+    keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
+    return Rounded({}, [{key: row[key] for key in keys} for row in rows], [n for n in chosen if n not in hessians])
+
+
+class _Heard(dict[str, str]):
+    """The files of Hessians by the names of tensors; `axes`: those along which each is summed."""
+
+    def __init__(self, paths: Mapping[str, str], axes: dict[str, tuple[int, ...]]) -> None:
+        super().__init__(paths)
+        self.axes = axes
+
+
+class _Inputs(Lazy):
+    """The Hessians of what an .npz file holds, each made when it is asked for."""
+
+    def __init__(self, path: str, plain: Mapping[str, Any]) -> None:
+        if not os.path.isfile(path):
+            raise ValueError(f"--calibration {path!r}: is no file, {WANTED}, or module:function")
+        self._path, where = path, printable(path)
+        with self._opened() as reader:
+            for name, what in reader.skipped.items():
+                raise ValueError(f"{where}: array {printable(name)!r} is {what}, wanted floats")
+            if not reader.names:
+                raise ValueError(f"{where}: holds nothing, {WANTED}")
+            for name in reader.names:
+                if name not in plain:
+                    raise ValueError(f"{where}: there is no tensor {unknown(name, plain)}")
+                info, shape = reader.info(name), plain[name].shape
+                fits = len(shape) == 2 and info.shape[-1:] == shape[1:] and 0 not in info.shape
+                if np.dtype(info.dtype).kind not in "fiu" or not fits:
+                    raise ValueError(
+                        f"{where}: array {printable(name)!r} is {info.dtype} {info.shape}, wanted floats "
+                        f"(inputs, features) for a tensor of {shape}"
+                    )
+            self._names = list(reader.names)
+
+    def identity(self, name: str) -> Any:
+        """Return the state of the file."""
+        return state_of(self._path), name
+
+    def _opened(self) -> Tensors:
+        reader = reader_of(self._path)
+        if not isinstance(reader, Npz):
+            reader.close()
+            raise ValueError(f"{printable(self._path)}: is no .npz file, {WANTED}")
+        return reader
+
+    def __getitem__(self, name: str) -> Hessian:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._opened() as reader:
+            x = reader.tensor(name).astype(np.float32, copy=False)
+        h = Hessian(x.shape[-1])
+        try:
+            h.add(x)
+        except ValueError as problem:
+            raise ValueError(f"calibrate: {name!r}: {problem}") from None
+        return h
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class _Listener(Mapping[str, Any]):
+    """The weights as the function gets them, each read when it is asked for; some of them listen."""
+
+    def __init__(self, reader: Tensors, held: Mapping[str, Any], call: Callable[[Any], Any], folder: str) -> None:
+        self._reader, self._held, self._call, self._folder = reader, held, call, folder
+        files = dict.fromkeys(located(reader).files.values())
+        module = getattr(sys.modules.get(getattr(call, "__module__", "")), "__file__", None)
+        name = f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', '')}"
+        states = [(os.path.basename(file), *state_of(file)) for file in [*files, *([module] if module else [])]]
+        self._key = repr((__version__, name, states))
+        first: dict[Any, str] = {}
+        self._twins = {name: first.setdefault(reader.same(name), name) for name, entry in held.items() if entry is None}
+        self._ears: dict[str, Recorder] = {}
+        self._rounded: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._rounded:
+            return load(self._rounded[name])["array"]
+        entry = self._held[name]
+        if entry is not None:
+            return read_array(self._reader, name, entry)
+        value = self._reader.tensor(name)
+        ear = self._ears.get(self._twins[name])
+        return value if ear is None else Recorder.of(as_array(value, f"calibrate: {name}"), name, ear)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def path(self, name: str) -> str:
+        """Return the file of a tensor's Hessian."""
+        return self._file("hessian", self._twins[name], "safetensors")
+
+    def _file(self, what: str, names: object, suffix: str) -> str:
+        digest = hashlib.blake2b(repr((what, self._key, names)).encode("utf-8", "surrogatepass"), digest_size=16)
+        return os.path.join(self._folder, f"{digest.hexdigest()}.{suffix}")
+
+    def _listen(self, names: list[str]) -> dict[str, tuple[int, ...]]:
+        """Run the network with weights that listen; return the axes of those that were multiplied."""
+        done = self._file("heard", names, "json")
+        if (known := self._known(done, names)) is not None:
+            return known
+        self._ears = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
+        self._call(self)
+        found = {}
+        os.makedirs(self._folder, exist_ok=True)
+        for name, ear in self._ears.items():
+            try:
+                heard = ear.heard
+            except ValueError as problem:
+                raise ValueError(f"calibrate: {name!r} {problem}") from None
+            if heard is not None:
+                heard[1].save(self.path(name))
+                found[name] = heard[0]
+        self._ears = {}
+        answer = {name: found[self._twins[name]] for name in names if self._twins[name] in found}
+        write_whole(done, json.dumps(answer, ensure_ascii=False))
+        return answer
+
+    def _known(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
+        """Return what an earlier run has heard, None where it did not come so far."""
+        if not os.path.exists(done):
+            return None
+        try:
+            found = strict_json(read_small(done, MAX_HEARD))
+            answer = {name: tuple(found[name]) for name in names if name in found}
+            fine = isinstance(found, dict) and len(answer) == len(found) and all(
+                type(axis) is int and 0 <= axis < len(self._reader.info(name).shape)
+                for name, axes in answer.items()
+                for axis in axes
+            )
+        except (KeyError, TypeError, ValueError):
+            fine = False
+        if not fine:
+            raise ValueError(f"{printable(done)}: is not what an earlier run has left: delete it")
+        return answer if all(os.path.exists(self.path(name)) for name in answer) else None
+
+    def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
+        """Listen to all, as many in a run of the network as have Hessians of `AT_ONCE`."""
+        groups: list[list[str]] = [[]]
+        size = 0
+        for name in names:
+            shape = self._reader.info(name).shape
+            own = 8 * math.prod(shape[1:] if len(shape) == 4 else shape[-1:]) ** 2
+            if groups[-1] and size + own > AT_ONCE:
+                groups.append([])
+                size = 0
+            groups[-1].append(name)
+            size += own
+        found: dict[str, tuple[int, ...]] = {}
+        for i, group in enumerate(groups):
+            if progress:
+                progress(0, 1, f"run {i + 1} of {len(groups)} of the network")
+            found |= self._listen(group)
+        return found
+
+    def in_turn(self, formats: Mapping[str, Any], progress: Progress | None) -> dict[str, tuple[int, ...]]:
+        """Listen to one after the other, those before it rounded."""
+        self._key = repr((self._key, [(name, str(fmt)) for name, fmt in formats.items()]))
+        found: dict[str, tuple[int, ...]] = {}
+        for i, (name, fmt) in enumerate(formats.items()):
+            if progress:
+                progress(0, 1, f"run {i + 1} of {len(formats)} of the network: {name}")
+            first = self._twins[name]
+            heard = {name: found[first]} if first in found else self._listen([name])
+            if name not in heard:
+                continue
+            found |= heard
+            info = self._reader.info(name)
+            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, heard[name]), info.dtype)
+            rounding = Rounding(name, {name: self.path(name)}, fmt, entry, {}, self._folder)
+            self._rounded[name] = rounding.part(self._reader.tensor(name))[0]
+        return found
+
+    def check_twins(self, formats: Mapping[str, Any]) -> None:
+        """Refuse two formats for one array."""
+        for name, fmt in formats.items():
+            if formats.get(self._twins[name], fmt) != fmt:
+                raise ValueError(f"ptq: {self._twins[name]!r} and {name!r} are one array, wanted one format for both")

@@ -1,0 +1,194 @@
+"""`heterocompute ptq` holds a layer at a time, and goes on where it was ended, to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from common import reals, run
+
+import heterocompute as hc
+from heterocompute.ptq import streaming
+from heterocompute.ptq.streaming import quantize_streamed
+
+NETWORK = """
+import numpy as np, heterocompute as hc
+net = hc.zoo.digits()
+calls = []
+def run(weights):
+    calls.append(1)
+    net.forward(weights, net.train_x[:16])
+"""
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "ptq_digits_of_a_test.py").write_text(NETWORK)
+    hc.save("model.safetensors", hc.zoo.digits().weights)
+    import ptq_digits_of_a_test  # type: ignore[import-not-found]
+
+    yield ptq_digits_of_a_test
+    del sys.modules["ptq_digits_of_a_test"]
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("at_once", [1 << 30, 1])
+def test_it_is_what_a_network_in_memory_becomes(
+    network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(streaming, "AT_ONCE", at_once)  # 1: a run of the network for each layer
+    expected = hc.ptq.quantize(hc.load("model.safetensors"), network.run, {"conv1*": None, "*": "int4-g16"}, sequential)
+    Path("recipe.toml").write_text('[formats]\n"conv1*" = "skip"\n"*" = "int4-g16"\n')
+    options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", *["--sequential"][:sequential]]
+    network.calls.clear()
+    code, out, err = run(capsys, "ptq", "model.safetensors", "out.safetensors", *options, "--json")
+    assert code == 0, err
+    found = hc.load("out.safetensors")
+    assert list(found) == list(expected.weights) and json.loads(out)["tensors"] == expected.table
+    for name, q in expected.weights.items():
+        assert found[name] == q if isinstance(q, hc.QuantizedArray) else (found[name] == q).all()
+    assert len(network.calls) == (4 if sequential or at_once == 1 else 1)
+    assert not list(Path().glob("out.safetensors.*"))
+
+
+def killed_at(step: int, call: Callable[[], Any]) -> bool:
+    """Call in a child that is killed at a step, any call that changes files; return whether it came to its end."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    left = step
+
+    def count(event: str, *_: Any) -> None:
+        nonlocal left
+        if event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        sys.addaudithook(count)
+        call()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.sweep(every=2)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("out", ["out.safetensors", "out/"])
+def test_killed_at_any_moment_and_begun_again(network: Any, sequential: bool, out: str) -> None:
+    def call(path: str) -> Any:
+        return quantize_streamed("model.safetensors", path, {"*": "int4-g16"}, network.run, sequential)
+
+    def bytes_of(path: str) -> bytes:
+        return Path(path, "model.safetensors" if path.endswith("/") else "").read_bytes()
+
+    expected = call(f"whole-{out}")
+    step, finished = 0, False
+    while not finished:
+        finished = killed_at(step, lambda: call(out))
+        if Path(out).exists():
+            assert bytes_of(out) == bytes_of(f"whole-{out}")
+        if not finished:
+            if Path("out.partial/manifest.json").exists() or not Path(out).is_dir():
+                assert call(out).table == expected.table
+                assert not Path(f"{out.rstrip('/')}.parts").exists()
+        assert bytes_of(out) == bytes_of(f"whole-{out}")
+        shutil.rmtree(out) if Path(out).is_dir() else os.remove(out)
+        for rest in ("out.partial", "out.parts"):  # where it had all but deleted them
+            shutil.rmtree(rest, ignore_errors=True)
+        step += 8
+    assert step > 12
+
+
+def test_what_was_heard_is_not_heard_again(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(streaming, "quantize_checkpoint", ended)
+        quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g16"}, network.run)
+    network.calls.clear()
+    kept = Path("out.safetensors.parts")
+    shutil.copytree(kept, "kept")
+    quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run)
+    assert not network.calls and not kept.exists()
+    shutil.copytree("kept", kept)
+    quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run, resume=False)
+    assert len(network.calls) == 1
+    shutil.copytree("kept", kept)
+    hc.save("model.safetensors", {name: 2 * w for name, w in hc.zoo.digits().weights.items()})
+    quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run)
+    assert len(network.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", '{"x": [1]}', '{"fc1.weight": 1}', '{"fc1.weight": [7]}', '{"fc1.weight": ["a"]}']
+)
+def test_what_was_left_is_not_believed(network: Any, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    def ended(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(streaming, "quantize_checkpoint", ended)
+        quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g16"}, network.run)
+    (heard,) = Path("out.safetensors.parts").glob("*.json")
+    heard.write_text(text)
+    with pytest.raises(ValueError, match=r"\.json: is not what an earlier run has"):
+        quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run)
+
+
+MEMORY = """
+import resource, sys, numpy as np, heterocompute as hc
+from heterocompute.ptq.streaming import quantize_streamed
+hc.ptq.gptq(np.ones((8, 64), np.float32), np.eye(64), "int4-g32")
+if sys.argv[1] != "x.npz":
+    x = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+def network(weights):
+    for name in weights:
+        x @ weights[name].T
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+calibration = sys.argv[1] if sys.argv[1] == "x.npz" else network
+quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g32"}, calibration)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts KiB as Linux does")
+@pytest.mark.parametrize("calibration", ["x.npz", "function"])
+def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path, calibration: str) -> None:
+    w = {f"layers.{i}": np.tile(reals((512, 128), i), (16, 1)) for i in range(40)}  # 4 MiB each
+    hc.save(tmp_path / "model.safetensors", w)
+    np.savez(tmp_path / "x.npz", **{name: reals((64, 128), 1) for name in w})
+    command = [sys.executable, "-c", MEMORY, calibration]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 110, found.stdout  # MiB, of 160
+
+
+def test_tied_names_hear_together(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    w = torch.from_numpy(reals((8, 32), 1))
+    torch.save({"embed": w, "head": w, "other": w.clone()}, tmp_path / "tied.pt")
+    x, out = reals((50, 32), 2), str(tmp_path / "out.safetensors")
+
+    def network(weights: Any) -> None:
+        _ = x @ weights["head"].T
+
+    found = quantize_streamed(str(tmp_path / "tied.pt"), out, {"*": "int4"}, network)
+    assert [row["name"] for row in found.table] == ["embed", "head"] and found.left == ["other"]
+    held = hc.load(out)
+    assert held["embed"] == held["head"] and isinstance(held["other"], np.ndarray)
+    with pytest.raises(ValueError, match="'embed' and 'head' are one array"):
+        quantize_streamed(str(tmp_path / "tied.pt"), out, {"embed": "int8", "*": "int4"}, network)
