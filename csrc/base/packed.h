@@ -145,6 +145,9 @@ typedef enum {
     HC_SCALE_E4M3,
     HC_SCALE_OWN /* as row_scales says */
 } hc_scale_kind;
+/* A float32 for each group of a row. */
+typedef void hc_row_floats_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              int64_t row, float *out);
 typedef struct {
     int bits;             /* 2 to 8 */
     bool is_signed;       /* two's complement, else unsigned */
@@ -158,8 +161,7 @@ typedef struct {
     int exponent_bits;   /* 8 bits: c is the float of a sign, so many bits of exponent and a fraction; 0: it is not */
     int special_bits;    /* where a float has all of these: infinity if its fraction is 0, else NaN */
     hc_scale_kind scale;
-    void (*row_scales)(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                       int64_t row, float *scales);
+    hc_row_floats_fn *row_scales;
     int scale_bits;      /* of HC_SCALE_INTEGER */
     bool has_coarse;     /* HC_COARSE, one float32 */
     bool is_coarse_fine; /* it multiplies each scale, s = float32(scale * coarse); else the row's folded sum */

@@ -44,10 +44,11 @@ static const hc_format_simd *const SIMD[N_FORMATS][MAX_SIMD_SETS + 1] = {
 #undef HC_SIMD
 };
 
-enum { N_KINDS = 6 };
+enum { N_KINDS = 8 };
 static const char *const KERNEL_NAMES[N_FORMATS][N_KINDS] = {
 #define HC_FORMAT(name)                                                                                                \
-    {"observe_" #name, "encode_" #name, "values_" #name, "integers_" #name, "codes_" #name, "learn_" #name},
+    {"observe_" #name, "encode_" #name, "values_" #name, "integers_" #name,                                            \
+     "codes_" #name,   "learn_" #name,  "scales_" #name, "minima_" #name},
 #define HC_SIMD(name)
 #include "formats/formats.def"
 #undef HC_FORMAT
@@ -68,8 +69,8 @@ bool hc_format_kernel(int number, const char **name, const hc_format_simd **set)
         for (int kind = 0; kind < N_KINDS; kind++)
             for (int i = 0; SIMD[family][i]; i++) {
                 const hc_format_simd *simd = SIMD[family][i];
-                const bool has[N_KINDS] = {simd->observe,  simd->encode, simd->values,
-                                           simd->integers, simd->codes,  simd->learn};
+                const bool has[N_KINDS] = {simd->observe, simd->encode, simd->values, simd->integers,
+                                           simd->codes,   simd->learn,  simd->scales, simd->minima};
                 if (!has[kind] || number-- > 0)
                     continue;
                 *name = KERNEL_NAMES[family][kind];

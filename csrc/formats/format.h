@@ -87,8 +87,7 @@ typedef struct {
     void (*int_form)(const hc_format *format, hc_int_mode mode, hc_int_form *form);
     hc_decode_int_fn *decode_int; /* NULL where int_form says unavailable for both modes */
     /* What is added in each group of a row, where int_form has minima. */
-    void (*minima)(const hc_format *format, const hc_geometry *geometry, const hc_components *components, int64_t row,
-                   float *minima);
+    hc_row_floats_fn *minima;
     hc_decode_codes_fn *decode_codes;
     bool (*stored_form)(const hc_format *format, hc_stored_form *form); /* false, or NULL: not stored like that */
     hc_clip_domain (*clip_domain)(const hc_format *format);
@@ -109,6 +108,7 @@ typedef struct {
     hc_decode_int_fn *integers;
     hc_decode_codes_fn *codes;
     hc_learn_fn *learn;
+    hc_row_floats_fn *scales, *minima; /* of stored_form's row_scales; neither declines */
 } hc_format_simd;
 
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */

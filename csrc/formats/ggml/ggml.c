@@ -160,57 +160,16 @@ static int64_t ggml_decode_codes(const hc_format *format, const hc_geometry *geo
     return HC_DONE;
 }
 
-/* Eight integers of 4, 6 or 8 bits, a byte each. */
-static inline uint64_t eight_numbers(const uint8_t *from, int bits) {
-    uint64_t t;
-    uint32_t low;
-    if (bits == 8) {
-        memcpy(&t, from, sizeof t);
-        return t;
-    }
-    memcpy(&low, from, sizeof low);
-    if (bits == 4) {
-        t = (low | (uint64_t)low << 16) & 0x0000ffff0000ffff;
-        t = (t | t << 8) & 0x00ff00ff00ff00ff;
-        return (t | t << 4) & 0x0f0f0f0f0f0f0f0f;
-    }
-    t = (low & 0xffffff) | (uint64_t)(low >> 24 | (uint32_t)hc_load_u16(from + 4) << 8) << 32;
-    t = (t & 0x00000fff00000fff) | (t & 0x00fff00000fff000) << 4;
-    return (t & 0x003f003f003f003f) | (t & 0x0fc00fc00fc00fc0) << 2;
-}
-
-/* Small integers times d or e of their block; `place` of that among those of a block, of which there are `stride`. */
-static void scale_numbers(const hc_ggml_kind *kind, const uint8_t *from, const uint8_t *coarse, int stride, int place,
-                          int64_t groups, float *restrict out) {
-    const int per = kind->block / kind->group, bits = kind->scale_bits; /* a multiple of 8 */
-    const int32_t sign = kind->has_minimum ? 0 : 1 << (bits - 1);
-    for (float *const end = out + groups; out < end; place += stride) {
-        const float d = ggml_half(coarse, place);
-        for (int first = 0; first < per; first += 8, out += 8, from += bits) {
-            const uint64_t eight = eight_numbers(from, bits);
-            uint8_t bytes[8];
-            memcpy(bytes, &eight, sizeof bytes);
-            for (int i = 0; i < 8; i++)
-                out[i] = d * (float)((bytes[i] ^ sign) - sign);
-        }
-    }
-}
-
 static void row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        int64_t row, float *scales) {
-    const hc_ggml_kind *kind = ggml_kind(format);
-    scale_numbers(kind, hc_part(components, HC_SCALES, row), hc_part(components, HC_COARSE, row),
-                  kind->has_minimum ? 2 : 1, 0, geometry->groups, scales);
+    for (int64_t group = 0; group < geometry->groups; group++)
+        scales[group] = ggml_scale(ggml_kind(format), components, row, group);
 }
 
 static void ggml_minima(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         int64_t row, float *minima) {
-    const hc_ggml_kind *kind = ggml_kind(format);
-    const uint8_t *from = hc_part(components, HC_MINIMA, row);
-    if (kind->scale_bits)
-        scale_numbers(kind, from, hc_part(components, HC_COARSE, row), 2, 1, geometry->groups, minima);
     for (int64_t group = 0; group < geometry->groups; group++)
-        minima[group] = kind->scale_bits ? -minima[group] : ggml_half(from, group);
+        minima[group] = ggml_minimum(ggml_kind(format), components, row, group);
 }
 
 static bool ggml_stored_form(const hc_format *format, hc_stored_form *form) {

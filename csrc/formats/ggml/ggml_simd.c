@@ -29,47 +29,78 @@ static inline void load_levels(uint8_t *codes, int64_t n) {
                          _mm_shuffle_epi8(levels, _mm_loadu_si128((const __m128i *)(codes + i))));
 }
 
-/* The float16 factors of n groups, or those of blocks times integers; `place` of d or e among a block's. */
-static inline void load_factors(const hc_ggml_kind *kind, const uint8_t *small, const uint8_t *coarse, int place,
-                                int64_t small_bytes, int64_t first, int64_t n, float *out) {
+static inline void scale_bytes(const uint8_t *restrict codes, int64_t n, float scale, float *restrict to) {
+    const int8_t *from = (const int8_t *)codes;
+    int64_t j = 0;
+    for (; j + 8 <= n; j += 8) {
+        const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + j)));
+        _mm256_storeu_ps(to + j, _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(whole)));
+    }
+    for (; j < n; j++)
+        to[j] = scale * (float)from[j];
+}
+
+static inline void load_halves(const uint8_t *from, int64_t n, float *to) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+    for (; i < n; i++)
+        to[i] = _cvtsh_ss(hc_load_u16(from + 2 * i));
+}
+
+/* What groups [first, first + n) of a row have as scales or minima: float16, or that of the block times an integer. */
+static inline void load_factors(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                int64_t row, hc_component_id id, int64_t first, int64_t n, float *out) {
+    const hc_ggml_kind *kind = ggml_kind(format);
+    const uint8_t *small = hc_part(components, id, row);
     if (kind->scale_bits == 0) {
-        for (int64_t i = 0; i < n; i++)
-            out[i] = _cvtsh_ss(hc_load_u16(small + (first + i) * 2));
+        load_halves(small + first * 2, n, out);
         return;
     }
-    int32_t numbers[CHUNK / 16 + 8];
-    const int per = kind->block / kind->group, stride = kind->has_minimum ? 2 : 1;
-    const int32_t sign = kind->has_minimum ? 0 : 1 << (kind->scale_bits - 1);
-    unpack_numbers(small, small_bytes, first, n, kind->scale_bits, numbers);
-    for (int64_t i = 0; i < n; i++) {
-        const float d = _cvtsh_ss(hc_load_u16(coarse + ((first + i) / per * stride + place) * 2));
-        out[i] = d * (float)((numbers[i] ^ sign) - sign);
+    uint8_t bytes[8 + CHUNK / 16 + 8 + 8];
+    const int64_t start = first & ~(int64_t)7, skip = first - start, per = kind->block / kind->group;
+    unpack_codes(small, (geometry->groups * kind->scale_bits + 7) / 8, start, n + skip, kind->scale_bits,
+                 !kind->has_minimum, bytes);
+    const uint8_t *coarse = (const uint8_t *)hc_part(components, HC_COARSE, row) + (id == HC_MINIMA ? 2 : 0);
+    const int64_t stride = kind->has_minimum ? 4 : 2;
+    coarse += first / per * stride;
+    for (int64_t i = 0, run, before = first % per; i < n; i += run, before = 0, coarse += stride) {
+        const float d = _cvtsh_ss(hc_load_u16(coarse));
+        run = hc_min(n - i, per - before);
+        scale_bytes(bytes + skip + i, run, d, out + i);
     }
+    for (int64_t i = 0; id == HC_MINIMA && i < n; i++)
+        out[i] = -out[i];
+}
+
+static inline void load_row(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, hc_component_id id, float *out) {
+    for (int64_t first = 0; first < geometry->groups; first += CHUNK / 16)
+        load_factors(format, geometry, components, row, id, first, hc_min(CHUNK / 16, geometry->groups - first),
+                     out + first);
+}
+
+static void row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       int64_t row, float *out) {
+    load_row(format, geometry, components, row, HC_SCALES, out);
+}
+
+static void row_minima(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                       int64_t row, float *out) {
+    load_row(format, geometry, components, row, HC_MINIMA, out);
 }
 
 static inline void load_chunk(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                               const hc_chunk *at, hc_ggml_chunk *chunk) {
     const hc_ggml_kind *kind = ggml_kind(format);
-    const int64_t n = (at->column + at->n - 1) / kind->group + 1 - at->first_group;
-    const int64_t small_bytes = (geometry->groups * kind->scale_bits + 7) / 8;
-    const uint8_t *coarse = kind->scale_bits ? hc_part(components, HC_COARSE, at->row) : NULL;
-    load_factors(kind, hc_part(components, HC_SCALES, at->row), coarse, 0, small_bytes, at->first_group, n,
-                 chunk->scale);
+    const int64_t first = at->first_group, n = (at->column + at->n - 1) / kind->group + 1 - first;
+    load_factors(format, geometry, components, at->row, HC_SCALES, first, n, chunk->scale);
     if (kind->has_minimum)
-        load_factors(kind, hc_part(components, HC_MINIMA, at->row), coarse, 1, small_bytes, at->first_group, n,
-                     chunk->minimum);
-    for (int64_t i = 0; kind->has_minimum && kind->scale_bits && i < n; i++)
-        chunk->minimum[i] = -chunk->minimum[i];
+        load_factors(format, geometry, components, at->row, HC_MINIMA, first, n, chunk->minimum);
     unpack_codes(hc_part(components, HC_CODES, at->row), geometry->padded / 8 * kind->bits, at->column, at->n,
                  kind->bits, kind->is_signed, chunk->codes);
     if (kind->has_levels)
         load_levels(chunk->codes, at->n);
-}
-
-static inline void spread_values(const uint8_t *restrict codes, int64_t n, float scale, float *restrict to) {
-    const int8_t *from = (const int8_t *)codes;
-    for (int64_t j = 0; j < n; j++)
-        to[j] = scale * (float)from[j];
 }
 
 static inline void spread_above(const uint8_t *restrict codes, int64_t n, float scale, float minimum,
@@ -94,7 +125,7 @@ static int64_t decode_values(const hc_format *format, const hc_geometry *geometr
                 if (ggml_kind(format)->has_minimum)
                     spread_above(terms.codes + c, end - c, terms.scale[g], terms.minimum[g], to + c);
                 else
-                    spread_values(terms.codes + c, end - c, terms.scale[g], to + c);
+                    scale_bytes(terms.codes + c, end - c, terms.scale[g], to + c);
             }
         }
     return HC_DONE;
@@ -126,9 +157,10 @@ static int64_t decode_codes(const hc_format *format, const hc_geometry *geometry
             float *to = out->codes + i * out->codes_ld + chunk.column - tile->first_column;
             float *scales = out->scales + i * out->scales_ld + chunk.first_group - tile->first_column / geometry->group;
             FOR_RUNS(g) { scales[g] = terms.scale[g]; }
-            spread_values(terms.codes, chunk.n, 1.0f, to);
+            scale_bytes(terms.codes, chunk.n, 1.0f, to);
         }
     return HC_DONE;
 }
 
-HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes);
+HC_SIMD_TABLE(ggml, .encode = encode, .values = decode_values, .integers = decode_integers, .codes = decode_codes,
+              .scales = row_scales, .minima = row_minima);

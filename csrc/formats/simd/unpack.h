@@ -37,10 +37,14 @@ static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t f
     const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
     for (; i < n; i += 8, from += bits) {
         uint64_t word = 0;
-        if (end - from >= 8)
+        if (end - from >= 8) {
             memcpy(&word, from, 8);
-        else
+        } else if (row_bytes >= 8) {
+            memcpy(&word, end - 8, 8);
+            word >>= 8 * (8 - (end - from));
+        } else {
             memcpy(&word, from, (size_t)hc_min(bits, end - from));
+        }
         word = _pdep_u64(word, mask);
         memcpy(out + i, &word, 8);
     }

@@ -48,6 +48,7 @@ typedef void hc_gemv_rows_fn(const hc_gemv_floats_args *args);
  * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
 typedef struct {
     int bits, flip;
+    bool is_narrow; /* 8 bits: code ^ flip is below 128 */
     int64_t segment, segments, row_bytes;
     const uint8_t *codes;
     int n_lines;
@@ -81,6 +82,11 @@ typedef void hc_gemv_folded_fn(const hc_gemv_folded_args *args);
  * float32. ld is a multiple of 16, and so much may be read of every row. */
 typedef void hc_gemv_chain_fn(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
                               const int32_t *corrections, float *out);
+
+/* gemv_minima:  out[line * 16 + i] = fmaf(float(x_scales[line * ld + s] * minima[i * ld + s]), sums[line * ld + s],
+ * out[line * 16 + i]), s ascending from +0, for 16 rows and n_lines lines of x. ld as above. */
+typedef void hc_gemv_minima_fn(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
+                               const float *minima, float *out);
 
 /* gemv_scaled:  gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
  * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no

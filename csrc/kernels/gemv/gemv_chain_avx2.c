@@ -1,29 +1,6 @@
 /* gemv_chain: 8 rows in lanes, twice; blocks of 8 segments are transposed. */
+#include "kernels/gemv/gemv_transpose_avx2.h"
 #include "kernels/kernel.h"
-
-#include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE void transpose(__m256 *a) {
-    __m256 b[8];
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        b[i] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20);
-        b[i + 4] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
-    }
-    for (int i = 0; i < 8; i++)
-        a[i] = b[i];
-}
 
 void hc_gemv_chain_avx2(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
                         const int32_t *corrections, float *out) {

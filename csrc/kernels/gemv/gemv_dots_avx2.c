@@ -1,5 +1,6 @@
-/* gemv_dots: 32-bit lanes hold one word's part of a segment; neighbours are added until 8 segments fill a register.
- * Nibbles stay below vpmaddubsw's saturation (4 * 15 * 128 in 16 bits); bytes are widened.
+/* gemv_dots: 32-bit lanes hold one word's part of a segment; neighbours are added until 8 segments fill a register. Codes
+ * are taken apart once for all lines of x. What vpmaddubsw adds up stays below its saturation for nibbles and for bytes
+ * below 128 (2 * 127 * 128 in 16 bits); other bytes are widened.
  */
 #include "kernels/kernel.h"
 
@@ -8,27 +9,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Dots of the 8 words at codes; x: of the 64-byte block that they lie in, `half` of it. */
-INLINE __m256i dot_register(const uint8_t *codes, int bits, __m256i flip, const int8_t *x, int half) {
-    const __m256i u = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)codes), flip);
-    const __m256i first = _mm256_loadu_si256((const __m256i *)(x + 32 * half));
-    if (bits == 8) {
-        const __m256i even = _mm256_and_si256(u, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(u, 8);
-        const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(first, 8), 8), x_odd = _mm256_srai_epi16(first, 8);
-        return _mm256_add_epi32(_mm256_madd_epi16(even, x_even), _mm256_madd_epi16(odd, x_odd));
-    }
-    const __m256i nibbles = _mm256_set1_epi8(15), second = _mm256_loadu_si256((const __m256i *)(x + 64 + 32 * half));
-    const __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(u, nibbles), first);
-    const __m256i high = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(u, 4), nibbles), second);
-    return _mm256_madd_epi16(_mm256_add_epi16(low, high), _mm256_set1_epi16(1));
-}
+typedef enum { NIBBLES, NARROW, BYTES } code_kind;
+enum { MOST = 8 }; /* registers of codes at once */
 
-INLINE __m256i add_pairs(__m256i a, __m256i b) { return _mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), 0xd8); }
-
-/* `registers` consecutive ones, of which the row has `left` bytes. */
-INLINE void dot_registers(const uint8_t *codes, int64_t left, int registers, int bits, __m256i flip, const int8_t *x,
-                          int64_t place, __m256i *sums) {
-    uint8_t copy[32 * 8];
+/* The parts of `registers` consecutive ones, of which the row has `left` bytes: two of each, of NARROW one. */
+INLINE void load_parts(const uint8_t *codes, int64_t left, int registers, code_kind kind, __m256i flip,
+                       __m256i *parts) {
+    uint8_t copy[32 * MOST];
     if (left < 32 * registers) {
         memset(copy, 0, sizeof copy);
         if (left > 0)
@@ -37,66 +24,135 @@ INLINE void dot_registers(const uint8_t *codes, int64_t left, int registers, int
     }
 #pragma GCC unroll 8
     for (int i = 0; i < registers; i++) {
-        const int64_t at = place + 32 * i;
-        sums[i] = dot_register(codes + 32 * i, bits, flip, x + at / 64 * (512 / bits), at / 32 % 2);
+        const __m256i u = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(codes + 32 * i)), flip);
+        const __m256i low = _mm256_set1_epi8(15);
+        parts[2 * i] = kind == NIBBLES ? _mm256_and_si256(u, low)
+                       : kind == BYTES ? _mm256_and_si256(u, _mm256_set1_epi16(255))
+                                       : u;
+        parts[2 * i + 1] = kind == NIBBLES ? _mm256_and_si256(_mm256_srli_epi16(u, 4), low) : _mm256_srli_epi16(u, 8);
     }
 }
 
-INLINE void gemv_dots(const hc_gemv_dots_args *args, int bits, int words, const int8_t *x, int32_t *dots) {
+/* Dots of the 8 words in `parts` with the x of the 64-byte block that they lie in, `half` of it. */
+INLINE __m256i dot_register(const __m256i *parts, code_kind kind, const int8_t *x, int half) {
+    const __m256i first = _mm256_loadu_si256((const __m256i *)(x + 32 * half)), ones = _mm256_set1_epi16(1);
+    if (kind == NARROW)
+        return _mm256_madd_epi16(_mm256_maddubs_epi16(parts[0], first), ones);
+    if (kind == BYTES) {
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(first, 8), 8), odd = _mm256_srai_epi16(first, 8);
+        return _mm256_add_epi32(_mm256_madd_epi16(parts[0], even), _mm256_madd_epi16(parts[1], odd));
+    }
+    const __m256i second = _mm256_loadu_si256((const __m256i *)(x + 64 + 32 * half));
+    const __m256i low = _mm256_maddubs_epi16(parts[0], first), high = _mm256_maddubs_epi16(parts[1], second);
+    return _mm256_madd_epi16(_mm256_add_epi16(low, high), ones);
+}
+
+/* The sums of 1, 2, 4 or 8 words in so many registers. */
+INLINE __m256i add_words(const __m256i *words, int n) {
+    if (n == 1)
+        return words[0];
+    if (n == 2)
+        return _mm256_permute4x64_epi64(_mm256_hadd_epi32(words[0], words[1]), 0xd8);
+    const __m256i four =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(words[0], words[1]), _mm256_hadd_epi32(words[2], words[3]));
+    if (n == 4)
+        return _mm256_permutevar8x32_epi32(four, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    const __m256i last =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(words[4], words[5]), _mm256_hadd_epi32(words[6], words[7]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(four, last, 0x20), _mm256_permute2x128_si256(four, last, 0x31));
+}
+
+INLINE void short_dots(const hc_gemv_dots_args *args, code_kind kind, int words, int n_lines) {
+    const int bits = kind == NIBBLES ? 4 : 8;
     const __m256i flip = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
-    for (int64_t s = 0, place = 0; s < args->segments; s += 8, place += 32 * words) {
-        __m256i sums[8];
-        dot_registers(args->codes + place, args->row_bytes - place, words, bits, flip, x, place, sums);
-        for (int n = words; n > 1; n /= 2)
-            for (int i = 0; i < n / 2; i++)
-                sums[i] = add_pairs(sums[2 * i], sums[2 * i + 1]);
-        _mm256_storeu_si256((__m256i *)(dots + s), sums[0]);
+    const int64_t segments = args->segments, x_bytes = args->x_bytes, ld = args->ld;
+    const uint8_t *codes = args->codes;
+    int64_t left = args->row_bytes;
+    int half = 0; /* of a block: one word alone goes through it in two steps */
+    const int8_t *x = args->x;
+    for (int64_t s = 0; s < segments; s += 8, codes += 32 * words, left -= 32 * words) {
+        __m256i parts[2 * MOST];
+        load_parts(codes, left, words, kind, flip, parts);
+        for (int line = 0; line < n_lines; line++) {
+            __m256i sums[MOST];
+#pragma GCC unroll 8
+            for (int i = 0; i < words; i++)
+                sums[i] = dot_register(parts + 2 * i, kind, x + line * x_bytes + i / 2 * (512 / bits),
+                                       words == 1 ? half : i % 2);
+            _mm256_storeu_si256((__m256i *)(args->dots + line * ld + s), add_words(sums, words));
+        }
+        half = words == 1 ? !half : 0;
+        x += half ? 0 : hc_max(words / 2, 1) * (512 / bits);
     }
 }
 
-INLINE void long_dots(const hc_gemv_dots_args *args, int bits, int64_t pairs, const int8_t *x, int32_t *dots) {
+INLINE int32_t add_lanes(__m256i a) {
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE void long_dots(const hc_gemv_dots_args *args, code_kind kind, int64_t pairs, int n_lines) {
+    const int bits = kind == NIBBLES ? 4 : 8;
     const __m256i flip = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    const int64_t x_bytes = args->x_bytes;
     int64_t place = 0;
     for (int64_t s = 0; s < args->segments; s++) {
-        __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, parts[2];
+        __m256i sum[HC_GEMV_LINES], parts[4];
+        for (int line = 0; line < n_lines; line++)
+            sum[line] = _mm256_setzero_si256();
         for (int64_t i = 0; i < pairs && place < args->row_bytes; i++, place += 64) {
-            dot_registers(args->codes + place, args->row_bytes - place, 2, bits, flip, x, place, parts);
-            sum[0] = _mm256_add_epi32(sum[0], parts[0]);
-            sum[1] = _mm256_add_epi32(sum[1], parts[1]);
+            load_parts(args->codes + place, args->row_bytes - place, 2, kind, flip, parts);
+#pragma GCC unroll 4
+            for (int line = 0; line < n_lines; line++) {
+                const int8_t *x = args->x + line * x_bytes + place * (8 / bits);
+                sum[line] = _mm256_add_epi32(
+                    sum[line], _mm256_add_epi32(dot_register(parts, kind, x, 0), dot_register(parts + 2, kind, x, 1)));
+            }
         }
-        const __m256i all = _mm256_add_epi32(sum[0], sum[1]);
-        const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-        const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-        dots[s] = _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+        for (int line = 0; line < n_lines; line++)
+            args->dots[line * args->ld + s] = add_lanes(sum[line]);
     }
 }
 
-INLINE void gemv_dots_bits(const hc_gemv_dots_args *args, int bits) {
-    const int64_t words = args->segment * bits / 32;
-    const int8_t *x = args->x;
-    int32_t *dots = args->dots;
-    for (int line = 0; line < args->n_lines; line++, x += args->x_bytes, dots += args->ld)
-        switch (words) {
-        case 1:
-            gemv_dots(args, bits, 1, x, dots);
-            break;
-        case 2:
-            gemv_dots(args, bits, 2, x, dots);
-            break;
-        case 4:
-            gemv_dots(args, bits, 4, x, dots);
-            break;
-        case 8:
-            gemv_dots(args, bits, 8, x, dots);
-            break;
-        default:
-            long_dots(args, bits, words / 16, x, dots);
-        }
+INLINE void of_words(const hc_gemv_dots_args *args, code_kind kind, int n_lines) {
+    const int64_t words = args->segment * args->bits / 32;
+    switch (words) {
+    case 1:
+        short_dots(args, kind, 1, n_lines);
+        break;
+    case 2:
+        short_dots(args, kind, 2, n_lines);
+        break;
+    case 4:
+        short_dots(args, kind, 4, n_lines);
+        break;
+    case 8:
+        short_dots(args, kind, 8, n_lines);
+        break;
+    default:
+        long_dots(args, kind, words / 16, n_lines);
+    }
+}
+
+INLINE void of_lines(const hc_gemv_dots_args *args, code_kind kind) {
+    switch (args->n_lines) {
+    case 1:
+        of_words(args, kind, 1);
+        break;
+    case 4:
+        of_words(args, kind, 4);
+        break;
+    default:
+        of_words(args, kind, args->n_lines);
+    }
 }
 
 void hc_gemv_dots_avx2(const hc_gemv_dots_args *args) {
     if (args->bits == 4)
-        gemv_dots_bits(args, 4);
+        of_lines(args, NIBBLES);
+    else if (args->is_narrow)
+        of_lines(args, NARROW);
     else
-        gemv_dots_bits(args, 8);
+        of_lines(args, BYTES);
 }

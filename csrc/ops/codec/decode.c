@@ -30,3 +30,17 @@ void hc_decode_codes_tile(const hc_run *run, const hc_format *format, const hc_g
             return;
     hc_format_find(format->family)->decode_codes(format, geometry, components, tile, out);
 }
+
+hc_row_floats_fn *hc_row_scales_fn(const hc_run *run, const hc_format *format, const hc_stored_form *form) {
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (hc_simd_runs(*set, run->isa) && (*set)->scales)
+            return (*set)->scales;
+    return form->row_scales;
+}
+
+hc_row_floats_fn *hc_minima_fn(const hc_run *run, const hc_format *format) {
+    for (hc_simd_sets set = hc_format_simd_sets(format->family); *set; set++)
+        if (hc_simd_runs(*set, run->isa) && (*set)->minima)
+            return (*set)->minima;
+    return hc_format_find(format->family)->minima;
+}

@@ -13,9 +13,11 @@ const char *hc_gemv_refuses(const hc_product *p) {
     return !p->w_packed || p->w_packed->geometry->runs != 1 ? "the weights are no packed rows of one run" : NULL;
 }
 
+const char *hc_gemv_few_refuse(const hc_product *p) {
+    return p->x->rows > HC_GEMV_MOST ? "x has more than 8 rows" : hc_gemv_int_sides_refuse(p);
+}
+
 const char *hc_gemv_int_sides_refuse(const hc_product *p) {
-    if (p->x->rows > HC_GEMV_MOST)
-        return "x has more than 8 rows";
     if (!p->w_packed || !p->x_packed || p->w_packed->geometry->runs != 1 || p->x_packed->geometry->runs != 1)
         return "a side is no packed rows of one run";
     return p->x->sparse ? "x has a pattern" : NULL;
@@ -64,6 +66,8 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
     weights->scales = HC_PICK(gemv_scales, packed->run);
     weights->unpack = HC_PICK(gemv_unpack, packed->run);
+    if (form->scale == HC_SCALE_OWN)
+        form->row_scales = hc_row_scales_fn(packed->run, packed->format, form);
     return true;
 }
 

@@ -84,6 +84,7 @@ static inline int8_t hc_gemv_limb(int32_t *value) {
 /* Why no path with float vectors, or integer ones, takes these sides at all; or NULL. */
 const char *hc_gemv_refuses(const hc_product *product);
 const char *hc_gemv_int_sides_refuse(const hc_product *product);
+const char *hc_gemv_few_refuse(const hc_product *product); /* nor more than HC_GEMV_MOST integer ones */
 
 /* Weights times float vectors as float.c does it; of a pattern its rows made dense, or NULL. */
 hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, hc_gemv_densified *densified,

@@ -3,7 +3,8 @@
  *
  *   x = sum_d 256^d x_d, |x_d| <= 128      dot_s = sum_d 256^d (sum_k x_d[k] u[k] - zero sum_k x_d[k])
  *
- * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes.
+ * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes. More than
+ * HC_GEMV_MOST vectors go through the weights in turns.
  */
 #include "base/convert.h"
 #include "base/threads.h"
@@ -19,8 +20,9 @@ enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES 
 typedef struct {
     hc_gemv_weights weights;
     hc_order kind;
-    bool folds; /* every segment has an integer scale, which is multiplied into its dot */
-    int64_t n_vectors, segment, segments, padded_segments, x_bytes;
+    bool folds;                      /* every segment has an integer scale, which is multiplied into its dot */
+    int64_t first_vector, n_vectors; /* of this turn */
+    int64_t segment, segments, padded_segments, x_bytes;
     int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
     int n_signed_limbs;
     int8_t *x;            /* (n_vectors, n_signed_limbs, x_bytes), in the kernel's order */
@@ -154,17 +156,18 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
         args.out = y;
         job->scaled(&args);
         for (int line = 0; line < args.n_lines; line++)
-            store_rows(job->out, block, v + line, n_rows, y + line * ROWS);
+            store_rows(job->out, block, job->first_vector + v + line, n_rows, y + line * ROWS);
     }
 }
 
 /* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
- * lines of x, which L1 holds, meet all rows before the next. */
+ * lines of x, which L1 holds, meet all rows before the next, unless rows are unpacked. */
 static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
                           const hc_integers_scratch *scratch) {
     const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
     const bool joins = job->n_signed_limbs > 1 || job->weights.form.has_zero_points;
-    const int64_t at_once = joins ? lines : HC_GEMV_LINES;
+    const bool unpacks = job->weights.form.bits != job->weights.bits;
+    const int64_t at_once = joins || unpacks ? lines : HC_GEMV_LINES;
     args->ld = joins ? n : ROWS * n;
     for (int64_t first = 0; first < lines; first += at_once)
         for (int64_t i = 0; i < n_rows; i++) {
@@ -184,7 +187,7 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
         float y[ROWS];
         job->chain(job->segments, n, job->x_scales + v * n, scratch->scales,
                    (const int32_t *)scratch->values + v * ROWS * n, joins ? NULL : job->corrections + v * n, y);
-        store_rows(job->out, block, v, n_rows, y);
+        store_rows(job->out, block, job->first_vector + v, n_rows, y);
     }
 }
 
@@ -236,7 +239,8 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
             if (!job->folded)
                 sum = folded_sum(job, &row, v, scratch);
             const float scale = weights->form.has_coarse ? row.row_scale : row.scales[0];
-            hc_gemv_store(job->out, block + i, v, (float)((double)job->x_scales[v] * (double)scale * (double)sum));
+            hc_gemv_store(job->out, block + i, job->first_vector + v,
+                          (float)((double)job->x_scales[v] * (double)scale * (double)sum));
         }
     }
 }
@@ -251,6 +255,7 @@ static void integer_rows(void *context, int64_t task, int thread) {
         scratch.ones[s] = 1;
     hc_gemv_dots_args args = {.bits = weights->bits,
                               .flip = weights->flip,
+                              .is_narrow = weights->form.bits < 8,
                               .segment = job->segment,
                               .segments = job->segments,
                               .row_bytes = hc_ceil_div(weights->packed->geometry->padded * weights->bits, 8),
@@ -299,7 +304,7 @@ static void load_vector(const hc_integers_job *job, const hc_packed_context *x, 
     const int64_t padded = geometry->padded, n = job->padded_segments;
     hc_int_form form;
     hc_format_find(x->format->family)->int_form(x->format, mode, &form);
-    const hc_tile tile = {x->first_row + v, 1, 0, padded};
+    const hc_tile tile = {x->first_row + job->first_vector + v, 1, 0, padded};
     const hc_int_tile out = {
         {limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups, job->x_scales + v};
     hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, mode, &out);
@@ -356,7 +361,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     const hc_geometry *geometry = p->w_packed->geometry, *x_geometry = x->geometry;
     const hc_run *run = p->run;
     hc_int_form form;
-    *job = (hc_integers_job){.kind = p->order, .n_vectors = p->x->rows, .out = &p->out};
+    *job = (hc_integers_job){.kind = p->order, .n_vectors = hc_min(p->x->rows, HC_GEMV_MOST), .out = &p->out};
     hc_format_find(x->format->family)
         ->int_form(x->format, p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED, &form);
     job->n_signed_limbs = hc_gemv_limbs(&form);
@@ -406,36 +411,41 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_limbs(form);
-    return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
+    const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
+    return (hc_work){turns * codes, 0, codes * lines, lines * (double)p->w->columns};
+}
+
+/* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */
+static void load_vectors(hc_integers_job *job, const hc_packed_context *x) {
+    const int64_t lines = job->n_vectors * job->n_signed_limbs, n = job->padded_segments;
+    uint8_t *memory = (uint8_t *)job->x;
+    memset(memory, 0, (size_t)job->lines_bytes);
+    job->sums = (int32_t *)(void *)(memory + lines * job->x_bytes);
+    job->corrections = job->sums + lines * n;
+    job->start = job->corrections + lines * n;
+    job->x_scales = (float *)(job->start + lines * job->words);
+    float *group_scales = (float *)(void *)(memory + job->lines_bytes);
+    for (int64_t v = 0; v < job->n_vectors; v++)
+        load_vector(job, x, v, (int8_t *)(group_scales + x->geometry->groups), group_scales);
+    for (int64_t i = 0; i < lines * n; i++)
+        job->corrections[i] = job->sums[i] * (int32_t)job->weights.zero;
 }
 
 hc_status hc_gemv_int_run(const hc_product *p, hc_error *error) {
-    const hc_geometry *x_geometry = p->x_packed->geometry;
     const int64_t n_vectors = p->x->rows;
     hc_integers_job job;
     plan(&job, p);
-    const int64_t lines = n_vectors * job.n_signed_limbs, n = job.padded_segments, x_bytes = job.lines_bytes;
-    uint8_t *memory = hc_alloc_aligned(x_bytes + job.load_bytes);
+    job.x = hc_alloc_aligned(job.lines_bytes + job.load_bytes);
     job.scratch = hc_alloc_aligned(job.scratch_bytes * job.n_threads);
-    hc_status status = HC_OK;
-    if (memory && job.scratch) {
-        memset(memory, 0, (size_t)x_bytes);
+    const bool has_memory = job.x && job.scratch;
+    if (has_memory)
         memset(job.scratch, 0, (size_t)(job.scratch_bytes * job.n_threads));
-        job.x = (int8_t *)memory;
-        job.sums = (int32_t *)(memory + lines * job.x_bytes);
-        job.corrections = job.sums + lines * n;
-        job.start = job.corrections + lines * n;
-        job.x_scales = (float *)(job.start + lines * job.words);
-        float *group_scales = job.x_scales + n_vectors * n;
-        for (int64_t v = 0; v < n_vectors; v++)
-            load_vector(&job, p->x_packed, v, (int8_t *)(group_scales + x_geometry->groups), group_scales);
-        for (int64_t i = 0; i < lines * n; i++)
-            job.corrections[i] = job.sums[i] * (int32_t)job.weights.zero;
+    for (; has_memory && job.first_vector < n_vectors; job.first_vector += job.n_vectors) {
+        job.n_vectors = hc_min(n_vectors - job.first_vector, HC_GEMV_MOST);
+        load_vectors(&job, p->x_packed);
         hc_parallel(job.n_threads, job.n_tasks, integer_rows, &job);
-    } else {
-        status = hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
     }
     hc_free_aligned(job.scratch);
-    hc_free_aligned(memory);
-    return status;
+    hc_free_aligned(job.x);
+    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "matmul: no memory for %lld vectors", (long long)n_vectors);
 }

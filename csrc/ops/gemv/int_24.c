@@ -172,7 +172,7 @@ static bool choose(hc_24_job *job, const hc_product *p) {
 }
 
 const char *hc_gemv_int_24_refuses(const hc_product *p) {
-    const char *reason = hc_gemv_int_sides_refuse(p);
+    const char *reason = hc_gemv_few_refuse(p);
     hc_24_job job;
     if (reason)
         return reason;

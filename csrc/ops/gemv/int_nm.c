@@ -234,7 +234,7 @@ static bool plan(hc_int_nm_job *job, const hc_product *p, bool densifies) {
 }
 
 static const char *refusal(const hc_product *p, bool densifies) {
-    const char *reason = hc_gemv_int_sides_refuse(p);
+    const char *reason = hc_gemv_few_refuse(p);
     hc_int_nm_job job;
     if (reason)
         return reason;

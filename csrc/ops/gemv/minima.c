@@ -9,6 +9,7 @@
 
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/codec/decode.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,14 +21,16 @@ typedef struct {
     const hc_source *x;            /* the other */
     int64_t rows, first_x, n_x, columns, limb_ld, group, x_group, segments, ld;
     hc_int_form form;
-    int32_t *sums;   /* (n_x, ld), minus those of x */
+    float *sums;     /* (n_x, ld): of x */
     float *x_scales; /* (n_x, ld) */
     int8_t *limbs;   /* (n_limbs, limb_ld) of a row of x, for each thread */
     float *scales;   /* of its groups, likewise */
     int64_t x_groups;
-    int32_t *zeros; /* (ROWS, ld) */
-    float *minima;  /* (ROWS + 1, ld) for each thread: a row's groups, spread over segments */
-    hc_gemv_chain_fn *chain;
+    float *minima; /* (ROWS + 1, ld) for each thread: a row's groups, spread over segments */
+    float *added;  /* (n_x, ROWS), likewise */
+    int64_t block; /* the most that n_x is */
+    hc_row_floats_fn *load;
+    hc_gemv_minima_fn *multiply;
     const hc_rows *out;
     bool is_swapped; /* the rows of the answer are those with minima */
 } hc_minima_job;
@@ -46,7 +49,7 @@ static void sum_row(void *context, int64_t i, int thread) {
     for (int limb = 0; limb < n_limbs; limb++)
         tile.limb[limb] = limbs + limb * job->limb_ld;
     job->x->integers(job->x, HC_INT_GROUPED, job->first_x + i, 1, 0, job->columns, &tile);
-    int32_t *sums = job->sums + i * job->ld;
+    float *sums = job->sums + i * job->ld;
     float *x_scales = job->x_scales + i * job->ld;
     for (int64_t k = 0, s = 0, end; k < job->columns; k = end, s++) {
         int32_t sum = 0; /* of at most 32 values of 24 bits */
@@ -57,16 +60,15 @@ static void sum_row(void *context, int64_t i, int thread) {
             for (int64_t c = k; c < end; c++)
                 sum += limb == n_limbs - 1 ? from[c] : (uint8_t)from[c];
         }
-        sums[s] = -sum;
+        sums[s] = (float)sum;
         x_scales[s] = scales[job->x_group ? k / job->x_group : 0];
     }
 }
 
 static void load_minima(const hc_minima_job *job, int64_t row, float *groups, float *to) {
     const hc_packed_context *side = job->side;
-    const hc_format_ops *ops = hc_format_find(side->format->family);
     const bool is_cut = job->x_group && job->x_group % job->group != 0;
-    ops->minima(side->format, side->geometry, side->components, side->first_row + row, is_cut ? groups : to);
+    job->load(side->format, side->geometry, side->components, side->first_row + row, is_cut ? groups : to);
     for (int64_t k = 0, s = 0; is_cut && k < job->columns; k = segment_end(job, k), s++)
         to[s] = groups[k / job->group];
 }
@@ -74,20 +76,19 @@ static void load_minima(const hc_minima_job *job, int64_t row, float *groups, fl
 static void add_rows(void *context, int64_t task, int thread) {
     const hc_minima_job *job = context;
     float *minima = job->minima + thread * (ROWS + 1) * job->ld, *groups = minima + ROWS * job->ld;
+    float *added = job->added + thread * ROWS * job->block;
     const int64_t last = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t row = task * TASK_ROWS; row < last; row += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - row);
         for (int64_t r = 0; r < n_rows; r++)
             load_minima(job, row + r, groups, minima + r * job->ld);
+        job->multiply(job->segments, job->ld, job->n_x, job->x_scales, job->sums, minima, added);
         for (int64_t i = 0; i < job->n_x; i++) {
-            float added[ROWS];
-            job->chain(job->segments, job->ld, job->x_scales + i * job->ld, minima, job->zeros, job->sums + i * job->ld,
-                       added);
             const int64_t x_row = job->first_x + i;
             for (int64_t r = 0; r < n_rows; r++) {
                 char *to = job->is_swapped ? hc_row(job->out, row + r) + x_row * job->out->column_stride
                                            : hc_row(job->out, x_row) + (row + r) * job->out->column_stride;
-                const float sum = *(const float *)(const void *)to + added[r];
+                const float sum = *(const float *)(const void *)to + added[i * ROWS + r];
                 *(float *)(void *)to = sum == sum ? sum : NAN;
             }
         }
@@ -101,12 +102,14 @@ hc_status hc_add_minima(const hc_product *p, hc_error *error) {
     const hc_source *with = is_swapped ? p->x : p->w;
     const hc_rows out = hc_merged_rows(&p->out);
     const hc_run run = hc_run_for(p);
-    hc_minima_job job = {.side = with->context,
+    const hc_packed_context *side = with->context;
+    hc_minima_job job = {.side = side,
                          .x = is_swapped ? p->w : p->x,
                          .rows = with->rows,
                          .columns = with->columns,
                          .group = with->group,
-                         .chain = HC_PICK(gemv_chain, p->run),
+                         .load = hc_minima_fn(p->run, side->format),
+                         .multiply = HC_PICK(gemv_minima, p->run),
                          .out = &out,
                          .is_swapped = is_swapped};
     HC_ASSUME(with->runs == 1 && job.x->runs == 1);
@@ -118,22 +121,23 @@ hc_status hc_add_minima(const hc_product *p, hc_error *error) {
         job.segments++;
     job.ld = hc_round_up(hc_max(job.segments, job.side->geometry->groups), 16);
     const int64_t line = job.ld * (int64_t)sizeof(float);
-    const int64_t block = hc_min(job.x->rows, hc_max(1, hc_min(MOST_BLOCK, BLOCK_BYTES / line)));
+    job.block = hc_min(job.x->rows, hc_max(1, hc_min(MOST_BLOCK, BLOCK_BYTES / line)));
     const int64_t most = hc_min(hc_max(1, run.n_threads), HC_MAX_THREADS);
     const int64_t limb_bytes = most * job.form.n_limbs * job.limb_ld;
-    const int64_t lines = 2 * block + ROWS + most * (ROWS + 1);
-    char *memory = hc_alloc_aligned(lines * line + most * job.x_groups * (int64_t)sizeof(float) + limb_bytes);
+    const int64_t lines = 2 * job.block + most * (ROWS + 1), floats = lines * job.ld + most * ROWS * job.block;
+    const int64_t bytes = hc_round_up(floats * (int64_t)sizeof(float), HC_CACHE_LINE);
+    char *memory = hc_alloc_aligned(bytes + limb_bytes + most * job.x_groups * (int64_t)sizeof(float));
     if (!memory)
         return hc_fail(error, HC_MEMORY, "matmul: no memory for the minima of %lld columns", (long long)job.columns);
-    memset(memory, 0, (size_t)(lines * line));
-    job.sums = (int32_t *)(void *)memory;
-    job.x_scales = (float *)(void *)(memory + block * line);
-    job.zeros = (int32_t *)(void *)(memory + 2 * block * line);
-    job.minima = (float *)(void *)(memory + (2 * block + ROWS) * line);
-    job.limbs = (int8_t *)(memory + lines * line);
-    job.scales = (float *)(void *)(memory + lines * line + limb_bytes);
-    for (; job.first_x < job.x->rows; job.first_x += block) {
-        job.n_x = hc_min(block, job.x->rows - job.first_x);
+    memset(memory, 0, (size_t)bytes);
+    job.sums = (float *)(void *)memory;
+    job.x_scales = job.sums + job.block * job.ld;
+    job.minima = job.sums + 2 * job.block * job.ld;
+    job.added = job.sums + lines * job.ld;
+    job.limbs = (int8_t *)(memory + bytes);
+    job.scales = (float *)(void *)(memory + bytes + limb_bytes);
+    for (; job.first_x < job.x->rows; job.first_x += job.block) {
+        job.n_x = hc_min(job.block, job.x->rows - job.first_x);
         hc_parallel((int)hc_min(most, job.n_x), job.n_x, sum_row, &job);
         const int64_t n_tasks = hc_ceil_div(job.rows, TASK_ROWS);
         hc_parallel((int)hc_min(most, n_tasks), n_tasks, add_rows, &job);

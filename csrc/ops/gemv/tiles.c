@@ -219,7 +219,7 @@ hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {
 }
 
 const char *hc_gemv_int_tiles_refuses(const hc_product *p) {
-    const char *reason = hc_gemv_int_sides_refuse(p);
+    const char *reason = hc_gemv_few_refuse(p);
     return reason ? reason : p->w->sparse ? "the weights have a pattern" : NULL;
 }
 

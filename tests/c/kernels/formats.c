@@ -352,6 +352,35 @@ static bool test_codes(const hc_format_simd *set, array *a) {
     return serves;
 }
 
+/* Floats of each group of the rows; the row behind them, if there is one, stays as it is. */
+static bool test_floats(hc_row_floats_fn *fn, hc_row_floats_fn *definition, const array *a) {
+    hc_tile tile;
+    if (!a->is_legal || !definition)
+        return false;
+    const hc_components components = encoded(a, &tile);
+    for (int64_t i = 0; i < tile.rows; i++) {
+        float *wanted = items(a->geometry.groups, 4), *got = items(a->geometry.groups, 4);
+        definition(&a->format, &a->geometry, &components, tile.first_row + i, wanted);
+        fn(&a->format, &a->geometry, &components, tile.first_row + i, got);
+        same("floats of groups", F32, got, wanted, a->geometry.groups);
+        BENCH(definition(&a->format, &a->geometry, &components, tile.first_row + i, wanted),
+              fn(&a->format, &a->geometry, &components, tile.first_row + i, got));
+    }
+    return tile.rows > 0;
+}
+
+static bool test_scales(const hc_format_simd *set, array *a) {
+    hc_stored_form form;
+    const bool has_own = ops->stored_form(&a->format, &form) && form.scale == HC_SCALE_OWN;
+    return test_floats(set->scales, has_own ? form.row_scales : NULL, a);
+}
+
+static bool test_minima(const hc_format_simd *set, array *a) {
+    hc_int_form form;
+    ops->int_form(&a->format, HC_INT_GROUPED, &form);
+    return test_floats(set->minima, form.has_minima ? ops->minima : NULL, a);
+}
+
 static float_kind kind_of(uint64_t any) { return (float_kind)((any >> 40) % N_FLOAT_KINDS); }
 
 /* Answers how many values the kernel did. */
@@ -392,7 +421,8 @@ bool check_format_kernel(const char *kind, const char *name, const hc_format_sim
         const char *kind;
         test_fn *test;
     } TESTS[] = {{"observe", test_observe},   {"encode", test_encode}, {"values", test_values},
-                 {"integers", test_integers}, {"codes", test_codes},   {"learn", test_learn}};
+                 {"integers", test_integers}, {"codes", test_codes},   {"learn", test_learn},
+                 {"scales", test_scales},     {"minima", test_minima}};
     int32_t family = 0;
     int64_t most = 0, most_usual = 0;
     int i = 0, largest = 0;

@@ -29,20 +29,24 @@ static uint8_t *draw_codes(int64_t bytes, int flip, integer_kind kind) {
 }
 
 static void dots_case(const hc_kernel *kernel, int bits, int64_t words, int64_t segments, int64_t missing, int n_lines,
-                      bool is_signed, integer_kind codes, integer_kind values) {
+                      bool is_signed, bool is_narrow, integer_kind codes, integer_kind values) {
     const int64_t segment = words * 32 / bits, row_bytes = segments * words * 4 - missing;
     const int64_t padded = hc_round_up(segments, 16), ld = padded + 16 * (segments % 2);
-    begin("%d bits, %" D " segments of %" D ", row of %" D " bytes, %d lines, %s, codes %s, x %s", bits, segments,
-          segment, row_bytes, n_lines, is_signed ? "signed" : "unsigned", integer_kind_name(codes),
-          integer_kind_name(values));
+    begin("%d bits, %" D " segments of %" D ", row of %" D " bytes, %d lines, %s%s, codes %s, x %s", bits, segments,
+          segment, row_bytes, n_lines, is_signed ? "signed" : "unsigned", is_narrow ? " and narrow" : "",
+          integer_kind_name(codes), integer_kind_name(values));
     const int flip = is_signed ? 1 << (bits - 1) : 0;
     const int64_t x_bytes = (words < 16 ? padded : segments) * segment, n = (n_lines - 1) * ld + padded;
+    uint8_t *stored = draw_codes(row_bytes, flip * (bits == 4 ? 17 : 1), codes);
+    for (int64_t i = 0; is_narrow && i < row_bytes; i++)
+        stored[i] = (uint8_t)(((stored[i] ^ flip) & 127) ^ flip);
     hc_gemv_dots_args args = {.bits = bits,
                               .flip = flip,
+                              .is_narrow = is_narrow,
                               .segment = segment,
                               .segments = segments,
                               .row_bytes = row_bytes,
-                              .codes = draw_codes(row_bytes, flip * (bits == 4 ? 17 : 1), codes),
+                              .codes = stored,
                               .n_lines = n_lines,
                               .x_bytes = x_bytes,
                               .ld = ld,
@@ -68,13 +72,14 @@ void check_gemv_dots(const hc_kernel *kernel) {
     FOR_EACH(int64_t, segments, 1, 2, 7, 8, 9, 15, 16, 17, 33)
     for (int n_lines = 1; n_lines <= 4; n_lines++, i++) {
         const int64_t missing = i % 3 == 0 ? 0 : i % 3 == 1 ? 1 : draw_below(*words * 4);
-        dots_case(kernel, bits, *words, *segments, missing, n_lines, i / 2 % 2, (integer_kind)(i / 3 % N_INTEGER_KINDS),
-                  (integer_kind)(i / 5 % N_INTEGER_KINDS));
+        for (int is_narrow = 0; is_narrow <= (bits == 8); is_narrow++)
+            dots_case(kernel, bits, *words, *segments, missing, n_lines, i / 2 % 2, is_narrow,
+                      (integer_kind)(i / 3 % N_INTEGER_KINDS), (integer_kind)(i / 5 % N_INTEGER_KINDS));
     }
-    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, MOST, LEAST); /* the whole budget */
-    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, MOST, MOST);
+    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, false, MOST, LEAST); /* the whole budget */
+    dots_case(kernel, 8, 65536 / 4, 1, 0, 1, false, false, MOST, MOST);
     usual();
-    dots_case(kernel, 4, 4, 128, 0, 1, true, ANY, ANY);
+    dots_case(kernel, 4, 4, 128, 0, 1, true, false, ANY, ANY);
 }
 
 static void sum_case(const hc_kernel *kernel, int64_t n, integer_kind kind) {
@@ -179,6 +184,26 @@ void check_gemv_chain(const hc_kernel *kernel) {
                    (float_kind)(i / 4));
     usual();
     chain_case(kernel, 128, 128, true, ANY, PLAIN);
+}
+
+static void minima_case(const hc_kernel *kernel, int64_t n, int64_t ld, int64_t n_lines, float_kind kind) {
+    begin("n %" D ", ld %" D ", %" D " lines, %s", n, ld, n_lines, float_kind_name(kind));
+    const float *x_scales = floats(n_lines * ld, kind), *sums = floats(n_lines * ld, kind);
+    const float *minima = floats(16 * ld, kind);
+    float *wanted = items(16 * n_lines, 4), *got = items(16 * n_lines, 4);
+    hc_gemv_minima_scalar(n, ld, n_lines, x_scales, sums, minima, wanted);
+    kernel->fn.gemv_minima(n, ld, n_lines, x_scales, sums, minima, got);
+    same("out", F32, got, wanted, 16 * n_lines);
+    BENCH(hc_gemv_minima_scalar(n, ld, n_lines, x_scales, sums, minima, wanted),
+          kernel->fn.gemv_minima(n, ld, n_lines, x_scales, sums, minima, got));
+}
+
+void check_gemv_minima(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, n, 0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 130)
+    for (int i = 0; i < 4 * N_FLOAT_KINDS; i++)
+        minima_case(kernel, *n, hc_round_up(*n, 16) + 16 * (i % 2), 1 + i % 4, (float_kind)(i / 4));
+    usual();
+    minima_case(kernel, 64, 64, 8, PLAIN);
 }
 
 /* gemv_dots and gemv_chain of the rows; those that do not exist are not looked at. */
