@@ -200,7 +200,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
         return Candidate(name, call, work, unit, check)
 
     candidates = [ours("auto", w, FLOAT_ERROR, "GFLOP/s")]
-    for name in ALGORITHMS[:-1]:  # the last is another name
+    for name in ALGORITHMS:
         candidate = ours(name, w, FLOAT_ERROR, "GFLOP/s", algorithm=name)
         with suppress(ValueError):  # it refuses these filters
             candidate.run()

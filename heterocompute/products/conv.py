@@ -25,7 +25,7 @@ from .window import Padding, Window, as_window
 __all__ = ["conv2d"]
 
 ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # about, of one sum over r, s, c
-ALGORITHMS = (*ERRORS, "im2col")  # an earlier name of "implicit"
+ALGORITHMS = tuple(ERRORS)
 
 
 def conv2d(
@@ -61,16 +61,15 @@ def conv2d(
         Channels of x, and filters, are split into so many independent convolutions.
     activations : Format or str, optional
         Quantize x on the fly: one row an image, groups along the channels inside one convolution group.
-    algorithm : {"auto", "direct", "depthwise", "implicit", "winograd2", "winograd4", "winograd6", "fft"}
+    algorithm : {"auto", "direct", "depthwise", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"}
         "direct" reads windows where they lie; "implicit" is a GEMM whose rows are the windows of x, gathered panel by
-        panel ("im2col", its earlier name, is the same); "depthwise" is for groups of one channel and one filter. All
-        give the same bits. "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3)
-        with bits of their own: against float64 the mean error is about 2, 9 and 20 times that of "direct" for one
-        channel, and 0.7, 3 and 7 times for 64. "fft"
-        multiplies Fourier transforms of tiles, for large filters, which reach over at most 64 pixels: its error is 2.7
-        and 0.6 times that of "direct" for 3 x 3, 1.5 and 0.3 times for 7 x 7. "auto" takes the one of least work by the
-        shapes alone: "depthwise", "direct", or for filters of floats "winograd2", "winograd4" or "fft", never
-        "winograd6".
+        panel; "im2col" stores them first, 16 MiB at a time, for comparison; "depthwise" is for groups of one channel
+        and one filter. All give the same bits. "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6
+        x 6, 3 x 3) with bits of their own: against float64 the mean error is about 2, 9 and 20 times that of "direct"
+        for one channel, and 0.7, 3 and 7 times for 64. "fft" multiplies Fourier transforms of tiles, for large filters,
+        which reach over at most 64 pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3, 1.5 and 0.3 times
+        for 7 x 7. "auto" takes the one of least work by the shapes alone: "depthwise", "direct", or for filters of
+        floats "winograd2", "winograd4" or "fft", never "winograd6".
     layout : {"NCHW", "NHWC"}
         Of x and of the answer.
     out : ndarray, optional
@@ -213,7 +212,7 @@ def prepared(
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     filters = _along(filters, (2, 3, 1))
     where = (window.stride, window.before, window.dilation, window.groups)
-    name = {"auto": None, "im2col": "implicit"}.get(algorithm, algorithm)
+    name = None if algorithm == "auto" else algorithm
     core_fmt = core_format(fmt) if fmt else None
     operands = (runtime.run(), core_view(nchw), core_operand(filters), bias_array)
     core = (*operands, *where, core_fmt, target, name, accuracy == "strict", bool(relu))

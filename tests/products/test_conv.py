@@ -139,10 +139,14 @@ def test_bad_arguments_are_named(change, kind, words) -> None:
         hc.conv2d(**{**arguments, **change})
 
 
-@pytest.mark.parametrize("algorithm", ["implicit", "im2col"])
-def test_an_algorithm_and_its_earlier_name_give_the_same_bits(algorithm: str) -> None:
-    x, w = reals((2, 3, 6, 7), 1), reals((4, 3, 3, 3), 2)
-    assert same_bits(hc.conv2d(x, w, algorithm=algorithm), hc.conv2d(x, w))
+def test_stored_windows_are_those_that_are_gathered() -> None:
+    """In blocks of several images, of parts of one, and in two threads."""
+    for shape, groups in (((70, 6, 20, 19), 1), ((2, 64, 90, 70), 2)):
+        x, w = reals(shape, 1), reals((4, shape[1] // groups, 3, 3), 2)
+        wanted = hc.conv2d(x, w, padding=1, groups=groups, algorithm="implicit")
+        for threads in (1, 2):
+            with hc.use(threads=threads):
+                assert same_bits(hc.conv2d(x, w, padding=1, groups=groups, algorithm="im2col"), wanted)
 
 
 # c, k, h, w, r, s, stride, padding, dilation, groups: filters of 1 to 7, images smaller than the filter or without a

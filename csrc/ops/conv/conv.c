@@ -4,7 +4,7 @@
  * Memory: the drivers' bound, and for activations= the codes of IMAGE_BYTES worth of images (one image at least).
  */
 #include "ops/codec/encoder.h"
-#include "ops/conv/convolution.h"
+#include "ops/conv/windows.h"
 #include "ops/product/plan.h"
 
 #include <string.h>
@@ -116,9 +116,8 @@ static hc_source window_source(const hc_window_context *context, int64_t images)
                        .context = context};
 }
 
-/* out (images, filters of one group, P, Q) as rows (image, p, q) and columns (filter). */
-static hc_rows answer_rows(const hc_view *out, const hc_conv_shape *s, int64_t first_image, int64_t images,
-                           int64_t first_filter) {
+hc_rows hc_answer_rows(const hc_view *out, const hc_conv_shape *s, int64_t first_image, int64_t images,
+                       int64_t first_filter) {
     return (hc_rows){.data = (char *)out->data + first_image * out->strides[0] + first_filter * out->strides[1],
                      .n_dims = 3,
                      .shape = {images, s->out_height, s->out_width},
@@ -281,13 +280,21 @@ static hc_status quantized_conv(const hc_convolution *conv, hc_error *error) {
                 a.group = whole.group;
             }
             const hc_product product = {
-                .run = run, .order = kind, .x = &a, .w = &b, .out = answer_rows(out, s, first, images, g * filters)};
+                .run = run, .order = kind, .x = &a, .w = &b, .out = hc_answer_rows(out, s, first, images, g * filters)};
             status = hc_multiply(&product, error);
         }
     }
     free_images(&buffers);
     hc_encoder_free(&encoder);
     return status;
+}
+
+void hc_window_rows(const hc_convolution *conv, int64_t group, int64_t first, int64_t rows, float *values) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_window_context context = {
+        .shape = s, .window = conv->window, .group = group, .x = group_view(conv->x, group, s->group_channels)};
+    const hc_source windows = window_source(&context, s->n);
+    windows.floats(&windows, first, rows, 0, windows.columns, values, windows.columns);
 }
 
 static hc_status float_conv(const hc_convolution *conv, hc_error *error) {
@@ -304,7 +311,7 @@ static hc_status float_conv(const hc_convolution *conv, hc_error *error) {
                                     .order = HC_ORDER_CHAIN,
                                     .x = &a,
                                     .w = &b,
-                                    .out = answer_rows(conv->out, s, 0, s->n, g * filters)};
+                                    .out = hc_answer_rows(conv->out, s, 0, s->n, g * filters)};
         status = hc_multiply(&product, error);
     }
     return status;
