@@ -53,10 +53,13 @@ def convolution(draw: random.Random, data: np.random.Generator) -> None:
     """Convolve images with packed filters."""
     text, act = weights_format(draw), draw.choice(ACTIVATIONS)
     c, side, taps, pad = (draw.choice(sizes) for sizes in ([1, 3, 5, 17], [3, 5, 7], [1, 2, 3], [0, 1]))
-    print(f"conv2d: w {text} {(3, c, taps, taps)}, images of {side}, padding {pad}, activations {act}", flush=True)
+    step, depth = draw.choice([1, 2]), draw.choice([c, c, 1])
+    print(f"conv2d: w {text} {(3, c, taps, taps)}, images of {side}, padding {pad}, activations {act}, "
+          f"stride {step}, {c // depth} groups", flush=True)  # fmt: skip
     x = data.standard_normal((2, c, side, side)).astype(np.float32)
     w = data.standard_normal((3, c, taps, taps)).astype(np.float32)
-    hc.conv2d(x, hc.quantize(w, text, axis=(2, 3, 1)), padding=pad, activations=act)
+    q = hc.quantize(w[:, :depth] if depth == c else w.reshape(3 * c, 1, taps, taps)[:c], text, axis=(2, 3, 1))
+    hc.conv2d(x, q, None, step, pad, groups=c // depth, activations=act)
     zeros = np.where(data.random(w.shape) < 0.7, np.float32(0), w)
     hc.conv2d_outer(x, zeros, padding=pad)
 

@@ -123,6 +123,7 @@ def test_integers_that_are_not_read_where_they_lie() -> None:
         (q, {"activations": "int8-g4"}, "filters and x have no integers of 8 bits"),
         (q, {"activations": "int8", "padding": 10**8, "stride": 10**8}, "a row of windows takes more than 16 MiB"),
         (hc.quantize(filters, "nf4-g64", axis=(2, 3, 1)), {"activations": "int8"}, "filters and x have no integers"),
+        (hc.quantize(filters, "int8+2:4", axis=(2, 3, 1)), {"activations": "int8"}, "zeros of a pattern are skipped"),
         (q, {"activations": "int8", "algorithm": "depthwise"}, "it is for groups of one channel and one filter"),
         (depthwise, {"activations": "vsq4-g16-s4", "algorithm": "depthwise", "groups": 4}, "x has a scale for every"),
     ):  # fmt: skip

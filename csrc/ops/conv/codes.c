@@ -29,8 +29,10 @@ const char *hc_codes_refuse(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     if (!conv->w->packed)
         return "it multiplies floats, and x is to be quantized";
-    if (!has_bytes(conv->activations) || !has_bytes(&conv->w->packed->format) || conv->activations->m > 0)
+    if (!has_bytes(conv->activations) || !has_bytes(&conv->w->packed->format))
         return "filters and x have no integers of 8 bits with one scale a row";
+    if (conv->activations->m > 0 || conv->w->packed->format.m > 0)
+        return "zeros of a pattern are skipped in panels";
     if (s->r * s->s * s->group_channels == 0 || s->height * s->width == 0)
         return "there is nothing to sum";
     return NULL;

@@ -5,22 +5,24 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/codec/decode.h"
 #include "ops/conv/codes.h"
 
 #include <string.h>
 
 /* Answers and filters of a call, what hc_write_answers takes; the kernel's budget. */
-enum { ANSWERS = 16, PART = 64, LONGEST = 65536 };
+enum { ANSWERS = 16, PART = 64, LONGEST = 65536, DECODED = 16 << 10 };
 
 typedef struct {
     const hc_convolution *conv;
     hc_depthwise_s16_fn *kernel;
     hc_dequantize_s32_fn *dequantize;
     hc_codes codes;
-    int64_t filters, pairs;
+    int64_t filters, pairs, at_once;
     int16_t *panel; /* (pair, filter, tap of the pair) */
     float *scales;
     int64_t *tap;
+    int8_t *decoded; /* filters, at_once of them */
 } hc_depthwise_codes_job;
 
 const char *hc_depthwise_codes_refuse(const hc_convolution *conv) {
@@ -44,7 +46,9 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     job->kernel = HC_PICK(depthwise_s16, conv->run);
     job->dequantize = HC_PICK(dequantize_s32, conv->run);
     hc_codes_plan(&job->codes, conv, HC_PANEL_S16, false);
-    return job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (4 * job->pairs + (int64_t)sizeof(float));
+    job->at_once = hc_max(1, hc_min(job->filters, DECODED / s->geometry.padded));
+    return job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (4 * job->pairs + (int64_t)sizeof(float)) +
+           job->at_once * s->geometry.padded;
 }
 
 hc_conv_work hc_depthwise_codes_work(const hc_convolution *conv) {
@@ -55,26 +59,22 @@ hc_conv_work hc_depthwise_codes_work(const hc_convolution *conv) {
     return (hc_conv_work){answers * (double)(job.filters * s->r * s->s), bytes + hc_codes_bytes(&job.codes)};
 }
 
-/* The filters tap by tap; the last pair may have one. */
+/* The filters tap by tap, decoded some at a time; the last pair may have one. */
 static void load_filters(const hc_depthwise_codes_job *job) {
-    enum { SOME = 64 };
     const hc_conv_shape *s = &job->conv->shape;
-    const int64_t taps = s->r * s->s;
-    hc_filters context;
-    const hc_source w = hc_filter_source(job->conv, 0, job->filters, &context);
+    const hc_packed *w = job->conv->w->packed;
+    const int64_t taps = s->r * s->s, padded = s->geometry.padded, step = padded / taps; /* a tap is a run of one */
     for (int64_t t = 0; t < 2 * job->pairs; t++)
         job->tap[t] = t < taps ? hc_code_tap(&job->codes, t / s->s, t % s->s) : job->tap[t - 1];
     memset(job->panel, 0, (size_t)(4 * job->pairs * job->filters));
-    for (int64_t filter = 0; filter < job->filters; filter += SOME)
-        for (int64_t first = 0; first < taps; first += SOME) {
-            int8_t codes[SOME * SOME];
-            const int64_t filters = hc_min(SOME, job->filters - filter), n = hc_min(SOME, taps - first);
-            const hc_int_tile tile = {.limb = {codes}, .ld = SOME, .row_scale = job->scales + filter};
-            w.integers(&w, HC_INT_FOLDED, filter, filters, first, n, &tile);
-            for (int64_t t = first; t < first + n; t++)
-                for (int64_t f = 0; f < filters; f++)
-                    job->panel[(t / 2 * job->filters + filter + f) * 2 + t % 2] = codes[f * SOME + t - first];
-        }
+    for (int64_t first = 0; first < job->filters; first += job->at_once) {
+        const hc_tile tile = {first, hc_min(job->at_once, job->filters - first), 0, padded};
+        const hc_int_tile out = {.limb = {job->decoded}, .ld = padded, .row_scale = job->scales + first};
+        hc_decode_int_tile(job->conv->run, &w->format, &s->geometry, &w->components, &tile, HC_INT_FOLDED, &out);
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t f = 0; f < tile.rows; f++)
+                job->panel[(t / 2 * job->filters + first + f) * 2 + t % 2] = job->decoded[f * padded + t * step];
+    }
 }
 
 static void multiply_task(void *context, int64_t task, int thread) {
@@ -116,6 +116,7 @@ hc_status hc_depthwise_codes_run(const hc_convolution *conv, hc_error *error) {
         job.tap = (int64_t *)(void *)memory;
         job.scales = (float *)(void *)(job.tap + 2 * job.pairs);
         job.panel = (int16_t *)(void *)(job.scales + job.filters);
+        job.decoded = (int8_t *)(job.panel + 2 * job.pairs * job.filters);
         load_filters(&job);
     }
     for (int64_t band = 0; status == HC_OK && band < job.codes.n_bands; band++) {
