@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.texts import counted
 from ..base.values import shown
 from .base import PackedArray
 from .dense import as_any, as_array, as_exported
@@ -99,12 +100,16 @@ class BitmapArray(PackedArray):
         if min(sizes, default=0) < 0 or len(sizes) > 64 or size > 2**60:
             raise ValueError(f"BitmapArray: shape is {sizes}, wanted at most 64 sizes and 2^60 elements, none negative")
         if len(bitmap) != -(-size // 8):
-            raise ValueError(f"BitmapArray: bitmap has {len(bitmap)} bytes, shape {sizes} wants {-(-size // 8)}")
+            raise ValueError(
+                f"BitmapArray: bitmap has {counted(len(bitmap), 'byte')}, shape {sizes} wants {-(-size // 8)}"
+            )
         if size % 8 and bitmap[-1] >> size % 8:
             raise ValueError("BitmapArray: bitmap has bits behind the last element")
         ones = int(np.bitwise_count(bitmap).sum(dtype=np.int64))
         if ones != len(values):
-            raise ValueError(f"BitmapArray: {ones} bits of bitmap are set for {len(values)} values")
+            raise ValueError(
+                f"BitmapArray: {counted(ones, 'bit')} of bitmap are set for {counted(len(values), 'value')}"
+            )
         self._components, self._shape, self._axis = {"bitmap": bitmap, "values": values}, sizes, ()
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.float_env import converted, counts_subnormals
+from ..base.texts import counted
 from ..base.values import shown
 from .base import PackedArray
 from .foreign import exports_dlpack, refuse_unreadable
@@ -59,7 +60,7 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
         raise TypeError(f"{name}: axis is {shown(axis)}, wanted an int or a tuple of ints") from None
     for a in axes:
         if not -ndim <= a < ndim:
-            raise ValueError(f"{name}: axis {shown(a)} is out of range for an array with {ndim} dimensions")
+            raise ValueError(f"{name}: axis {shown(a)} is out of range for an array with {counted(ndim, 'dimension')}")
     found = tuple(a % ndim for a in axes)
     if not found or len(set(found)) != len(found):
         raise ValueError(f"{name}: axis is {shown(axis)}, wanted one or more different axes")

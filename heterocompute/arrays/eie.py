@@ -16,6 +16,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base import runtime
 from ..base.float_env import converted, counts_subnormals
+from ..base.texts import counted
 from ..base.values import as_int, shown
 from .base import PackedArray
 from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_infinite
@@ -385,7 +386,7 @@ class EIEArray(PackedArray):
     def __repr__(self) -> str:
         return (
             f"EIEArray(shape={self._shape}, axis={self._axis}, elements={self.elements}, density={self.density:.3g}, "
-            f"padding={self.padding}, {self.nbytes} bytes)"
+            f"padding={self.padding}, {counted(self.nbytes, 'byte')})"
         )
 
 
@@ -393,7 +394,11 @@ def _frozen(part: Any, name: str) -> Array:
     """Return a read-only component."""
     dtype, ndim = COMPONENTS[name]
     if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != ndim:
-        found = f"{part.dtype} of {part.ndim} dimensions" if isinstance(part, np.ndarray) else type(part).__name__
+        found = (
+            (f"{part.dtype} of {counted(part.ndim, 'dimension')}")
+            if isinstance(part, np.ndarray)
+            else type(part).__name__
+        )
         raise TypeError(f"EIEArray: {name} is {found}, wanted {np.dtype(dtype)} of {ndim}")
     frozen: Array = np.frombuffer(part.tobytes(), dtype).reshape(part.shape)  # bytes: no flag makes them writeable
     return frozen

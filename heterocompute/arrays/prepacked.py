@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.texts import counted
 from ..base.values import shown
 from ..base.version import __version__
 from .base import PackedArray
@@ -91,7 +92,7 @@ class Prepacked(QuantizedArray):
         return prepack, (self.source,)
 
     def __repr__(self) -> str:
-        return f"Prepacked({self.source!r}, {self.nbytes} bytes of panels)"
+        return f"Prepacked({self.source!r}, {counted(self.nbytes, 'byte')} of panels)"
 
 
 class PrepackedFilters:
@@ -176,7 +177,7 @@ class PrepackedFilters:
         return prepack, (self.source,)
 
     def __repr__(self) -> str:
-        return f"PrepackedFilters({self.dtype} filters {self.shape}, {self.nbytes} bytes of panels)"
+        return f"PrepackedFilters({self.dtype} filters {self.shape}, {counted(self.nbytes, 'byte')} of panels)"
 
 
 @overload

@@ -17,6 +17,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base import runtime
 from ..base.float_env import converted
+from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from .base import PackedArray
@@ -437,7 +438,10 @@ class QuantizedArray(PackedArray):
         }
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, {self.nbytes} bytes)"
+        return (
+            f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, "
+            f"{counted(self.nbytes, 'byte')})"
+        )
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + self._first_group_html()

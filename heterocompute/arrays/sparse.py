@@ -17,6 +17,7 @@ from .. import _heterocompute as _core
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.float_env import converted, counts_subnormals
+from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Sparse, parse_pattern
 from .bits import unpack
@@ -208,7 +209,8 @@ class SparseArray(QuantizedArray):
         if np.any(counts > n):
             row, group = (int(i) for i in np.argwhere(counts > n)[0])
             raise ValueError(
-                f"{name}: row {row}, group {group} of {mask_name} keeps {int(counts[row, group])} values of {m}, "
+                f"{name}: row {row}, group {group} of {mask_name} keeps "
+                f"{counted(int(counts[row, group]), 'value')} of {m}, "
                 f"{pattern} keeps {n}"
             )
         single = as_single(values, f"{name}: {values_name}")

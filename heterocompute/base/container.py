@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .json_text import is_count, strict_json
 from .magic import FIRST_BYTES, what_it_is
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
-from .texts import printable, quoted, sentence
+from .texts import counted, printable, quoted, sentence
 from .values import shown
 
 # Name in the file -> (name in NumPy, bits a value). Largest first: a writer that keeps this order aligns all.
@@ -215,7 +215,7 @@ class Reader(Tensors):
             found = what_it_is(self._file.read(FIRST_BYTES)) if length > MAX_HEADER else None  # else it may be cut off
             if found:
                 self._fail(f"is no safetensors file, it {found}")
-            self._fail(f"not a safetensors file, or cut off: header of {length} bytes in a file of {size}")
+            self._fail(f"not a safetensors file, or cut off: header of {counted(length, 'byte')} in a file of {size}")
         text = bytearray(length)
         self._read_into(memoryview(text), 8, "__metadata__")
         try:
@@ -265,6 +265,8 @@ class Reader(Tensors):
                 self._fail(f"tensor {quoted(name)} begins at {info.begin}, but the one before it ends at {end}")
             end += info.nbytes
             if end > size:
-                self._fail(f"cut off: tensor {quoted(name)} ends at {end}, but there are {size} bytes of data")
+                self._fail(
+                    f"cut off: tensor {quoted(name)} ends at {end}, but there are {counted(size, 'byte')} of data"
+                )
         if end != size:
-            self._fail(f"{size - end} bytes of data belong to no tensor")
+            self._fail(f"{counted(size - end, 'byte')} of data behind the last tensor")

@@ -6,7 +6,17 @@ import os
 import stat
 from collections.abc import Iterable
 
-__all__ = ["is_same_file", "near_words", "one_line", "printable", "quoted", "read_small", "sentence", "shortened"]
+__all__ = [
+    "counted",
+    "is_same_file",
+    "near_words",
+    "one_line",
+    "printable",
+    "quoted",
+    "read_small",
+    "sentence",
+    "shortened",
+]
 
 MAX_NAME = 200  # characters: more than any layer of a real network is called
 MAX_MESSAGE = 2000
@@ -48,6 +58,17 @@ def one_line(message: str) -> str:
     """Return a message without its line ends and control characters, its middle left out where it is very long."""
     lines = shortened(message, MAX_MESSAGE).splitlines()
     return shortened(" ".join(printable(line.strip()) for line in lines if line.strip()), MAX_MESSAGE)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts, in the plural but of one.
+
+    Examples
+    --------
+    >>> counted(1, "tensor"), counted(0, "tensor"), counted(1200, "byte")
+    ('1 tensor', '0 tensors', '1200 bytes')
+    """
+    return f"{count} {noun}{'s'[: count != 1]}"
 
 
 def near_words(word: str, words: Iterable[str], n: int = 1) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..base.interrupt import seen
 from ..base.runtime import show_config, use
-from ..base.texts import is_same_file, near_words, printable, sentence
+from ..base.texts import counted, is_same_file, near_words, printable, sentence
 from ..report.numbers import quantity
 from ..report.table import Column, width_of
 from . import (
@@ -244,7 +244,7 @@ def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., 
     n_changed = sum(row["format"] is not None for row in summary["tensors"])
     before, after = summary["bytes_before"], summary["bytes"]
     say(
-        f"{arguments.output}: {n_changed} tensors {done}, {len(summary['tensors']) - n_changed} "
+        f"{arguments.output}: {counted(n_changed, 'tensor')} {done}, {len(summary['tensors']) - n_changed} "
         f"copied, {quantity(before, 'B')} -> {quantity(after, 'B')}" + (f" ({after / before:.1%})" if before else "")
     )
     return 0
@@ -268,7 +268,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         Column("nan", "NaN", leaves=1),
     ]
     print_table(columns, rows)
-    say(f"{len(rows)} tensor{'s'[: len(rows) != 1]}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
+    say(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
     return 0
 
 

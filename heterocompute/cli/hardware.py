@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..base.texts import printable, quoted
+from ..base.texts import counted, printable, quoted
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .parts import UsageError, print_json, print_table, say_words
@@ -89,7 +89,10 @@ def _devices(arguments: argparse.Namespace) -> int:
         Column("memory", "GiB", _gib, leaves=2),
         Column("tdp", "W", _plain, leaves=3),
     ]
-    summary = f"{len(rows)} devices; T is 10^12 dense operations/s, ? a figure that no source confirms, - one not known"
+    summary = (
+        f"{counted(len(rows), 'device')}; T is 10^12 dense operations/s, ? a figure that no "
+        "source confirms, - one not known"
+    )
     return show(arguments, "Devices", [summary], columns, [{**row, "marked": row["unverified"]} for row in rows])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.texts import is_same_file, one_line, printable
+from ..base.texts import counted, is_same_file, one_line, printable
 from ..report.table import Column
 from .parts import (
     ProgressBar,
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     print_table(COLUMNS, found.table)
     if found.left:
         say(f"left as they are, since nothing was multiplied with them: {', '.join(map(printable, found.left))}")
-    say(f"{printable(arguments.output)}: {len(found.table)} tensors quantized")
+    say(f"{printable(arguments.output)}: {counted(len(found.table), 'tensor')} quantized")
     return 0
 
 

@@ -10,7 +10,7 @@ from ..arrays.layout import SINGLE, as_path
 from ..base.container import MAX_HEADER, Reader
 from ..base.magic import FIRST_BYTES
 from ..base.tensors import Info, Tensors
-from ..base.texts import printable
+from ..base.texts import counted, printable
 from .containers.folder import INDEX, Folder, index_in
 from .containers.gguf_files import Gguf
 from .containers.numpy_files import Npy, Npz
@@ -142,7 +142,7 @@ class Checkpoint(Mapping[str, Any]):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Checkpoint({self.path!r}, {len(self)} arrays)"
+        return f"Checkpoint({self.path!r}, {counted(len(self), 'array')})"
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:

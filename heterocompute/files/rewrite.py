@@ -17,7 +17,7 @@ from typing import Any
 from ..arrays.layout import KEY
 from ..base.container import nbytes_of
 from ..base.tensors import Tensors
-from ..base.texts import printable, quoted
+from ..base.texts import counted, printable, quoted
 from ..base.values import as_int, shown
 from .beside import files_beside
 from .changes import Change
@@ -282,7 +282,8 @@ def _run(workers: int | Map, shards: Sequence[Shard], done: int, total: int, pro
             progress(done, total, "")
     lost = [shard for shard in shards if not os.path.exists(shard.path)]
     if lost:
-        raise ValueError(f"workers: {len(lost)} of {len(shards)} files are not there after it returned, wanted a "
+        raise ValueError(f"workers: {len(lost)} of {counted(len(shards), 'file')} not there after it "
+                         "returned, wanted a "
                          "function such as map, which calls what it is given with each item")  # fmt: skip
 
 

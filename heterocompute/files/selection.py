@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Generic, TypeVar
 
-from ..base.texts import near_words, quoted, shortened
+from ..base.texts import counted, near_words, quoted, shortened
 from ..base.values import shown
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -230,7 +230,9 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
         raise TypeError(f"tensor {quoted(name)}: axis is {shown(found)}, wanted an int or a tuple of ints") from None
     for one in numbers:
         if not -ndim <= one < ndim:
-            raise ValueError(f"tensor {quoted(name)} has {ndim} dimensions, but axis {shown(one)} was asked for")
+            raise ValueError(
+                f"tensor {quoted(name)} has {counted(ndim, 'dimension')}, but axis {shown(one)} was asked for"
+            )
     normal = tuple(one % ndim for one in numbers)
     if len(set(normal)) != len(normal) or not normal:
         raise ValueError(f"tensor {quoted(name)}: axis must name one or more different axes, got {shown(found)}")

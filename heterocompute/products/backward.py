@@ -18,6 +18,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..base import runtime
 from ..base.float_env import converted
+from ..base.texts import counted
 from ..base.values import shown
 from .arguments import Array, FloatArray, checked_out
 from .window import Padding, Window, as_pair, as_window
@@ -167,8 +168,8 @@ def conv2d_backward_weight(
     k = gradient.shape[1 if layout == "NCHW" else 3] if gradient.ndim == 4 else 0
     nchw = _checked_gradient(gradient, k, window, layout, name)
     if len(nchw) != n or k % window.groups:
-        wanted = f"wanted {n} images and a multiple of groups {window.groups}"
-        raise ValueError(f"{name}: dy has {len(nchw)} images and {k} filters, {wanted}")
+        wanted = f"wanted {counted(n, 'image')} and a multiple of groups {window.groups}"
+        raise ValueError(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
     across = _images_last(images)  # (C, N, H, W), the images side by side

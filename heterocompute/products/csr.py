@@ -17,6 +17,7 @@ from ..arrays.eie import EIEArray
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
+from ..base.texts import counted
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
@@ -123,7 +124,9 @@ def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
 def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
     found = np.asarray(array)
     if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise TypeError(f"{name} is an array of {found.dtype} with {found.ndim} dimensions, wanted integers in one")
+        raise TypeError(
+            f"{name} is an array of {found.dtype} with {counted(found.ndim, 'dimension')}, wanted integers in one"
+        )
     if found.size and found.dtype.itemsize >= np.dtype(dtype).itemsize and found.dtype != dtype:
         low, high = int(found.min()), int(found.max())  # before the cast would wrap
         if low < 0 or high >= limit:
@@ -171,7 +174,9 @@ def compressed_product(
     axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
     k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
     if dense.shape[axis] != k:
-        raise ValueError(f"{x_name} has {dense.shape[axis]} values along axis {axis} but {w_name} has {k} to meet them")
+        raise ValueError(
+            f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k} to meet them"
+        )
     if isinstance(dense, QuantizedArray) and dense.axis != (axis,):
         dense = dense._along((axis,))
         if dense.axis != (axis,):

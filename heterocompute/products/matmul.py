@@ -18,6 +18,7 @@ from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.float_env import add_to
+from ..base.texts import counted
 from ..formats import Format
 from .arguments import (
     Array,
@@ -247,7 +248,9 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     if weights.ndim != 2:
         raise ValueError(f"linear: w has shape {weights.shape}, wanted (out_features, in_features)")
     if left.ndim and left.shape[-1] != weights.shape[1]:
-        raise ValueError(f"linear: x has {left.shape[-1]} features but w has {weights.shape[1]} columns")
+        raise ValueError(
+            f"linear: x has {counted(left.shape[-1], 'feature')} but w has {counted(weights.shape[1], 'column')}"
+        )
     weights = _along(weights, (1,))
     if isinstance(weights, QuantizedArray) and weights.axis != (1,):
         raise ValueError(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")

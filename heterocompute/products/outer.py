@@ -13,6 +13,7 @@ from ..arrays.dense import as_array, core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import add_to
+from ..base.texts import counted
 from ..base.values import as_int, shown
 from .arguments import Array, FloatArray, as_bias, checked_out
 from .window import Padding, as_pair, as_window
@@ -179,7 +180,8 @@ def conv2d_outer(
         raise ValueError(f"conv2d_outer: {wrong}, wanted four dimensions")
     if image.shape[1] != filters.shape[1]:
         raise ValueError(
-            f"conv2d_outer: x has {image.shape[1]} channels but w has {filters.shape[1]}; groups are not supported"
+            f"conv2d_outer: x has {counted(image.shape[1], 'channel')} but w has {filters.shape[1]}; "
+            "groups are not supported"
         )
     window = as_window("conv2d_outer", image.shape[2:], filters.shape[2:], stride, padding)
     strides, before, answer = window.stride, window.before, window.answer

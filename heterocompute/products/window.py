@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..base.texts import counted
 from ..base.values import as_int, shown
 
 __all__ = ["Padding", "Window", "as_pair", "as_window"]
@@ -117,7 +118,7 @@ def _checked(
             )
     count = as_int(groups, f"{name}: groups", 1)
     if channels % count:
-        raise ValueError(f"{name}: groups is {count}, wanted a divisor of the {channels} channels of x")
+        raise ValueError(f"{name}: groups is {count}, wanted a divisor of the {counted(channels, 'channel')} of x")
     answer = tuple(
         -(-size // step) if same else max((size + first + last - length) // step + 1, 0)
         for size, first, last, length, step in zip(image, before, after, reach, strides, strict=True)

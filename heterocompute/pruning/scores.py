@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.sparse import pattern_of
 from ..base.float_env import counts_subnormals
+from ..base.texts import counted
 from ..base.values import as_real, shown
 
 __all__ = ["sparsegpt", "wanda"]
@@ -62,7 +63,9 @@ def wanda(w: Any, x: Any) -> Array:
     gathered = getattr(x, "matrix", None)
     weights, inputs = _matrix(w, "wanda: w"), _matrix(x if gathered is None else gathered, "wanda: x")
     if weights.shape[1] != inputs.shape[1]:
-        raise ValueError(f"wanda: w has {weights.shape[1]} inputs and x has {inputs.shape[1]} columns")
+        raise ValueError(
+            f"wanda: w has {counted(weights.shape[1], 'input')} and x has {counted(inputs.shape[1], 'column')}"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs) if gathered is None else np.diagonal(inputs))
         scores: Array = (np.abs(weights) * norms).astype(np.float32)

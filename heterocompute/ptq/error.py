@@ -12,6 +12,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
+from ..base.texts import counted
 from ..products.grid import decoded_rows, to_columns
 from .hessian import as_matrices
 
@@ -42,7 +43,7 @@ def layer_axis(ndim: int, axis: Any, name: str) -> Any:
     if axis is not None:
         return axis
     if ndim not in (2, 4):
-        raise ValueError(f"{name}: w has {ndim} dimensions, wanted 2 or 4, or axis=")
+        raise ValueError(f"{name}: w has {counted(ndim, 'dimension')}, wanted 2 or 4, or axis=")
     return -1 if ndim == 2 else (2, 3, 1)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
 from ..base.float_env import counts_subnormals
+from ..base.texts import counted
 from ..base.values import as_int
 from ..products.arguments import checked_out
 
@@ -111,7 +112,9 @@ def hadamard(
     size = array.shape[along]
     width = size if block is None else as_int(block, "hadamard: block", 1)
     if width and size % width:
-        raise ValueError(f"hadamard: block is {width}, which does not divide the {size} values of axis {along}")
+        raise ValueError(
+            f"hadamard: block is {width}, which does not divide the {counted(size, 'value')} of axis {along}"
+        )
     parts = _split(width) if width else (1, 1)
     if parts is None:
         raise ValueError(

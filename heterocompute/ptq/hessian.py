@@ -11,6 +11,7 @@ from .. import _heterocompute as _core
 from ..arrays.dense import as_array, refuse_infinite
 from ..base import runtime
 from ..base.float_env import counts_subnormals
+from ..base.texts import counted
 from ..base.values import as_int, shown
 from ..files.opening import load
 from ..files.safetensors import save
@@ -102,7 +103,7 @@ class Hessian:
         inputs = self._inputs(x, "Hessian: x")
         twins = None if x_float is None else self._inputs(x_float, "Hessian: x_float")
         if twins is not None and twins.shape != inputs.shape:
-            raise ValueError(f"Hessian: x_float has {len(twins)} inputs and x has {len(inputs)}")
+            raise ValueError(f"Hessian: x_float has {counted(len(twins), 'input')} and x has {len(inputs)}")
         if self._tokens and len(inputs) and (twins is None) != (self._cross is None):
             raise ValueError("Hessian: x_float was given for some inputs alone, wanted it for all or none")
         if twins is not None and self._cross is None:
@@ -280,9 +281,9 @@ def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice,
         refuse_infinite(given, f"{name}: h")
     if given.shape[1:] != (columns, columns):
         shape = given.shape if len(given) > 1 or given.ndim != 3 else given.shape[1:]
-        raise ValueError(f"{name}: h is of {shown(shape)}, but w has {columns} inputs")
+        raise ValueError(f"{name}: h is of {shown(shape)}, but w has {counted(columns, 'input')}")
     if not len(given) or rows % len(given):
-        raise ValueError(f"{name}: h is of {len(given)} groups, but w has {rows} rows")
+        raise ValueError(f"{name}: h is of {counted(len(given), 'group')}, but w has {counted(rows, 'row')}")
     for matrix in given:
         if not isinstance(h, Hessian) and not _is_symmetric(matrix):
             raise ValueError(f"{name}: h is not symmetric")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.kept import kept
-from ..base.texts import quoted
+from ..base.texts import counted, quoted
 from ..base.toml_text import toml_text
 from ..report import search as report
 from ..report.files import Tabular, write_figure, write_text
@@ -146,6 +146,7 @@ class Plan(Tabular):
         measured = "" if self.measured is None else f", measured {self.measured:.4g}"
         spent = ", ".join(f"{kind} {self.spent[kind]:.6g} of {limit:.6g}" for kind, limit in self.budget.items())
         return (
-            f"{self.bits:.3f} bits a value, {self.bytes} bytes ({spent}); loss predicted {self.predicted:.4g}, "
+            f"{self.bits:.3f} bits a value, {counted(self.bytes, 'byte')} ({spent}); loss predicted "
+            f"{self.predicted:.4g}, "
             f"bound {self.bound:.4g}: {proof}{measured}"
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from ..base.texts import counted
 from .numbers import quantity
 from .table import Column, clean, print_table, say_words, terminal, width_of
 
@@ -205,7 +206,7 @@ def show(
         columns, cells, left_out = layer_table(layers)
         print_table(columns, cells, console, more=more_layers)
         if left_out:
-            say_words(f"... and {left_out} tensors that lose less ({', '.join(more_layers)})", console)
+            say_words(f"... and {counted(left_out, 'tensor')} that lose less ({', '.join(more_layers)})", console)
         console.print()
     steps = dict.fromkeys(
         f"{labelled(row['format'], row.get('method'))} ({number(row['bits'])} bits{again})"

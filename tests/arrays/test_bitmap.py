@@ -90,10 +90,10 @@ def test_hostile_parts_are_refused() -> None:
     bitmap, values = np.uint8([0b101]), np.float32([1, 2])
     assert hc.BitmapArray(bitmap, values, (3,)).to_dense().tolist() == [1, 0, 2]
     for wrong, sentence in [
-        ((bitmap, values[:1], (3,)), "2 bits of bitmap are set for 1 values"),
+        ((bitmap, values[:1], (3,)), "2 bits of bitmap are set for 1 value$"),
         ((bitmap, np.float32([1, 2, 3]), (3,)), "2 bits of bitmap are set for 3 values"),
         ((bitmap, values, (2,)), "bits behind the last element"),
-        ((bitmap, values, (9,)), "bitmap has 1 bytes"),
+        ((bitmap, values, (9,)), "bitmap has 1 byte,"),
         ((bitmap, values, (-3,)), r"shape is \(-3,\)"),
         ((bitmap, values, (2**40, 2**40)), "2\\^60 elements"),
         ((bitmap[None], values, (3,)), "bitmap has shape"),

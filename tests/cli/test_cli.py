@@ -226,7 +226,7 @@ def test_quantize_follows_a_recipe_and_replaces(capsys, model, out, tmp_path):
     with open(out, "w") as file:
         file.write("old")
     code, stdout, _ = run(capsys, "quantize", model, out, "--recipe", recipe)
-    assert code == 0 and "1 tensors quantized, 2 copied" in stdout
+    assert code == 0 and "1 tensor quantized, 2 copied" in stdout
     assert str(hc.load(out)["fc.weight"].format) == "int4-g16"
 
 

@@ -75,7 +75,7 @@ def test_nothing_is_written_without_standard_output(model, tmp_path):
 def test_nobody_needs_to_read_standard_error(model, tmp_path, line):
     out = tmp_path / "out.safetensors"
     done = shell(line, "quantize", model, out, "--format", "int8")
-    assert done.returncode == 0 and "1 tensors quantized" in done.stdout
+    assert done.returncode == 0 and "1 tensor quantized" in done.stdout
     assert hc.load(out)["fc.weight"] == hc.quantize(hc.load(model)["fc.weight"], "int8")
     for code, arguments in (1, ["inspect", tmp_path / "absent"]), (2, ["inspect"]):
         done = shell(line, *arguments)

@@ -42,7 +42,7 @@ def test_trailing_bytes_are_refused(path):
     content = whole_file(path)
     with open(path, "wb") as file:
         file.write(content + b"\0")
-    assert_refused(path, "1 bytes of data belong to no tensor")
+    assert_refused(path, "1 byte of data behind the last tensor")
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x04, 0x80, 0xFF])
@@ -122,7 +122,7 @@ PLAIN = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ({"x": {**PLAIN, "shape": [4], "data_offsets": [0, 16]}}, ["'x'", "cut off"]),
         ({"x": PLAIN, "y": {**PLAIN, "data_offsets": [4, 12]}}, ["'y'", "begins at 4"]),
         ({"x": PLAIN, "y": PLAIN}, ["'y'", "begins at 0"]),
-        ({}, ["8 bytes of data belong to no tensor"]),
+        ({}, ["8 bytes of data behind the last tensor"]),
         ({"x\n\x1b[31m": {**PLAIN, "dtype": "?"}}, ["x\\n\\x1b[31m"]),
     ],
 )

@@ -120,7 +120,7 @@ def test_empty_sizes_and_other_floats() -> None:
         (lambda dy, w, x: hc.conv2d_backward_input(dy, hc.quantize(w, "int8"), 5), TypeError, "w is packed"),
         (lambda dy, w, x: hc.conv2d_backward_input(dy, w, 5, out=x.astype("d")), TypeError, "out is float64"),
         (lambda dy, w, x: hc.conv2d_backward_weight(dy, x, 2), ValueError, "wanted 4 filters and 4 x 4 windows"),
-        (lambda dy, w, x: hc.conv2d_backward_weight(dy, x[:1], 3), ValueError, "dy has 2 images .* wanted 1 images"),
+        (lambda dy, w, x: hc.conv2d_backward_weight(dy, x[:1], 3), ValueError, "dy has 2 images .* wanted 1 image "),
         (lambda dy, w, x: hc.conv2d_backward_weight(dy, x, 3, stride=0), ValueError, "stride is 0"),
         (lambda dy, w, x: hc.conv2d_backward_weight(dy.astype(int), x, 3), TypeError, "dy .* astype"),
         (lambda dy, w, x: hc.conv2d_backward_weight(dy, x, 3, layout="CHW"), ValueError, "layout is 'CHW'"),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.json_text import MAX_TENSORS
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from .container import Container
 
 __all__ = ["Member", "member_bytes", "members_of", "opened"]
@@ -50,7 +50,7 @@ def members_of(file: Container) -> dict[str, Member]:
     """
     begin, size, count = _directory(file)
     if size > MAX_DIRECTORY or count > MAX_TENSORS or count * 46 > size:
-        file._fail(f"an archive of {count} members, whose directory has {size} bytes")
+        file._fail(f"an archive of {counted(count, 'member')}, whose directory has {counted(size, 'byte')}")
     data = file.bytes_at(begin, size, "the directory of the archive").tobytes()
     found: dict[str, Member] = {}
     places: list[tuple[int, int, str]] = []
@@ -69,7 +69,7 @@ def members_of(file: Container) -> dict[str, Member]:
         if flags & 1 or method not in (STORED, DEFLATED):
             file._fail(f"member {quoted(name)} is encrypted, or compressed by another method than deflate")
         if plain > stored * MAX_RATIO + 64 or (method == STORED and plain != stored):
-            file._fail(f"member {quoted(name)} claims {plain} bytes of {stored}")
+            file._fail(f"member {quoted(name)} claims {counted(plain, 'byte')} of {stored}")
         head = file.bytes_at(place, 30, f"member {quoted(name)}").tobytes()
         if head[:4] != b"PK\x03\x04":
             file._fail(f"member {quoted(name)} is not where the directory says")
@@ -100,7 +100,7 @@ def member_bytes(file: Container, member: Member, check: bool = False, limit: in
         except zlib.error as error:
             file._fail(f"{what}: {error}")
         if len(plain) != wanted:
-            file._fail(f"{what} has {len(plain)} bytes or more, not {wanted}")
+            file._fail(f"{what} has {counted(len(plain), 'byte')} or more, not {wanted}")
         data = np.frombuffer(bytearray(plain), np.uint8)
     if check and zlib.crc32(data.data) != member.crc:
         file._fail(f"{what} was changed: its checksum is another one")

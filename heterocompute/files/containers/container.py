@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.json_text import MAX_TENSORS
 from ...base.tensors import CHUNK, Info, Tensors
-from ...base.texts import printable, quoted, sentence, shortened
+from ...base.texts import counted, printable, quoted, sentence, shortened
 from ...base.values import shown
 
 __all__ = ["MAX_NAME", "Container", "inside"]
@@ -125,7 +125,7 @@ class Container(Tensors):
     def bytes_at(self, begin: int, count: int, name: str) -> NDArray[np.uint8]:
         """Return some bytes of the file; ValueError where it does not have them, before they are allocated."""
         if not 0 <= begin <= begin + count <= self.size:
-            self._fail(f"cut off: {name} ends at {begin + count}, but the file has {self.size} bytes")
+            self._fail(f"cut off: {name} ends at {begin + count}, but the file has {counted(self.size, 'byte')}")
         data = np.empty(count, np.uint8)
         view = data.data
         self._file.seek(begin)

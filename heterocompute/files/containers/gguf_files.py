@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.json_text import MAX_TENSORS
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from .container import MAX_NAME, Container
 
 __all__ = ["BLOCKS", "PLAIN", "Gguf"]
@@ -72,7 +72,9 @@ class Gguf(Container):
                            f"{alignment}")  # fmt: skip
             end = begin + offset + self._nbytes(name, shape, kind)
             if end > self.size and 0 not in shape:
-                self._fail(f"cut off: tensor {quoted(name)} ends at {end}, but the file has {self.size} bytes")
+                self._fail(
+                    f"cut off: tensor {quoted(name)} ends at {end}, but the file has {counted(self.size, 'byte')}"
+                )
         for name, shape, kind, offset in tensors:
             self._add(name, shape, kind, begin + offset)
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.layout import SINGLE
-from ...base.texts import quoted, shortened
+from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .archive import Member, member_bytes, opened
 from .container import Container
@@ -44,7 +44,7 @@ def _header(data: bytes, fail: Callable[[str], NoReturn]) -> Header:
     length = int.from_bytes(data[8 : 8 + wide], "little")
     text = data[8 + wide : 8 + wide + length].decode("latin-1").strip()
     if length > MAX_HEADER or len(data) < 8 + wide + length or text[:1] != "{" or text[-1:] != "}":
-        fail(f"a header of {length} bytes that is cut off, or none")
+        fail(f"a header of {counted(length, 'byte')} that is cut off, or none")
     items: dict[str, str] = {}
     rest = text[1:-1].rstrip()
     while rest:
@@ -80,7 +80,7 @@ class _Arrays(Container):
             self.add(name, f"of the dtype {dtype}", shape, lambda: np.empty(0))
             return
         if begin + math.prod(shape) * dtype.itemsize != size:
-            self._fail(f"array {quoted(name)} of {dtype.name} {shown(shape)} does not fill its {size} bytes")
+            self._fail(f"array {quoted(name)} of {dtype.name} {shown(shape)} does not fill its {counted(size, 'byte')}")
         if dtype.kind == "b":
             self.add(name, "bool", shape, lambda: self.values(load(), dtype, name).reshape(shape))
         else:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.container import FILE_NAMES, numpy_dtype
-from ...base.texts import quoted, shortened
+from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
 
@@ -90,7 +90,7 @@ class Onnx(Container):
             except (ValueError, TypeError, OverflowError) as error:
                 self._fail(f"tensor {quoted(name)} does not hold {shown(shape)}: {shortened(str(error), 80)}")
         if data.size != count * wanted.itemsize:
-            self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has {data.size} bytes")
+            self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has {counted(data.size, 'byte')}")
         return self.values(data, wanted, name).reshape(shape)
 
     def _external(self, name: str, tensor: Any, n_bytes: int) -> tuple[str, int]:
@@ -101,10 +101,10 @@ class Onnx(Container):
             self._fail(f"tensor {quoted(name)} lies in {shown(fields.get('location', ''))}, out of the model's folder")
         numbers = [fields.get("offset", "0"), fields.get("length", str(n_bytes))]
         if not all(text.isdecimal() and len(text) < 20 for text in numbers) or int(numbers[1]) != n_bytes:
-            self._fail(f"tensor {quoted(name)} has the illegal place {shown(numbers)} for {n_bytes} bytes")
+            self._fail(f"tensor {quoted(name)} has the illegal place {shown(numbers)} for {counted(n_bytes, 'byte')}")
         begin = int(numbers[0])
         held = os.stat(path)
         if not stat.S_ISREG(held.st_mode) or begin + n_bytes > held.st_size:
             self._fail(f"cut off: tensor {quoted(name)} ends at {begin + n_bytes} of {shown(fields['location'])}, "
-                       f"which has {held.st_size} bytes")  # fmt: skip
+                       f"which has {counted(held.st_size, 'byte')}")  # fmt: skip
         return path, begin

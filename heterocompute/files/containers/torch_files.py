@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...arrays.layout import SINGLE
 from ...base.container import FILE_NAMES, numpy_dtype
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from ...base.values import shown
 from .archive import Member, member_bytes, opened
 from .container import MAX_NAME, Container
@@ -225,7 +225,8 @@ class ZipTorch(_Torch):
         storage = self._storage(identity)
         member = members.get(f"{folder}data/{storage.key}")
         if member is None or member.size != storage.count * _width(storage.dtype):
-            raise ValueError(f"the storage {quoted(storage.key)} of {storage.count} values is not there, or of "
+            raise ValueError(f"the storage {quoted(storage.key)} of {counted(storage.count, 'value')} "
+                             "is not there, or of "
                              "another size")  # fmt: skip
         return storage
 
@@ -265,7 +266,9 @@ class LegacyTorch(_Torch):
             if int.from_bytes(self.bytes_at(at, 8, f"the storage {quoted(storage.key)}").tobytes(), "little") != (
                 storage.count
             ):
-                self._fail(f"the storage {quoted(storage.key)} has not the {storage.count} values that tensors name")
+                self._fail(
+                    f"the storage {quoted(storage.key)} has not the {counted(storage.count, 'value')} that tensors name"
+                )
             places[storage.key] = at + 8
             at += 8 + storage.count * _width(storage.dtype)
             if at > self.size:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...arrays.bits import pack, unpack
 from ...arrays.quantized import QuantizedArray, component_layout
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from ...formats import Format, Int
 
 __all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "matrix_of", "refuse", "to_words", "words"]
@@ -65,7 +65,8 @@ def checked(name: str, q: Packed, layout: str) -> tuple[str, int, int]:
         refuse(name, q, layout, f"int{min(fmt.bits, 8)}-g128-f16 is the nearest")
     group = q.shape[1] if fmt.group is None else fmt.group
     if q.shape[1] % group:
-        raise ValueError(f"save: tensor {quoted(name)}: {q.shape[1]} values in groups of {group}: {layout} has no "
+        raise ValueError(f"save: tensor {quoted(name)}: {counted(q.shape[1], 'value')} in groups of "
+                         f"{group}: {layout} has no "
                          "short groups")  # fmt: skip
     return prefix, group, q.shape[1] // group
 
@@ -104,7 +105,7 @@ def from_words(words: Array, bits: int, count: int) -> Array:
     """Return the first `count` codes of each row; the inverse of `to_words`."""
     stored = np.ascontiguousarray(words, "<i4").view(np.uint8)
     if count * bits > 8 * stored.shape[1]:
-        raise ValueError(f"{count} codes of {bits} bits in {stored.shape[1]} bytes")
+        raise ValueError(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
     return unpack(stored, bits, count)
 
 

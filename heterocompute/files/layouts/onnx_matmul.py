@@ -18,7 +18,7 @@ import numpy as np
 
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from .linear import matrix_of, refuse
 from .onnx_model import OPSET, onnx_of, write_model
 
@@ -62,7 +62,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
         inputs.append(helper.make_tensor_value_info(given, proto.FLOAT, ["rows", count]))
         outputs.append(helper.make_tensor_value_info(found, proto.FLOAT, ["rows", rows]))
     if not nodes:
-        raise ValueError(f"save: {NAME} of {len(arrays)} arrays, none of which is quantized{_first(arrays)}")
+        raise ValueError(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
     graph = helper.make_graph(nodes, "weights", inputs, outputs, held)
     sets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
     data: bytes = helper.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
 from ...formats import Int
 from .linear import refuse
 
@@ -51,7 +51,8 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             refuse(name, array, "onnx", "int4-g32 or int8 of a matrix, quantized along its last axis, is the nearest")
         group = array.shape[1] if fmt.group is None else fmt.group
         if array.shape[1] % group:
-            raise ValueError(f"save: tensor {quoted(name)}: {array.shape[1]} values in groups of {group}: onnx has no "
+            raise ValueError(f"save: tensor {quoted(name)}: {counted(array.shape[1], 'value')} in "
+                             f"groups of {group}: onnx has no "
                              "short groups here")  # fmt: skip
         kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}")
         scales = np.ascontiguousarray(array.scales_expanded()[:, ::group])

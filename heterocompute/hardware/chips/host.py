@@ -18,6 +18,7 @@ import numpy as np
 from ... import _heterocompute as _core
 from ...base.caches import l3_bytes
 from ...base.kept_files import cpu_model, kept_file, read_kept, write_kept
+from ...base.texts import counted
 from .chip import Device
 
 __all__ = ["host"]
@@ -76,7 +77,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
         memory=found["memory"],
         on_chip=found["on_chip"],
         kind="host",
-        title=f"this machine: {key['cpu']}, {threads} threads",
+        title=f"this machine: {key['cpu']}, {counted(threads, 'thread')}",
         source={"*": "measured on this machine by the loops of heterocompute bench limits", "memory": "the system"},
     )
 
