@@ -27,6 +27,7 @@ static void score_task(void *context, int64_t task, int thread) {
         const double *x = job->w + j * grid->rows + first, weight = job->weight[j];
         double *sum = job->sums + grid->group[j] * grid->rows + first;
         const uint8_t *mask = hc_ptq_mask(grid, j, first);
+        hc_ptq_prefetch(grid, job->w, sizeof *x, j, first, n);
         hc_ptq_round(&job->rows, j, first, n, x, code, value);
         for (int64_t i = 0; i < n; i++) {
             const double difference = mask && !mask[i] ? x[i] : x[i] - value[i];

@@ -116,6 +116,8 @@ static int64_t sweep(descent_rows *own) {
                 own->block[j * n + i] = own->slopes[i * job->slope_stride + from + j];
         for (int64_t j = 0; j < count; j++) {
             double *changes = own->changes + j * n;
+            hc_ptq_prefetch(job->rows.grid, job->w, sizeof *job->w, from + j, own->first, n);
+            hc_ptq_prefetch(job->rows.grid, job->codes, sizeof *job->codes, from + j, own->first, n);
             const int64_t some = step(own, from + j, own->block + j * n, changes, moved);
             const double *h = job->h + (from + j) * k + from;
             for (int64_t later = j + 1; some && later < count; later++)

@@ -30,6 +30,15 @@ static inline double *hc_ptq_pack(const hc_ptq_rows *rows, int thread) {
     return rows->scratch + thread * rows->scratch_size + rows->pack;
 }
 
+/* n items of a column a few columns ahead: columns lie far apart, and no processor guesses the next. */
+static inline void hc_ptq_prefetch(const hc_ptq_grid *grid, const void *items, int64_t size, int64_t column,
+                                   int64_t first, int64_t n) {
+    enum { AHEAD = 6, LINE = 64 };
+    const char *at = (const char *)items + ((column + AHEAD) * grid->rows + first) * size;
+    for (int64_t byte = 0; column + AHEAD < grid->columns && byte < n * size; byte += LINE)
+        __builtin_prefetch(at + byte);
+}
+
 /* Which of rows first .. of a column are kept; NULL where all are. */
 static inline uint8_t *hc_ptq_mask(const hc_ptq_grid *grid, int64_t column, int64_t first) {
     return grid->mask ? grid->mask + column * grid->rows + first : NULL;
