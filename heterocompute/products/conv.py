@@ -64,12 +64,13 @@ def conv2d(
     algorithm : {"auto", "direct", "depthwise", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"}
         "direct" reads windows where they lie; "implicit" is a GEMM whose rows are the windows of x, gathered panel by
         panel; "im2col" stores them first, 16 MiB at a time, for comparison; "depthwise" is for groups of one channel
-        and one filter. All give the same bits. "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6
-        x 6, 3 x 3) with bits of their own: against float64 the mean error is about 2, 9 and 20 times that of "direct"
-        for one channel, and 0.7, 3 and 7 times for 64. "fft" multiplies Fourier transforms of tiles, for large filters,
-        which reach over at most 64 pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3, 1.5 and 0.3 times
-        for 7 x 7. "auto" takes the one of least work by the shapes alone: "depthwise", "direct", or for filters of
-        floats "winograd2", "winograd4" or "fft", never "winograd6".
+        and one filter. All give the same bits; with `activations` "direct" and "depthwise" are for integers of 8 bits.
+        "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3) with bits of their own:
+        against float64 the mean error is about 2, 9 and 20 times that of "direct" for one channel, and 0.7, 3 and 7
+        times for 64. "fft" multiplies Fourier transforms of tiles, for large filters, which reach over at most 64
+        pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3, 1.5 and 0.3 times for 7 x 7. "auto" takes the
+        one of least work by the shapes alone: "depthwise", "direct", or for filters of floats "winograd2", "winograd4"
+        or "fft", never "winograd6".
     layout : {"NCHW", "NHWC"}
         Of x and of the answer.
     out : ndarray, optional
@@ -86,10 +87,10 @@ def conv2d(
     ndarray of float32, shape (N, K, P, Q), or (N, P, Q, K)
         Sums run over r, s, c ascending, but for Winograd's and those of "fft", where a NaN or infinity reaches all
         answers of a tile; the bits are the same for every instruction set and number of threads. No window is stored:
-        working memory stays under 64 MiB, "direct" takes less than 1 MiB a thread and 12 MiB of packed weights,
-        Winograd 2 MiB a thread, of more than 512 channels more, and 20 MiB of transformed filters and tiles, "fft" 48
-        MiB of those and some MiB a thread; where those are more, a copy of the rows of x under one row of answers, and
-        for `activations` the codes of one image, or its rounded values beside a w of floats.
+        working memory stays under 64 MiB, "direct" takes less than 1 MiB a thread and 12 MiB of packed weights, 40 MiB
+        of integers, Winograd 2 MiB a thread, of more than 512 channels more, and 20 MiB of transformed filters and
+        tiles, "fft" 48 MiB of those and some MiB a thread; where those are more, a copy of the rows of x under one row
+        of answers, and for `activations` the codes of one image, or its rounded values beside a w of floats.
 
     Raises
     ------

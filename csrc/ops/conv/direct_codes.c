@@ -3,7 +3,7 @@
  * windows by some blocks of filters; the panels of a block meet AT_ONCE windows while these are in the nearest cache. Short
  * runs, which steps of 4 values would fill badly, are copied beside each other first, a window's whole lines of codes.
  *
- * Memory: all filters as panels, at most 64 MiB, unless they were packed before, and what codes take.
+ * Memory: all filters as panels, at most 40 MiB, unless they were packed before, and what codes take.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    PANELS_BYTES = 64 << 20,
+    PANELS_BYTES = 40 << 20,
     LONGEST = 65536, /* the kernel's budget */
     AT_ONCE = 16,    /* windows, and filters of a block: what hc_write_answers takes */
     BLOCK = 64,
@@ -80,7 +80,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
         hc_prepacked_panels(w.prepacked, 0, &job->side);
     int64_t bytes;
     if (!hc_mul_size(groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) || bytes > PANELS_BYTES)
-        return "its filters as panels take more than 64 MiB";
+        return "its filters as panels take more than 40 MiB";
     if (!hc_codes_plan(&job->codes, conv, kernel->form, true))
         return "a row of windows takes more than 16 MiB";
     job->kc = (hc_kc){.columns = job->taps * job->run,
