@@ -4,21 +4,7 @@ A. V. Oppenheim, R. W. Schafer, Discrete-Time Signal Processing, section 8.7: of
 width values those that no tap wraps around are answers; tiles overlap by what a filter reaches over.
 M. Mathieu, M. Henaff, Y. LeCun, "Fast Training of Convolutional Networks through FFTs", ICLR 2014.
 
-Stated order. A transform of n values (`transform`) is four of n / 4, of each fourth value; the last is of 2 or of 1.
-Complex values 1, 2 and 3 are turned by w^k, w^2k, w^3k, w = exp(-2 pi i / n), whose parts are rounded once to float32:
-re' = fma(sin, im, cos re), im' = fma(-sin, re, cos im), not for k = 0; then added in pairs, and the pairs.
-
-Two rows of pixels, 2 i and 2 i + 1, are the real and imaginary parts of one. Their transforms Z come apart as
-Z_k + conj Z_-k and -i (Z_k - conj Z_-k): twice what they are. Columns 0 and width / 2 have real values, undoubled, and
-are the parts of one column, that comes apart in the same way. Kept are rows 0 .. height / 2 of these two columns and
-all rows of columns 1 .. width / 2 - 1.
-
-A complex product is three chains over the channels, each from +0, c ascending: of (a, b) of an image and (c, e) of a
-filter k1 = (a + b) c, k2 = a (c + e), k3 = b (c - e), the sum is (k1 - k3, k1 - k2): with the filter's conjugate.
-
-The way back is the transform with parts exchanged: columns first, 0 and width / 2 as P = A + i B, conj A + i conj B in
-the opposite row; then rows p s and (p + 1) s, p even, s the stride, as one in the same way (the second is 0 past the
-tile); times 1 / (4 height width), a power of 2.
+`conv2d` states the order of every sum.
 """
 
 from __future__ import annotations
@@ -233,6 +219,22 @@ def conv2d(
     x: Array, w: Array, stride: Pair = (1, 1), padding: Any = ((0, 0), (0, 0)), dilation: Pair = (1, 1), groups: int = 1
 ) -> Array:
     """Convolve by the Fourier transform of tiles.
+
+    Stated order. A transform of n values (`transform`) is four of n / 4, of each fourth value; the last is of 2 or of
+    1. Complex values 1, 2 and 3 are turned by w^k, w^2k, w^3k, w = exp(-2 pi i / n), whose parts are rounded once to
+    float32: re' = fma(sin, im, cos re), im' = fma(-sin, re, cos im), not for k = 0; then added in pairs, and the pairs.
+
+    Two rows of pixels, 2 i and 2 i + 1, are the real and imaginary parts of one. Their transforms Z come apart as Z_k +
+    conj Z_-k and -i (Z_k - conj Z_-k): twice what they are. Columns 0 and width / 2 have real values, undoubled, and
+    are the parts of one column, that comes apart in the same way. Kept are rows 0 .. height / 2 of these two columns
+    and all rows of columns 1 .. width / 2 - 1.
+
+    A complex product is three chains over the channels, each from +0, c ascending: of (a, b) of an image and (c, e) of
+    a filter k1 = (a + b) c, k2 = a (c + e), k3 = b (c - e), the sum is (k1 - k3, k1 - k2): with the filter's conjugate.
+
+    The way back is the transform with parts exchanged: columns first, 0 and width / 2 as P = A + i B, conj A + i conj B
+    in the opposite row; then rows p s and (p + 1) s, p even, s the stride, as one in the same way (the second is 0 past
+    the tile); times 1 / (4 height width), a power of 2.
 
     Parameters
     ----------
