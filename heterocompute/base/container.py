@@ -210,6 +210,8 @@ class Reader(Tensors):
     def _read_header(self) -> None:
         size = os.fstat(self._file.fileno()).st_size
         length = int.from_bytes(self._file.read(8), "little")
+        if not size:
+            self._fail("is an empty file")
         if size < 8 + 2 or not 2 <= length <= min(size - 8, MAX_HEADER):
             self._file.seek(0)
             found = what_it_is(self._file.read(FIRST_BYTES)) if length > MAX_HEADER else None  # else it may be cut off

@@ -64,6 +64,8 @@ WRITTEN = {
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
+# a file of such a name in a folder that is read is part of what is read
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".index.json")
 FOLDERS = ("quantize", "prune", "dequantize", "ptq")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
@@ -161,7 +163,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except MemoryError as error:
         note(f"{command}: {_with_file(arguments, sentence(error))}")
     except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError) as error:
-        note(f"{command}: {sentence(error)}")
+        note(f"{command}: {sentence(error).removeprefix(command.removeprefix('heterocompute ') + ': ')}")
     return 1
 
 
@@ -177,6 +179,9 @@ def _check_files(arguments: argparse.Namespace) -> None:
     given = {key: path for key, path in vars(arguments).items() if key in {**READ, **WRITTEN} and path is not None}
     files = [(key, path) for key, paths in given.items() for path in (paths if isinstance(paths, list) else [paths])]
     for key, path in files:
+        if isinstance(path, str) and (not path or "\0" in path):
+            raise UsageError(f"{({**WRITTEN, **READ})[key]} is {path!r}, wanted the path of a file")
+    for key, path in files:
         if key not in WRITTEN:
             continue
         if path == "-":  # it would be a file of that name
@@ -185,7 +190,17 @@ def _check_files(arguments: argparse.Namespace) -> None:
         for other_key, other in files:
             if other_key != key and is_same_file(path, other):
                 raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")
+            if other_key in READ and _is_weights_of(path, other):
+                raise UsageError(f"{WRITTEN[key]} is a file of {READ[other_key]}, which it would replace: "
+                                 f"{printable(path)}")  # fmt: skip
         _check_output(path, folder=key == "output" and arguments.command in FOLDERS)
+
+
+def _is_weights_of(path: str, folder: Any) -> bool:
+    """Tell whether a file to write is there, among the weights of a folder that is read."""
+    if not (isinstance(folder, str) and os.path.isdir(folder) and os.path.isfile(path) and path.endswith(WEIGHTS)):
+        return False
+    return is_same_file(os.path.dirname(os.path.realpath(path)), folder)
 
 
 def _check_output(path: str, folder: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.texts import counted, is_same_file, one_line, printable
+from ..base.values import shown
 from ..report.table import Column
 from .parts import (
     ProgressBar,
@@ -137,7 +138,10 @@ def function_of(text: str, option: str = "--calibration") -> Callable[[Any], Any
     if colon and not os.path.exists(text):
         sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there
         try:
-            return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+            found = getattr(importlib.import_module(module), function)
+            if not callable(found):
+                raise ValueError(f"{function} is {shown(found)}, no function")
+            return found  # type: ignore[no-any-return]
         except (ImportError, AttributeError, ValueError) as problem:
             raise ValueError(f"{option} {printable(text)}: {one_line(str(problem))}") from None
         finally:

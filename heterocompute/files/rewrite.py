@@ -17,7 +17,7 @@ from typing import Any
 from ..arrays.layout import KEY
 from ..base.container import nbytes_of
 from ..base.tensors import Tensors
-from ..base.texts import counted, printable, quoted
+from ..base.texts import counted, is_same_file, printable, quoted
 from ..base.values import as_int, shown
 from .beside import files_beside
 from .changes import Change
@@ -103,6 +103,7 @@ def rewrite(
         if work.consume:
             _refuse_consuming(opened, out)
         reader = located(opened)
+        refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
         try:
             changes = choose(reader, held)
@@ -166,6 +167,7 @@ def rewrite_whole(
         raise ValueError(f"quantize_checkpoint: {layout} is one file: consume and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
+        refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
         try:
             changes = choose(reader, held)
@@ -189,6 +191,14 @@ def rewrite_whole(
     if progress:
         progress(done, done, "")
     return {"input": os.fspath(in_path), "output": os.fspath(out_path), **total, "tensors": rows}
+
+
+def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
+    """Raise ValueError where the output would replace a file that is read."""
+    for file in {reader.path, *reader.files.values()}:
+        if is_same_file(file, out_path):
+            raise ValueError(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
+                             "would be replaced")  # fmt: skip
 
 
 def size_of(text: Any) -> int | None:
@@ -282,9 +292,8 @@ def _run(workers: int | Map, shards: Sequence[Shard], done: int, total: int, pro
             progress(done, total, "")
     lost = [shard for shard in shards if not os.path.exists(shard.path)]
     if lost:
-        raise ValueError(f"workers: {len(lost)} of {counted(len(shards), 'file')} not there after it "
-                         "returned, wanted a "
-                         "function such as map, which calls what it is given with each item")  # fmt: skip
+        raise ValueError(f"workers: {len(lost)} of {counted(len(shards), 'file')} not there after it returned, "
+                         "wanted a function such as map, which calls what it is given with each item")  # fmt: skip
 
 
 def _in_threads(count: int, shards: Sequence[Shard]) -> Iterable[int]:

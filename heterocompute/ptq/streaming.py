@@ -8,6 +8,7 @@ A key names all that decides the content, so that nothing of another checkpoint 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -28,6 +29,7 @@ from ..base.texts import is_same_file, printable, read_small
 from ..base.version import __version__
 from ..files.containers.numpy_files import Npz
 from ..files.opening import load, reader_of
+from ..files.rewrite import refuse_replacing
 from ..files.safetensors import contents, entries, read_array
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import located, state_of, write_whole
@@ -92,12 +94,15 @@ def quantize_streamed(
         remove_parts(folder)
     parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}
     with reader_of(in_path) as reader:
+        refuse_replacing(located(reader), out_path)
         held = dict(contents(reader, entries(reader)[0]))
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
-        check_patterns(plain, parsed)
+        with about(reader):
+            check_patterns(plain, parsed)
         match = FirstMatch(parsed)
         shapes = {name: (info.dtype, info.shape) for name, info in plain.items() if 0 not in info.shape}
-        chosen = [name for name in select(shapes, include, exclude) if match(name) is not None]
+        with about(reader):
+            chosen = [name for name in select(shapes, include, exclude) if match(name) is not None]
         hessians: Mapping[str, Any]
         if callable(calibration):
             listener = _Listener(reader, held, calibration, folder)
@@ -111,6 +116,15 @@ def quantize_streamed(
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
     return Rounded({}, [{key: row[key] for key in keys} for row in rows], [n for n in chosen if n not in hessians])
+
+
+@contextlib.contextmanager
+def about(reader: Tensors) -> Iterator[None]:
+    """Put the file before a sentence about its tensors."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{printable(reader.path)}: {error}") from None
 
 
 class _Heard(dict[str, str]):
@@ -246,10 +260,14 @@ class _Listener(Mapping[str, Any]):
         try:
             found = strict_json(read_small(done, MAX_HEARD))
             answer = {name: tuple(found[name]) for name in names if name in found}
-            fine = isinstance(found, dict) and len(answer) == len(found) and all(
-                type(axis) is int and 0 <= axis < len(self._reader.info(name).shape)
-                for name, axes in answer.items()
-                for axis in axes
+            fine = (
+                isinstance(found, dict)
+                and len(answer) == len(found)
+                and all(
+                    type(axis) is int and 0 <= axis < len(self._reader.info(name).shape)
+                    for name, axes in answer.items()
+                    for axis in axes
+                )
             )
         except (KeyError, TypeError, ValueError):
             fine = False
