@@ -1,4 +1,4 @@
-"""Time `hc.ptq.gptq` and the published GPTQ in PyTorch side by side: python docs/figures/gptq.py [--size K] [--rounds N]
+"""Time `hc.ptq.gptq` beside the published GPTQ in PyTorch: python docs/figures/gptq.py [--size K] [--rounds N]
 
 One weight of K x K to int4-g32, all threads that this process may use, all candidates once in each round. The peer is
 `fasterquant` of github.com/IST-DASLab/gptq (Frantar et al., ICLR 2023) with its defaults, natural order and scales of
@@ -98,7 +98,9 @@ def main() -> None:
             if "chol" not in name and name != "factor" and name not in errors:
                 errors[name] = hc.ptq.error(w, np.asarray(found), h).db
     print(machine())
-    print(f"{arguments.size} x {arguments.size}, {threads} threads, torch {torch.__version__}, scipy {scipy.__version__}")
+    print(
+        f"{arguments.size} x {arguments.size}, {threads} threads, torch {torch.__version__}, scipy {scipy.__version__}"
+    )
     for name, found in seconds.items():
         peers = ("torch",) if name in errors else ("numpy.linalg.cholesky", "scipy.linalg.cholesky")
         ratios = (f"{np.median(np.divide(seconds[peer], found)):.2f} x {peer}" for peer in peers if peer != name)

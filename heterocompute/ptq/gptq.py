@@ -309,9 +309,7 @@ def _descend(parts: list[Part], sweeps: int, refits: int) -> list[int]:
     for part in parts if sweeps else ():
         scales, changed = part.grid.scales, np.zeros(sweeps, np.int64)
         moving = (scales.kind, scales.table, scales.unit) if scales.free and refits > 0 else None
-        _core.ptq_descend(
-            runtime.run(), part.grid.core(), part.w, part.matrix, moving, refits, part.codes, changed
-        )
+        _core.ptq_descend(runtime.run(), part.grid.core(), part.w, part.matrix, moving, refits, part.codes, changed)
         total += changed
     rounds = total.tolist()
     return rounds[: rounds.index(0) + 1] if 0 in rounds else rounds
