@@ -211,8 +211,9 @@ def descend(
     slopes = _chain(h, errors, slice(None))
     moves, changed = np.ones(w.shape[1], bool), list[int]()
     while len(changed) < sweeps and (not changed or changed[-1]):
-        for g in range(len(scales)) if stored is not None and len(changed) < refits else ():
-            _refit(grid, w, h, codes, g, moves, stored, errors, slopes)
+        if stored is not None and len(changed) < refits:
+            for g in range(len(scales)):
+                _refit(grid, w, h, codes, g, moves, stored, errors, slopes)
         before = codes.copy()
         for j in range(len(w)):
             if not h[j, j] > 0:
