@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _heterocompute as _core
 from .onnx_model import Inputs, one_node_model
 
 Array = np.ndarray[Any, Any]
@@ -91,13 +92,15 @@ def _torch_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     scales = torch.from_numpy(np.abs(w).max(axis=1).astype(np.float64) / 127)
     zeros = torch.zeros(len(w), dtype=torch.int64)
     weights = torch.quantize_per_channel(torch.from_numpy(w), scales, zeros, 0, torch.qint8)
+    # Without VNNI sums of two products saturate at 16 bits, unless x has 7: so PyTorch quantizes there by default.
+    reduce_range = not any("vnni" in name for name in _core.isa_names(_core.cpu_isa()))
 
     def product(engine: str) -> Callable[[Any], Any]:
         packed = torch.ops.quantized.linear_prepack(weights, None)
 
         def run(x: Any) -> Any:
             torch.backends.quantized.engine = engine
-            return torch.ops.quantized.linear_dynamic(x, packed)
+            return torch.ops.quantized.linear_dynamic(x, packed, reduce_range)
 
         return run
 
