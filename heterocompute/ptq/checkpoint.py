@@ -192,6 +192,8 @@ class Rounding:
 
     def part(self, w: Array) -> tuple[str, QuantizedArray, Array]:
         """Return the file of the rounded tensor, the tensor and the report."""
+        q: Any
+        report: Any
         given, fmt, axes = self.hessians[self.name], self.format, self.entry.axis
         h = given if isinstance(given, Hessian) else Hessian.load(given)
         path = os.path.join(self.folder, f"{_key(self.name, w, h, fmt, axes, self.options)}.safetensors")

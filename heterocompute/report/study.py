@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from ..base.texts import counted
 from .numbers import quantity
 from .table import Column, clean, print_table, say_words, terminal, width_of
 
@@ -206,7 +205,8 @@ def show(
         columns, cells, left_out = layer_table(layers)
         print_table(columns, cells, console, more=more_layers)
         if left_out:
-            say_words(f"... and {counted(left_out, 'tensor')} that lose less ({', '.join(more_layers)})", console)
+            left = f"{left_out} tensor{'s'[: left_out != 1]}"
+            say_words(f"... and {left} that lose less ({', '.join(more_layers)})", console)
         console.print()
     steps = dict.fromkeys(
         f"{labelled(row['format'], row.get('method'))} ({number(row['bits'])} bits{again})"

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base.texts import counted
 from .chart import Chart, Dot
 from .numbers import quantity
 from .page import key, page as whole_page, tiles
@@ -248,7 +247,7 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
     found = [
         (
             quantity(base["bytes"], "B"),
-            f"{counted(len(tensors), 'tensor')}, {sum(tensors.values()):,} values",
+            f"{len(tensors)} tensor{'s'[: len(tensors) != 1]}, {sum(tensors.values()):,} values",
         )
     ]
     if metric not in DECIBELS and base[metric] is not None:

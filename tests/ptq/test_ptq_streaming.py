@@ -166,6 +166,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts KiB as Linux does")
 @pytest.mark.parametrize("calibration", ["x.npz", "function"])
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path, calibration: str) -> None:
