@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,11 @@ def test_mutations_are_read_or_refused(kind: str, seed: int, tmp_path: Path) -> 
         pytest.importorskip("onnx")
     found = list(fuzz.cases(kind, tmp_path, seed, 45))
     assert len(found) == 45 and ("refused" in found or kind == "tuning.json")
+
+
+def test_a_dtype_of_several_lines_is_one_line(tmp_path: Path) -> None:
+    """Found by mutation: what a file says of a dtype went into the sentence as it was."""
+    header = b"{'descr': '<\n4', 'fortran_order': False, 'shape': (3, 4), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "calibration.npz", "w") as archive:
+        archive.writestr("w.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(48))
+    assert fuzz.attempt(tmp_path / "calibration.npz") == "refused"

@@ -91,7 +91,7 @@ class Container(Tensors):
         if math.prod(n for n in shape if n) * bits >= 2**63:
             self._fail(f"tensor {quoted(name)} has the shape {shown(shape)}, whose size overflows")
         if bits < 8 or bits > 64:
-            self.skipped[name] = f"{shortened(dtype, 64)} {shown(shape)}"
+            self.skipped[name] = f"{printable(shortened(dtype, 64))} {shown(shape)}"
             return
         self._infos[name] = Info(dtype, tuple(shape), math.prod(shape) * bits // 8)
         self._loads[name] = load
