@@ -92,8 +92,7 @@ def _torch_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     scales = torch.from_numpy(np.abs(w).max(axis=1).astype(np.float64) / 127)
     zeros = torch.zeros(len(w), dtype=torch.int64)
     weights = torch.quantize_per_channel(torch.from_numpy(w), scales, zeros, 0, torch.qint8)
-    # Without VNNI sums of two products saturate at 16 bits, unless x has 7: so PyTorch quantizes there by default.
-    reduce_range = not any("vnni" in name for name in _core.isa_names(_core.cpu_isa()))
+    reduce_range = _saturates()  # x to 7 bits, as PyTorch's own modules do by default
 
     def product(engine: str) -> Callable[[Any], Any]:
         packed = torch.ops.quantized.linear_prepack(weights, None)
@@ -174,7 +173,7 @@ def _onnx_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     if installed("onnxruntime") is None:
         return []
     n, k = w.shape
-    codes, scale = _int8(w)
+    codes, scale = _int8(w, 64 if _saturates() else 127)  # as its quantizer's reduce_range
     inputs: Inputs = {"x": (None, k), "b": np.ascontiguousarray(codes.T), "b_scale": scale[:, 0]}
     model = one_node_model("DynamicQuantizeMatMul", "com.microsoft", inputs, (None, n))
     return _onnx_peer("onnxruntime DynamicQuantizeMatMul", "int8", model, threads, copies, INT8_ERROR)
@@ -198,7 +197,12 @@ def _onnx_4_bit(w: Array, threads: int, copies: int) -> list[Peer]:
     return peers
 
 
-def _int8(values: Array) -> tuple[Array, Array]:
+def _saturates() -> bool:
+    """Tell whether sums of two products of bytes saturate at 16 bits, in instructions that peers use all the same."""
+    return not any("vnni" in name for name in _core.isa_names(_core.cpu_isa()))
+
+
+def _int8(values: Array, largest: int = 127) -> tuple[Array, Array]:
     """Return codes and scales (rows, 1) of symmetric int8 rows."""
-    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(largest)
     return np.rint(values / scale).astype(np.int8), scale

@@ -64,8 +64,8 @@ WRITTEN = {
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
-# a file of such a name in a folder that is read is part of what is read
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".index.json")
+# any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
+REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "ptq")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
@@ -190,15 +190,15 @@ def _check_files(arguments: argparse.Namespace) -> None:
         for other_key, other in files:
             if other_key != key and is_same_file(path, other):
                 raise UsageError(f"{WRITTEN[key]} is {({**WRITTEN, **READ})[other_key]}: {printable(path)}")
-            if other_key in READ and _is_weights_of(path, other):
+            if other_key in READ and _is_part_of(path, other):
                 raise UsageError(f"{WRITTEN[key]} is a file of {READ[other_key]}, which it would replace: "
                                  f"{printable(path)}")  # fmt: skip
         _check_output(path, folder=key == "output" and arguments.command in FOLDERS)
 
 
-def _is_weights_of(path: str, folder: Any) -> bool:
-    """Tell whether a file to write is there, among the weights of a folder that is read."""
-    if not (isinstance(folder, str) and os.path.isdir(folder) and os.path.isfile(path) and path.endswith(WEIGHTS)):
+def _is_part_of(path: str, folder: Any) -> bool:
+    """Tell whether a file to write is there, in a folder that is read, and no report of an earlier run."""
+    if not (isinstance(folder, str) and os.path.isdir(folder) and os.path.isfile(path)) or path.endswith(REPORTS):
         return False
     return is_same_file(os.path.dirname(os.path.realpath(path)), folder)
 

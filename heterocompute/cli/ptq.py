@@ -94,7 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     formats: dict[str, Any] = recipe_of(arguments.recipe) or {}
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
-    text, options = arguments.calibration, {"resume": arguments.resume}
+    text = arguments.calibration
+    options = {"resume": arguments.resume, "known_as": text}
     patterns = {"include": arguments.include, "exclude": arguments.exclude}
 
     def work() -> Any:

@@ -257,6 +257,11 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     if opened.skipped:
         name, what = next(iter(opened.skipped.items()))
         raise ValueError(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
+    if os.path.islink(opened.path):
+        raise ValueError(f"{where}: consume goes by an index of the folder itself, and this is a link")
+    folder, own = os.path.split(opened.path)
+    if others := [name for name in os.listdir(folder or ".") if name.endswith(INDEX) and name != own]:
+        raise ValueError(f"{where}: consume might delete what {quoted(min(others))} beside it names: wanted one index")
     refuse_links(opened.path, set(opened.files.values()))
 
 

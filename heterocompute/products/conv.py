@@ -86,11 +86,12 @@ def conv2d(
     -------
     ndarray of float32, shape (N, K, P, Q), or (N, P, Q, K)
         Sums run over r, s, c ascending, but for Winograd's and those of "fft", where a NaN or infinity reaches all
-        answers of a tile; the bits are the same for every instruction set and number of threads. No window is stored:
-        working memory stays under 64 MiB, "direct" takes less than 1 MiB a thread and 12 MiB of packed weights, 40 MiB
-        of integers, Winograd 2 MiB a thread, of more than 512 channels more, and 20 MiB of transformed filters and
-        tiles, "fft" 48 MiB of those and some MiB a thread; where those are more, a copy of the rows of x under one row
-        of answers, and for `activations` the codes of one image, or its rounded values beside a w of floats.
+        answers of a tile; the bits are the same for every instruction set and number of threads, the sign of a NaN
+        aside. Windows are stored by "im2col" alone: working memory stays under 64 MiB, "direct" takes less than 1 MiB a
+        thread and 12 MiB of packed weights, 40 MiB of integers, Winograd 2 MiB a thread, of more than 512 channels
+        more, and 20 MiB of transformed filters and tiles, "fft" 48 MiB of those and some MiB a thread; where those are
+        more, a copy of the rows of x under one row of answers, and for `activations` the codes of one image, or its
+        rounded values beside a w of floats.
 
     Raises
     ------
@@ -100,8 +101,6 @@ def conv2d(
         2^31 values or more.
     TypeError
         Operands that hold no floats, arguments of another type.
-    NotImplementedError
-        An algorithm that does not exist yet; the message lists those that do.
 
     Examples
     --------

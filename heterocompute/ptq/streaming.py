@@ -60,6 +60,7 @@ def quantize_streamed(
     exclude: str | Iterable[str] = (),
     progress: Progress | None = None,
     resume: bool = True,
+    known_as: str = "",
 ) -> Rounded:
     """Round every layer of a checkpoint under its inputs.
 
@@ -76,6 +77,8 @@ def quantize_streamed(
         As of `quantize_checkpoint`.
     resume : bool
         Take what an earlier run has left.
+    known_as : str
+        What names the function in later runs; by default its module and qualified name, which closures share.
 
     Returns
     -------
@@ -105,7 +108,7 @@ def quantize_streamed(
             chosen = [name for name in select(shapes, include, exclude) if match(name) is not None]
         hessians: Mapping[str, Any]
         if callable(calibration):
-            listener = _Listener(reader, held, calibration, folder)
+            listener = _Listener(reader, held, calibration, folder, known_as)
             wanted = {name: match(name) for name in chosen}
             listener.check_twins(wanted)
             axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
@@ -195,11 +198,13 @@ class _Inputs(Lazy):
 class _Listener(Mapping[str, Any]):
     """The weights as the function gets them, each read when it is asked for; some of them listen."""
 
-    def __init__(self, reader: Tensors, held: Mapping[str, Any], call: Callable[[Any], Any], folder: str) -> None:
+    def __init__(
+        self, reader: Tensors, held: Mapping[str, Any], call: Callable[[Any], Any], folder: str, known_as: str
+    ) -> None:
         self._reader, self._held, self._call, self._folder = reader, held, call, folder
         files = dict.fromkeys(located(reader).files.values())
         module = getattr(sys.modules.get(getattr(call, "__module__", "")), "__file__", None)
-        name = f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', '')}"
+        name = known_as or f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', '')}"
         states = [(os.path.basename(file), *state_of(file)) for file in [*files, *([module] if module else [])]]
         self._key = repr((__version__, name, states))
         first: dict[Any, str] = {}

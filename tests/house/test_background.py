@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,7 +21,8 @@ def test_tests_that_send_signals_pass_in_the_background() -> None:
               "mapper/test_map_search.py::test_an_interrupt_returns_the_best_so_far"]  # fmt: skip
     script = """trap '' INT HUP; exec "$0" -m pytest -q -p no:cacheprovider "$@" """
     command = ["sh", "-c", script, sys.executable, *(str(TESTS / one) for one in chosen)]
-    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=HANG)
+    every = {key: value for key, value in os.environ.items() if not key.startswith("HETEROCOMPUTE_")}  # of no part
+    done = subprocess.run(command, cwd=TESTS.parent, env=every, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
 
 

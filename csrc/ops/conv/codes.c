@@ -13,6 +13,7 @@ enum {
     BAND_BYTES = 768 << 10,
     MOST_BYTES = 16 << 20, /* of one row of windows */
     SLACK = 64,            /* kernels read runs up to a multiple of 4 */
+    SHORT_LINE = 256,      /* values of a line that is not worth the steps that each line costs */
 };
 
 static bool has_bytes(const hc_format *format) {
@@ -66,6 +67,8 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
         c->rows = (fit - c->reach) / window->stride[0] + 1;
     else
         c->images = hc_min(s->n, fit / (last + c->reach));
+    /* Strides leave values that no window has; they are quantized too. */
+    c->images = hc_min(c->images, hc_max(1, BAND_BYTES / hc_max(values, 4 * c->planes * s->height)));
     c->height = (c->rows - 1) * window->stride[0] + c->reach;
     c->n_bands = hc_ceil_div(s->n, c->images) * hc_ceil_div(s->out_height, c->rows);
     c->row_step = c->width * c->depth;
@@ -74,7 +77,7 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     const hc_format *format = conv->activations;
     const hc_format_ops *ops = hc_format_find(format->family);
     c->by_lines = x->dtype == HC_F32 && hc_rows_are_bytes(format) && ops->passes(format) == 0 &&
-                  ops->clip_domain(format) == HC_CLIP_ABSOLUTE;
+                  ops->clip_domain(format) == HC_CLIP_ABSOLUTE && s->width * c->depth >= SHORT_LINE;
     c->in_place = (uintptr_t)x->data % sizeof(float) == 0 && x->strides[0] % 4 == 0 && x->strides[1] == 4 &&
                   x->strides[2] % 4 == 0 && x->strides[3] == c->depth * 4 && c->planes == 1;
     c->values_at = hc_round_up(s->width * c->depth + SLACK, HC_CACHE_LINE);

@@ -216,7 +216,7 @@ void hc_write_answers(const hc_pixels *p, int64_t first, int n, int64_t first_fi
         for (int64_t j = 0; j < filters; j++)
             bias[j] = conv->bias ? bias_of(conv, first_filter + j) : -0.0f;
         for (int i = 0; i < n; i++) {
-            float *restrict to = place ? place + i * to_ld : finished + i * filters;
+            float *to = place ? place + i * to_ld : finished + i * filters;
             const float *from = values + i * ld;
             if (conv->relu)
                 for (int64_t j = 0; j < filters; j++)
