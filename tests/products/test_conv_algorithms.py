@@ -97,6 +97,7 @@ def test_integers_read_where_they_lie_have_the_bits_of_gathered_ones(case: Any, 
     assert taken == ({"direct", "depthwise"} if groups == c == k else {"direct"})
 
 
+@pytest.mark.sweep(every=0)
 def test_bands_of_codes_and_threads_change_nothing() -> None:
     """Images of more codes than a band has, several images in one, and each with a scale of its own."""
     for shape, groups in (((1, 24, 230, 97), 1), ((2, 24, 230, 97), 24), ((9, 24, 40, 33), 2)):

@@ -84,7 +84,7 @@ def killed_at(step: int, call: Callable[[], Any]) -> bool:
         os._exit(1)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("out", ["out.safetensors", "out/"])
@@ -166,7 +166,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=0)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts KiB as Linux does")
 @pytest.mark.parametrize("calibration", ["x.npz", "function"])
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path, calibration: str) -> None:
@@ -178,6 +178,7 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path, calibration: s
     assert int(found.stdout) < 60, found.stdout  # MiB, of 80
 
 
+@pytest.mark.sweep(every=0)
 def test_tied_names_hear_together(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     w = torch.from_numpy(reals((8, 32), 1))
