@@ -233,8 +233,8 @@ def _join(
     parents, chosen, whole = [], [], True
     for level, i in enumerate(order):
         options = open_options[i]
-        next_lost = (lost[:, None] + loss[i, options]).reshape(-1)
-        next_spent = (spent[:, :, None] + cost[:, i, options][:, None, :]).reshape(len(limit), -1)
+        next_lost = (loss[i, options][:, None] + lost).reshape(-1)  # of one option in the order that states are in
+        next_spent = (cost[:, i, options][:, :, None] + spent[:, None, :]).reshape(len(limit), -1)
         fits = (next_spent + rest[:, level, None] <= limit[:, None]).all(axis=0)
         keep = np.flatnonzero(fits & (next_lost + price @ next_spent <= known + slack - ahead[0, level]))
         if len(options) > 1:
@@ -243,11 +243,11 @@ def _join(
             keep, surely = keep[surely <= known + slack], surely[surely <= known + slack]
             if len(keep) > most:
                 whole = False
-                keep = np.sort(keep[np.argpartition(surely, most)[:most]])
+                keep = keep[np.sort(np.argpartition(surely, most)[:most])]
         if not len(keep):
             return best, whole
-        parents.append(keep // len(options))
-        chosen.append(options[keep % len(options)])
+        parents.append(keep % len(lost))
+        chosen.append(options[keep // len(lost)])
         spent, lost = next_spent[:, keep], next_lost[keep]
     state = int(lost.argmin())
     if best is not None and not lost[state] < float(loss[items, best].sum()):
@@ -262,9 +262,10 @@ def _join(
 def _best_of(spent: Array, lost: Array, price: Array) -> Array:
     """Return the places of states that no other beats in costs and loss; of several budgets, that no champion does."""
     if len(spent) == 1:
-        order = np.lexsort((lost, spent[0]))
+        order = np.argsort(spent[0], kind="stable")  # a merge: what one option makes of states is in order already
         lowest = np.minimum.accumulate(np.concatenate([[np.inf], lost[order]]))[:-1]
-        return np.asarray(order[lost[order] < lowest])
+        order = order[lost[order] < lowest]
+        return np.asarray(order[np.diff(spent[0][order], append=np.inf) > 0])  # of equal costs the last loses least
     order = np.lexsort((lost, lost + price @ spent))
     beaten = np.zeros(len(order), bool)
     for place in order[:CHAMPIONS]:
