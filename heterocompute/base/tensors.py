@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -39,12 +39,15 @@ class Tensors:
     metadata : dict of str to str
     skipped : dict of str to str
         What stands in the file and is no tensor of a dtype that is known here -> what it is.
+    others : collection of str
+        Paths of further files that hold data of tensors.
     """
 
     path: str
     names: list[str]
     metadata: dict[str, str]
     skipped: dict[str, str]
+    others: Collection[str] = ()
     _infos: dict[str, Info]
 
     def __enter__(self) -> Tensors:

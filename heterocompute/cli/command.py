@@ -137,10 +137,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     command, arguments = "heterocompute", argparse.Namespace()
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
         open_streams()
         parser = _parser()
-        given = sys.argv[1:] if argv is None else list(argv)
         if not given:
             note_lines(f"{parser.format_help()}\nheterocompute: no COMMAND")
             return 2
@@ -163,8 +163,13 @@ def _run(argv: Sequence[str] | None) -> int:
     except MemoryError as error:
         note(f"{command}: {_with_file(arguments, sentence(error))}")
     except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError) as error:
-        note(f"{command}: {sentence(error).removeprefix(command.removeprefix('heterocompute ') + ': ')}")
+        note(f"{command}: {_without(command.split()[-1], given, sentence(error))}")
     return 1
+
+
+def _without(name: str, given: Sequence[str], text: str) -> str:
+    """Leave out the command's name before a sentence, unless it may be that of a file which was given."""
+    return text if given.count(name) > 1 else text.removeprefix(f"{name}: ")
 
 
 def _with_file(arguments: argparse.Namespace, text: str) -> str:

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ..base.texts import counted, is_same_file, one_line, printable
 from ..base.values import shown
 from ..report.table import Column
@@ -99,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     patterns = {"include": arguments.include, "exclude": arguments.exclude}
 
     def work() -> Any:
-        calibration = function_of(text) if ":" in text and not os.path.exists(text) else text
+        calibration = function_of(text, "--calibration") if names_function(text) else text
         return quantize_streamed(
             arguments.input, arguments.output, formats, calibration, arguments.sequential, progress=progress.update,
             **patterns, **options,
@@ -120,13 +118,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def function_of(text: str, option: str = "--calibration") -> Callable[[Any], Any]:
-    """Return what runs the network: a function of the user's, or for --calibration products with the inputs of a file.
+def names_function(text: str) -> bool:
+    """Tell whether a text says ``module:function``, and is no file."""
+    return ":" in text and not os.path.exists(text)
+
+
+def function_of(text: str, option: str) -> Callable[[Any], Any]:
+    """Return a function of the user's that runs the network.
 
     Parameters
     ----------
     text : str
-        ``module:function``, or the path of an .npz file.
+        ``module:function``.
     option : str
         What named it.
 
@@ -135,50 +138,16 @@ def function_of(text: str, option: str = "--calibration") -> Callable[[Any], Any
     callable
         It gets the weights.
     """
-    module, colon, function = text.partition(":")
-    if colon and not os.path.exists(text):
-        sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there
-        try:
-            found = getattr(importlib.import_module(module), function)
-            if not callable(found):
-                raise ValueError(f"{function} is {shown(found)}, no function")
-            return found  # type: ignore[no-any-return]
-        except (ImportError, AttributeError, ValueError) as problem:
-            raise ValueError(f"{option} {printable(text)}: {one_line(str(problem))}") from None
-        finally:
-            sys.path.pop(0)
-    if option != "--calibration":
+    if not names_function(text):
         raise ValueError(f"{option} {printable(text)}: wanted module:function")
-    inputs = _inputs(text)
-
-    def multiply(weights: Any) -> None:
-        for name, x in inputs.items():
-            if name not in weights:
-                raise ValueError(f"{printable(text)}: there is no tensor {printable(name)!r} in the checkpoint")
-            shape = tuple(weights[name].shape)
-            if x.dtype.kind not in "fiu" or len(shape) != 2 or x.shape[-1:] != shape[1:] or not x.size:
-                raise ValueError(
-                    f"{printable(text)}: array {printable(name)!r} is {x.dtype} {x.shape}, wanted floats "
-                    f"(inputs, features) for a tensor of {shape}"
-                )
-            _ = x.astype(np.float32) @ weights[name].T
-
-    return multiply
-
-
-def _inputs(path: str) -> dict[str, Any]:
-    """Return the arrays of an .npz file."""
-    from ..files.containers.numpy_files import Npz  # 18 ms
-    from ..files.opening import reader_of  # 18 ms
-
-    wanted = "wanted an .npz file of arrays (inputs, features) by the names of tensors"
-    if not os.path.isfile(path):
-        raise ValueError(f"--calibration {path!r}: is no file, {wanted}, or module:function")
-    with reader_of(path) as reader:
-        if not isinstance(reader, Npz):
-            raise ValueError(f"{printable(path)}: is no .npz file, {wanted}")
-        for name, what in reader.skipped.items():
-            raise ValueError(f"{printable(path)}: array {printable(name)!r} is {what}, wanted floats")
-        if not reader.names:
-            raise ValueError(f"{printable(path)}: holds nothing, {wanted}")
-        return {name: reader.tensor(name) for name in reader.names}
+    module, _, function = text.partition(":")
+    sys.path.insert(0, os.getcwd())  # a command that is installed has its own folder there
+    try:
+        found = getattr(importlib.import_module(module), function)
+        if not callable(found):
+            raise ValueError(f"{function} is {shown(found)}, no function")
+        return found  # type: ignore[no-any-return]
+    except (ImportError, AttributeError, ValueError) as problem:
+        raise ValueError(f"{option} {printable(text)}: {one_line(str(problem))}") from None
+    finally:
+        sys.path.pop(0)

@@ -75,8 +75,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     search.add_argument("--metric", metavar="NAME", help="which number, where it returns several")
     search.add_argument(
-        "--calibration", metavar="C", help="x.npz or module:function, as of the command ptq: then gptq rounds"
-    )
+        "--calibration", metavar="C",
+        help="x.npz or module:function, as of the command ptq, all Hessians in memory: then gptq rounds",
+    )  # fmt: skip
     search.add_argument(
         "--group", action="append", default=[], metavar="A,B", help="globs of tensors that share a format; repeatable"
     )

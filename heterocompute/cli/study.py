@@ -22,7 +22,7 @@ from .parts import (
     recipe_of,
     standard_output,
 )
-from .ptq import function_of
+from .ptq import function_of, names_function
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 EXAMPLES = 256  # of those that a network that ships was trained on, to calibrate by
@@ -195,7 +195,11 @@ def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
     patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
     if arguments.calibration is not None:
         held = load(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
-        return calibrate(held, function_of(arguments.calibration), **patterns)
+        if names_function(arguments.calibration):
+            return calibrate(held, function_of(arguments.calibration, "--calibration"), **patterns)
+        from ..ptq.streaming import Inputs  # 20 ms
+
+        return dict(Inputs(arguments.calibration, held))
     if arguments.model is not None:
         return None
     examples = weights.train_x[:EXAMPLES]

@@ -76,6 +76,7 @@ def rewrite(
     progress: Progress | None,
     work: Work = USUAL,
     describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
+    finished: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again, with changes.
 
@@ -89,6 +90,8 @@ def rewrite(
     describe : callable, optional
         From the changes, and the names of the matrices that stay, to what goes into config.json, and into the metadata
         as JSON.
+    finished : callable, optional
+        Called when the output has its name, while a run that is begun again would still know the output as its own.
 
     Returns
     -------
@@ -140,6 +143,9 @@ def rewrite(
                 raise
         if work.consume and os.path.exists(reader.path):
             os.unlink(reader.path)  # the index of what is not there
+    if finished:
+        finished()
+    if is_folder and staging is not None:
         staging.discard()
     if progress:
         progress(total["bytes_before"], total["bytes_before"], "")
@@ -195,7 +201,7 @@ def rewrite_whole(
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
     """Raise ValueError where the output would replace a file that is read."""
-    for file in {reader.path, *reader.files.values()}:
+    for file in {reader.path, *reader.files.values(), *reader.others}:
         if is_same_file(file, out_path):
             raise ValueError(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
                              "would be replaced")  # fmt: skip

@@ -129,7 +129,9 @@ def located(reader: Tensors) -> Located:
     if isinstance(reader, Located):
         return reader
     infos = {name: reader.info(name) for name in reader.names}
-    return Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, reader_of)
+    found = Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, reader_of)
+    found.others = sorted(reader.others)
+    return found
 
 
 def bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
@@ -212,7 +214,7 @@ def divided(
             size = 0
         groups[-1].append(name)
         size += own
-    states = {file: state_of(file) for file in dict.fromkeys(reader.files.values())}
+    states = {file: state_of(file) for file in dict.fromkeys([*reader.files.values(), *reader.others])}
     states |= {file: gone.get(file, state) for file, state in states.items() if state == NOWHERE}
     shards = []
     for group in groups:
@@ -225,7 +227,7 @@ def divided(
                 tensors=tuple((name, held[name], changes.get(name)) for name in group),
                 infos={part: reader.info(part) for part in components},
                 files=files,
-                states={file: states[file] for file in dict.fromkeys(files.values())},
+                states={file: states[file] for file in dict.fromkeys([*files.values(), *reader.others])},
                 metadata=dict(metadata),
             )
         )

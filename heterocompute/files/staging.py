@@ -80,6 +80,15 @@ class Staging:
                 raise ValueError(f"{printable(file)}: is read, and in the way: {quoted(self.root)} is the unfinished "
                                  "output")  # fmt: skip
 
+    def refuse_taken(self, resume: bool) -> None:
+        """Raise ValueError, before any work, where the output exists and no earlier run can have made it."""
+        if not (resume and self.begun):
+            self._refuse_taken()
+
+    def _refuse_taken(self) -> None:
+        if os.path.lexists(self.out) and not (os.path.isdir(self.out) and not os.listdir(self.out)):
+            raise ValueError(f"{printable(self.out)}: exists, and is no empty folder: wanted the name of a new one")
+
     def source(self, in_path: str | os.PathLike[str]) -> Located | None:
         """Return what the checkpoint was before parts of it were deleted, or None where none were to be.
 
@@ -136,8 +145,7 @@ class Staging:
                 for shard in placed(shards, [os.path.join(self.out, name) for name in names], self._done, consume):
                     free(shard)
                 return None
-        if os.path.lexists(self.out) and not (os.path.isdir(self.out) and not os.listdir(self.out)):
-            raise ValueError(f"{printable(self.out)}: exists, and is no empty folder: wanted the name of a new one")
+        self._refuse_taken()
         kept = {}  # what the file of a shard is called by now
         for name, shard, one in zip(names, found, old, strict=False):
             if is_called := _called(shard, one, self.inner):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,7 @@ from ..base.values import shown
 from ..base.version import __version__
 from ..files.changes import Change
 from ..files.opening import load, reader_of
-from ..files.rewrite import Progress, rewrite
+from ..files.rewrite import Progress, Work, rewrite
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import state_of
@@ -31,12 +30,12 @@ from .error import error, layer_axis
 from .gptq import rounded_under
 from .hessian import Hessian
 from .network import check_options
+from .parts import Parts
 
 __all__ = ["quantize_checkpoint"]
 
 Array = np.ndarray[Any, Any]
 
-_PART = re.compile(r"[0-9a-f]{32}\.(safetensors|json)|\.heterocompute-[0-9a-f]{16}\.tmp")
 REPORT = ("tokens", "damping", "dead", "before", "after")
 
 
@@ -48,6 +47,7 @@ def quantize_checkpoint(
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     progress: Progress | None = None,
+    resume: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
     """Round every layer of a checkpoint under its inputs, one after the other, and go on where a run was ended.
@@ -68,6 +68,8 @@ def quantize_checkpoint(
         Globs of names; float tensors of two or more dimensions by default.
     progress : callable, optional
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
+    resume : bool
+        Take what an earlier run has left; else that is deleted.
 
     Returns
     -------
@@ -78,7 +80,8 @@ def quantize_checkpoint(
     Raises
     ------
     TypeError, ValueError
-        As of `gptq` (the sentence names the tensor), both paths are one file, a pattern that fits nothing.
+        As of `gptq` (the sentence names the tensor), both paths are one file, a pattern that fits nothing, a folder
+        that is not empty in the place of the output.
     OSError
         A file cannot be read or written.
 
@@ -103,6 +106,25 @@ def quantize_checkpoint(
     if not isinstance(hessians, Mapping):
         raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, wanted a mapping of names to them")
     check_options(options, "quantize_checkpoint")
+    work = Work(resume=resume)
+    return round_checkpoint(
+        in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, **options
+    )
+
+
+def round_checkpoint(
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    hessians: Mapping[str, Any],
+    formats: Format | str | Mapping[str, Format | str | None],
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+    progress: Progress | None,
+    parts: Parts,
+    work: Work,
+    **options: Any,
+) -> dict[str, Any]:
+    """As `quantize_checkpoint`, of arguments that are checked, and beside parts that are there already."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
     match = FirstMatch(
         {
@@ -111,7 +133,6 @@ def quantize_checkpoint(
         }
     )
     axes_of = getattr(hessians, "axes", {})
-    folder = parts_of(out_path)
     found: dict[str, dict[str, float]] = {}
     roundings: dict[str, Change] = {}
 
@@ -127,31 +148,28 @@ def quantize_checkpoint(
                 continue
             entry = entry_of(fmt, info.shape, layer_of(name, info.shape, axes_of.get(name)), info.dtype)
             changes[name] = roundings[name] = Change(
-                str(fmt), entry, Rounding(name, hessians, fmt, entry, options, folder, found)
+                str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
             )
         return changes
 
-    summary = rewrite(in_path, out_path, choose, progress)
-    for name in roundings.keys() - found.keys():  # in files that an earlier run has finished
-        with reader_of(in_path) as reader:
-            roundings[name].make(reader.tensor(name))
-    remove_parts(folder)
+    def tidy() -> None:
+        for name in roundings.keys() - found.keys():  # in files that an earlier run has finished
+            with reader_of(in_path) as reader:
+                roundings[name].make(reader.tensor(name))
+        parts.remove()
+
+    summary = rewrite(in_path, out_path, choose, progress, work, finished=tidy)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
     return summary
 
 
-class Lazy(Mapping[str, Hessian]):
-    """Hessians that are made when they are asked for."""
+class Known(Mapping[str, Any]):
+    """Hessians, or paths of them, of which it is known what decides them."""
 
     def identity(self, name: str) -> Any:
         """Return what tells a Hessian from others, without making it."""
         raise NotImplementedError
-
-
-def parts_of(out_path: str | os.PathLike[str]) -> str:
-    """Return the folder of what is done for an output: beside it, also where that is a folder."""
-    return os.path.abspath(os.fsdecode(os.fspath(out_path))) + ".parts"
 
 
 def layer_of(name: str, shape: tuple[int, ...], axes: Any) -> tuple[int, ...]:
@@ -169,7 +187,7 @@ class Rounding:
     format: Format
     entry: Entry
     options: Mapping[str, Any]
-    folder: str
+    parts: Parts
     found: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -179,7 +197,7 @@ class Rounding:
     @functools.cached_property
     def _identity(self) -> Any:
         """What tells the Hessian from others, without making it."""
-        if isinstance(self.hessians, Lazy):
+        if isinstance(self.hessians, Known):
             return self.hessians.identity(self.name)
         given = self.hessians[self.name]
         return _digest_of(given) if isinstance(given, Hessian) else state_of(os.fsdecode(given))
@@ -196,19 +214,18 @@ class Rounding:
         report: Any
         given, fmt, axes = self.hessians[self.name], self.format, self.entry.axis
         h = given if isinstance(given, Hessian) else Hessian.load(given)
-        path = os.path.join(self.folder, f"{_key(self.name, w, h, fmt, axes, self.options)}.safetensors")
-        if os.path.exists(path):
-            parts = load(path)
-            parts = parts if isinstance(parts, dict) else {}
-            report, q = parts.get("report"), parts.get("array")
+        path = self.parts.path(_key(self.name, w, h, fmt, axes, self.options))
+        if self.parts.has(path):
+            held = load(path)
+            held = held if isinstance(held, dict) else {}
+            report, q = held.get("report"), held.get("array")
             if not _is_part(report, q, self.entry):
                 raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
             done = rounded_under(w, h, fmt, axis=axes, **self.options)
             before, after = (error(w, one, h).db for one in (plainly(w, fmt, axes), done.q))
             q, report = done.q, np.array([h.tokens, done.damping, done.dead, before, after])
-            os.makedirs(self.folder, exist_ok=True)
-            save(path, {"array": q, "report": report})
+            self.parts.write(path, lambda place: save(place, {"array": q, "report": report}))
         return path, q, report
 
 
@@ -218,17 +235,6 @@ def _is_part(report: Any, q: Any, entry: Entry) -> bool:
         return False
     alike = (q.format, q.shape, q.axis) == (entry.format, entry.shape, entry.axis)
     return alike and report.shape == (len(REPORT),) and report.dtype == np.float64
-
-
-def remove_parts(folder: str) -> None:
-    """Remove what runs have left in a folder, and the folder if there is nothing else in it."""
-    if not os.path.isdir(folder):
-        return
-    for name in os.listdir(folder):
-        if _PART.fullmatch(name):
-            os.remove(os.path.join(folder, name))
-    if not os.listdir(folder):
-        os.rmdir(folder)
 
 
 def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Mapping[str, Any]) -> str:

@@ -1,9 +1,6 @@
 """A checkpoint rounded under what its layers are given: a layer in memory at a time, and on from where it was ended.
 
-    OUT.parts/KEY.safetensors   a Hessian, or a tensor that is rounded
-    OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
-
-A key names all that decides the content, so that nothing of another checkpoint or other options is taken.
+What is done is kept in OUT.parts, see `parts`, until OUT is whole.
 """
 
 from __future__ import annotations
@@ -29,15 +26,17 @@ from ..base.texts import is_same_file, printable, read_small
 from ..base.version import __version__
 from ..files.containers.numpy_files import Npz
 from ..files.opening import load, reader_of
-from ..files.rewrite import refuse_replacing
+from ..files.rewrite import Work, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import located, state_of, write_whole
+from ..files.staging import Staging
 from ..formats import Format
 from ..products.arguments import as_format
-from .checkpoint import Lazy, Rounding, layer_of, parts_of, quantize_checkpoint, remove_parts
+from .checkpoint import Known, Rounding, layer_of, round_checkpoint
 from .hessian import Hessian
 from .network import Rounded
+from .parts import Parts
 from .recorder import Recorder
 
 __all__ = ["quantize_streamed"]
@@ -92,9 +91,9 @@ def quantize_streamed(
     """
     if is_same_file(in_path, out_path):
         raise ValueError(f"{printable(out_path)}: is the input itself")
-    folder = parts_of(out_path)
-    if not resume:
-        remove_parts(folder)
+    parts, work = Parts(out_path, resume), Work(resume=resume)
+    if os.path.isdir(out_path):
+        Staging(out_path).refuse_taken(resume)
     parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}
     with reader_of(in_path) as reader:
         refuse_replacing(located(reader), out_path)
@@ -108,14 +107,14 @@ def quantize_streamed(
             chosen = [name for name in select(shapes, include, exclude) if match(name) is not None]
         hessians: Mapping[str, Any]
         if callable(calibration):
-            listener = _Listener(reader, held, calibration, folder, known_as)
+            listener = _Listener(reader, held, calibration, parts, known_as)
             wanted = {name: match(name) for name in chosen}
             listener.check_twins(wanted)
             axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
             hessians = _Heard({name: listener.path(name) for name in axes}, axes)
         else:
-            hessians = _Inputs(calibration, plain)
-    summary = quantize_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress)
+            hessians = Inputs(calibration, plain)
+    summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work)
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
     return Rounded({}, [{key: row[key] for key in keys} for row in rows], [n for n in chosen if n not in hessians])
@@ -130,15 +129,19 @@ def about(reader: Tensors) -> Iterator[None]:
         raise ValueError(f"{printable(reader.path)}: {error}") from None
 
 
-class _Heard(dict[str, str]):
+class _Heard(dict[str, str], Known):
     """The files of Hessians by the names of tensors; `axes`: those along which each is summed."""
 
     def __init__(self, paths: Mapping[str, str], axes: dict[str, tuple[int, ...]]) -> None:
         super().__init__(paths)
         self.axes = axes
 
+    def identity(self, name: str) -> Any:
+        """Return the key of the file, which is the same where it is made anew."""
+        return os.path.basename(self[name])
 
-class _Inputs(Lazy):
+
+class Inputs(Known):
     """The Hessians of what an .npz file holds, each made when it is asked for."""
 
     def __init__(self, path: str, plain: Mapping[str, Any]) -> None:
@@ -199,10 +202,10 @@ class _Listener(Mapping[str, Any]):
     """The weights as the function gets them, each read when it is asked for; some of them listen."""
 
     def __init__(
-        self, reader: Tensors, held: Mapping[str, Any], call: Callable[[Any], Any], folder: str, known_as: str
+        self, reader: Tensors, held: Mapping[str, Any], call: Callable[[Any], Any], parts: Parts, known_as: str
     ) -> None:
-        self._reader, self._held, self._call, self._folder = reader, held, call, folder
-        files = dict.fromkeys(located(reader).files.values())
+        self._reader, self._held, self._call, self._parts = reader, held, call, parts
+        files = dict.fromkeys([*located(reader).files.values(), *located(reader).others])
         module = getattr(sys.modules.get(getattr(call, "__module__", "")), "__file__", None)
         name = known_as or f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', '')}"
         states = [(os.path.basename(file), *state_of(file)) for file in [*files, *([module] if module else [])]]
@@ -234,7 +237,7 @@ class _Listener(Mapping[str, Any]):
 
     def _file(self, what: str, names: object, suffix: str) -> str:
         digest = hashlib.blake2b(repr((what, self._key, names)).encode("utf-8", "surrogatepass"), digest_size=16)
-        return os.path.join(self._folder, f"{digest.hexdigest()}.{suffix}")
+        return self._parts.path(digest.hexdigest(), suffix)
 
     def _listen(self, names: list[str]) -> dict[str, tuple[int, ...]]:
         """Run the network with weights that listen; return the axes of those that were multiplied."""
@@ -244,23 +247,23 @@ class _Listener(Mapping[str, Any]):
         self._ears = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
         self._call(self)
         found = {}
-        os.makedirs(self._folder, exist_ok=True)
         for name, ear in self._ears.items():
             try:
                 heard = ear.heard
             except ValueError as problem:
                 raise ValueError(f"calibrate: {name!r} {problem}") from None
             if heard is not None:
-                heard[1].save(self.path(name))
+                self._parts.write(self.path(name), heard[1].save)
                 found[name] = heard[0]
         self._ears = {}
         answer = {name: found[self._twins[name]] for name in names if self._twins[name] in found}
-        write_whole(done, json.dumps(answer, ensure_ascii=False))
+        text = json.dumps(answer, ensure_ascii=False)
+        self._parts.write(done, lambda place: write_whole(place, text))
         return answer
 
     def _known(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
         """Return what an earlier run has heard, None where it did not come so far."""
-        if not os.path.exists(done):
+        if not self._parts.has(done):
             return None
         try:
             found = strict_json(read_small(done, MAX_HEARD))
@@ -278,7 +281,7 @@ class _Listener(Mapping[str, Any]):
             fine = False
         if not fine:
             raise ValueError(f"{printable(done)}: is not what an earlier run has left: delete it")
-        return answer if all(os.path.exists(self.path(name)) for name in answer) else None
+        return answer if all(self._parts.has(self.path(name)) for name in answer) else None
 
     def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
         """Listen to all, as many in a run of the network as have Hessians of `AT_ONCE`."""
@@ -313,7 +316,7 @@ class _Listener(Mapping[str, Any]):
             found |= heard
             info = self._reader.info(name)
             entry = entry_of(fmt, info.shape, layer_of(name, info.shape, heard[name]), info.dtype)
-            rounding = Rounding(name, {name: self.path(name)}, fmt, entry, {}, self._folder)
+            rounding = Rounding(name, {name: self.path(name)}, fmt, entry, {}, self._parts)
             self._rounded[name] = rounding.part(self._reader.tensor(name))[0]
         return found
 

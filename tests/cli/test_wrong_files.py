@@ -83,6 +83,7 @@ def test_what_is_no_path(path: str, capsys: Any) -> None:
 def test_sentences(capsys: Any) -> None:
     ptq = ("ptq", "s.safetensors", "o.safetensors", "--format", "int4", "--calibration")
     Path("recipe.toml").write_text('[formats]\nwieght = "int8"\n')
+    Path("ptq").touch()
     for words, arguments in (
         ("empty: is an empty file", ("inspect", "empty")),
         ("empty: is an empty file", (*ptq, "empty")),
@@ -90,6 +91,7 @@ def test_sentences(capsys: Any) -> None:
         ("ptq: s.safetensors: unknown tensor 'wieght'", (*ptq, "x.npz", "--recipe", "recipe.toml")),
         ("ptq: s.safetensors: unknown tensor 'v'", (*ptq, "x.npz", "--include", "v")),
         ("heterocompute search: budget of bits is -1.0", ("search", "s.safetensors", "--budget", "bits=-1")),
+        ("heterocompute ptq: ptq: is an empty file", ("ptq", "ptq", *ptq[2:], "x.npz")),
     ):
         code, _, err = run(capsys, *arguments)
         assert code == 1 and words in err and len(err.splitlines()) <= 2, err

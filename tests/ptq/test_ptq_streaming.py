@@ -17,7 +17,9 @@ import pytest
 from common import reals, run
 
 import heterocompute as hc
+from heterocompute.files.staging import Staging
 from heterocompute.ptq import streaming
+from heterocompute.ptq.parts import Parts
 from heterocompute.ptq.streaming import quantize_streamed
 
 NETWORK = """
@@ -104,11 +106,10 @@ def test_killed_at_any_moment_and_begun_again(network: Any, sequential: bool, ou
         if not finished:
             if Path("out.partial/manifest.json").exists() or not Path(out).is_dir():
                 assert call(out).table == expected.table
-                assert not Path(f"{out.rstrip('/')}.parts").exists()
+            assert not Path(f"{out.rstrip('/')}.parts").exists()
         assert bytes_of(out) == bytes_of(f"whole-{out}")
         shutil.rmtree(out) if Path(out).is_dir() else os.remove(out)
-        for rest in ("out.partial", "out.parts"):  # where it had all but deleted them
-            shutil.rmtree(rest, ignore_errors=True)
+        shutil.rmtree("out.partial", ignore_errors=True)  # where it had all but deleted it
         step += 8
     assert step > 12
 
@@ -118,7 +119,7 @@ def test_what_was_heard_is_not_heard_again(network: Any, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(streaming, "quantize_checkpoint", ended)
+        patch.setattr(streaming, "round_checkpoint", ended)
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g16"}, network.run)
     network.calls.clear()
     kept = Path("out.safetensors.parts")
@@ -142,12 +143,65 @@ def test_what_was_left_is_not_believed(network: Any, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(streaming, "quantize_checkpoint", ended)
+        patch.setattr(streaming, "round_checkpoint", ended)
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g16"}, network.run)
     (heard,) = Path("out.safetensors.parts").glob("*.json")
-    heard.write_text(text)
+    Parts("out.safetensors").write(str(heard.resolve()), lambda place: Path(place).write_text(text) and None)
     with pytest.raises(ValueError, match=r"\.json: is not what an earlier run has"):
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run)
+
+
+def ended_before_the_end(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Staging, "finish", ended)
+        call()
+
+
+def test_what_was_changed_is_made_anew(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(resume: bool = True) -> Any:
+        return quantize_streamed("model.safetensors", "out/", {"*": "int4-g16"}, network.run, resume=resume)
+
+    ended_before_the_end(call, monkeypatch)
+    shutil.copytree("out.parts", "kept")
+    shutil.copytree("out.partial", "kept.partial")
+    expected = call().table
+    whole = Path("out/model.safetensors").read_bytes()
+    for path in sorted(Path("kept").iterdir()):
+        for change in (bytes([path.read_bytes()[-2] ^ 1]) + path.read_bytes()[-1:], b""):  # a bit, and cut off
+            shutil.rmtree("out")
+            shutil.copytree("kept", "out.parts")
+            (Path("out.parts") / path.name).write_bytes(path.read_bytes()[:-2] + change)
+            assert call().table == expected and Path("out/model.safetensors").read_bytes() == whole
+    shutil.rmtree("out")
+    shutil.copytree("kept.partial", "out.partial")
+    shard = Path("out.partial/out/model.safetensors")
+    before = shard.stat().st_ino, shard.stat().st_mtime_ns
+    ended_before_the_end(call, monkeypatch)
+    assert (shard.stat().st_ino, shard.stat().st_mtime_ns) == before
+    ended_before_the_end(lambda: call(resume=False), monkeypatch)
+    assert not shard.exists()  # neither taken nor kept
+
+
+def test_a_place_that_is_taken_is_refused_before_any_work(network: Any) -> None:
+    def refused(words: str, out: str, **more: Any) -> None:
+        with pytest.raises(ValueError, match=words):
+            quantize_streamed("model.safetensors", out, {"*": "int4-g16"}, network.run, **more)
+        assert not network.calls
+
+    Path("full").mkdir()
+    Path("full/notes").write_text("mine")
+    refused("full: exists, and is no empty folder", "full")
+    Path("elsewhere").mkdir()
+    Path("elsewhere/0123456789abcdef0123456789abcdef.json").write_text("mine")
+    os.symlink("elsewhere", "out.safetensors.parts")
+    refused("out.safetensors.parts: is in the way", "out.safetensors")
+    refused("out.safetensors.parts: is in the way", "out.safetensors", resume=False)
+    assert len(list(Path("elsewhere").iterdir())) == 1
+    Path("other.safetensors.parts").write_text("mine")
+    refused("other.safetensors.parts: is in the way", "other.safetensors")
 
 
 MEMORY = """

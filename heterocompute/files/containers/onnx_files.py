@@ -75,7 +75,8 @@ class Onnx(Container):
         text = dtype.name if dtype.name in FILE_NAMES and tensor.data_type != onnx.TensorProto.STRING else "no number"
         self.add(name, text, shape, lambda: self._load(name, tensor, dtype.name, shape))
         if name in self and tensor.data_location == onnx.TensorProto.EXTERNAL:
-            self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
+            place, _ = self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
+            self.others = {*self.others, place}
 
     def _load(self, name: str, tensor: Any, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         wanted, count = numpy_dtype(dtype), math.prod(shape)

@@ -1,0 +1,105 @@
+"""What is done for an output that is not whole yet: files in the folder OUT.parts, each with a receipt.
+
+    OUT.parts/KEY.safetensors   a Hessian, or a tensor that is rounded
+    OUT.parts/KEY.json          what a run of the network heard: the axes of each tensor that it listened to
+    OUT.parts/KEY.sum           of each of these: its bytes and their CRC-32
+
+A key names all that decides the content, so that nothing of another checkpoint or other options is taken. A file takes
+its name when it and its receipt are on the disk; what is no such file, or has other bytes than its receipt says, is not
+taken, but made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable
+
+from ..base.tensors import CHUNK
+from ..base.texts import printable, read_small
+from ..base.writer import sync_folder
+from ..files.shards import write_whole
+
+__all__ = ["Parts"]
+
+_OURS = re.compile(r"[0-9a-f]{32}\.(safetensors|json|sum)|\.heterocompute-[0-9a-f]{16}\.tmp")
+MAX_SUM = 64
+
+
+class Parts:
+    """The folder of what is done for an output: beside it, also where that is a folder.
+
+    Parameters
+    ----------
+    out_path : path
+    resume : bool
+        Whether to take what an earlier run has left; else that is deleted.
+
+    Raises
+    ------
+    ValueError
+        Its name is taken by what is no folder, or by a link to another place.
+    """
+
+    def __init__(self, out_path: str | os.PathLike[str], resume: bool = True) -> None:
+        self.folder = os.path.abspath(os.fsdecode(os.fspath(out_path))) + ".parts"
+        if os.path.lexists(self.folder) and (os.path.islink(self.folder) or not os.path.isdir(self.folder)):
+            raise ValueError(f"{printable(self.folder)}: is in the way: wanted a folder for what is done of the output")
+        if not resume:
+            self.remove()
+
+    def path(self, key: str, suffix: str = "safetensors") -> str:
+        """Return the name that a file has, or would have."""
+        return os.path.join(self.folder, f"{key}.{suffix}")
+
+    def has(self, path: str) -> bool:
+        """Tell whether a file is there, byte for byte as it was written."""
+        try:
+            return not os.path.islink(path) and read_small(_receipt(path), MAX_SUM) == _sum_of(path)
+        except (OSError, ValueError):
+            return False
+
+    def write(self, path: str, write: Callable[[str], None]) -> None:
+        """Write a file by a function of a path, and its receipt.
+
+        Parameters
+        ----------
+        path : str
+            As of `path`.
+        write : callable
+        """
+        os.makedirs(self.folder, exist_ok=True)
+        temporary = os.path.join(self.folder, f".heterocompute-{os.urandom(8).hex()}.tmp")
+        try:
+            write(temporary)
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            write_whole(_receipt(path), _sum_of(temporary))
+            os.replace(temporary, path)
+        finally:
+            if os.path.lexists(temporary):
+                os.remove(temporary)
+        sync_folder(self.folder)
+
+    def remove(self) -> None:
+        """Remove what runs have left, and the folder if there is nothing else in it."""
+        if not os.path.isdir(self.folder):
+            return
+        for name in os.listdir(self.folder):
+            if _OURS.fullmatch(name):
+                os.remove(os.path.join(self.folder, name))
+        if not os.listdir(self.folder):
+            os.rmdir(self.folder)
+
+
+def _receipt(path: str) -> str:
+    return os.path.splitext(path)[0] + ".sum"
+
+
+def _sum_of(path: str) -> str:
+    total, count = 0, 0
+    with open(path, "rb") as file:
+        while piece := file.read(CHUNK):
+            total, count = zlib.crc32(piece, total), count + len(piece)
+    return f"{count} {total:08x}\n"
