@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 
 import heterocompute as hc
-from heterocompute.cli.ptq import function_of
 from heterocompute.files.manifest import read_manifest, source_in
 from heterocompute.files.recipes import parse_recipe, read_recipe
 from heterocompute.files.selection import FirstMatch
 from heterocompute.products import tuned
+from heterocompute.ptq.streaming import Inputs
 
 SAMPLES = Path(__file__).parent / "samples"
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "on": np.array([True, False]), "n": np.array(3)}
@@ -201,7 +201,7 @@ def read_tuning(path: Path) -> None:
 
 
 def read_calibration(path: Path) -> None:
-    function_of(str(path))({"w": ARRAYS["w"]})
+    dict(Inputs(str(path), {"w": ARRAYS["w"]}))
 
 
 def read_hessian(path: Path) -> None:
