@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +66,56 @@ def tiles(found: Iterable[tuple[str, str]]) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], texts: Sequence[int] = (0,), caption: str = "") -> str:
     """Return a table that sorts and scrolls; `texts` are the columns that hold words."""
-    kinds = [' class="text"' if i in texts else "" for i in range(len(heads))]
-    head = "".join(f'<th scope="col"{kind}>{html.escape(text)}</th>' for text, kind in zip(heads, kinds, strict=True))
+    return f'<div class="wide">{sortable(heads, rows, texts, caption)}</div>'
+
+
+def sortable(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    texts: Sequence[int] = (0,),
+    caption: str = "",
+    name: str = "",
+    judged: int | None = None,
+    marked: Collection[int] = (),
+) -> str:
+    """Return a table that the page sorts.
+
+    Parameters
+    ----------
+    heads : sequence of str
+    rows : iterable of sequence of (str, object)
+    texts : sequence of int
+        Columns that hold words.
+    caption : str
+    name : str
+        A further class of the table.
+    judged : int, optional
+        The column of the class ``metric``.
+    marked : collection of int
+        Rows of the class ``front``.
+
+    Returns
+    -------
+    str
+    """
+    kinds = ["text" if i in texts else "" for i in range(len(heads))]
+    pairs = zip(heads, kinds, strict=True)
+    head = "".join(f'<th scope="col"{_class(kind)}>{html.escape(text)}</th>' for text, kind in pairs)
     body = []
-    for row in rows:
+    for i, row in enumerate(rows):
         cells = "".join(
-            f'<td{" class=long" if kind and len(shown) > 60 else kind} data-v="{html.escape(str(order))}">'
-            f"{html.escape(shown)}</td>"
-            for (shown, order), kind in zip(row, kinds, strict=True)
+            f"<td{_class(kind, 'long' if kind and len(shown) > 60 else '', 'metric' if j == judged else '')}"
+            f' data-v="{html.escape(str(order))}">{html.escape(shown)}</td>'
+            for j, ((shown, order), kind) in enumerate(zip(row, kinds, strict=True))
         )
-        body.append(f"<tr>{cells}</tr>")
+        body.append(f"<tr{_class('front' if i in marked else '')}>{cells}</tr>")
     words = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return (
-        f'<div class="wide"><table class="sorts">{words}<thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>"
-    )
+    return f"<table{_class(name, 'sorts')}>{words}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _class(*names: str) -> str:
+    found = " ".join(filter(None, names))
+    return f' class="{found}"' if found else ""
 
 
 def key(mark: Mark, words: str, hollow: bool = False, ring: bool = False, inner: bool = False) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from .numbers import quantity
+from .page import sortable
 from .table import Column, clean, print_table, say_words, terminal, width_of
 
 Row = dict[str, Any]
@@ -256,33 +257,26 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
     """
     rows, mixes = shortly(rows)
     chosen, columns = set(front), _columns(rows)
-    head = ""
-    for key in columns:
-        kind = " class=text" if key in TEXTS else ""
-        head += f'<th scope="col"{kind}>{html.escape(TITLES.get(key, key))}</th>'
-    body = []
+    lines = []
     for i, row in enumerate(rows):
-        cells = []
+        line = []
         for key in columns:
             value = _value(key, row, rows)
             order = "Infinity" if key in DECIBELS and value is None else "" if value is None else value
             order = _cell(key, value) if value is True else order
-            kind = " ".join(word for word, so in (("text", key in TEXTS), ("metric", key == metric)) if so)
             mark = " ●" if key == "format" and i in chosen else ""
-            cells.append(
-                f'<td class="{kind}" data-v="{html.escape(str(order))}">{html.escape(_cell(key, value))}{mark}</td>'
-            )
-        body.append(f"<tr{' class=front' if i in chosen else ''}>{''.join(cells)}</tr>")
+            line.append((f"{_cell(key, value)}{mark}", order))
+        lines.append(line)
+    heads, texts = [TITLES.get(key, key) for key in columns], [i for i, key in enumerate(columns) if key in TEXTS]
+    judged = columns.index(metric) if metric in columns else None
+    found = sortable(heads, lines, texts, name="hc-study", judged=judged, marked=chosen)
     css = (
         "<style>.hc-study td,.hc-study th{text-align:right;padding:.25em .8em}.hc-study .text{text-align:left}"
         ".hc-study .front{font-weight:600}.hc-study{font-variant-numeric:tabular-nums}</style>"
     )
     told = "".join(f"<p>{html.escape(clean(f'{name}: {words}'))}</p>" for name, words in mixes.items())
     note = f"<p>● on the Pareto front; {TIME_WORDS}</p>" if style else ""
-    return (
-        f'{css if style else ""}<table class="hc-study sorts"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table>{note}{told}"
-    )
+    return f"{css if style else ''}{found}{note}{told}"
 
 
 def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[Row], str]:

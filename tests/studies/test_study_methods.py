@@ -74,7 +74,9 @@ def test_files_and_pictures_name_the_method(tmp_path: Path) -> None:
     assert (tmp_path / "r.csv").read_text().splitlines()[3].startswith("int3-g16,search,")
     r.to_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "int3-g16 / gptq" in page and "mix 1: a=int8 *=int4" in page and '<th scope="col" class=text>method' in page
+    assert (
+        "int3-g16 / gptq" in page and "mix 1: a=int8 *=int4" in page and '<th scope="col" class="text">method' in page
+    )
     svg = tmp_path / "r.svg"
     r.plot(svg)
     assert svg.read_text().startswith("<?xml")
