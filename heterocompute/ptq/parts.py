@@ -60,7 +60,7 @@ class Parts:
         except (OSError, ValueError):
             return False
 
-    def write(self, path: str, write: Callable[[str], None]) -> None:
+    def write(self, path: str, write: Callable[[str], object]) -> None:
         """Write a file by a function of a path, and its receipt.
 
         Parameters

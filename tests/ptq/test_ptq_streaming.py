@@ -146,7 +146,7 @@ def test_what_was_left_is_not_believed(network: Any, monkeypatch: pytest.MonkeyP
         patch.setattr(streaming, "round_checkpoint", ended)
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g16"}, network.run)
     (heard,) = Path("out.safetensors.parts").glob("*.json")
-    Parts("out.safetensors").write(str(heard.resolve()), lambda place: Path(place).write_text(text) and None)
+    Parts("out.safetensors").write(str(heard.resolve()), lambda place: Path(place).write_text(text))
     with pytest.raises(ValueError, match=r"\.json: is not what an earlier run has"):
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run)
 
