@@ -13,10 +13,10 @@ from ..arrays.layout import as_path
 from ..arrays.quantized import QuantizedArray
 from ..base.texts import quoted
 from ..base.values import shown
-from ..formats import GGML, MX, Format, format as parse_format
+from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
 from .layouts.ggml_blocks import block_bytes
-from .layouts.gguf_model import blocks_of
+from .layouts.gguf_model import block_of, blocks_of, kind_of, scale_name
 from .selection import FirstMatch
 
 __all__ = ["save_gguf"]
@@ -24,7 +24,7 @@ __all__ = ["save_gguf"]
 Array = np.ndarray[Any, Any]
 PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
 MOST_NAME, MOST_DIMENSIONS = 63, 4
-MXFP4_BYTES = 17
+FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 # What llama.cpp takes for rows that are no whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
@@ -45,12 +45,14 @@ def save_gguf(
         Replaced by renaming if it exists; the file appears under its name when it is complete.
     tensors : mapping of str to ndarray or QuantizedArray
         Of float dtypes, 1 to 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
-        checkpoint of `open_checkpoint` is one. Quantized ones, of axis 1 and a type of ggml, are written as they are.
+        checkpoint of `open_checkpoint` is one. Quantized ones, along the last axis and of a type of ggml, are written
+        as they are.
     metadata : mapping of str to str, bool, int, float, or a list of one of these, optional
         Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one.
     types : mapping of str to Format or str, optional
-        Globs of names, of which the first that fits counts, and a type: a `GGML` format, ``"mxfp4"``, ``"f16"`` or
-        ``"f32"``. Default ``{"*": "q4_k"}``; what no glob fits stays float32.
+        Globs of names, of which the first that fits counts, and a type: a `GGML` format, ``"mxfp4"``, ``"nvfp4"``
+        (whose float32 becomes a tensor of its own: of ``fc.weight`` it is ``fc.scale``), ``"f16"`` or ``"f32"``.
+        Default ``{"*": "q4_k"}``; what no glob fits stays float32.
     importance : mapping of str to array_like, optional
         Per tensor the weights of its columns' squared errors, (columns,), finite and none negative, as an importance
         matrix of llama.cpp has them. Types without a search do without.
@@ -116,7 +118,8 @@ def save_gguf(
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for name, kind in chosen.items():
-            writer.write_tensor_data(_stored(name, tensors[name], kind, weights.get(name)))
+            for stored in _stored(name, tensors[name], kind, weights.get(name)):
+                writer.write_tensor_data(stored)
         writer.close()
         os.replace(temporary, path)
     finally:
@@ -130,8 +133,8 @@ def _type_of(text: str | Format) -> str | Format:
     if isinstance(text, str) and text in PLAIN:
         return text
     found = parse_format(text)
-    if not isinstance(found, GGML) and found != MX("fp4"):
-        raise ValueError(f"save_gguf: {found} has no place in GGUF, wanted a type of GGML, mxfp4, f16 or f32")
+    if not isinstance(found, GGML | NVFP4) and found != MX("fp4"):
+        raise ValueError(f"save_gguf: {found} has no place in GGUF, wanted a type of GGML, mxfp4, nvfp4, f16 or f32")
     return found
 
 
@@ -182,9 +185,9 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     """Enter a tensor's name and size; return its type."""
     if isinstance(array, QuantizedArray):
         kind = array.format
-        if array.axis != (array.ndim - 1,) or array.ndim != 2:
+        if array.axis != (array.ndim - 1,):
             what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
-            raise ValueError(f"save_gguf: {what}: gguf stores matrices quantized along axis 1")
+            raise ValueError(f"save_gguf: {what}: gguf stores what is quantized along the last axis")
         _type_of(kind)
     else:
         array = np.asarray(array)
@@ -202,13 +205,16 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
         dtype = PLAIN[kind]
         writer.add_tensor_info(name, shape, dtype, int(np.prod(shape)) * dtype.itemsize)
         return kind
-    block, size = (kind.block, block_bytes(kind)) if isinstance(kind, GGML) else (32, MXFP4_BYTES)
+    block, text = block_of(kind), kind_of(kind)
+    size = block_bytes(kind) if isinstance(kind, GGML) else FLOAT_BLOCKS[text]
     if shape[-1] % block or 0 in shape:
         raise ValueError(f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted rows of blocks of {block}")
     row_bytes = shape[-1] // block * size
     total = int(np.prod(shape[:-1])) * row_bytes
-    raw = gguf.GGMLQuantizationType[kind.type.upper() if isinstance(kind, GGML) else "MXFP4"]
+    raw = gguf.GGMLQuantizationType[text]
     writer.add_tensor_info(name, (*shape[:-1], row_bytes), np.dtype(np.uint8), total, raw_dtype=raw)
+    if isinstance(kind, NVFP4):
+        writer.add_tensor_info(scale_name(name), (1,), PLAIN["f32"], 4)
     return kind
 
 
@@ -218,20 +224,20 @@ def _fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
         return kind if isinstance(kind, str) and len(shape) > 1 else "f32"
     if isinstance(kind, GGML) and shape[-1] % kind.block and kind.type in INSTEAD:
         kind = GGML(INSTEAD[kind.type])
-    return "f16" if shape[-1] % (kind.block if isinstance(kind, GGML) else 32) else kind
+    return "f16" if shape[-1] % block_of(kind) else kind
 
 
-def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> Array:
-    """The bytes of a tensor."""
+def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[Array]:
+    """The bytes of a tensor, and the scale that stands beside it."""
     if isinstance(array, QuantizedArray):
-        return blocks_of(name, array)[1]
+        return _in_order(name, array)
     array = np.asarray(array)
     if isinstance(kind, str):
         with np.errstate(over="ignore"):
             stored = np.ascontiguousarray(array.astype(PLAIN[kind], copy=False))
         if kind == "f16" and not np.isfinite(stored[np.isfinite(array)]).all():
             raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond float16's largest, 65504")
-        return stored
+        return [stored]
     rows = array.reshape(-1, array.shape[-1])
     weights = None
     if importance is not None and isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels):
@@ -250,4 +256,9 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> Array
         q = quantize(rows, kind, axis=1, importance=weights)
     except ValueError as error:
         raise ValueError(f"save_gguf: tensor {quoted(name)}: {error}") from None
-    return blocks_of(name, q)[1]
+    return _in_order(name, q)
+
+
+def _in_order(name: str, q: QuantizedArray) -> list[Array]:
+    blocks = blocks_of(name, q)
+    return [blocks.data] if blocks.scale is None else [blocks.data, blocks.scale]

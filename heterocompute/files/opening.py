@@ -195,9 +195,10 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     Parameters
     ----------
     path : str or os.PathLike
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "gguf"}, optional
         Read what that program, or `save` with this layout, has stored as packed arrays. What the program keeps in
-        config.json is taken from there, or from the metadata.
+        config.json is taken from there, or from the metadata. Blocks of GGUF that no format here has, such as IQ2_S,
+        come as float32.
 
     Returns
     -------

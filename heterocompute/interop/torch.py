@@ -186,7 +186,7 @@ class _Operators:
         self.number_of = number_of
         self._define(torch, held)
 
-        class Rounding(torch.nn.Module):  # type: ignore[misc]
+        class Rounding(torch.nn.Module):
             """A parametrization: fake_quantize."""
 
             def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any) -> None:
@@ -199,7 +199,7 @@ class _Operators:
             def extra_repr(self) -> str:
                 return self.fmt
 
-        class QuantLinear(torch.nn.Linear):  # type: ignore[misc]
+        class QuantLinear(torch.nn.Linear):
             """torch.nn.Linear with a weight that is rounded in every forward pass.
 
             Parameters

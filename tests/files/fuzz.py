@@ -61,6 +61,10 @@ def seeds(folder: Path) -> dict[str, bytes]:
     w = np.random.default_rng(0).standard_normal((32, 32), np.float32)
     for layout, fmt in LAYOUTS.items():
         hc.save(folder / layout, {"fc.weight": hc.quantize(w, fmt)}, layout=layout)
+    with contextlib.suppress(ImportError):  # blocks that are read packed
+        blocks = {text: hc.quantize(np.tile(w[:2], 8), text) for text in (*hc.GGML.examples, "mxfp4", "nvfp4")}
+        hc.save(folder / "gguf", blocks, layout="gguf")
+        found["gguf"] = (folder / "gguf").read_bytes()
     formats = ("vsq4-g16-s4", "cb4-g16", "nf4-g16-dq", "log4-1-g16", "mxfp4", "nvfp4", "int8+2:4", "q4_k", "int4-asym")
     packed: dict[str, Any] = {fmt: hc.quantize(np.tile(w[:2], 8), fmt) for fmt in formats}
     packed |= {"2:4": hc.prune(w, "2:4"), "bitmap": hc.encode_bitmap(hc.prune(w, "50%"))}
@@ -176,7 +180,7 @@ def read_checkpoint(path: Path) -> None:
             array.to_dense() if hasattr(array, "to_dense") else np.asarray(array)
     if path.suffix == ".pt":
         hc.load(path)  # where tensors of one storage share it
-    if path.name in LAYOUTS:
+    if path.name in (*LAYOUTS, "gguf"):
         for array in hc.load(path, layout=path.name).values():
             np.asarray(array)
 
@@ -213,7 +217,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "calibration.npz": read_calibration, "hessian.safetensors": read_hessian,
 }  # fmt: skip
 KINDS = ["zip.pt", "legacy.pt", "small.gguf", "small.onnx", EXTERNAL, "stored.npz", "deflated.npz", "one.npy",
-         "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, *READERS]  # fmt: skip
+         "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, "gguf", *READERS]  # fmt: skip
 
 
 def attempt(path: Path) -> str:

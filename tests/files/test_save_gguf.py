@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
+from heterocompute.arrays.bits import pack
 
 gguf = pytest.importorskip("gguf")
 TYPES = (*hc.GGML.examples, "mxfp4")
@@ -34,6 +35,99 @@ def test_every_type_is_read_back(tmp_path: Path) -> None:
     assert np.array_equal(ours["f16"], tensors["f16"].astype(np.float16)) and np.array_equal(
         ours["f32"], tensors["f32"]
     )
+
+
+def packed_as(text: str, w: np.ndarray[Any, Any]) -> hc.QuantizedArray:
+    """What blocks hold: 4-bit floats without -0, which ggml decodes to 0."""
+    q = hc.quantize(w, text)
+    if "fp4" not in text:
+        return q
+    codes = q.codes().reshape(-1, w.shape[-1])
+    parts = q.components | {"codes": pack(np.where(codes == 8, 0, codes).astype(np.uint8), 4)}
+    return hc.QuantizedArray(parts, q.format, q.shape, q.axis)
+
+
+@pytest.mark.parametrize("shape", [(256,), (5, 512), (3, 2, 512), (2, 2, 1, 256)])
+def test_blocks_come_back_packed(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    tensors = {f"{text}.weight": weights(*shape) for text in (*TYPES, "nvfp4")} | {"bias": weights(3)}
+    arrays = {name: packed_as(name[:-7], w) if name != "bias" else w for name, w in tensors.items()}
+    first, second, third = (tmp_path / f"{name}.gguf" for name in "abc")
+    hc.save_gguf(first, tensors if len(shape) > 1 else arrays, types={f"{text}.*": text for text in (*TYPES, "nvfp4")})
+    found = hc.load(first, layout="gguf")
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert np.array_equal(found[name], array) if name == "bias" else found[name] == array, name
+    hc.save_gguf(second, found, types={})
+    assert second.read_bytes() == first.read_bytes()
+    hc.save(third, found, layout="gguf")
+    for name, array in hc.load(third, layout="gguf").items():
+        assert np.array_equal(array, arrays[name]) if name == "bias" else array == arrays[name], name
+
+
+@pytest.mark.parametrize("text", ["q4_0", "q8_0", "mxfp4"])
+def test_bytes_are_those_of_gguf(tmp_path: Path, text: str) -> None:
+    w = weights(16, 512)
+    hc.save_gguf(tmp_path / "a.gguf", {"w": w}, types={"w": text})
+    data = gguf.GGUFReader(tmp_path / "a.gguf").tensors[0].data
+    assert np.array_equal(data, gguf.quants.quantize(w, gguf.GGMLQuantizationType[text.upper()]))
+
+
+def test_the_scale_of_nvfp4_is_a_tensor_of_its_own(tmp_path: Path) -> None:
+    q = packed_as("nvfp4", weights(4, 128))
+    hc.save_gguf(tmp_path / "a.gguf", {"fc.weight": q, "w": q})
+    theirs = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "a.gguf").tensors}
+    assert list(theirs) == ["fc.weight", "fc.scale", "w", "w.scale"]
+    scale = theirs["fc.scale"].data
+    assert scale.tolist() == [q.components["coarse"]] and theirs["fc.weight"].tensor_type.name == "NVFP4"
+    values = gguf.quants.dequantize(theirs["fc.weight"].data, theirs["fc.weight"].tensor_type)
+    assert np.allclose(values * scale, q.dequantize(), rtol=2**-22, atol=0)
+    assert np.array_equal(hc.load(tmp_path / "a.gguf")["fc.weight"], values)  # as they are stored
+    # without one it is 1, and the values are gguf's to the bit
+    for scales in ({}, {"fc.scale": np.float32([0.5])}, {"fc.scale": np.float32([1, 1])}, {"fc.scale": np.int32([1])}):
+        writer = gguf.GGUFWriter(str(tmp_path / "b.gguf"), "none")
+        kind = gguf.GGMLQuantizationType.NVFP4
+        writer.add_tensor("fc.weight", np.array(theirs["fc.weight"].data), raw_dtype=kind)
+        for name, array in scales.items():
+            writer.add_tensor(name, array)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        if any(array.size != 1 or array.dtype != np.float32 for array in scales.values()):
+            with pytest.raises(ValueError, match=r"b\.gguf: tensor 'fc\.weight': .*wanted one float32"):
+                hc.load(tmp_path / "b.gguf", layout="gguf")
+            continue
+        found = hc.load(tmp_path / "b.gguf", layout="gguf")
+        assert list(found) == ["fc.weight"]
+        assert np.array_equal(found["fc.weight"].dequantize(), values * (0.5 if scales else 1))
+
+
+def test_what_blocks_of_a_file_never_hold_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    for text, byte, value in (("q4_0", 1, 0x7C), ("mxfp4", 0, 255), ("nvfp4", 0, 127), ("nvfp4", 0, 128),
+                              ("q8_0", 2, 0x80), ("q4_k", 1, 0x7E)):  # fmt: skip
+        hc.save_gguf(path, {"w": packed_as(text, weights(2, 256))})
+        data = bytearray(path.read_bytes())
+        tensor = gguf.GGUFReader(path).tensors[0]
+        data[tensor.data_offset + byte] = value
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=r"a\.gguf: tensor 'w': component (scales|codes|coarse) holds"):
+            hc.load(path, layout="gguf")
+    hc.save(tmp_path / "b", {"w": weights(2, 2)})
+    with pytest.raises(ValueError, match="b: is no GGUF file"):
+        hc.load(tmp_path / "b", layout="gguf")
+
+
+def test_blocks_without_a_format_here_come_as_values(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(str(tmp_path / "a.gguf"), "none")
+    kind = gguf.GGMLQuantizationType.TQ2_0
+    blocks = gguf.quants.quantize(weights(2, 256), kind)
+    writer.add_tensor("w", blocks, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert np.array_equal(hc.load(tmp_path / "a.gguf", layout="gguf")["w"], gguf.quants.dequantize(blocks, kind))
 
 
 def test_rows_without_whole_blocks_take_another_type(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class Gguf(Container):
 
     def _read(self) -> None:
         self._at = 0
+        self._blocks: dict[str, tuple[int, int]] = {}
         if self._take(4) != b"GGUF":
             self._fail("no GGUF file")
         version = self._number("<I")
@@ -87,7 +88,18 @@ class Gguf(Container):
             dtype = PLAIN[kind]
             self.add(name, dtype, shape, lambda: self.plain(begin, dtype, shape, name))
         else:
-            self.add(name, "float32", shape, lambda: self._decoded(name, shape, kind, begin))
+            self.add(name, "float32", shape, lambda: self._decoded(name, shape, kind))
+            self._blocks[name] = kind, begin
+
+    def blocks(self, name: str) -> tuple[str, NDArray[np.uint8]] | None:
+        """Return the type and the bytes of a tensor of blocks, (rows, bytes of a row); None where it has none."""
+        shape = self.info(name).shape
+        if name not in self._blocks or 0 in shape:
+            return None
+        kind, begin = self._blocks[name]
+        text, values, n_bytes = BLOCKS[kind]
+        data = self.bytes_at(begin, self._nbytes(name, shape, kind), f"tensor {quoted(name)}")
+        return text, data.reshape(-1, shape[-1] // values * n_bytes)
 
     def _nbytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
         if kind in PLAIN:
@@ -99,8 +111,8 @@ class Gguf(Container):
             self._fail(f"tensor {quoted(name)} has rows of {shape[-1:]} values, wanted a multiple of {values}")
         return math.prod(shape) // values * n_bytes
 
-    def _decoded(self, name: str, shape: tuple[int, ...], kind: int, begin: int) -> NDArray[Any]:
-        text, values, n_bytes = BLOCKS[kind]
+    def _decoded(self, name: str, shape: tuple[int, ...], kind: int) -> NDArray[Any]:
+        text = BLOCKS[kind][0]
         try:
             from gguf import GGMLQuantizationType, quants  # optional
         except ImportError:
@@ -108,16 +120,15 @@ class Gguf(Container):
                 f"{self.path}: tensor {quoted(name)} is {text}, which the package gguf decodes: "
                 "pip install heterocompute[gguf]"
             ) from None
-        data = self.bytes_at(begin, self._nbytes(name, shape, kind), f"tensor {quoted(name)}")
-        if not data.size:
+        found = self.blocks(name)
+        if found is None:
             return np.zeros(shape, np.float32)
-        blocks = data.reshape(-1, shape[-1] // values * n_bytes)
         try:
             with np.errstate(all="ignore"):
-                found = quants.dequantize(blocks, GGMLQuantizationType(kind))
+                values = quants.dequantize(found[1], GGMLQuantizationType(kind))
         except (NotImplementedError, KeyError, ValueError) as error:
             self._fail(f"tensor {quoted(name)} is {text}, which this version of gguf does not decode ({error})")
-        return np.ascontiguousarray(found, np.float32).reshape(shape)
+        return np.ascontiguousarray(values, np.float32).reshape(shape)
 
     def _entry(self) -> tuple[str, tuple[int, ...], int, int]:
         name, n_dims = self._text(MAX_NAME), self._number("<I")

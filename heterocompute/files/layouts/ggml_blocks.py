@@ -8,6 +8,7 @@ several of them to a byte, those of codes `inner` apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -70,7 +71,7 @@ def bytes_of(q: QuantizedArray) -> Array:
     Parameters
     ----------
     q : QuantizedArray
-        Of two dimensions and axis 1.
+        Quantized along its last axis.
 
     Returns
     -------
@@ -78,7 +79,7 @@ def bytes_of(q: QuantizedArray) -> Array:
     """
     fmt, parts = q.format, q.components
     assert isinstance(fmt, GGML)
-    kind, rows, count = fmt.kind, q.shape[0], q.shape[1] // fmt.block
+    kind, rows, count = fmt.kind, math.prod(q.shape[:-1]), q.shape[-1] // fmt.block
     codes = unpack(parts["codes"], kind.bits, count * kind.block).astype(np.uint8)
     if kind.signed and kind.bits < 8:
         codes ^= np.uint8(1 << (kind.bits - 1))  # two's complement to that much more
@@ -106,13 +107,13 @@ def array_of(fmt: GGML, data: Array, shape: tuple[int, ...]) -> QuantizedArray:
     fmt : GGML
     data : ndarray of uint8, (rows, bytes of a row)
     shape : tuple of int
-        (rows, columns)
+        (..., columns), none of them 0.
 
     Returns
     -------
     QuantizedArray
     """
-    kind, rows, count = fmt.kind, shape[0], shape[1] // fmt.block
+    kind, rows, count = fmt.kind, len(data), shape[-1] // fmt.block
     data = data.reshape(rows, count, block_bytes(fmt))
     codes = np.zeros((rows, count, kind.block), np.uint8)
     fields: dict[str, Array] = {}
@@ -139,7 +140,7 @@ def array_of(fmt: GGML, data: Array, shape: tuple[int, ...]) -> QuantizedArray:
         parts["coarse"] = np.stack([halves["d"], halves["e"]], axis=-1) if kind.has_minimum else halves["d"]
         if kind.has_minimum:
             parts["minima"] = pack(minima.reshape(rows, -1), kind.scale_bits)
-    return QuantizedArray(parts, fmt, shape, (1,))
+    return QuantizedArray(parts, fmt, shape, (len(shape) - 1,))
 
 
 def _joined(codes: Array, plane: Plane) -> Array:

@@ -1,41 +1,77 @@
-"""GGUF: blocks of 32 values in the order of ggml, written by the package `gguf`.
+"""GGUF: blocks of values in the order of ggml, written by the package `gguf`, and read back as packed arrays.
 
     Q4_0    float16 d, 16 bytes: value j low, j + 16 high, code + 8      int4-g32-f16
     Q8_0    float16 d, 32 int8                                           int8-g32-f16
     MXFP4   E8M0 byte, 16 bytes as of Q4_0                               mxfp4
+    NVFP4   4 E4M3 bytes, 32 bytes: 8 for 16 values, j low, j + 8 high   nvfp4; its float32 is a tensor of its own
 
-The types of `GGML` are blocks of ggml as they are (ggml_blocks.py). ggml, src/ggml-common.h, lines 194, 251 and 214.
+The types of `GGML` are blocks of ggml as they are (ggml_blocks.py). ggml, src/ggml-common.h, lines 194, 251, 214, 221.
+A code for -0 is written as 0, as ggml has it, which decodes both to 0.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
+from ...arrays.stored import wrong_part
+from ...base.tensors import Tensors
 from ...base.texts import quoted
-from ...formats import GGML, MX, Int
-from .ggml_blocks import bytes_of
+from ...formats import GGML, MX, NVFP4, Format, Int
+from ..containers.gguf_files import Gguf
+from .ggml_blocks import array_of, bytes_of
 from .linear import Array, refuse
 
 BLOCK = 32
+MINUS_ZERO = 8
 PLAIN = ("float32", "float16", "float64", "int8", "int16", "int32", "int64")
 
 
-def blocks_of(name: str, q: QuantizedArray) -> tuple[str, Array]:
-    """Return the type of ggml, and the bytes of each row."""
-    if isinstance(q.format, GGML):
-        if q.ndim != 2 or q.axis != (1,) or q.shape[1] % q.format.block or 0 in q.shape:
-            what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
-            raise ValueError(f"save: {what}: gguf stores matrices whose rows are blocks of {q.format.block}")
-        return q.format.type.upper(), bytes_of(q)
-    if q.ndim != 2 or q.axis != (1,) or q.shape[1] % BLOCK or 0 in q.shape:
+class Blocks(NamedTuple):
+    """The blocks of an array: ggml's name of their type, the bytes (..., bytes of a row), the scale of all."""
+
+    kind: str
+    data: Array
+    scale: Array | None = None
+
+
+def block_of(fmt: Format) -> int:
+    """Return the values of a block of a format."""
+    return fmt.block if isinstance(fmt, GGML) else 64 if isinstance(fmt, NVFP4) else BLOCK
+
+
+def kind_of(fmt: Format) -> str:
+    """Return ggml's name of the blocks of a type of ggml or of 4-bit floats."""
+    return fmt.type.upper() if isinstance(fmt, GGML) else "NVFP4" if isinstance(fmt, NVFP4) else "MXFP4"
+
+
+def scale_name(name: str) -> str:
+    """Return what the tensor is called that holds the scale of an NVFP4 tensor.
+
+    Examples
+    --------
+    >>> scale_name("blk.0.ffn_up.weight"), scale_name("w")
+    ('blk.0.ffn_up.scale', 'w.scale')
+    """
+    return f"{name.removesuffix('.weight')}.scale"
+
+
+def blocks_of(name: str, q: QuantizedArray) -> Blocks:
+    """Return the blocks of an array."""
+    block = block_of(q.format)
+    if q.axis != (q.ndim - 1,) or not 1 <= q.ndim <= 4 or q.shape[-1] % block or 0 in q.shape:
         what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
-        raise ValueError(f"save: {what}: gguf stores matrices whose rows are blocks of 32")
-    rows, scales = q.shape[0], q.components["scales"]
+        raise ValueError(f"save: {what}: gguf stores rows of whole blocks of {block}, quantized along the last axis")
+    if isinstance(q.format, GGML):
+        return Blocks(kind_of(q.format), bytes_of(q).reshape(*q.shape[:-1], -1))
+    rows, scale = math.prod(q.shape[:-1]), None
+    scales = q.components.get("scales", np.zeros(0, np.uint8))
     if q.format == Int(8, BLOCK, scale="f16"):
         codes = q.codes().reshape(rows, -1, BLOCK).view(np.uint8)
         kind = "Q8_0"
@@ -43,16 +79,90 @@ def blocks_of(name: str, q: QuantizedArray) -> tuple[str, Array]:
         codes = _paired((q.codes() + np.int8(8)).astype(np.uint8).reshape(rows, -1, BLOCK))
         kind = "Q4_0"
     elif isinstance(q.format, MX) and q.format.element == "fp4" and not (scales == 255).any():
-        codes = _paired(q.codes().reshape(rows, -1, BLOCK))
+        codes = _paired(_without_minus_zero(q.codes()).reshape(rows, -1, BLOCK))
         kind = "MXFP4"
+    elif isinstance(q.format, NVFP4):
+        codes = _paired(_without_minus_zero(q.codes()).reshape(rows, -1, 4, 16)).reshape(rows, -1, 32)
+        kind, scale = "NVFP4", q.components["coarse"].reshape(1)
     else:
-        refuse(name, q, "gguf", "int4-g32-f16, int8-g32-f16, mxfp4 without NaN or a type of ggml is the nearest")
+        refuse(name, q, "gguf", "int4-g32-f16, int8-g32-f16, nvfp4, mxfp4 without NaN or a type of ggml is the nearest")
     heads = np.ascontiguousarray(scales).view(np.uint8).reshape(rows, codes.shape[1], -1)
-    return kind, np.concatenate([heads, codes], axis=2).reshape(rows, -1)
+    return Blocks(kind, np.concatenate([heads, codes], axis=2).reshape(*q.shape[:-1], -1), scale)
+
+
+def _without_minus_zero(codes: Array) -> Array:
+    return np.where(codes == MINUS_ZERO, np.uint8(0), codes)
 
 
 def _paired(codes: Array) -> Array:
-    return np.asarray(codes[..., :16] | codes[..., 16:] << np.uint8(4))
+    half = codes.shape[-1] // 2
+    return np.asarray(codes[..., :half] | codes[..., half:] << np.uint8(4))
+
+
+def read(reader: Tensors) -> dict[str, Any]:
+    """Return the tensors of a file, packed where a format here has their blocks.
+
+    Parameters
+    ----------
+    reader : Tensors
+        Of a GGUF file.
+
+    Returns
+    -------
+    dict of str to QuantizedArray and ndarray
+
+    Raises
+    ------
+    ValueError
+        Another file, or blocks that hold what their format never has.
+    """
+    if not isinstance(reader, Gguf):
+        raise ValueError("is no GGUF file")
+    found: dict[str, Any] = {}
+    scales = set()
+    for name in reader.names:
+        held = reader.blocks(name)
+        shape = reader.info(name).shape
+        if held is None or (held[0] not in FLOATS and held[0].lower() not in GGML.examples):
+            continue
+        kind, data = held
+        if kind in FLOATS:
+            scale = np.ones(1, np.float32)
+            if kind == "NVFP4" and scale_name(name) in reader:
+                scales.add(scale_name(name))
+                scale = reader.tensor(scale_name(name))
+            q = _floats_of(name, kind, data, shape, scale)
+        else:
+            q = array_of(GGML(kind.lower()), data, shape)
+        wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
+        if wrong is not None:
+            raise ValueError(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
+        found[name] = q
+    plain = {name: reader.tensor(name) for name in reader.names if name not in found and name not in scales}
+    return {name: found[name] if name in found else plain[name] for name in reader.names if name not in scales}
+
+
+# Type of ggml -> the format, the values that share a scale, the groups of a block.
+FLOATS: dict[str, tuple[Format, int, int]] = {"MXFP4": (MX("fp4"), 32, 1), "NVFP4": (NVFP4(), 16, 4)}
+
+
+def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale: Array) -> QuantizedArray:
+    """Return the array of blocks of 4-bit floats."""
+    fmt, group, groups = FLOATS[kind]
+    rows = len(data)
+    data = data.reshape(rows, -1, groups * (1 + group // 2))
+    halves = data[..., groups:].reshape(rows, -1, 1, group // 2)
+    codes = np.concatenate([halves & np.uint8(15), halves >> np.uint8(4)], axis=2)
+    scales = np.ascontiguousarray(data[..., :groups]).reshape(rows, -1)
+    parts = {"codes": pack(codes.reshape(rows, -1), 4), "scales": scales}
+    if kind == "NVFP4":
+        if scale.dtype != np.float32 or scale.size != 1:
+            what = f"the scale of NVFP4 is {scale.dtype} {list(scale.shape)}, wanted one float32"
+            raise ValueError(f"tensor {quoted(name)}: {what}")
+        parts["coarse"] = scale.reshape(())
+    elif (scales == 255).any():
+        raise ValueError(f"tensor {quoted(name)}: component scales holds the byte 255, which MXFP4 of ggml never uses")
+    return QuantizedArray(parts, fmt, shape, (len(shape) - 1,))
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
@@ -76,7 +186,12 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
         if len(name.encode()) > 63:
             raise ValueError(f"save: tensor {quoted(name)}: gguf has names of at most 63 bytes")
         if isinstance(array, QuantizedArray):
-            stored[name] = blocks_of(name, array)
+            blocks = blocks_of(name, array)
+            stored[name] = blocks.kind, blocks.data
+            if blocks.scale is not None:
+                if scale_name(name) in arrays:
+                    raise ValueError(f"save: two tensors would be called {quoted(scale_name(name))}")
+                stored[scale_name(name)] = None, blocks.scale
             continue
         plain = np.asarray(array)
         if plain.dtype.name not in PLAIN or not 1 <= plain.ndim <= 4:

@@ -136,7 +136,7 @@ def imported(reader: Tensors, name: str) -> dict[str, Any]:
     ----------
     reader : Tensors
     name : str
-        As in `export`, of safetensors.
+        As in `export`, of safetensors, or ``"gguf"``.
 
     Returns
     -------
@@ -147,10 +147,13 @@ def imported(reader: Tensors, name: str) -> dict[str, Any]:
     ValueError
         Another name, no configuration, or weights that no format here has.
     """
-    if name not in LAYOUTS:
-        raise ValueError(f"load: layout is {shown(name)}, wanted {', '.join(LAYOUTS)}")
-    layout, prefix = LAYOUTS[name], f"{printable(reader.path)}: "
+    if name not in (*LAYOUTS, "gguf"):
+        raise ValueError(f"load: layout is {shown(name)}, wanted {', '.join(LAYOUTS)}, gguf")
+    prefix = f"{printable(reader.path)}: "
     try:
+        if name == "gguf":
+            return gguf_model.read(reader)
+        layout = LAYOUTS[name]
         config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
         prefixes = [one.removesuffix(layout.mark) for one in reader.names if one.endswith(layout.mark)]
         mine: dict[str, list[str]] = {one: [] for one in prefixes}
