@@ -1,10 +1,14 @@
 /* The bodies of kernels/training/training.h. The loops have no order, so that a compiler may take any vectors for them;
- * the choice by a bit is written with vectors of HC_LANES float32.
+ * the choice by a bit is written with vectors of HC_LANES float32, a step with HC_DOUBLES float64.
  */
 #include "kernels/kernel.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 static inline uint64_t hc_double_bits(double value) {
     uint64_t bits;
@@ -44,19 +48,51 @@ static inline double hc_clipped(double x, double scale, double low, double high)
     return t < high ? t : high;
 }
 
+/* HC_DOUBLES float64, and their bits: a compiler left to itself takes one value after the other for what follows. */
+typedef double hc_doubles __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
+typedef int64_t hc_words __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
+typedef float hc_singles __attribute__((vector_size(4 * HC_DOUBLES), aligned(4), may_alias));
+
+static inline hc_doubles hc_either(hc_words taken, hc_doubles yes, hc_doubles no) {
+    return (hc_doubles)((taken & (hc_words)yes) | (~taken & (hc_words)no));
+}
+
+/* hc_clipped, a step between levels, and hc_times_scale, of HC_DOUBLES values. */
+static inline hc_singles hc_chance_step(hc_doubles x, hc_doubles chance, hc_doubles scale, hc_doubles low,
+                                        hc_doubles high, hc_doubles fraction, hc_doubles back, hc_doubles least) {
+    const hc_doubles zero = {0}, one = zero + 1.0, largest = zero + (double)FLT_MAX;
+    hc_doubles t = x / scale;
+    t = hc_either(t > low, t, low);
+    t = hc_either(t < high, t, high);
+    hc_doubles binade = (hc_doubles)((hc_words)t & (hc_words)(zero + (double)INFINITY));
+    binade = hc_either(binade > least, binade, least);
+    const hc_doubles units = t * ((hc_doubles)(0x7fe0000000000000 - (hc_words)binade) * fraction);
+    hc_doubles below = (units + 0x1.8p52) - 0x1.8p52;
+    below -= hc_either(below > units, one, zero);
+    below += hc_either(chance < units - below, one, zero);
+    hc_doubles v = below * (binade * back) * scale;
+    v = hc_either(v > largest, largest, v);
+    v = hc_either(v < -largest, -largest, v);
+    v = hc_either(scale == zero, zero, v);
+    return __builtin_convertvector(hc_either(x == x, v, x), hc_singles);
+}
+
 static inline void hc_chance_steps(int64_t n, const double *restrict x, const double *restrict chance, double scale,
                                    double low, double high, double fraction, double least, float *restrict y) {
-    const double back = 1 / fraction;
-    for (int64_t i = 0; i < n; i++) {
-        const double t = hc_clipped(x[i], scale, low, high);
-        double binade = hc_bits_double(hc_double_bits(t) & 0x7ff0000000000000u);
-        binade = binade > least ? binade : least;
-        const double units = t * (hc_bits_double(0x7fe0000000000000u - hc_double_bits(binade)) * fraction);
-        double below = (units + 0x1.8p52) - 0x1.8p52;
-        below -= below > units ? 1.0 : 0.0;
-        below += chance[i] < units - below ? 1.0 : 0.0;
-        const double v = hc_times_scale(below * (binade * back), scale);
-        y[i] = (float)(x[i] == x[i] ? v : x[i]);
+    const hc_doubles zero = {0}, scales = zero + scale, lowest = zero + low, highest = zero + high;
+    const hc_doubles fractions = zero + fraction, back = zero + 1 / fraction, leasts = zero + least;
+    int64_t i = 0;
+    for (; i + HC_DOUBLES <= n; i += HC_DOUBLES)
+        *(hc_singles *)(y + i) = hc_chance_step(*(const hc_doubles *)(x + i), *(const hc_doubles *)(chance + i), scales,
+                                                lowest, highest, fractions, back, leasts);
+    if (i < n) {
+        double rest[2][HC_DOUBLES] = {{0}};
+        float found[HC_DOUBLES];
+        memcpy(rest[0], x + i, (size_t)(n - i) * sizeof *x);
+        memcpy(rest[1], chance + i, (size_t)(n - i) * sizeof *chance);
+        *(hc_singles *)found = hc_chance_step(*(const hc_doubles *)rest[0], *(const hc_doubles *)rest[1], scales,
+                                              lowest, highest, fractions, back, leasts);
+        memcpy(y + i, found, (size_t)(n - i) * sizeof *y);
     }
 }
 
@@ -103,8 +139,45 @@ static inline uint8_t hc_joined(const uint8_t *bytes) {
 
 enum { HC_MARKS = 512 };
 
+#ifdef __AVX2__
+/* n values of one group, whose bits begin a byte. */
+static inline void hc_mark_group(int64_t n, const float *x, float below, float above, uint8_t *bits) {
+    const __m256 least = _mm256_set1_ps(below), most = _mm256_set1_ps(above);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 value = _mm256_loadu_ps(x + i);
+        const __m256 inside =
+            _mm256_and_ps(_mm256_cmp_ps(least, value, _CMP_LE_OQ), _mm256_cmp_ps(value, most, _CMP_LE_OQ));
+        bits[i / 8] = (uint8_t)_mm256_movemask_ps(inside);
+    }
+    if (i < n)
+        bits[i / 8] = 0;
+    for (; i < n; i++)
+        bits[i / 8] |= (uint8_t)((below <= x[i] && x[i] <= above) << (i & 7));
+}
+
+static inline bool hc_mark_groups(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,
+                                  float low, float high, uint8_t *bits) {
+    if (is_double || (group % 8 != 0 && group < n))
+        return false;
+    for (int64_t first = 0, g = 0; first < n; first += group, g++) {
+        const float t = threshold ? threshold[g] : 1.0f;
+        hc_mark_group(hc_min(group, n - first), (const float *)x + first, low * t, high * t, bits + first / 8);
+    }
+    return true;
+}
+#else
+static inline bool hc_mark_groups(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,
+                                  float low, float high, uint8_t *bits) {
+    (void)n, (void)x, (void)is_double, (void)group, (void)threshold, (void)low, (void)high, (void)bits;
+    return false;
+}
+#endif
+
 static inline void hc_mark_inside_body(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,
                                        float low, float high, uint8_t *bits) {
+    if (hc_mark_groups(n, x, is_double, group, threshold, low, high, bits))
+        return;
     for (int64_t first = 0, g = 0, next = group; first < n; first += HC_MARKS) {
         uint8_t inside[HC_MARKS + 8] = {0};
         const int64_t count = hc_min(HC_MARKS, n - first);

@@ -9,6 +9,7 @@
 #include "ops/codec/clip.h"
 
 #include "base/float_env.h"
+#include "formats/levels.h"
 
 #include <float.h>
 #include <math.h>
@@ -119,9 +120,10 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
     for (int64_t row = 0; row < x->rows; row++)
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t n = real_values(geometry, group), first = row * x->row_stride + group * geometry->group;
-            double absmax = 0;
+            const bool is_fraction = clip->kind == HC_CLIP_FRACTION && !positive; /* without a look at each value */
             bool legal = true;
-            for (int64_t i = 0; i < n; i++) {
+            double absmax = is_fraction ? (double)hc_group_absmax(x, row, group * geometry->group, n, &legal) : 0;
+            for (int64_t i = 0; i < n && !is_fraction; i++) {
                 const double value = x->dtype == HC_F64 ? ((const double *)x->data)[first + i]
                                                         : (double)((const float *)x->data)[first + i];
                 legal = legal && fabs((double)(float)value) <= (double)FLT_MAX;
