@@ -117,17 +117,48 @@ def speed(threads: int) -> None:
         scale = x.detach().abs().amax(-1, keepdim=True) / 7
         return (x + (torch.clamp(torch.round(x / scale), -7, 7) * scale - x).detach()).view(n, n)
 
+    def of_clipped_groups() -> Any:
+        x = w.view(n, -1, 32)
+        largest = 0.9 * x.detach().abs().amax(-1, keepdim=True)
+        scale, inside = largest / 7, torch.clamp(x, -largest, largest)
+        return (inside + (torch.round(inside / scale) * scale - inside).detach()).view(n, n)
+
+    def by_chance() -> Any:
+        x = w.view(n, -1, 32)
+        scale = x.detach().abs().amax(-1, keepdim=True) / 7
+        rounded = torch.clamp(torch.floor(x.detach() / scale + torch.rand_like(x)), -7, 7) * scale
+        return (x + (rounded - x).detach()).view(n, n)
+
+    fused = torch.ao.quantization.FusedMovingAvgObsFakeQuantize(
+        observer=MovingAveragePerChannelMinMaxObserver, quant_min=-8, quant_max=7, dtype=torch.qint8,
+        qscheme=torch.per_channel_symmetric, ch_axis=0,
+    )  # fmt: skip
+
     def ours(fmt: str, **more: Any) -> Any:
         return lambda: ht.fake_quantize(w, fmt, **more)
 
     calls = {
         "torch.fake_quantize_per_channel_affine, absmax": of_rows,
         "torch.ao.quantization.FakeQuantize, rows": lambda: observed(w),
+        "torch.ao.quantization.FusedMovingAvgObsFakeQuantize, rows": lambda: fused(w),
         "torch operators, groups of 32": of_groups,
+        "torch operators, groups of 32, clipped": of_clipped_groups,
+        "torch operators, groups of 32, by chance": by_chance,
         "ht.fake_quantize, int4": ours("int4"),
         "ht.fake_quantize, int4-g32": ours("int4-g32"),
+        "ht.fake_quantize, int4-g32-asym": ours("int4-g32-asym"),
+        "ht.fake_quantize, vsq4-g16-s4": ours("vsq4-g16-s4"),
+        "ht.fake_quantize, nf4-g64": ours("nf4-g64"),
+        "ht.fake_quantize, mxfp4": ours("mxfp4"),
+        "ht.fake_quantize, nvfp4": ours("nvfp4"),
+        "ht.fake_quantize, fp8_e4m3fn": ours("fp8_e4m3fn"),
+        "ht.fake_quantize, log4-1-g16": ours("log4-1-g16"),
+        "ht.fake_quantize, q4_k": ours("q4_k"),
         "ht.fake_quantize, int4-g32, clip=0.9": ours("int4-g32", clip=0.9),
+        "ht.fake_quantize, int4-g32, clip='octav'": ours("int4-g32", clip="octav"),
+        "ht.fake_quantize, int4-g32, clip='percentile:99'": ours("int4-g32", clip="percentile:99"),
         "ht.fake_quantize, int4-g32, stochastic": ours("int4-g32", rounding="stochastic"),
+        "ht.fake_quantize, nf4-g64, stochastic": ours("nf4-g64", rounding="stochastic"),
     }
     print(f"torch {torch.__version__}, {threads} threads")
     with hc.use(threads=threads):
