@@ -200,7 +200,9 @@ class _Operators:
                 return self.fmt
 
         class QuantLinear(torch.nn.Linear):
-            """torch.nn.Linear with a weight that is rounded in every forward pass.
+            """torch.nn.Linear with a weight that is rounded in every forward pass: for training.
+
+            The product is PyTorch's, of the rounded values; `linear` multiplies by what `packed` returns.
 
             Parameters
             ----------

@@ -175,6 +175,42 @@ def test_compressed_tensors_has_the_same_codes(tmp_path, fmt):
     assert same_bits(((back - points) * scales).astype(np.float32), q.dequantize())
 
 
+def test_mxfp4_of_compressed_tensors_has_the_same_values(tmp_path):
+    pytest.importorskip("compressed_tensors")
+    torch = pytest.importorskip("torch")
+    from compressed_tensors.compressors.mx_utils import decompress_mx_scale
+    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+
+    q = hc.quantize(W, "mxfp4")
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="compressed-tensors")
+    found = hc.load(tmp_path / "a")
+    codes = unpack_fp4_from_uint8(torch.from_numpy(found["fc.weight_packed"]), *W.shape, torch.float32)
+    scales = decompress_mx_scale(torch.from_numpy(found["fc.weight_scale"])).to(torch.float32)
+    assert same_bits((codes.view(32, -1, 32) * scales[..., None]).view(W.shape).numpy(), q.dequantize())
+
+
+def test_bitsandbytes_has_the_same_values(tmp_path):
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("bitsandbytes.functional")
+    q = hc.quantize(W, "nf4-g64")
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="bitsandbytes")
+    parts = {name: torch.from_numpy(array) for name, array in hc.load(tmp_path / "a").items()}
+    codes = parts.pop("fc.weight")
+    state = functional.QuantState.from_dict(
+        {name.removeprefix("fc.weight."): part for name, part in parts.items()}, device=torch.device("cpu")
+    )
+    assert same_bits(functional.dequantize_4bit(codes, state).float().numpy(), q.dequantize())
+    codes, state = functional.quantize_4bit(torch.from_numpy(W), blocksize=64, quant_type="nf4")
+    theirs = {"fc.weight": codes.numpy()}
+    theirs |= {f"fc.weight.{name}": part.numpy() for name, part in state.as_dict(packed=True).items()}
+    hc.save(tmp_path / "b", theirs)
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+    ours = hc.load(tmp_path / "b", layout="bitsandbytes")["fc.weight"]
+    assert ours == q
+    assert same_bits(functional.dequantize_4bit(codes, state).float().numpy(), ours.dequantize())
+
+
 @pytest.mark.parametrize("fmt, kind", [("int4-g32-f16", "Q4_0"), ("int8-g32-f16", "Q8_0"), ("mxfp4-ceil", "MXFP4")])
 def test_gguf_has_the_same_values(tmp_path, fmt, kind):
     gguf = pytest.importorskip("gguf")
