@@ -109,10 +109,11 @@ typedef struct {
  * Zero points are subtracted. v = sum of limb[i] * 256^i: the top limb signed, those below unsigned bytes. */
 typedef enum { HC_INT_FOLDED = 0, HC_INT_GROUPED } hc_int_mode;
 typedef struct {
-    bool available;  /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
-    bool has_minima; /* GROUPED: value = group_scale * v + minimum, one a group; the format's `minima` has them */
-    int n_limbs;     /* 1 to 3 */
-    int32_t max_abs; /* of v, by the parameters alone */
+    bool available;    /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
+    bool has_minima;   /* GROUPED: value = group_scale * v + minimum, one a group; the format's `minima` has them */
+    int n_limbs;       /* 1 to 3 */
+    int32_t max_abs;   /* of v, by the parameters alone */
+    int fraction_bits; /* v is what a code stands for times 2 to so many: floats that are integers of few bits */
 } hc_int_form;
 typedef struct {
     int8_t *limb[3]; /* (rows, columns), leading dimension ld */
@@ -160,6 +161,7 @@ typedef struct {
     int fraction_bits;   /* 8 bits: c is the integer times 2 to the minus so many */
     int exponent_bits;   /* 8 bits: c is the float of a sign, so many bits of exponent and a fraction; 0: it is not */
     int special_bits;    /* where a float has all of these: infinity if its fraction is 0, else NaN */
+    int e2_bits; /* a float of two bits of exponent and so many of fraction, which hc_e2_integer makes an integer; or 0 */
     hc_scale_kind scale;
     hc_row_floats_fn *row_scales;
     int scale_bits;      /* of HC_SCALE_INTEGER */

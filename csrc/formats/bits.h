@@ -90,6 +90,19 @@ static inline int32_t hc_largest_code(int bits, bool is_unsigned) {
          last = hc_min((tile)->columns, (group + 1) * (geometry)->group - (tile)->first_column), true);                \
          c = last)
 
+/* Floats of a sign, two bits of exponent with bias 1 and m of fraction are integers times 2^-m: the magnitude, once more what
+ * it has above 2 * 2^m, twice more what it has above 3 * 2^m. By bytes, so that compilers have vectors for it: hc_e2_zero(m)
+ * more than the integer, which makes it unsigned. */
+static inline int hc_e2_zero(int m) { return (8 << m) - 4; }
+static inline uint8_t hc_e2_integer(uint8_t code, int m) {
+    const uint8_t half = (uint8_t)(2 << m), most = (uint8_t)(3 << m);
+    const uint8_t magnitude = code & (uint8_t)((4 << m) - 1), is_negative = code & (4 << m) ? 0xff : 0;
+    const uint8_t above = (uint8_t)((magnitude > half ? magnitude : half) - half);
+    const uint8_t far = (uint8_t)((magnitude > most ? magnitude : most) - most);
+    const uint8_t integer = (uint8_t)(magnitude + above + far + far);
+    return (uint8_t)(hc_e2_zero(m) + (integer ^ is_negative) - is_negative);
+}
+
 static inline int hc_limbs_for(int32_t max_abs) { return max_abs <= 127 ? 1 : max_abs <= 32767 ? 2 : 3; }
 
 #endif

@@ -1,7 +1,8 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
 A family of formats is one module here, ``<family>_format.py``, with the functions `layout`, `encode`,
-`stored_codes` and `terms`, and `legal` where it takes other values than most; it is found by its name. `product`
+`stored_codes` and `terms`, and `legal` where it takes other values than most, `integer_places` where its floats are
+integers of 8 bits times a power of two; it is found by its name. `product`
 and `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity
 comes before speed; the C core gives the same bits.
 """
@@ -24,6 +25,7 @@ __all__ = [
     "dequantize",
     "fma",
     "geometry",
+    "integer_terms",
     "quantize",
     "terms",
     "terms_above",
@@ -147,6 +149,28 @@ def terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: 
     """
     found: Terms = _definition(fmt).terms(fmt, _sizes(fmt, shape, axis), components)
     return found
+
+
+def integer_terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Terms | None:
+    """Return integer codes and the scales that belong to them.
+
+    Parameters
+    ----------
+    components, fmt, shape, axis : as in `dequantize`
+
+    Returns
+    -------
+    Terms or None
+        None where the format has no integers. Small floats of few bits are integers times a power of two, which
+        their scales take in: those of e2m1 are halves.
+    """
+    found = terms(components, fmt, shape, axis)
+    places = getattr(_definition(fmt), "integer_places", lambda fmt: 1)(fmt)
+    if places > 1:
+        assert found.group_scale is not None
+        scale = found.group_scale / np.float32(places)
+        return Terms(np.rint(found.codes * places).astype(np.int64), scale, found.row_scale)
+    return found if found.codes.dtype.kind == "i" else None
 
 
 def terms_above(

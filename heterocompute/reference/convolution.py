@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import exact_rows, geometry, terms
+from . import exact_rows, geometry, integer_terms
 from .arithmetic import Array, decoded
 from .product import Columns, columns, has_integers, many_vectors, packed, product
 
@@ -175,7 +175,8 @@ def _image_values(x: Array, fmt: Any) -> Array:
 
 
 def _factors(q: Any) -> tuple[Any, Any]:
-    return terms(q.components, q.format, q.shape, q.axis), geometry(q.format.group, q.shape, q.axis, q.format.unit)
+    found = integer_terms(q.components, q.format, q.shape, q.axis)
+    return found, geometry(q.format.group, q.shape, q.axis, q.format.unit)
 
 
 def _rows(c: Columns, rows: Array) -> Columns:

@@ -123,6 +123,20 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     return Terms(elements, np.where(stored == 0xFF, np.float32(np.nan), power), None)
 
 
+def integer_places(fmt: Any) -> int:
+    """Return what makes every element an integer that int8 holds; 1 where there is no such number.
+
+    Parameters
+    ----------
+    fmt : MX
+
+    Returns
+    -------
+    int
+    """
+    return {"int8": 64, "fp4": 2, "fp6_e2m3": 8}.get(fmt.element, 1)
+
+
 def _element_type(fmt: Any) -> minifloat.FloatType:
     names = {"fp8_e4m3": "fp8_e4m3fn", "fp4": "fp4_e2m1"}
     return minifloat.TYPES[names.get(fmt.element, fmt.element)]

@@ -111,6 +111,21 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     return Terms(elements, _scale(components["scales"].astype(np.int64), components["coarse"]), None)
 
 
+def integer_places(fmt: Any) -> int:
+    """Return what makes every element an integer.
+
+    Parameters
+    ----------
+    fmt : NVFP4
+
+    Returns
+    -------
+    int
+        2; scales are halved in float32.
+    """
+    return 2
+
+
 def _scale(stored: Array, p: Array) -> Array:
     return decoded(minifloat.decode(E4M3, stored) * p.astype(np.float64))
 

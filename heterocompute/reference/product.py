@@ -3,7 +3,7 @@
 both integer      y = float32((float64(g_a) * float64(g_b)) * float64(S)), S the exact integer sum of
                   (s_a q_a) (s_b q_b): equation 5 of VS-Quant (arXiv 2102.04503), scaled once at the end
 float32 scales    acc = fma(float32(s_a * s_b), float32(dot_j), acc), segments j ascending, cut at every
-                  boundary of either grouping
+                  boundary of either grouping; e2m1, e2m3 and int8 elements count their last places
 minima            of one side: y = that sum over its codes + the same with codes of 1 and the minima as scales
 without integers  both decoded to float32, one chain of fma with k ascending
 up to 8 vectors   float32 activations, 16 or 64 accumulators; also those that `activations` rounds, where the
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import exact_rows, geometry, quantize, terms, terms_above
+from . import exact_rows, geometry, integer_terms, quantize, terms, terms_above
 from .arithmetic import Array, decoded, fma
 from .layout import Geometry, Terms, from_groups, normal_axes
 
@@ -391,7 +391,7 @@ class _Side:
         q = self.packed
         above = terms_above(q.components, q.format, q.shape, q.axis)
         if above is None:
-            return columns(*self.select_terms(i))
+            return columns(*self.select_terms(i, integer_terms(q.components, q.format, q.shape, q.axis)))
         whole, minima = above
         ones = Terms(np.ones_like(whole.codes), minima, None)
         codes = columns(*self.select_terms(i, whole))
@@ -410,7 +410,7 @@ def _meet_as_integers(left: _Side, right: _Side) -> bool:
 
 
 def has_integers(q: Any) -> bool:
-    return terms(q.components, q.format, q.shape, q.axis).codes.dtype.kind == "i"
+    return integer_terms(q.components, q.format, q.shape, q.axis) is not None
 
 
 def _is_packed(operand: Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from common import FORMATS, guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
-from heterocompute.reference import product
+from heterocompute.reference import integer_terms, product
 
 WEIGHTS = [
     "int8", "int5", "int2", "int16", "int8-asym", "int4-g32-f16", "int4-g128", "int3-g5-asym", "int8-g16-asym",
@@ -192,7 +192,7 @@ def test_nothing_beside_out_is_written() -> None:
 @pytest.mark.parametrize("isa", isas())
 def test_operands_end_on_a_guard_page(isa: str) -> None:
     with hc.use(isa=isa):
-        texts = ["vsq4-g16-s4", "int4-g32-f16", "int8", "int3"]
+        texts = ["vsq4-g16-s4", "int4-g32-f16", "int8", "int3", "mxfp4", "mxfp6_e2m3", "nvfp4"]
         for weights, k, m in itertools.product(texts, [37, 64, 129], [1, 5, 20]):
             q = hc.quantize(reals((23, k), 2), weights)
             parts = dict(q.components)
@@ -218,7 +218,8 @@ def test_linear_with_bias_and_activations() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nf4-g64", "mxfp4", "mxint8", "nvfp4", "log8-8", "fp8_e4m3fn-row", "cb4", "nf4-g64+2:4"]
+    "text",
+    ["nf4-g64", "mxfp8_e4m3", "mxfp6_e3m2", "log8-8", "fp8_e4m3fn-row", "cb4", "nf4-g64+2:4", "mxfp4+2:4", "nvfp4+2:4"],
 )
 def test_rounded_floats_times_weights_without_integers_are_floats(text: str) -> None:
     for m in (1, 3, 8, 9):
@@ -228,6 +229,30 @@ def test_rounded_floats_times_weights_without_integers_are_floats(text: str) -> 
             assert same_bits(y, hc.linear(hc.fake_quantize(x, activations), q)), (m, activations)
             assert same_bits(y, hc.matmul(q, x.T, activations=activations).T), (m, activations)
             assert m > 8 or hc.explain(x, q.T, activations).chosen == hc.explain(x, q.T).chosen
+
+
+@pytest.mark.parametrize("text", ["mxfp4", "mxfp6_e2m3", "mxint8", "nvfp4"])
+def test_few_bits_of_floats_are_integers(text: str) -> None:
+    q = hc.quantize(reals((17, 200), 2), text)
+    factors = integer_terms(q.components, q.format, q.shape, q.axis)
+    assert factors is not None and factors.codes.dtype == np.int64 and np.abs(factors.codes).max() <= 127
+    values = (factors.codes * factors.group_scale[..., None]).reshape(17, -1)[:, :200]
+    assert np.array_equal(values.astype(np.float32), q.dequantize())  # -0 is 0
+    for m, activations in itertools.product((1, 3, 8, 9, 40), ("int8", "int16", "vsq4-g16-s4", text)):
+        x = reals((m, 200), m)
+        expected = product.linear(x, q, activations=hc.format(activations))
+        for isa in isas():
+            with hc.use(isa=isa):
+                assert same_bits(hc.linear(x, q, activations=activations), expected), (m, activations, isa)
+
+
+def test_a_group_that_is_no_number_makes_its_row_one() -> None:
+    w = reals((17, 200), 2)
+    w[3, 40] = np.inf
+    q = hc.quantize(w, "mxfp4")
+    for m in (1, 8, 40):
+        y = hc.linear(reals((m, 200), m), q, activations="int8")
+        assert np.isnan(y[:, 3]).all() and np.isfinite(np.delete(y, 3, axis=1)).all()
 
 
 def test_rows_left_over_from_blocks_are_rounded_as_many() -> None:

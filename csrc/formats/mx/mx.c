@@ -140,9 +140,33 @@ static int64_t mx_decode_f64(const hc_format *format, const hc_geometry *geometr
     return HC_DONE;
 }
 
+/* Not of patterns, which products of floats skip. */
 static void mx_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
-    (void)format, (void)mode;
-    *form = (hc_int_form){.available = false};
+    const int bits = mx_fraction_bits(format);
+    *form = (hc_int_form){.available = mode == HC_INT_GROUPED && mx_has_integers(format) && format->m == 0,
+                          .n_limbs = 1,
+                          .max_abs = mx_element(format) == MX_INT8 ? 127 : hc_e2_zero(bits),
+                          .fraction_bits = bits};
+}
+
+static int64_t mx_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                             const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    const int bits = mx_fraction_bits(format);
+    (void)mode;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+        float *group_scale = out->group_scale + i * out->groups_ld;
+        int8_t *integers = out->limb[0] + i * out->ld;
+        HC_FOR_GROUPS(tile, geometry) {
+            *group_scale++ = mx_scale(scales[group]) / (float)(1 << bits);
+            for (int64_t j = c; j < last; j++) {
+                const uint8_t code = (uint8_t)hc_read_bits(codes, tile->first_column + j, format->bits);
+                integers[j] = (int8_t)(mx_is_e2(format) ? hc_e2_integer(code, bits) - hc_e2_zero(bits) : (int8_t)code);
+            }
+        }
+    }
+    return HC_DONE;
 }
 
 static int64_t mx_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
@@ -171,6 +195,7 @@ static bool mx_stored_form(const hc_format *format, hc_stored_form *form) {
     } else if (format->bits != 4) {
         hc_float_store_form(hc_float_type_of(mx_element(format)), form);
     }
+    form->e2_bits = mx_is_e2(format) ? mx_fraction_bits(format) : 0;
     return true;
 }
 
@@ -186,6 +211,7 @@ const hc_format_ops hc_format_mx = {
     .decode = mx_decode,
     .decode_f64 = mx_decode_f64,
     .int_form = mx_int_form,
+    .decode_int = mx_decode_int,
     .decode_codes = mx_decode_codes,
     .stored_form = mx_stored_form,
     .clip_domain = mx_clip_domain,

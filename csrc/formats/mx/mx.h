@@ -19,6 +19,13 @@ static inline int mx_element_bits(const hc_format *format) {
 static inline int mx_fraction_bits(const hc_format *format) {
     return mx_element(format) == MX_INT8 ? 6 : hc_float_type_of(mx_element(format))->fraction_bits;
 }
+/* Elements that are integers of 8 bits times 2^-mx_fraction_bits. */
+static inline bool mx_is_e2(const hc_format *format) {
+    return mx_element(format) == HC_TYPE_FP4_E2M1 || mx_element(format) == HC_TYPE_FP6_E2M3;
+}
+static inline bool mx_has_integers(const hc_format *format) {
+    return mx_element(format) == MX_INT8 || mx_is_e2(format);
+}
 /* The largest magnitude of an element. */
 static inline float mx_largest(const hc_format *format) {
     return mx_element(format) == MX_INT8 ? 127.0f / 64 : hc_float_largest(hc_float_type_of(mx_element(format)));

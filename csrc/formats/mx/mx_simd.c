@@ -128,4 +128,10 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
         elements->scale[i] = mx_scale(scales[i]);
 }
 
-HC_SIMD_TABLE(mx, .encode = encode, .values = decode_values, .codes = decode_codes);
+static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                        const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    (void)mode;
+    return decode_integers(format, geometry, components, tile, mx_fraction_bits(format), out);
+}
+
+HC_SIMD_TABLE(mx, .encode = encode, .values = decode_values, .integers = integers, .codes = decode_codes);

@@ -162,9 +162,31 @@ static int64_t nvfp4_decode_f64(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
+/* Not of patterns, which products of floats skip. */
 static void nvfp4_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    *form = (hc_int_form){.available = mode == HC_INT_GROUPED && format->m == 0,
+                          .n_limbs = 1,
+                          .max_abs = hc_e2_zero(NVFP4_FRACTION_BITS),
+                          .fraction_bits = NVFP4_FRACTION_BITS};
+}
+
+static int64_t nvfp4_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
     (void)format, (void)mode;
-    *form = (hc_int_form){.available = false};
+    const int bits = NVFP4_FRACTION_BITS;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+        float *group_scale = out->group_scale + i * out->groups_ld;
+        int8_t *integers = out->limb[0] + i * out->ld;
+        HC_FOR_GROUPS(tile, geometry) {
+            *group_scale++ = load_scale(components, tile->first_row + i, group) / (float)(1 << bits);
+            for (int64_t j = c; j < last; j++) {
+                const uint8_t code = (uint8_t)hc_read_bits(codes, tile->first_column + j, NVFP4_BITS);
+                integers[j] = (int8_t)(hc_e2_integer(code, bits) - hc_e2_zero(bits));
+            }
+        }
+    }
+    return HC_DONE;
 }
 
 static int64_t nvfp4_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
@@ -187,6 +209,7 @@ static bool nvfp4_stored_form(const hc_format *format, hc_stored_form *form) {
     (void)format;
     *form = (hc_stored_form){
         .bits = NVFP4_BITS, .has_table = true, .scale = HC_SCALE_E4M3, .has_coarse = true, .is_coarse_fine = true};
+    form->e2_bits = NVFP4_FRACTION_BITS;
     for (uint32_t code = 0; code < 16; code++)
         form->table[code] = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code);
     return true;
@@ -205,6 +228,7 @@ const hc_format_ops hc_format_nvfp4 = {
     .decode = nvfp4_decode,
     .decode_f64 = nvfp4_decode_f64,
     .int_form = nvfp4_int_form,
+    .decode_int = nvfp4_decode_int,
     .decode_codes = nvfp4_decode_codes,
     .stored_form = nvfp4_stored_form,
     .clip_domain = nvfp4_clip_domain,

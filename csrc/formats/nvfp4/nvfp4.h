@@ -5,7 +5,7 @@
 #include "formats/format.h"
 #include "formats/minifloat.h"
 
-enum { NVFP4_GROUP = 16, NVFP4_BITS = 4 };
+enum { NVFP4_GROUP = 16, NVFP4_BITS = 4, NVFP4_FRACTION_BITS = 1 /* of an element */ };
 
 static inline bool nvfp4_is_four_over_six(const hc_format *format) { return format->option[0] != 0; }
 

@@ -84,4 +84,11 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
                   elements->scale + (n & ~(int64_t)15));
 }
 
-HC_SIMD_TABLE(nvfp4, .observe = observe_maximum, .encode = encode, .values = decode_values, .codes = decode_codes);
+static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                        const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    (void)mode;
+    return decode_integers(format, geometry, components, tile, NVFP4_FRACTION_BITS, out);
+}
+
+HC_SIMD_TABLE(nvfp4, .observe = observe_maximum, .encode = encode, .values = decode_values, .integers = integers,
+              .codes = decode_codes);

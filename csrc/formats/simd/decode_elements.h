@@ -98,6 +98,37 @@ static inline int64_t decode_codes(const hc_format *format, const hc_geometry *g
     return HC_DONE;
 }
 
+/* HC_INT_GROUPED of elements that are integers times 2^-fraction_bits: int8, or floats with two bits of exponent. */
+static inline __attribute__((always_inline)) void e2_integers(const uint8_t *restrict codes, int64_t n, int bits,
+                                                              int8_t *restrict to) {
+    for (int64_t j = 0; j < n; j++)
+        to[j] = (int8_t)(uint8_t)(hc_e2_integer(codes[j], bits) - hc_e2_zero(bits));
+}
+
+static inline int64_t decode_integers(const hc_format *format, const hc_geometry *geometry,
+                                      const hc_components *components, const hc_tile *tile, int fraction_bits,
+                                      const hc_int_tile *out) {
+    hc_elements elements;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        load_elements(format, components, tile->first_row + i, &elements);
+        HC_FOR_CHUNKS(i, elements) {
+            int8_t *to = out->limb[0] + i * out->ld + chunk.column - tile->first_column;
+            float *scales =
+                out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
+            const int64_t last_group = (chunk.column + chunk.n - 1) / geometry->group;
+            for (int64_t g = 0; g <= last_group - chunk.first_group; g++)
+                scales[g] = elements.scale[g] / (float)(1 << fraction_bits);
+            if (elements.kind == HC_BY_INT8)
+                memcpy(to, elements.codes, (size_t)chunk.n);
+            else if (format->bits == 4)
+                e2_integers(elements.codes, chunk.n, 1, to);
+            else
+                e2_integers(elements.codes, chunk.n, 3, to);
+        }
+    }
+    return HC_DONE;
+}
+
 /* The code in bits 0 to 3 of two tables: magnitudes, then the same with minus signs. */
 static inline void signed_table(const float magnitudes[8], float *table) {
     for (int i = 0; i < 8; i++) {

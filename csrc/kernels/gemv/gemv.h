@@ -42,13 +42,15 @@ typedef void hc_gemv_groups_fn(const hc_gemv_floats_args *args);
  * k % 8 * 8 + k / 8 % 8. */
 typedef void hc_gemv_rows_fn(const hc_gemv_floats_args *args);
 
-/* gemv_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. A segment fills 1, 2, 4, 8 or a
+/* gemv_dots:  dots[s] = sum over segment s of x_k * (code_k ^ flip), modulo 2^32, for 1 to 4 lines of x. Codes of 4 bits may
+ * have a table of what stands for them in place of flip, at most 63. A segment fills 1, 2, 4, 8 or a
  * multiple of 16 32-bit words; what x has behind the row's last byte is 0.
  * x, in blocks of 64 bytes of codes: 8 bits as they are; 4 bits: the 64 even places, then the 64 odd ones.
  * Budget: |x| <= 128 and segments of at most 65536 keep the true sum inside int32. */
 typedef struct {
     int bits, flip;
-    bool is_narrow; /* 8 bits: code ^ flip is below 128 */
+    const uint8_t *table; /* (16), or NULL */
+    bool is_narrow;       /* 8 bits: code ^ flip is below 128 */
     int64_t segment, segments, row_bytes;
     const uint8_t *codes;
     int n_lines;

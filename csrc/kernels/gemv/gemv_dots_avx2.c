@@ -1,6 +1,6 @@
 /* gemv_dots: 32-bit lanes hold one word's part of a segment; neighbours are added until 8 segments fill a register. Codes
- * are taken apart once for all lines of x. What vpmaddubsw adds up stays below its saturation for nibbles and for bytes
- * below 128 (2 * 127 * 128 in 16 bits); other bytes are widened.
+ * are taken apart once for all lines of x. What vpmaddubsw adds up stays below its saturation for nibbles, what stands for
+ * them (4 * 63 * 128 in 16 bits) and bytes below 128 (2 * 127 * 128); other bytes are widened.
  */
 #include "kernels/kernel.h"
 
@@ -9,11 +9,18 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef enum { NIBBLES, NARROW, BYTES } code_kind;
+typedef enum { NIBBLES, TABLED, NARROW, BYTES } code_kind;
 enum { MOST = 8 }; /* registers of codes at once */
 
+/* What codes are turned into bytes by: the flip of each, or TABLED the table. */
+INLINE __m256i load_form(const hc_gemv_dots_args *args, code_kind kind) {
+    if (kind == TABLED)
+        return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)args->table));
+    return _mm256_set1_epi8((char)(kind == NIBBLES ? args->flip * 17 : args->flip));
+}
+
 /* The parts of `registers` consecutive ones, of which the row has `left` bytes: two of each, of NARROW one. */
-INLINE void load_parts(const uint8_t *codes, int64_t left, int registers, code_kind kind, __m256i flip,
+INLINE void load_parts(const uint8_t *codes, int64_t left, int registers, code_kind kind, __m256i form,
                        __m256i *parts) {
     uint8_t copy[32 * MOST];
     if (left < 32 * registers) {
@@ -24,8 +31,13 @@ INLINE void load_parts(const uint8_t *codes, int64_t left, int registers, code_k
     }
 #pragma GCC unroll 8
     for (int i = 0; i < registers; i++) {
-        const __m256i u = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(codes + 32 * i)), flip);
-        const __m256i low = _mm256_set1_epi8(15);
+        const __m256i stored = _mm256_loadu_si256((const __m256i *)(codes + 32 * i)), low = _mm256_set1_epi8(15);
+        if (kind == TABLED) {
+            parts[2 * i] = _mm256_shuffle_epi8(form, _mm256_and_si256(stored, low));
+            parts[2 * i + 1] = _mm256_shuffle_epi8(form, _mm256_and_si256(_mm256_srli_epi16(stored, 4), low));
+            continue;
+        }
+        const __m256i u = _mm256_xor_si256(stored, form);
         parts[2 * i] = kind == NIBBLES ? _mm256_and_si256(u, low)
                        : kind == BYTES ? _mm256_and_si256(u, _mm256_set1_epi16(255))
                                        : u;
@@ -63,8 +75,8 @@ INLINE __m256i add_words(const __m256i *words, int n) {
 }
 
 INLINE void short_dots(const hc_gemv_dots_args *args, code_kind kind, int words, int n_lines) {
-    const int bits = kind == NIBBLES ? 4 : 8;
-    const __m256i flip = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    const int bits = kind <= TABLED ? 4 : 8;
+    const __m256i form = load_form(args, kind);
     const int64_t segments = args->segments, x_bytes = args->x_bytes, ld = args->ld;
     const uint8_t *codes = args->codes;
     int64_t left = args->row_bytes;
@@ -72,7 +84,7 @@ INLINE void short_dots(const hc_gemv_dots_args *args, code_kind kind, int words,
     const int8_t *x = args->x;
     for (int64_t s = 0; s < segments; s += 8, codes += 32 * words, left -= 32 * words) {
         __m256i parts[2 * MOST];
-        load_parts(codes, left, words, kind, flip, parts);
+        load_parts(codes, left, words, kind, form, parts);
         for (int line = 0; line < n_lines; line++) {
             __m256i sums[MOST];
 #pragma GCC unroll 8
@@ -93,8 +105,8 @@ INLINE int32_t add_lanes(__m256i a) {
 }
 
 INLINE void long_dots(const hc_gemv_dots_args *args, code_kind kind, int64_t pairs, int n_lines) {
-    const int bits = kind == NIBBLES ? 4 : 8;
-    const __m256i flip = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+    const int bits = kind <= TABLED ? 4 : 8;
+    const __m256i form = load_form(args, kind);
     const int64_t x_bytes = args->x_bytes;
     int64_t place = 0;
     for (int64_t s = 0; s < args->segments; s++) {
@@ -102,7 +114,7 @@ INLINE void long_dots(const hc_gemv_dots_args *args, code_kind kind, int64_t pai
         for (int line = 0; line < n_lines; line++)
             sum[line] = _mm256_setzero_si256();
         for (int64_t i = 0; i < pairs && place < args->row_bytes; i++, place += 64) {
-            load_parts(args->codes + place, args->row_bytes - place, 2, kind, flip, parts);
+            load_parts(args->codes + place, args->row_bytes - place, 2, kind, form, parts);
 #pragma GCC unroll 4
             for (int line = 0; line < n_lines; line++) {
                 const int8_t *x = args->x + line * x_bytes + place * (8 / bits);
@@ -149,7 +161,9 @@ INLINE void of_lines(const hc_gemv_dots_args *args, code_kind kind) {
 }
 
 void hc_gemv_dots_avx2(const hc_gemv_dots_args *args) {
-    if (args->bits == 4)
+    if (args->bits == 4 && args->table)
+        of_lines(args, TABLED);
+    else if (args->bits == 4)
         of_lines(args, NIBBLES);
     else if (args->is_narrow)
         of_lines(args, NARROW);

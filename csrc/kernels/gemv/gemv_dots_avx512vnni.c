@@ -15,14 +15,26 @@ INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
     return left <= 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi8((1ull << left) - 1, codes);
 }
 
+typedef enum { NIBBLES, TABLED, BYTES } code_kind;
+
+/* What codes are turned into bytes by: the flip of each, or TABLED the table. */
+INLINE __m512i load_form(const hc_gemv_dots_args *args, code_kind kind) {
+    if (kind == TABLED)
+        return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)args->table));
+    return _mm512_set1_epi8((char)(kind == NIBBLES ? args->flip * 17 : args->flip));
+}
+
 /* A register of codes, a byte each. */
 typedef struct {
     __m512i low, high; /* high: of 4 bits alone */
 } hc_bytes;
 
-INLINE hc_bytes unpack(__m512i codes, int bits, __m512i flip) {
-    const __m512i nibbles = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(codes, flip);
-    if (bits == 8)
+INLINE hc_bytes unpack(__m512i codes, code_kind kind, __m512i form) {
+    const __m512i nibbles = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(codes, form);
+    if (kind == TABLED)
+        return (hc_bytes){_mm512_shuffle_epi8(form, _mm512_and_si512(codes, nibbles)),
+                          _mm512_shuffle_epi8(form, _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibbles))};
+    if (kind == BYTES)
         return (hc_bytes){flipped, _mm512_setzero_si512()};
     return (hc_bytes){_mm512_and_si512(flipped, nibbles), _mm512_and_si512(_mm512_srli_epi16(flipped, 4), nibbles)};
 }
@@ -40,13 +52,14 @@ INLINE __m512i add_pairs(__m512i a, __m512i b) {
 }
 
 /* 16 segments of `words` words each, words * 64 bytes of codes, times every line. */
-INLINE void dot_block(const hc_gemv_dots_args *args, int64_t place, int64_t left, int words, int bits, __m512i flip,
-                      int32_t *dots) {
+INLINE void dot_block(const hc_gemv_dots_args *args, int64_t place, int64_t left, int words, code_kind kind,
+                      __m512i form, int32_t *dots) {
+    const int bits = kind == BYTES ? 8 : 4;
     const int8_t *x = args->x + place * 8 / bits;
     hc_bytes codes[8];
 #pragma GCC unroll 8
     for (int i = 0; i < words; i++)
-        codes[i] = unpack(load_codes(args->codes + place + 64 * i, left - 64 * i), bits, flip);
+        codes[i] = unpack(load_codes(args->codes + place + 64 * i, left - 64 * i), kind, form);
     for (int line = 0; line < args->n_lines; line++, x += args->x_bytes, dots += args->ld) {
         __m512i sums[8];
 #pragma GCC unroll 8
@@ -61,23 +74,25 @@ INLINE void dot_block(const hc_gemv_dots_args *args, int64_t place, int64_t left
     }
 }
 
-INLINE void gemv_dots(const hc_gemv_dots_args *args, int bits, int words) {
-    const __m512i flip = _mm512_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+INLINE void gemv_dots(const hc_gemv_dots_args *args, code_kind kind, int words) {
+    const __m512i form = load_form(args, kind);
+    const int bits = kind == BYTES ? 8 : 4;
     const int64_t block_bytes = 64 * words;
     for (int64_t s = 0, place = 0; s < args->segments; s += 16, place += block_bytes) {
         const int64_t left = args->row_bytes - place;
         for (int i = 0; i < words; i++)
             _mm_prefetch(args->codes + place + AHEAD + 64 * i, _MM_HINT_T1);
         if (left >= block_bytes)
-            dot_block(args, place, INT64_MAX, words, bits, flip, args->dots + s);
+            dot_block(args, place, INT64_MAX, words, kind, form, args->dots + s);
         else
-            dot_block(args, place, left, words, bits, flip, args->dots + s);
+            dot_block(args, place, left, words, kind, form, args->dots + s);
     }
 }
 
 /* One segment of whole registers from `place` on. */
-INLINE int32_t long_dot(const hc_gemv_dots_args *args, int64_t place, int64_t registers, int bits, __m512i flip,
+INLINE int32_t long_dot(const hc_gemv_dots_args *args, int64_t place, int64_t registers, code_kind kind, __m512i form,
                         const int8_t *x) {
+    const int bits = kind == BYTES ? 8 : 4;
     const uint8_t *codes = args->codes + place;
     int64_t i = 0, left = args->row_bytes - place;
     __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
@@ -86,45 +101,48 @@ INLINE int32_t long_dot(const hc_gemv_dots_args *args, int64_t place, int64_t re
         for (int j = 0; j < 4; j++) {
             _mm_prefetch(codes + AHEAD + 64 * j, _MM_HINT_T1);
             sum[j] =
-                add_dots(sum[j], unpack(_mm512_loadu_si512(codes + 64 * j), bits, flip), bits, x + j * (512 / bits));
+                add_dots(sum[j], unpack(_mm512_loadu_si512(codes + 64 * j), kind, form), bits, x + j * (512 / bits));
         }
     for (; i < registers && left > 0; i++, codes += 64, x += 512 / bits, left -= 64)
-        sum[0] = add_dots(sum[0], unpack(load_codes(codes, left), bits, flip), bits, x);
+        sum[0] = add_dots(sum[0], unpack(load_codes(codes, left), kind, form), bits, x);
     const __m512i low = _mm512_add_epi32(sum[0], sum[1]), high = _mm512_add_epi32(sum[2], sum[3]);
     return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
 }
 
-INLINE void long_dots(const hc_gemv_dots_args *args, int bits, int64_t registers) {
-    const __m512i flip = _mm512_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+INLINE void long_dots(const hc_gemv_dots_args *args, code_kind kind, int64_t registers) {
+    const __m512i form = load_form(args, kind);
+    const int bits = kind == BYTES ? 8 : 4;
     for (int64_t s = 0, place = 0; s < args->segments; s++, place += 64 * registers)
         for (int line = 0; line < args->n_lines; line++)
             args->dots[line * args->ld + s] =
-                long_dot(args, place, registers, bits, flip, args->x + line * args->x_bytes + place * 8 / bits);
+                long_dot(args, place, registers, kind, form, args->x + line * args->x_bytes + place * 8 / bits);
 }
 
-INLINE void gemv_dots_bits(const hc_gemv_dots_args *args, int bits) {
-    const int64_t words = args->segment * bits / 32;
+INLINE void of_words(const hc_gemv_dots_args *args, code_kind kind) {
+    const int64_t words = args->segment * args->bits / 32;
     switch (words) {
     case 1:
-        gemv_dots(args, bits, 1);
+        gemv_dots(args, kind, 1);
         break;
     case 2:
-        gemv_dots(args, bits, 2);
+        gemv_dots(args, kind, 2);
         break;
     case 4:
-        gemv_dots(args, bits, 4);
+        gemv_dots(args, kind, 4);
         break;
     case 8:
-        gemv_dots(args, bits, 8);
+        gemv_dots(args, kind, 8);
         break;
     default:
-        long_dots(args, bits, words / 16);
+        long_dots(args, kind, words / 16);
     }
 }
 
 void hc_gemv_dots_avx512vnni(const hc_gemv_dots_args *args) {
-    if (args->bits == 4)
-        gemv_dots_bits(args, 4);
+    if (args->bits == 4 && args->table)
+        of_words(args, TABLED);
+    else if (args->bits == 4)
+        of_words(args, NIBBLES);
     else
-        gemv_dots_bits(args, 8);
+        of_words(args, BYTES);
 }

@@ -6,7 +6,8 @@ static int32_t segment_dot(const hc_gemv_dots_args *args, int64_t s, const int8_
     uint32_t sum = 0;
     for (int64_t k = s * args->segment; k < last; k++) {
         const uint8_t byte = args->codes[k * args->bits / 8];
-        const int code = (args->bits == 8 ? byte : byte >> (k % 2 * 4) & 15) ^ args->flip;
+        const int stored = args->bits == 8 ? byte : byte >> (k % 2 * 4) & 15;
+        const int code = args->table && args->bits == 4 ? args->table[stored] : stored ^ args->flip;
         sum += (uint32_t)(code * x[args->bits == 8 ? k : k / 128 * 128 + k % 2 * 64 + k % 128 / 2]);
     }
     return (int32_t)sum;

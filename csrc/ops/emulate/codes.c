@@ -25,7 +25,7 @@ hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, flo
     hc_int_form folded = {0}, grouped = {0};
     ops->int_form(&packed->format, HC_INT_FOLDED, &folded);
     ops->int_form(&packed->format, HC_INT_GROUPED, &grouped);
-    kind->integers = folded.available || (grouped.available && !grouped.has_minima);
+    kind->integers = folded.available || (grouped.available && !grouped.has_minima && !grouped.fraction_bits);
     kind->groups = ops->has_groups(&packed->format);
     kind->integer_scales = kind->groups && folded.available;
     const hc_tile tile = {0, geometry.rows, 0, geometry.columns};

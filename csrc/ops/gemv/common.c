@@ -1,5 +1,6 @@
 /* Weight rows as the kernels of few vectors take them: read as they are stored, unpacked, or decoded a row at a time. */
 #include "base/convert.h"
+#include "formats/bits.h"
 #include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
 
@@ -62,6 +63,13 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
     weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
+    weights->as_integers = !may_decode && form->e2_bits;
+    if (weights->as_integers) {
+        weights->flip = 0;
+        weights->zero = (float)hc_e2_zero(form->e2_bits);
+        for (int code = 0; code < 16; code++)
+            weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
+    }
     const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
     weights->scales = HC_PICK(gemv_scales, packed->run);
@@ -112,6 +120,11 @@ static void lift_codes(uint8_t *codes, int64_t n, int lift) {
             codes[i] = (uint8_t)(codes[i] + codes[i]);
 }
 
+static void e2_integers(uint8_t *codes, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = hc_e2_integer(codes[i], 3);
+}
+
 void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,
                       hc_gemv_row *out) {
     const hc_stored_form *form = &weights->form;
@@ -159,7 +172,9 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     if (form->bits != weights->bits) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
         weights->unpack(out->codes, weights->row_bytes, form->bits, geometry->padded, codes);
-        if (form->lift)
+        if (weights->as_integers)
+            e2_integers(codes, geometry->padded); /* of 6 bits */
+        else if (form->lift)
             lift_codes(codes, geometry->padded, form->lift);
         out->codes = codes;
     }

@@ -16,6 +16,8 @@ typedef struct {
     bool decodes;
     int bits, flip;
     float zero;                       /* of a code after the flip, where there are no zero points */
+    bool as_integers;                 /* small floats of 4 bits by `table`, of more as bytes */
+    uint8_t table[16];                /* the integer + zero by code */
     int64_t row_bytes, scratch_bytes; /* stored; of the buffers that one row needs */
     hc_gemv_scales_fn *scales;
     hc_gemv_unpack_fn *unpack;

@@ -21,6 +21,7 @@ typedef struct {
     hc_gemv_weights weights;
     hc_order kind;
     bool folds;                      /* every segment has an integer scale, which is multiplied into its dot */
+    float unit;                      /* GROUPED: what an integer of the weights stands for */
     int64_t first_vector, n_vectors; /* of this turn */
     int64_t segment, segments, padded_segments, x_bytes;
     int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
@@ -78,7 +79,7 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
     return scratch->corrections;
 }
 
-/* The stored scales of a row, made those of its segments; they lie in scales[0 .. groups). */
+/* The stored scales of a row, made those of its segments' integers; they lie in scales[0 .. groups). */
 static void expand_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
     const int64_t parts = hc_ceil_div(job->weights.packed->geometry->group, job->segment);
     if (job->weights.form.has_coarse)
@@ -86,6 +87,9 @@ static void expand_scales(const hc_integers_job *job, const hc_gemv_row *row, fl
             const float scale = row->row_scale * scales[g];
             scales[g] = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
         }
+    if (job->unit != 1)
+        for (int64_t g = 0; g < job->weights.packed->geometry->groups; g++)
+            scales[g] *= job->unit;
     for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
         scales[s] = scales[s / parts];
 }
@@ -255,6 +259,7 @@ static void integer_rows(void *context, int64_t task, int thread) {
         scratch.ones[s] = 1;
     hc_gemv_dots_args args = {.bits = weights->bits,
                               .flip = weights->flip,
+                              .table = weights->as_integers ? weights->table : NULL,
                               .is_narrow = weights->form.bits < 8,
                               .segment = job->segment,
                               .segments = job->segments,
@@ -352,7 +357,8 @@ static bool reads_scaled(const hc_integers_job *job) {
     return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 &&
            job->segment == job->weights.packed->geometry->group &&
            (words == 4 || words == 8 || words == 16 || words == 32) && form->bits == job->weights.bits &&
-           !form->has_zero_points && !form->has_coarse && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+           !form->has_zero_points && !form->has_coarse && job->unit == 1 &&
+           (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
 }
 
 /* What segments there are, which kernels take them and how much memory they want; false where it cannot be done so. */
@@ -367,6 +373,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     job->n_signed_limbs = hc_gemv_limbs(&form);
     if (!hc_gemv_weights_init(&job->weights, p, false))
         return false;
+    job->unit = p->order == HC_ORDER_GROUPED ? 1.0f / (float)(1 << p->w->form[HC_INT_GROUPED].fraction_bits) : 1;
     job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.has_coarse;
     job->segment = choose_segment(job, x_geometry);
     if (job->segment == 0)

@@ -28,21 +28,27 @@ static uint8_t *draw_codes(int64_t bytes, int flip, integer_kind kind) {
     return codes;
 }
 
+/* Of 4 bits `is_narrow` means a table. */
 static void dots_case(const hc_kernel *kernel, int bits, int64_t words, int64_t segments, int64_t missing, int n_lines,
                       bool is_signed, bool is_narrow, integer_kind codes, integer_kind values) {
     const int64_t segment = words * 32 / bits, row_bytes = segments * words * 4 - missing;
     const int64_t padded = hc_round_up(segments, 16), ld = padded + 16 * (segments % 2);
     begin("%d bits, %" D " segments of %" D ", row of %" D " bytes, %d lines, %s%s, codes %s, x %s", bits, segments,
-          segment, row_bytes, n_lines, is_signed ? "signed" : "unsigned", is_narrow ? " and narrow" : "",
-          integer_kind_name(codes), integer_kind_name(values));
+          segment, row_bytes, n_lines, is_signed ? "signed" : "unsigned",
+          is_narrow ? bits == 4 ? " by a table" : " and narrow" : "", integer_kind_name(codes),
+          integer_kind_name(values));
     const int flip = is_signed ? 1 << (bits - 1) : 0;
     const int64_t x_bytes = (words < 16 ? padded : segments) * segment, n = (n_lines - 1) * ld + padded;
     uint8_t *stored = draw_codes(row_bytes, flip * (bits == 4 ? 17 : 1), codes);
-    for (int64_t i = 0; is_narrow && i < row_bytes; i++)
+    uint8_t table[16];
+    for (int code = 0; code < 16; code++)
+        table[code] = (uint8_t)draw_integer(0, 63, codes);
+    for (int64_t i = 0; is_narrow && bits == 8 && i < row_bytes; i++)
         stored[i] = (uint8_t)(((stored[i] ^ flip) & 127) ^ flip);
     hc_gemv_dots_args args = {.bits = bits,
                               .flip = flip,
-                              .is_narrow = is_narrow,
+                              .table = is_narrow && bits == 4 ? table : NULL,
+                              .is_narrow = is_narrow && bits == 8,
                               .segment = segment,
                               .segments = segments,
                               .row_bytes = row_bytes,
@@ -72,7 +78,7 @@ void check_gemv_dots(const hc_kernel *kernel) {
     FOR_EACH(int64_t, segments, 1, 2, 7, 8, 9, 15, 16, 17, 33)
     for (int n_lines = 1; n_lines <= 4; n_lines++, i++) {
         const int64_t missing = i % 3 == 0 ? 0 : i % 3 == 1 ? 1 : draw_below(*words * 4);
-        for (int is_narrow = 0; is_narrow <= (bits == 8); is_narrow++)
+        for (int is_narrow = 0; is_narrow <= 1; is_narrow++)
             dots_case(kernel, bits, *words, *segments, missing, n_lines, i / 2 % 2, is_narrow,
                       (integer_kind)(i / 3 % N_INTEGER_KINDS), (integer_kind)(i / 5 % N_INTEGER_KINDS));
     }
