@@ -76,7 +76,6 @@ INLINE void dot_block(const hc_gemv_dots_args *args, int64_t place, int64_t left
 
 INLINE void gemv_dots(const hc_gemv_dots_args *args, code_kind kind, int words) {
     const __m512i form = load_form(args, kind);
-    const int bits = kind == BYTES ? 8 : 4;
     const int64_t block_bytes = 64 * words;
     for (int64_t s = 0, place = 0; s < args->segments; s += 16, place += block_bytes) {
         const int64_t left = args->row_bytes - place;
