@@ -143,4 +143,91 @@ def test_other_filters_are_refused() -> None:
         hc.conv2d(x, filters, stride=2, algorithm="winograd4")
     with pytest.raises(ValueError, match="to be quantized"):
         hc.conv2d(x, filters, activations="int8", algorithm="winograd4")
+    q = hc.quantize(filters, "int8", axis=(2, 3, 1))
+    for where, why in (
+        ({"activations": "int8", "algorithm": "winograd6"}, r"of integers there are F\(2 x 2\) and F\(4 x 4\)"),
+        ({"activations": "int16", "algorithm": "winograd2"}, "filters and x have no integers of 8 bits"),
+        ({"activations": "int8", "algorithm": "winograd4", "padding": ((0, 0), (0, 2 * 10**6))}, "a row of windows"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"refuses this convolution: {why}"):
+            hc.conv2d(x, q, **where)
+    x[0, 1, 7, 3] = np.inf
+    with pytest.raises(ValueError, match=r"conv2d: x has inf at index \(0, 1, 7, 3\)"):
+        hc.conv2d(x, q, activations="int8", algorithm="winograd4")
+    x[0, 1, 7, 3] = 0
     assert hc.conv2d(x[:0], filters, algorithm="winograd6").shape == (0, 1, 6, 6)
+
+
+def test_multiples_of_the_filters_matrix_are_whole() -> None:
+    for m, s in ((2, 2), (4, 24)):
+        a_t, g, b_t, f = winograd.integers(m)
+        exact = winograd.matrices(m)
+        assert [list(map(int, row)) for row in (a_t, b_t)[0]] == exact[0] and b_t.tolist() == exact[2]
+        assert [[Fraction(int(scale * value), s) for value in row] for scale, row in zip(f, g, strict=True)] == exact[1]
+        assert 128 * np.abs(b_t).sum(1).max() ** 2 < 2**15 and 128 * np.abs(g).sum(1).max() ** 2 < 2**15
+
+
+@pytest.mark.parametrize("m", [2, 4])
+@pytest.mark.parametrize("channels", [5, 226, 227, 600])
+def test_sums_of_integers_are_exact_modulo_what_32_bits_hold(m: int, channels: int) -> None:
+    """Of the largest magnitudes, of one sign, and of any: two images, five filters, the last of one code."""
+    rng = np.random.default_rng(channels)
+    x = rng.integers(-128, 128, (2, channels, 5, 7))
+    w = rng.integers(-128, 128, (5, channels, 3, 3))
+    x[1], w[3], w[4] = -128, -128, 127
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 0))), (3, 3), axis=(2, 3))
+    wanted = np.einsum("ncpqrs,kcrs->nkpq", windows, w)
+    assert (winograd.conv2d_integers(x, w, m, ((1, 1), (1, 0))) == wanted).all()
+
+
+# as CASES; channels of one, two and three blocks
+INTEGER_CASES = [*CASES, (1, 227, 6, 5, 3, 1, 1), (2, 1200, 4, 5, 18, 0, 2), (1, 453, 3, 3, 70, 1, 1)]
+
+
+@pytest.mark.parametrize("isa", isas("direct", "winograd"))
+@pytest.mark.parametrize("case", INTEGER_CASES, ids=str)
+@pytest.mark.sweep(every=3)
+def test_integers_have_the_bits_of_the_direct_sum(case: Any, isa: str) -> None:
+    n, c, h, w, k, padding, groups = case
+    x, filters, bias = reals((n, c, h, w), 1), reals((k, c // groups, 3, 3), 2), reals((k,), 3)
+    filters[0] = -np.abs(filters).max()  # as long a sum as there is
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    for text, activations in itertools.product(("int8", "vsq4-g16-s4"), ("int8", "vsq4-g16-s4", "int5")):
+        q = hc.quantize(filters, text, axis=(2, 3, 1))
+        arguments: Any = {"padding": padding, "groups": groups, "activations": activations}
+        wanted = hc.conv2d(x, q, bias, **arguments, relu=True, algorithm="implicit")
+        for m, threads in ((2, 1), (4, 2)):
+            with hc.use(isa=isa, threads=threads):
+                for weights in (q, hc.prepack(q)):
+                    found = hc.conv2d(x, weights, bias, **arguments, relu=True, algorithm=f"winograd{m}")
+                    assert same_bits(found, wanted), (m, text, activations)
+                plain = hc.conv2d(last, q, **arguments, layout="NHWC", algorithm=f"winograd{m}")
+            again = hc.conv2d(last, q, **arguments, layout="NHWC", algorithm="implicit")
+            assert same_bits(plain, again), (m, text, activations)
+
+
+@pytest.mark.sweep(every=0)
+def test_bands_of_codes_change_nothing() -> None:
+    """Images of more codes than a band has, and several images in one, each with a scale of its own."""
+    for shape_of, groups in (((1, 24, 230, 97), 1), ((9, 24, 40, 33), 2)):
+        x = reals(shape_of, 1) * np.arange(1, 1 + shape_of[0], dtype=np.float32)[:, None, None, None]
+        q = hc.quantize(reals((24, 24 // groups, 3, 3), 2), "int8", axis=(2, 3, 1))
+        where: Any = {"padding": ((1, 0), (2, 1)), "groups": groups, "activations": "int8"}
+        wanted = hc.conv2d(x, q, **where, algorithm="direct")
+        for m, threads in itertools.product((2, 4), (1, 2)):
+            with hc.use(threads=threads):
+                assert same_bits(hc.conv2d(x, q, **where, algorithm=f"winograd{m}"), wanted)
+
+
+def test_auto_takes_winograds_integers_where_nothing_multiplies_bytes() -> None:
+    """Their bits are those of the direct sum, so that it may look at the machine, and be strict."""
+    x, filters = reals((1, 64, 28, 28), 1), reals((64, 64, 3, 3), 2)
+    q = hc.quantize(filters, "int8", axis=(2, 3, 1))
+    for isa in ("scalar", "avx2"):
+        with hc.use(isa=isa) if isa in isas("direct") else hc.use(isa="scalar"):
+            for accuracy in ("default", "strict"):
+                found = hc.explain(hc.conv2d, x, q, padding=1, activations="int8", accuracy=accuracy)
+                assert found.chosen == "winograd4"
+            assert hc.explain(hc.conv2d, x, q, padding=1).chosen == "direct"  # floats that packed filters stand for
+            few = hc.quantize(filters[:, :3], "int8", axis=(2, 3, 1))
+            assert hc.explain(hc.conv2d, x[:, :3], few, activations="int8").chosen == "direct"

@@ -30,17 +30,37 @@ typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, cons
 typedef void hc_depthwise_s16_fn(int64_t pairs, const int64_t *tap, int64_t step, const int16_t *x,
                                  const int16_t *panel, int64_t ld, int64_t n, int64_t count, int32_t *c, int64_t ldc);
 
+/* direct_s16:  c[i * ldc + j] = sum over k < 2 * pairs of rows[i][k] * panel[(k / 2 * nr + j) * 2 + k % 2], modulo 2^32, for
+ * i < n_rows <= mr and all nr columns. Budget: the products of a pair keep their sum inside int32. */
+typedef void hc_direct_s16_fn(int64_t pairs, const int16_t *const *rows, const int16_t *panel, int n_rows, int32_t *c,
+                              int64_t ldc);
+
 /* Winograd F(m x m, 3 x 3), m 2, 4 or 6, n = m + 2, of values side by side; the matrices and the order of every sum are
  * those of reference/transforms/winograd.py, columns down first, then rows across.
  *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count
  *   winograd_filter_f32  u[(i * n + j) * step + f] = (G g G^T)[i, j] of taps[(r * 3 + s) * tap_step + f], f < count
  *   winograd_output_f32  answer[p * m + q][f] = (A^T y A)[p, q] of y[(i * n + j) * step + f], f < count, plus bias[f]
- *                        unless NULL; relu: what is not above 0 becomes +0, NaN stays; answer NULL: left out */
-typedef void hc_winograd_input_f32_fn(int m, const float *const *pixel, int64_t count, float *v, int64_t step);
-typedef void hc_winograd_filter_f32_fn(int m, const float *taps, int64_t tap_step, int64_t count, float *u,
+ *                        unless NULL; relu: what is not above 0 becomes +0, NaN stays; answer NULL: left out
+ * That is `dims` 2. F(m, 3), dims 1, is the first of the two transforms alone: B^T d, G g and A^T y of n pixels, 3 taps, n sums. */
+typedef void hc_winograd_input_f32_fn(int m, int dims, const float *const *pixel, int64_t count, float *v,
+                                      int64_t step);
+typedef void hc_winograd_filter_f32_fn(int m, int dims, const float *taps, int64_t tap_step, int64_t count, float *u,
                                        int64_t step);
-typedef void hc_winograd_output_f32_fn(int m, const float *y, int64_t step, int64_t count, const float *bias, bool relu,
-                                       float *const *answer);
+typedef void hc_winograd_output_f32_fn(int m, int dims, const float *y, int64_t step, int64_t count, const float *bias,
+                                       bool relu, float *const *answer);
+
+/* The same of integers of 8 bits, |pixel|, |tap| <= 128, m 2 or 4, exact: G' has the rows (1, p, p^2) of G's points, and (0, 0, 1) of
+ * infinity, so that G = F G' / s, s = 2 or 24, with F a diagonal of integers.
+ *   winograd_input_s16   v = B^T d B, at most 12800
+ *   winograd_filter_s16  u = G' g G'^T, at most 6272
+ *   winograd_output_s32  answers (A^T F y F A) / s^dims, modulo 2^32, of multiples of s^dims: right from -2^(32 - b) / 2 to below
+ *                        2^(32 - b) / 2, b = dims for m = 2 and 3 dims for 4 */
+typedef void hc_winograd_input_s16_fn(int m, int dims, const int16_t *const *pixel, int64_t count, int16_t *v,
+                                      int64_t step);
+typedef void hc_winograd_filter_s16_fn(int m, int dims, const int16_t *taps, int64_t tap_step, int64_t count,
+                                       int16_t *u, int64_t step);
+typedef void hc_winograd_output_s32_fn(int m, int dims, const int32_t *y, int64_t step, int64_t count,
+                                       int32_t *const *answer);
 
 /* Convolution by the Fourier transform of tiles of height (1, 8, 16, 32 or 64) x width (8 to 64) real values; the order of every
  * sum is that of reference/transforms/fft.py. A tile, transformed, is hc_fft_places complex values: rows 0 .. height / 2 of

@@ -6,6 +6,7 @@
 
 enum { LANES = 8 };
 
+#include "kernels/conv/winograd_floats.h"
 #define HC_V __m256
 #define HC_NAME(name) name##_lanes
 #define HC_LOAD(at) _mm256_loadu_ps(at)
@@ -16,7 +17,7 @@ enum { LANES = 8 };
 #define HC_MUL(a, b) _mm256_mul_ps(a, b)
 #define HC_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define HC_RELU(a) _mm256_and_ps(_mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_NLE_UQ), a)
-#include "kernels/conv/winograd_f32.h"
+#include "kernels/conv/winograd.h"
 
 #include "kernels/conv/winograd_tiles.h"
 

@@ -6,6 +6,7 @@
 
 enum { LANES = 16 };
 
+#include "kernels/conv/winograd_floats.h"
 #define HC_V __m512
 #define HC_NAME(name) name##_lanes
 #define HC_LOAD(at) _mm512_loadu_ps(at)
@@ -16,7 +17,7 @@ enum { LANES = 16 };
 #define HC_MUL(a, b) _mm512_mul_ps(a, b)
 #define HC_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define HC_RELU(a) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NLE_UQ), a)
-#include "kernels/conv/winograd_f32.h"
+#include "kernels/conv/winograd.h"
 
 #include "kernels/conv/winograd_tiles.h"
 

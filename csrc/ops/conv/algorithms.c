@@ -58,6 +58,10 @@ static double most_error(const hc_convolution *conv, const hc_conv_options *opti
     return conv->w->packed || (options && options->strict) ? 1 : MOST_ERROR;
 }
 
+static double error_of(const hc_convolution *conv, const hc_algorithm *algorithm) {
+    return conv->activations && algorithm->exact ? 1 : algorithm->error;
+}
+
 /* A run that forces a path of products gets a product. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
@@ -66,7 +70,7 @@ static hc_status choose(const hc_convolution *conv, const hc_conv_options *optio
     double least = 0;
     *chosen = conv->run->path ? HC_ALGORITHM_implicit : -1;
     for (int i = 0; !conv->run->path && i < HC_N_ALGORITHMS; i++) {
-        if (ALGORITHMS[i].error > most || ALGORITHMS[i].refuses(conv))
+        if (error_of(conv, &ALGORITHMS[i]) > most || ALGORITHMS[i].refuses(conv))
             continue;
         const double products = ALGORITHMS[i].work(conv).products;
         if (*chosen < 0 || products < least)
@@ -121,7 +125,7 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
     *explanation = (hc_conv_explanation){.n = HC_N_ALGORITHMS, .chosen = -1};
     const hc_status status = check(&conv, options, &explanation->chosen, error);
     for (int i = 0; status == HC_OK && explanation->chosen >= 0 && i < HC_N_ALGORITHMS; i++) {
-        explanation->candidate[i].admitted = ALGORITHMS[i].error <= most_error(&conv, options);
+        explanation->candidate[i].admitted = error_of(&conv, &ALGORITHMS[i]) <= most_error(&conv, options);
         explanation->candidate[i].reason = ALGORITHMS[i].refuses(&conv);
         if (explanation->candidate[i].reason)
             continue;

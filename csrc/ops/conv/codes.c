@@ -39,7 +39,7 @@ const char *hc_codes_refuse(const hc_convolution *conv) {
     return NULL;
 }
 
-bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_groups) {
+bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_groups, int64_t step) {
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
     const hc_view *x = conv->x;
@@ -63,10 +63,12 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     const int64_t fit = limit / line, last = (s->out_height - 1) * window->stride[0];
     c->images = 1;
     c->rows = s->out_height;
-    if (fit - c->reach < last)
+    if (fit - c->reach < last) {
         c->rows = (fit - c->reach) / window->stride[0] + 1;
-    else
+        c->rows = c->rows > step ? c->rows / step * step : c->rows;
+    } else {
         c->images = hc_min(s->n, fit / (last + c->reach));
+    }
     /* Strides leave values that no window has; they are quantized too. */
     c->images = hc_min(c->images, hc_max(1, BAND_BYTES / hc_max(values, 4 * c->planes * s->height)));
     c->height = (c->rows - 1) * window->stride[0] + c->reach;

@@ -38,8 +38,9 @@ typedef struct {
 /* Filters and activations as integers of 8 bits, one scale a row: NULL, or why not. */
 const char *hc_codes_refuse(const hc_convolution *conv);
 /* What lies how, for kernels with rows of `form`; a plane for each group, or one of all channels, which is for formats without
- * groups. false where one row of windows takes more than 16 MiB. */
-bool hc_codes_plan(hc_codes *codes, const hc_convolution *conv, int form, bool by_groups);
+ * groups; rows of answers of a band are a multiple of `step` where so many fit. false where one row of windows takes more than
+ * 16 MiB. */
+bool hc_codes_plan(hc_codes *codes, const hc_convolution *conv, int form, bool by_groups, int64_t step);
 int64_t hc_codes_bytes(const hc_codes *codes);
 /* Memory, and what must be known of all images; the plan stays where it is until hc_codes_free, whether this fails or not. */
 hc_status hc_codes_begin(hc_codes *codes, hc_error *error);
@@ -54,12 +55,15 @@ static inline int64_t hc_code_tap(const hc_codes *codes, int64_t r, int64_t s) {
 /* Corners of the windows of answers first .. first + n of the band in a plane, and the scales of their images. */
 void hc_code_windows(const hc_codes *codes, int64_t plane, int64_t first, int n, const void **rows, float *scales);
 
-/* `direct` and `depthwise` of integers, as algorithms.def has them. */
+/* `direct`, `depthwise` and F(m x m, 3 x 3) of integers, as algorithms.def has them. */
 const char *hc_direct_codes_refuse(const hc_convolution *conv);
 hc_conv_work hc_direct_codes_work(const hc_convolution *conv);
 hc_status hc_direct_codes_run(const hc_convolution *conv, hc_error *error);
 const char *hc_depthwise_codes_refuse(const hc_convolution *conv);
 hc_conv_work hc_depthwise_codes_work(const hc_convolution *conv);
 hc_status hc_depthwise_codes_run(const hc_convolution *conv, hc_error *error);
+const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m);
+hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m);
+hc_status hc_winograd_codes_run(const hc_convolution *conv, int m, hc_error *error);
 
 #endif

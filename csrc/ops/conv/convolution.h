@@ -1,6 +1,7 @@
 /* One convolution, checked, and the contract of an algorithm: a line of algorithms.def. An algorithm says why it refuses, what
  * it would do, and runs; it calls no other. Those of float32 whose `error` is 1 sum every answer in one fmaf chain over
- * (r, s, c), so their bits are the same; the others have bits of their own, and `auto` takes them by shapes alone.
+ * (r, s, c), so their bits are the same; the others have bits of their own, and `auto` takes them by shapes alone. Sums of integers are exact and
+ * have the same bits, in those that say so whatever their error with floats is.
  */
 #ifndef HC_CONVOLUTION_H
 #define HC_CONVOLUTION_H
@@ -36,6 +37,7 @@ typedef struct {
     const char *name, *what;
     double error;  /* mean error over that of one chain, about */
     bool finishes; /* adds the bias and cuts at 0 itself */
+    bool exact;    /* of integers: their sums are */
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);

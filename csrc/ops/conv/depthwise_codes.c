@@ -37,7 +37,7 @@ const char *hc_depthwise_codes_refuse(const hc_convolution *conv) {
         return "x has a scale for every value"; /* groups end with a channel's pixel */
     if (s->r * s->s > LONGEST)
         return "windows of more than 65536 values";
-    return hc_codes_plan(&codes, conv, HC_PANEL_S16, false) ? NULL : "a row of windows takes more than 16 MiB";
+    return hc_codes_plan(&codes, conv, HC_PANEL_S16, false, 1) ? NULL : "a row of windows takes more than 16 MiB";
 }
 
 static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
@@ -45,7 +45,7 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     *job = (hc_depthwise_codes_job){.conv = conv, .filters = s->filters, .pairs = hc_ceil_div(s->r * s->s, 2)};
     job->kernel = HC_PICK(depthwise_s16, conv->run);
     job->dequantize = HC_PICK(dequantize_s32, conv->run);
-    hc_codes_plan(&job->codes, conv, HC_PANEL_S16, false);
+    hc_codes_plan(&job->codes, conv, HC_PANEL_S16, false, 1);
     job->at_once = hc_max(1, hc_min(job->filters, DECODED / s->geometry.padded));
     return job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (4 * job->pairs + (int64_t)sizeof(float)) +
            job->at_once * s->geometry.padded;

@@ -81,7 +81,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     int64_t bytes;
     if (!hc_mul_size(groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) || bytes > PANELS_BYTES)
         return "its filters as panels take more than 40 MiB";
-    if (!hc_codes_plan(&job->codes, conv, kernel->form, true))
+    if (!hc_codes_plan(&job->codes, conv, kernel->form, true, 1))
         return "a row of windows takes more than 16 MiB";
     job->kc = (hc_kc){.columns = job->taps * job->run,
                       .steps = job->steps,

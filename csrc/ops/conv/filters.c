@@ -87,7 +87,7 @@ void hc_any_filter_panel(const hc_filter_panels *p, int m, int64_t panel, float 
     hc_filter_panel(p, panel, m ? scratch : to, m ? taps + p->side.limb_bytes : scratch);
     const int64_t count = p->conv->shape.group_channels * p->nr;
     if (m)
-        HC_PICK(winograd_filter_f32, p->conv->run)(m, scratch, count, count, to, count);
+        HC_PICK(winograd_filter_f32, p->conv->run)(m, 2, scratch, count, count, to, count);
 }
 
 void hc_filter_taps(const hc_convolution *conv, float *to) {

@@ -9,40 +9,51 @@ enum { TILE_BYTES = 1 << 20, PANELS_A_THREAD = 4 };
 
 void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *tiling) {
     const hc_conv_shape *s = &conv->shape;
-    const hc_kernel *kernel = HC_BEST(direct_f32, conv->run);
-    *t = (hc_tiles){.conv = conv, .tiling = *tiling, .kernel = kernel};
-    hc_filter_panels_init(&t->filters, conv, kernel);
-    hc_pixels_init(&t->pixels, conv, false, tiling->rows);
-    const int64_t channels = s->group_channels, size = sizeof(float), places = tiling->places;
+    hc_codes *codes = tiling->codes;
+    const hc_kernel *kernel = codes ? HC_BEST(direct_s16, conv->run) : HC_BEST(direct_f32, conv->run);
+    *t = (hc_tiles){.conv = conv, .tiling = *tiling, .kernel = kernel, .at_hand = -1};
+    if (codes) {
+        const int64_t filters = s->filters / conv->window->groups;
+        t->filters = (hc_filter_panels){
+            .conv = conv, .nr = kernel->nr, .filters = filters, .panels = hc_ceil_div(filters, kernel->nr)};
+    } else {
+        t->tiling.units = s->group_channels;
+        hc_filter_panels_init(&t->filters, conv, kernel);
+        hc_pixels_init(&t->pixels, conv, false, tiling->rows);
+    }
+    t->n_bands = codes ? codes->n_bands : t->pixels.n_bands;
+    const int64_t units = t->tiling.units, size = sizeof(float), places = tiling->places;
     const int64_t all = s->n * hc_ceil_div(s->out_height, tiling->rows) * hc_ceil_div(s->out_width, tiling->columns);
     const int n_threads = conv->run->n_threads;
-    t->panel_step = channels * kernel->nr + tiling->panel_gap;
+    t->panel_step = units * kernel->nr + tiling->panel_gap;
     t->panel_floats = places * t->panel_step;
     t->packed = tiling->m && hc_prepacked_filter_panels(conv, kernel, tiling->m, 0);
     t->panels_at_once = t->filters.panels;
     if (!t->packed)
         t->panels_at_once = hc_min(t->panels_at_once, hc_max(1, tiling->filter_bytes / (t->panel_floats * size)));
     /* Rows of a power of two would meet in few sets of the nearest cache. */
-    t->tile_ld = hc_round_up(channels, 16) + 16;
+    t->tile_ld = hc_round_up(units, 16) + 16;
     t->tile_floats = places * t->tile_ld;
     const int64_t group_floats = kernel->mr * t->tile_floats, sums = places * kernel->mr * kernel->nr;
     t->groups = hc_min(TILE_BYTES / (group_floats * size), all / kernel->mr / (4 * n_threads));
     t->groups = hc_max(t->groups, 1);
     t->task_floats = t->groups * group_floats;
     const int64_t tasks = hc_ceil_div(all, t->groups * kernel->mr);
-    t->by_panels = t->pixels.n_bands == 1 && t->filters.panels >= PANELS_A_THREAD * n_threads &&
+    t->by_panels = t->n_bands == 1 && t->filters.panels >= PANELS_A_THREAD * n_threads &&
                    t->panels_at_once >= n_threads && tasks <= tiling->all_tiles_bytes / (t->task_floats * size);
     t->together = hc_max(1, hc_min(t->groups, tiling->sum_bytes / (sums * size)));
     const int64_t kept = t->by_panels ? tasks * t->task_floats : 0;
     t->panels_at_once = t->by_panels ? n_threads : t->panels_at_once;
-    const int64_t packing = hc_round_up(t->filters.side.limb_bytes + hc_pack_scratch(), HC_CACHE_LINE) / size;
+    const int64_t packing = codes ? tiling->packing_bytes : t->filters.side.limb_bytes + hc_pack_scratch();
     t->own_at = hc_round_up(tiling->work_floats, 16);
     t->tiles_at = t->own_at + hc_round_up((int64_t)tiling->rows * tiling->columns * kernel->nr, 16);
     t->sums_at = t->tiles_at + (t->by_panels ? 0 : t->task_floats);
-    t->private_floats = hc_round_up(hc_max(t->sums_at + t->together * sums, t->tiles_at + packing), 16);
+    t->private_floats =
+        hc_round_up(hc_max(t->sums_at + t->together * sums, t->tiles_at + hc_ceil_div(packing, size)), 16);
     t->kept_at = t->packed ? 0 : hc_round_up(t->panels_at_once * t->panel_floats, 16);
     t->shared_floats = t->kept_at + kept;
-    t->bytes = (t->shared_floats + n_threads * t->private_floats) * size + t->pixels.bytes;
+    t->bytes =
+        (t->shared_floats + n_threads * t->private_floats) * size + (codes ? hc_codes_bytes(codes) : t->pixels.bytes);
 }
 
 /* Panels of the group at hand that were packed before. */
@@ -64,7 +75,7 @@ static void pack_task(void *context, int64_t task, int thread) {
 
 static hc_tile_place place_of(const hc_tiles *t, int64_t tile) {
     const int64_t row = tile / t->across;
-    return (hc_tile_place){row / t->down, t->pixels.row + row % t->down * t->tiling.rows,
+    return (hc_tile_place){row / t->down, t->band->row + row % t->down * t->tiling.rows,
                            tile % t->across * t->tiling.columns};
 }
 
@@ -77,13 +88,15 @@ static void write_tile(const hc_tiles *t, int64_t tile, const float *sums, int64
     const int nr = t->kernel->nr;
     const int64_t size = sizeof(float), *steps = out->strides;
     const bool in_place = steps[1] == size && steps[2] % size == 0 && steps[3] % size == 0;
-    char *to = (char *)out->data + (t->pixels.image + at.image) * steps[0] + filter * steps[1] + at.p * steps[2] +
+    char *to = (char *)out->data + (t->band->image + at.image) * steps[0] + filter * steps[1] + at.p * steps[2] +
                at.q * steps[3];
     float *own = memory + t->own_at;
-    const hc_tile_answers answers = {.to = in_place ? (float *)(void *)to : own,
+    const hc_tile_answers answers = {.image = at.image,
+                                     .filter = filter,
+                                     .to = in_place ? (float *)(void *)to : own,
                                      .row_step = in_place ? steps[2] / size : t->tiling.columns * nr,
                                      .pixel_step = in_place ? steps[3] / size : nr,
-                                     .rows = hc_min(t->tiling.rows, t->pixels.row + t->pixels.n_rows - at.p),
+                                     .rows = hc_min(t->tiling.rows, t->band->row + t->band->n_rows - at.p),
                                      .columns = hc_min(t->tiling.columns, conv->shape.out_width - at.q)};
     t->tiling.output(t, sums, t->kernel->mr * nr, columns, bias, &answers, memory);
     if (in_place)
@@ -106,7 +119,7 @@ static void write_tile(const hc_tiles *t, int64_t tile, const float *sums, int64
 static int64_t tiles_of(const hc_tiles *t, int64_t task, int64_t *first) {
     const int64_t most = t->groups * t->kernel->mr;
     *first = task * most;
-    return hc_min(most, t->pixels.n_images * t->down * t->across - *first);
+    return hc_min(most, t->band->n_images * t->down * t->across - *first);
 }
 
 static void transform_tiles(const hc_tiles *t, int64_t task, float *v, int thread) {
@@ -127,8 +140,12 @@ static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const f
             const float *rows[16];
             for (int j = 0; j < n; j++)
                 rows[j] = v + (i + j) * t->tile_floats;
-            t->kernel->fn.direct_f32(1, t->conv->shape.group_channels, rows, u, n, sums + i * t->tiling.places * nr,
-                                     nr);
+            float *to = sums + i * t->tiling.places * nr;
+            if (t->tiling.codes)
+                t->kernel->fn.direct_s16(t->tiling.units, (const int16_t *const *)(const void *)rows,
+                                         (const int16_t *)(const void *)u, n, (int32_t *)(void *)to, nr);
+            else
+                t->kernel->fn.direct_f32(1, t->tiling.units, rows, u, n, to, nr);
         }
 }
 
@@ -180,44 +197,60 @@ static void panel_task(void *context, int64_t task, int thread) {
         multiply(t, i, t->kept + i * t->task_floats, task, 1, u, thread);
 }
 
-static int64_t begin_band(hc_tiles *t, int64_t band) {
-    hc_pixels_band(&t->pixels, band);
-    t->down = hc_ceil_div(t->pixels.n_rows, t->tiling.rows);
+/* Makes `band` the one at hand; how many tasks it has, none where it cannot be. */
+static int64_t begin_band(hc_tiles *t, int64_t band, hc_status *status, hc_error *error) {
+    if (t->at_hand != band && t->tiling.codes)
+        *status = hc_codes_band(t->tiling.codes, band, error);
+    else if (t->at_hand != band)
+        hc_pixels_band(&t->pixels, band);
+    if (*status != HC_OK)
+        return 0;
+    t->at_hand = band;
+    t->down = hc_ceil_div(t->band->n_rows, t->tiling.rows);
     t->across = hc_ceil_div(t->conv->shape.out_width, t->tiling.columns);
-    return hc_ceil_div(t->pixels.n_images * t->down * t->across, t->groups * t->kernel->mr);
+    return hc_ceil_div(t->band->n_images * t->down * t->across, t->groups * t->kernel->mr);
 }
 
 /* All panels of a group, as many at once as there is memory for. */
-static void tiles_by_panels(hc_tiles *t, int n_threads) {
+static hc_status tiles_by_panels(hc_tiles *t, int n_threads, hc_error *error) {
+    hc_status status = HC_OK;
     for (t->first_panel = 0; t->first_panel < t->filters.panels; t->first_panel += t->panels_at_once) {
         t->n_panels = hc_min(t->panels_at_once, t->filters.panels - t->first_panel);
         if (!t->packed)
             hc_parallel(n_threads, t->n_panels, pack_task, t);
-        for (int64_t band = 0; band < t->pixels.n_bands; band++) {
-            const int64_t tasks = begin_band(t, band);
+        for (int64_t band = 0; status == HC_OK && band < t->n_bands; band++) {
+            const int64_t tasks = begin_band(t, band, &status, error);
             hc_parallel(n_threads, tasks, tiles_task, t);
         }
     }
+    return status;
 }
 
 hc_status hc_tiles_run(hc_tiles *t, hc_error *error) {
     const int n_threads = t->conv->run->n_threads;
+    hc_codes *codes = t->tiling.codes;
+    hc_status status = codes ? hc_codes_begin(codes, error) : HC_OK;
     t->memory = hc_alloc_aligned((t->shared_floats + n_threads * t->private_floats) * (int64_t)sizeof(float));
-    const bool has_memory = hc_pixels_alloc(&t->pixels) && t->memory;
+    if (status == HC_OK && ((!codes && !hc_pixels_alloc(&t->pixels)) || !t->memory))
+        status = hc_fail(error, HC_MEMORY, "conv2d: no memory for transformed filters");
+    t->band = codes ? &codes->answers : &t->pixels;
     t->panels = t->memory;
     t->kept = t->memory + t->kept_at;
     t->private_memory = t->memory + t->shared_floats;
-    const int64_t tasks = has_memory && t->by_panels ? begin_band(t, 0) : 0;
-    for (t->group = 0; has_memory && t->group < t->conv->window->groups; t->group++) {
+    const int64_t tasks = status == HC_OK && t->by_panels ? begin_band(t, 0, &status, error) : 0;
+    for (t->group = 0; status == HC_OK && t->group < t->conv->window->groups; t->group++) {
         hc_filter_panels_group(&t->filters, t->group);
         if (t->by_panels) {
             hc_parallel(n_threads, tasks, kept_task, t);
             hc_parallel(n_threads, t->filters.panels, panel_task, t);
         } else {
-            tiles_by_panels(t, n_threads);
+            status = tiles_by_panels(t, n_threads, error);
         }
     }
-    hc_pixels_free(&t->pixels);
+    if (codes)
+        hc_codes_free(codes);
+    else
+        hc_pixels_free(&t->pixels);
     hc_free_aligned(t->memory);
-    return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: no memory for transformed filters");
+    return status;
 }

@@ -1,10 +1,10 @@
 /* Convolution by transforms of tiles: pixels of a tile and taps of a filter become `places` values a channel each, whose products,
- * summed over the channels, are transformed back into the answers of the tile. Each sum is one fmaf chain, by the kernel of
- * `direct` with one tap. Winograd's algorithms and that of the Fourier transform are such transforms.
+ * summed over the channels, are transformed back into the answers: Winograd's algorithms and that of the Fourier transform. Each
+ * sum is one fmaf chain, by the kernel of `direct` with one tap; of integers, read from codes, one modulo 2^32 of pairs of
+ * int16. Memory is counted in units of 4 bytes: a float, two int16 or a sum.
  *
  * A task transforms some groups of mr tiles, then meets a panel of transformed filters at a time. Where all transformed tiles
  * fit `all_tiles_bytes`, a task is a panel instead, transformed and met by all tiles before it leaves the cache.
- *
  * Memory: `filter_bytes` of transformed filters (one panel at least), shared, or a panel a thread and all_tiles_bytes; a thread
  * has TILE_BYTES of transformed tiles (mr tiles at least), their sums, the answers of a tile, a panel of filters while they
  * are packed, what a transform takes, and its part of a band (pixels.h). Nothing grows with the batch.
@@ -12,7 +12,7 @@
 #ifndef HC_TILES_H
 #define HC_TILES_H
 
-#include "ops/conv/pixels.h"
+#include "ops/conv/codes.h"
 #include "ops/conv/prepacked.h"
 
 enum { HC_TILE_MAX_NR = 64 };
@@ -22,9 +22,10 @@ typedef struct {
     int64_t image, p, q;
 } hc_tile_place;
 
-/* Where answers of a tile go, each some filters side by side; steps in floats. */
+/* Where answers of a tile go, each some filters side by side, from `filter` on; steps in floats. `image`: of the band. */
 typedef struct {
     float *to;
+    int64_t image, filter;
     int64_t row_step, pixel_step;
     int64_t rows, columns;
 } hc_tile_answers;
@@ -33,11 +34,14 @@ typedef struct hc_tiles hc_tiles;
 
 /* How tiles are transformed; `work`: work_floats of the thread's own. */
 typedef struct {
-    int rows, columns;   /* of answers */
-    int height, width;   /* of the tile */
-    int64_t places;      /* products that a tile becomes */
-    int64_t panel_gap;   /* floats of a panel between places */
-    int64_t work_floats; /* of one transform */
+    int rows, columns;     /* of answers */
+    int height, width;     /* of the tile */
+    int64_t places;        /* products that a tile becomes */
+    int64_t units;         /* of a place of a tile, and of a filter there; 0: a float a channel */
+    hc_codes *codes;       /* what tiles are read from, as integers, or NULL: pixels */
+    int64_t packing_bytes; /* of integers: scratch of a panel */
+    int64_t panel_gap;     /* units of a panel between places */
+    int64_t work_floats;   /* of one transform */
     int64_t filter_bytes, all_tiles_bytes;
     int64_t sum_bytes; /* groups of tiles that meet a place before the next: as many as fit, one at least */
     int m;             /* of hc_prepacked_filter_panels; 0: none are packed before */
@@ -53,13 +57,15 @@ struct hc_tiles {
     const hc_kernel *kernel;
     hc_filter_panels filters;
     hc_pixels pixels;
-    int64_t down, across; /* tiles of the band at hand, of one image */
-    int64_t group;        /* of channels */
-    int64_t groups;       /* of mr tiles, of a task */
-    int64_t together;     /* of those, at one place */
-    int64_t tile_ld;      /* floats from place to place of a tile */
-    bool packed;          /* all panels were packed before */
-    bool by_panels;       /* a task is a panel; a thread has memory for one, and all tiles are kept */
+    const hc_pixels *band;    /* of pixels or codes: which answers */
+    int64_t n_bands, at_hand; /* at_hand: a band, or -1 */
+    int64_t down, across;     /* tiles of the band at hand, of one image */
+    int64_t group;            /* of channels */
+    int64_t groups;           /* of mr tiles, of a task */
+    int64_t together;         /* of those, at one place */
+    int64_t tile_ld;          /* floats from place to place of a tile */
+    bool packed;              /* all panels were packed before */
+    bool by_panels;           /* a task is a panel; a thread has memory for one, and all tiles are kept */
     int64_t tile_floats, task_floats, panel_step, panel_floats;
     int64_t panels_at_once, first_panel, n_panels;
     float *memory, *panels, *kept, *private_memory; /* kept: the tiles of each task, by_panels */

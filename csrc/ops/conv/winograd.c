@@ -23,7 +23,7 @@ static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, floa
                                         at->q - window->pad_before[1] + j) +
                                channel;
     HC_PICK(winograd_input_f32, tiles->conv->run)
-    (tiles->tiling.m, pixel, tiles->conv->shape.group_channels, to, step);
+    (tiles->tiling.m, 2, pixel, tiles->conv->shape.group_channels, to, step);
 }
 
 static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work) {
@@ -39,7 +39,7 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
         for (int64_t q = 0; q < answers->columns; q++)
             answer[p * tiles->tiling.m + q] = answers->to + p * answers->row_step + q * answers->pixel_step;
     HC_PICK(winograd_output_f32, tiles->conv->run)
-    (tiles->tiling.m, sums, step, columns, bias, tiles->conv->relu, answer);
+    (tiles->tiling.m, 2, sums, step, columns, bias, tiles->conv->relu, answer);
 }
 
 static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) {
@@ -69,11 +69,11 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) 
 static const char *refuses(const hc_convolution *conv, int m) {
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
-    if (conv->activations)
-        return "it multiplies floats, and x is to be quantized";
     if (s->r != 3 || s->s != 3 || window->stride[0] != 1 || window->stride[1] != 1 || window->dilation[0] != 1 ||
         window->dilation[1] != 1)
         return "it is for filters of 3 x 3 with stride and dilation 1";
+    if (conv->activations)
+        return hc_winograd_codes_refuse(conv, m);
     if (s->group_channels == 0)
         return "there is nothing to sum";
     if (s->group_channels > MOST_PANEL / ((m + 2) * (m + 2) * HC_TILE_MAX_NR * (int64_t)sizeof(float)))
@@ -85,10 +85,12 @@ static const char *refuses(const hc_convolution *conv, int m) {
     const char *hc_conv_winograd##m##_refuses(const hc_convolution *conv) { return refuses(conv, m); }                 \
     hc_conv_work hc_conv_winograd##m##_work(const hc_convolution *conv) {                                              \
         hc_tiles tiles;                                                                                                \
-        return work_of(&tiles, conv, m);                                                                               \
+        return conv->activations ? hc_winograd_codes_work(conv, m) : work_of(&tiles, conv, m);                         \
     }                                                                                                                  \
     hc_status hc_conv_winograd##m##_run(const hc_convolution *conv, hc_error *error) {                                 \
         hc_tiles tiles;                                                                                                \
+        if (conv->activations)                                                                                         \
+            return hc_winograd_codes_run(conv, m, error);                                                              \
         work_of(&tiles, conv, m);                                                                                      \
         return hc_tiles_run(&tiles, error);                                                                            \
     }

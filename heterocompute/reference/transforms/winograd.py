@@ -102,6 +102,76 @@ def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -> Array:
     return y[:, :, :p, :q]
 
 
+def integers(m: int, r: int = 3) -> tuple[Array, Array, Array, Array]:
+    """Return A^T, G', B^T and the diagonal of F, of integers: G = F G' / s, s = 2 for m = 2, 24 for m = 4.
+
+    Rows of G' are (1, p, p^2), of infinity (0, 0, 1): 6272 = 49 * 128 is the most that filters of 8 bits become, as
+    12800 is for images, and both fit 16 bits.
+
+    Parameters
+    ----------
+    m, r : int
+        2 or 4; 3.
+
+    Returns
+    -------
+    tuple of four ndarrays of int64: (m, n), (n, r), (n, n), (n,)
+    """
+    a_t, g, b_t = matrices(m, r)
+    s = {2: 2, 4: 24}[m]
+    rows = [[p**i for i in range(r)] for p in POINTS[: m + r - 2]] + [[Fraction(0)] * (r - 1) + [Fraction(1)]]
+    f = [s * next(a / b for a, b in zip(row, whole, strict=True) if b) for row, whole in zip(g, rows, strict=True)]
+    return tuple(np.array([[int(v) for v in row] for row in of]) for of in (a_t, rows, b_t)) + (  # type: ignore[return-value]
+        np.array([int(v) for v in f]),
+    )
+
+
+def conv2d_integers(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -> Array:
+    """Convolve integers of 8 bits by F(m x m, 3 x 3), stride 1, as 32-bit arithmetic does: exactly.
+
+    All is modulo 2^32: sums at a place, their products with F, A^T and A, and the division by s^2, which is one by 9
+    (its inverse) where m is 4, and a shift of 2 or 6 bits. What is shifted out is lost at the top: an answer is right
+    where it has 32 - 2 or 32 - 6 bits. So the channels are summed in blocks whose answers have no more, 3640 of them
+    or 226, and those are added.
+
+    Parameters
+    ----------
+    x : ndarray of integers, (N, C, H, W)
+        -128 to 127, as w.
+    w : ndarray of integers, (K, C / groups, 3, 3)
+    m : int
+        2 or 4.
+    padding, groups
+        As in `conv2d`.
+
+    Returns
+    -------
+    ndarray of int64, (N, K, P, Q)
+        The sums of the products.
+    """
+    a_t, g, b_t, f = integers(m)
+    x, w = _padded(np.asarray(x, np.int64), padding), np.asarray(w, np.int64)
+    n, shift, inverse = m + 2, {2: 2, 4: 6}[m], {2: 1, 4: pow(9, -1, 2**32)}[m]
+    most = (2 ** (31 - shift) - 1) // (9 * 128 * 128) // 2 * 2
+    p, q = x.shape[2] - 2, x.shape[3] - 2
+    down, across = -(-p // m), -(-q // m)
+    x = np.pad(x, ((0, 0), (0, 0), (0, down * m - p), (0, across * m - q)))
+    d = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))[:, :, ::m, ::m]
+    v, u = b_t @ d @ b_t.T, g @ w @ g.T
+    assert np.abs(v).max(initial=0) < 2**15 and np.abs(u).max(initial=0) < 2**15
+    each, depth = len(w) // groups, w.shape[1]
+    y = np.zeros((len(x), len(w), down, across, m, m), np.int64)
+    for k in range(len(w)):
+        for first in range(0, depth, most):
+            channels = slice(first, min(first + most, depth))
+            of_image = v[:, k // each * depth : (k // each + 1) * depth][:, channels]
+            sums = (of_image * u[k, channels][:, None, None]).sum(1) * np.outer(f, f)
+            wrapped = (a_t @ sums @ a_t.T * inverse).astype(np.uint32).astype(np.int32)
+            y[:, k] += wrapped >> shift
+    found: Array = y.transpose(0, 1, 2, 4, 3, 5).reshape(len(x), len(w), down * m, across * m)[:, :, :p, :q]
+    return found
+
+
 def bound(x: Any, w: Any, m: int, padding: Any = 0) -> Array:
     """Return how far `conv2d` may be from the exact answer, value by value.
 

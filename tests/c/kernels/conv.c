@@ -204,78 +204,179 @@ void check_depthwise_s16(const hc_kernel *kernel) {
     depthwise_integers_case(kernel, 5, 16, 64, ANY, ANY);
 }
 
+/* On values, (row, value) and (value, filter). */
+static void pairs_case(const hc_kernel *kernel, int64_t pairs, int n_rows, int64_t ldc, int32_t most,
+                       integer_kind x_kind, integer_kind w_kind) {
+    const int nr = kernel->nr;
+    const int64_t k = 2 * pairs, n = (n_rows - 1) * ldc + nr;
+    begin("%" D " pairs, %d rows, ldc %" D ", x %s, w %s", pairs, n_rows, ldc, integer_kind_name(x_kind),
+          integer_kind_name(w_kind));
+    int16_t *panel = items(k * nr, 2);
+    for (int64_t p = 0; p < k * nr; p++)
+        panel[p] = (int16_t)draw_integer(-most, most, w_kind);
+    const int16_t *rows[16] = {NULL};
+    for (int i = 0; i < n_rows; i++) {
+        int16_t *row = items(k, 2);
+        for (int64_t p = 0; p < k; p++)
+            row[p] = (int16_t)draw_integer(-most, most, x_kind);
+        rows[i] = row;
+    }
+    int32_t *wanted = items(n, 4);
+    for (int64_t i = 0; i < n; i++)
+        wanted[i] = (int32_t)draw();
+    int32_t *got = copy_of(wanted, n, 4);
+    for (int i = 0; i < n_rows; i++)
+        for (int j = 0; j < nr; j++) {
+            uint32_t sum = 0;
+            for (int64_t p = 0; p < k; p++)
+                sum += (uint32_t)(rows[i][p] * panel[(p / 2 * nr + j) * 2 + p % 2]);
+            wanted[i * ldc + j] = (int32_t)sum;
+        }
+    kernel->fn.direct_s16(pairs, rows, panel, n_rows, got, ldc);
+    same("c", I32, got, wanted, n);
+    BENCH(hc_direct_s16_scalar(pairs, rows, panel, n_rows, wanted, ldc),
+          kernel->fn.direct_s16(pairs, rows, panel, n_rows, got, ldc));
+}
+
+void check_direct_s16(const hc_kernel *kernel) {
+    for (int n_rows = 1; n_rows <= kernel->mr; n_rows++)
+        for (int i = 0; i < N_INTEGER_KINDS * N_INTEGER_KINDS; i++)
+            pairs_case(kernel, 3 + i, n_rows, kernel->nr + 5 * (i % 2), 32767, (integer_kind)(i / N_INTEGER_KINDS),
+                       (integer_kind)(i % N_INTEGER_KINDS));
+    pairs_case(kernel, 4096, kernel->mr, kernel->nr, 12800, LEAST, LEAST); /* wraps */
+    usual();
+    pairs_case(kernel, 64, kernel->mr, kernel->nr, 12800, ANY, ANY);
+}
+
 enum { MOST_PLACES = 64, GAP = 3 };
 
-static void input_case(const hc_kernel *kernel, int m, int64_t count, float_kind kind) {
-    const int places = (m + 2) * (m + 2);
+static int power_of(int base, int dims) { return dims == 2 ? base * base : base; }
+
+static void input_case(const hc_kernel *kernel, int m, int dims, int64_t count, float_kind kind) {
+    const int places = power_of(m + 2, dims);
     const int64_t step = count + GAP;
-    begin("m %d, %" D " channels, %s", m, count, float_kind_name(kind));
+    begin("m %d, %d dims, %" D " channels, %s", m, dims, count, float_kind_name(kind));
     const float *pixel[MOST_PLACES];
     for (int i = 0; i < places; i++)
         pixel[i] = floats(count, kind);
     float *wanted = floats(places * step, kind), *got = copy_of(wanted, places * step, 4);
-    hc_winograd_input_f32_scalar(m, pixel, count, wanted, step);
-    kernel->fn.winograd_input_f32(m, pixel, count, got, step);
+    hc_winograd_input_f32_scalar(m, dims, pixel, count, wanted, step);
+    kernel->fn.winograd_input_f32(m, dims, pixel, count, got, step);
     same("v", F32, got, wanted, places * step);
-    BENCH(hc_winograd_input_f32_scalar(m, pixel, count, wanted, step),
-          kernel->fn.winograd_input_f32(m, pixel, count, got, step));
+    BENCH(hc_winograd_input_f32_scalar(m, dims, pixel, count, wanted, step),
+          kernel->fn.winograd_input_f32(m, dims, pixel, count, got, step));
 }
 
-static void filter_case(const hc_kernel *kernel, int m, int64_t count, float_kind kind) {
-    const int places = (m + 2) * (m + 2);
+static void filter_case(const hc_kernel *kernel, int m, int dims, int64_t count, float_kind kind) {
+    const int places = power_of(m + 2, dims);
     const int64_t step = count + GAP;
-    begin("m %d, %" D " values, %s", m, count, float_kind_name(kind));
-    const float *taps = floats(8 * step + count, kind);
+    begin("m %d, %d dims, %" D " values, %s", m, dims, count, float_kind_name(kind));
+    const float *taps = floats((power_of(3, dims) - 1) * step + count, kind);
     float *wanted = floats(places * step, kind), *got = copy_of(wanted, places * step, 4);
-    hc_winograd_filter_f32_scalar(m, taps, step, count, wanted, step);
-    kernel->fn.winograd_filter_f32(m, taps, step, count, got, step);
+    hc_winograd_filter_f32_scalar(m, dims, taps, step, count, wanted, step);
+    kernel->fn.winograd_filter_f32(m, dims, taps, step, count, got, step);
     same("u", F32, got, wanted, places * step);
-    BENCH(hc_winograd_filter_f32_scalar(m, taps, step, count, wanted, step),
-          kernel->fn.winograd_filter_f32(m, taps, step, count, got, step));
+    BENCH(hc_winograd_filter_f32_scalar(m, dims, taps, step, count, wanted, step),
+          kernel->fn.winograd_filter_f32(m, dims, taps, step, count, got, step));
 }
 
 /* Every `skipped`th answer is left out. */
-static void output_case(const hc_kernel *kernel, int m, int64_t count, bool has_bias, bool relu, int skipped,
+static void output_case(const hc_kernel *kernel, int m, int dims, int64_t count, bool has_bias, bool relu, int skipped,
                         float_kind kind) {
-    const int places = (m + 2) * (m + 2);
+    const int places = power_of(m + 2, dims), answers = power_of(m, dims);
     const int64_t step = count + GAP;
-    begin("m %d, %" D " filters, bias %d, relu %d, %s", m, count, has_bias, relu, float_kind_name(kind));
+    begin("m %d, %d dims, %" D " filters, bias %d, relu %d, %s", m, dims, count, has_bias, relu, float_kind_name(kind));
     const float *y = floats((places - 1) * step + count, kind), *bias = has_bias ? floats(count, kind) : NULL;
-    float *wanted = floats(m * m * step, kind), *got = copy_of(wanted, m * m * step, 4);
+    float *wanted = floats(answers * step, kind), *got = copy_of(wanted, answers * step, 4);
     float *wanted_at[MOST_PLACES], *got_at[MOST_PLACES];
-    for (int i = 0; i < m * m; i++) {
+    for (int i = 0; i < answers; i++) {
         wanted_at[i] = i % skipped ? wanted + i * step : NULL;
         got_at[i] = i % skipped ? got + i * step : NULL;
     }
-    hc_winograd_output_f32_scalar(m, y, step, count, bias, relu, wanted_at);
-    kernel->fn.winograd_output_f32(m, y, step, count, bias, relu, got_at);
-    same("answer", F32, got, wanted, m * m * step);
-    BENCH(hc_winograd_output_f32_scalar(m, y, step, count, bias, relu, wanted_at),
-          kernel->fn.winograd_output_f32(m, y, step, count, bias, relu, got_at));
+    hc_winograd_output_f32_scalar(m, dims, y, step, count, bias, relu, wanted_at);
+    kernel->fn.winograd_output_f32(m, dims, y, step, count, bias, relu, got_at);
+    same("answer", F32, got, wanted, answers * step);
+    BENCH(hc_winograd_output_f32_scalar(m, dims, y, step, count, bias, relu, wanted_at),
+          kernel->fn.winograd_output_f32(m, dims, y, step, count, bias, relu, got_at));
 }
 
-#define FOR_TRANSFORMS                                                                                                 \
-    for (int m = 2; m <= 6; m += 2)                                                                                    \
-        FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)                                                              \
-    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+#define FOR_TILES(most)                                                                                                \
+    for (int m = 2; m <= (most); m += 2)                                                                               \
+        for (int dims = 1; dims <= 2; dims++)                                                                          \
+    FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
+#define FOR_TRANSFORMS FOR_TILES(6) for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
 
 void check_winograd_input_f32(const hc_kernel *kernel) {
-    FOR_TRANSFORMS input_case(kernel, m, *count, (float_kind)kind);
+    FOR_TRANSFORMS input_case(kernel, m, dims, *count, (float_kind)kind);
     usual();
-    input_case(kernel, 4, 64, PLAIN);
+    input_case(kernel, 4, 2, 64, PLAIN);
 }
 
 void check_winograd_filter_f32(const hc_kernel *kernel) {
-    FOR_TRANSFORMS filter_case(kernel, m, *count, (float_kind)kind);
+    FOR_TRANSFORMS filter_case(kernel, m, dims, *count, (float_kind)kind);
     usual();
-    filter_case(kernel, 4, 64, PLAIN);
+    filter_case(kernel, 4, 2, 64, PLAIN);
 }
 
 void check_winograd_output_f32(const hc_kernel *kernel) {
-    FOR_TRANSFORMS for (int i = 0; i < 4; i++) output_case(kernel, m, *count, i % 2, i / 2, 2 + i, (float_kind)kind);
+    FOR_TRANSFORMS for (int i = 0; i < 4; i++)
+        output_case(kernel, m, dims, *count, i % 2, i / 2, 2 + i, (float_kind)kind);
     usual();
-    output_case(kernel, 4, 32, true, true, 99, PLAIN);
+    output_case(kernel, 4, 2, 32, true, true, 99, PLAIN);
 }
+
+/* Of integers: the three transforms make the sums of 3 or 3 x 3 products. The one to be checked is of `kernel`, by its family;
+ * the others are scalar ones. */
+static void whole_case(const hc_kernel *kernel, int m, int dims, int64_t count, integer_kind x_kind,
+                       integer_kind w_kind) {
+    const int n = m + 2, places = power_of(n, dims), answers = power_of(m, dims), taps = power_of(3, dims);
+    const int across = dims == 2 ? n : 1, answers_across = dims == 2 ? m : 1, taps_across = dims == 2 ? 3 : 1;
+    const int64_t step = count + GAP;
+    begin("m %d, %d dims, %" D " values, x %s, w %s", m, dims, count, integer_kind_name(x_kind),
+          integer_kind_name(w_kind));
+    const int16_t *pixel[MOST_PLACES];
+    for (int i = 0; i < places; i++)
+        pixel[i] = draw_words(count, x_kind);
+    const int16_t *tap = draw_words((taps - 1) * step + count, w_kind);
+    int16_t *v = items(places * step, 2), *u = items(places * step, 2);
+    int32_t *y = items(places * step, 4), *got = items(answers * step, 4), *answer[MOST_PLACES];
+    for (int64_t i = 0; i < answers * step; i++)
+        got[i] = (int32_t)draw();
+    int32_t *wanted = copy_of(got, answers * step, 4);
+    for (int i = 0; i < answers; i++)
+        answer[i] = got + i * step;
+    const hc_kernel_family family = kernel->family;
+    (family == HC_FAMILY_winograd_input_s16 ? kernel->fn.winograd_input_s16
+                                            : hc_winograd_input_s16_scalar)(m, dims, pixel, count, v, step);
+    (family == HC_FAMILY_winograd_filter_s16 ? kernel->fn.winograd_filter_s16
+                                             : hc_winograd_filter_s16_scalar)(m, dims, tap, step, count, u, step);
+    for (int i = 0; i < places; i++)
+        for (int64_t c = 0; c < count; c++)
+            y[i * step + c] = v[i * step + c] * u[i * step + c];
+    (family == HC_FAMILY_winograd_output_s32 ? kernel->fn.winograd_output_s32
+                                             : hc_winograd_output_s32_scalar)(m, dims, y, step, count, answer);
+    for (int i = 0; i < answers; i++)
+        for (int64_t c = 0; c < count; c++) {
+            int32_t sum = 0;
+            for (int t = 0; t < taps; t++)
+                sum +=
+                    pixel[(i / answers_across + t / taps_across) * across + i % answers_across + t % taps_across][c] *
+                    tap[t * step + c];
+            wanted[i * step + c] = sum;
+        }
+    same("answer", I32, got, wanted, answers * step);
+}
+
+#define CHECK_OF_INTEGERS(family)                                                                                      \
+    void check_##family(const hc_kernel *kernel) {                                                                     \
+        FOR_TILES(4)                                                                                                   \
+        for (int i = 0; i < N_INTEGER_KINDS * N_INTEGER_KINDS; i++)                                                    \
+            whole_case(kernel, m, dims, *count, (integer_kind)(i / N_INTEGER_KINDS),                                   \
+                       (integer_kind)(i % N_INTEGER_KINDS));                                                           \
+    }
+CHECK_OF_INTEGERS(winograd_input_s16)
+CHECK_OF_INTEGERS(winograd_filter_s16)
+CHECK_OF_INTEGERS(winograd_output_s32)
 
 _Alignas(64) static float work[64 * 65 * 16 + 64 * 32]; /* of 64 x 64 */
 
