@@ -29,7 +29,9 @@ bool hc_isa_from_name(const char *name, uint32_t *mask);
 /* The name of one bit, or "scalar" for 0. */
 const char *hc_isa_name(uint32_t bit);
 
-/* Processors that this thread may run on, as its affinity says now: 1 to the most threads of a call. */
+#define HC_MAX_THREADS 256 /* of a call */
+
+/* Processors that this thread may run on, as its affinity says now: 1 to HC_MAX_THREADS. */
 int hc_processors(void);
 
 /* Linux lends the AMX tile registers only on request, once a process; false where it refuses. */

@@ -1,14 +1,13 @@
-/* A small pthread pool. hc_parallel runs task(0) .. task(n_tasks - 1), each once, on at most n_threads threads
- * (the caller is one of them), and returns when all have ended. Which thread runs which task is chance: a task
- * writes only what is its own. A task may not call hc_parallel. After fork() the child starts a pool of its own.
- * Calls from several threads at once are fine: one gets the pool, the others run alone.
+/* A small pthread pool. hc_parallel runs task(0) .. task(n_tasks - 1), each once, on at most n_threads threads (the caller is
+ * one of them), and returns when all have ended. Thread t begins with the t-th of n_threads equal parts and then helps the
+ * others, so which thread runs which task is chance: a task writes only what is its own. A task may not call hc_parallel. After
+ * fork() the child starts a pool of its own. Calls from several threads at once are fine: one gets the pool, the others run
+ * alone.
  */
 #ifndef HC_THREADS_H
 #define HC_THREADS_H
 
-#include "base/base.h"
-
-#define HC_MAX_THREADS 256
+#include "base/cpu.h"
 
 typedef void hc_task(void *context, int64_t task, int thread);
 

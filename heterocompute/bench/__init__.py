@@ -1,7 +1,7 @@
 """The benchmarks: kernels against the machine's limits, OpenBLAS, and the peers that are installed.
 
-Each runs in a process of its own, with settings that keep idle workers of the peers from spinning on the processors
-of the others. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
+Each runs in a process of its own, with settings that keep idle workers of OpenBLAS from spinning on the processors
+of the others for long. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
 `headers`, `conv` and `imports` what is timed.
 """
 
@@ -35,8 +35,7 @@ NAMES = (
     "import",
 )
 
-# Idle workers that spin make others look up to 1.7 x slower.
-SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "PASSIVE"}
+SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # its idle workers spin for longer than measure.SETTLE_SECONDS otherwise
 AVX2_SETTINGS = {"HETEROCOMPUTE_ISA": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
 
 

@@ -262,7 +262,6 @@ def _peers(
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
         settings.log_severity_level = 4
-        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         side = -(-layer.size // layer.stride)
         model = one_node_model(
             "Conv", "", {"x": x.shape, "w": w}, (len(x), layer.k, side, side),

@@ -2,7 +2,8 @@
 
 A ratio is the median over the rounds of the ratio inside a round, so that what disturbs the machine for a while
 disturbs both sides. A turn repeats a short candidate until it takes SAMPLE_SECONDS. With one thread the clock is the
-processor time of this process, so that what others take does not count; with more it is the clock on the wall.
+processor time of this process, so that what others take does not count; with more it is the clock on the wall, and
+each turn begins with a pause.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ Table = dict[str, Any]
 
 ROUNDS, FEWEST_ROUNDS = 11, 5
 SAMPLE_SECONDS = 0.02
+SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # the last candidate's workers fall asleep, this one's wake
 TABLE_SECONDS = 30  # what would take longer has fewer rounds
 MAX_REPEATS = 10_000
 
@@ -74,6 +76,7 @@ class Times:
     """Seconds of one repetition of each candidate in each round."""
 
     def __init__(self, candidates: Sequence[Candidate], options: Options, threads: int) -> None:
+        self._threads, self._quick = threads, options.quick
         self._clock = time.process_time if threads == 1 else time.perf_counter
         self.candidates = {candidate.name: candidate for candidate in candidates}
         repeats: dict[str, int] = {}
@@ -100,6 +103,11 @@ class Times:
                 gc.enable()
 
     def _timed(self, run: Callable[[], object], count: int) -> float:
+        if self._threads > 1 and not self._quick:
+            time.sleep(SETTLE_SECONDS)
+            woken = time.perf_counter() + WAKE_SECONDS
+            while time.perf_counter() < woken:
+                run()
         begin = self._clock()
         for _ in range(count):
             run()

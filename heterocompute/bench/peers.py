@@ -157,7 +157,6 @@ def _onnx_peer(name: str, kind: str, model: bytes, threads: int, copies: int, er
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
     def product() -> Callable[[Any], Any]:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
