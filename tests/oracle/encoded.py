@@ -23,7 +23,8 @@ class Encoded:
     scale: np.ndarray | None = None  # (rows, groups) float64, a multiplier of each group
     outer: np.ndarray | None = None  # (rows,) float64, a multiplier of each row
     grouped: bool = False  # the format has groups, even if there is one in a row
-    integers: bool = False  # Int and VSQ: products are exact, or exact within a group
+    integers: bool = False  # Int, VSQ and elements of few bits: products are exact, or exact within a group
+    places: int = 1  # what makes units integers; scales are divided by it, in float32
     code_bits: int = 0  # where codes may be NaN
     signed_zeros: bool = False  # floats and logs keep minus zero
     pattern: tuple[int, int] | None = None

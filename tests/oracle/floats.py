@@ -107,7 +107,9 @@ def encode_mx(fmt, x, axis, _) -> Encoded:
         packed = codes_as_bytes(codes, 8)
     else:
         packed = codes_as_bytes(SMALL[name].code(elements), SMALL[name].bits)
-    return Encoded(rows, {"codes": packed, "scales": bytes_}, elements, scale, grouped=True, signed_zeros=True)
+    places = {None: 64, "fp4_e2m1": 2, "fp6_e2m3": 8}.get(name)
+    return Encoded(rows, {"codes": packed, "scales": bytes_}, elements, scale, grouped=True, signed_zeros=True,
+                   integers=places is not None, places=places or 1)  # fmt: skip
 
 
 def encode_nvfp4(fmt, x, axis, _) -> Encoded:
@@ -130,7 +132,7 @@ def encode_nvfp4(fmt, x, axis, _) -> Encoded:
         bytes_[place], scale[place], elements[place] = best
     coarse = np.asarray(p if p > 0 else 1, np.float32)
     components = {"codes": codes_as_bytes(SMALL["fp4_e2m1"].code(elements), 4), "scales": bytes_, "coarse": coarse}
-    return Encoded(rows, components, elements, scale, grouped=True, signed_zeros=True)
+    return Encoded(rows, components, elements, scale, grouped=True, signed_zeros=True, integers=True, places=2)
 
 
 def nvfp4_group(group, p, divisor: int):

@@ -91,4 +91,5 @@ def encode_sparse(fmt, x, axis, clip, learned) -> Encoded:
         if position < last:
             where[row, segment * last + position] = i
     components = encoded.components | {"metadata": metadata}
-    return replace(encoded, components=components, kept=where, dense=dense, pattern=(fmt.n, fmt.m))
+    integers = encoded.integers and encoded.places == 1
+    return replace(encoded, components=components, kept=where, dense=dense, pattern=(fmt.n, fmt.m), integers=integers)

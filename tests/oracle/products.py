@@ -63,7 +63,7 @@ def scaled(a: Encoded) -> Scaled:
         return Scaled(units, scales, np.zeros(units.shape[1], int))
     scale = float32(a.scale if a.outer is None else a.scale * a.outer[:, None])
     groups = dense_groups(a)
-    return Scaled(units, scale[:, groups], groups)
+    return Scaled(units * a.places, (scale / np.float32(a.places))[:, groups], groups)
 
 
 def by_groups(a: Scaled, b: Scaled) -> np.ndarray:

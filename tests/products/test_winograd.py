@@ -17,6 +17,7 @@ from heterocompute.base import runtime
 from heterocompute.reference.transforms import winograd
 
 SIZES = [2, 4, 6]
+TAPS = [(3, 3), (1, 3), (3, 1)]
 # n, c, h, w, filters, padding, groups
 CASES = [
     (2, 3, 9, 7, 5, 1, 1),
@@ -49,9 +50,9 @@ def test_the_matrices_are_those_of_the_paper() -> None:
 
 
 @cache
-def defined(m: int, case: Any) -> tuple[Any, ...]:
+def defined(m: int, taps: Any, case: Any) -> tuple[Any, ...]:
     n, c, h, w, k, padding, groups = case
-    x, filters, bias = reals((n, c, h, w), 1), reals((k, c // groups, 3, 3), 2), reals((k,), 3)
+    x, filters, bias = reals((n, c, h, w), 1), reals((k, c // groups, *taps), 2), reals((k,), 3)
     return x, filters, bias, winograd.conv2d(x, filters, m, padding, groups)
 
 
@@ -59,9 +60,9 @@ def defined(m: int, case: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("m", SIZES)
 @pytest.mark.sweep(every=3)
 def test_the_bits_are_those_of_the_definition(m: int, isa: str) -> None:
-    for case in CASES:
+    for taps, case in itertools.product(TAPS, CASES):
         padding, groups = case[5:]
-        x, filters, bias, plain = defined(m, case)
+        x, filters, bias, plain = defined(m, taps, case)
         biased = plain + bias[:, None, None]
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
         gaps = np.zeros((*plain.shape, 2), np.float32)[..., 1]
@@ -78,14 +79,14 @@ def test_the_bits_are_those_of_the_definition(m: int, isa: str) -> None:
 
 
 def exact(x: Any, w: Any) -> Any:
-    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), axis=(2, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], axis=(2, 3))
     return np.tensordot(windows, w.astype(np.float64), ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
 
 
 @pytest.mark.parametrize("m", SIZES)
 def test_the_error_is_within_the_bound(m: int) -> None:
-    for c in (1, 3, 16, 64):
-        x, filters = reals((1, c, 15, 12), c), reals((7, c, 3, 3), c + 1)
+    for taps, c in itertools.product(TAPS, (1, 3, 16, 64)):
+        x, filters = reals((1, c, 15, 12), c), reals((7, c, *taps), c + 1)
         error = np.abs(hc.conv2d(x, filters, algorithm=f"winograd{m}") - exact(x, filters))
         assert (error <= winograd.bound(x, filters, m)).all()
 
@@ -137,9 +138,13 @@ def test_working_memory_does_not_grow_with_the_batch() -> None:
 def test_other_filters_are_refused() -> None:
     x = np.zeros((1, 2, 8, 8), np.float32)
     filters = np.zeros((1, 2, 3, 3), np.float32)
-    with pytest.raises(ValueError, match="3 x 3 with stride and dilation 1"):
-        hc.conv2d(x, np.zeros((1, 2, 5, 5), np.float32), algorithm="winograd2")
-    with pytest.raises(ValueError, match="3 x 3 with stride and dilation 1"):
+    for taps in ((5, 5), (1, 1), (1, 5), (2, 3)):
+        with pytest.raises(ValueError, match="3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1"):
+            hc.conv2d(x, np.zeros((1, 2, *taps), np.float32), algorithm="winograd2")
+    line = hc.quantize(np.zeros((1, 2, 1, 3), np.float32), "int8", axis=(2, 3, 1))
+    with pytest.raises(ValueError, match="of integers it is for filters of 3 x 3"):
+        hc.conv2d(x, line, activations="int8", algorithm="winograd2")
+    with pytest.raises(ValueError, match="3 x 1 with stride and dilation 1"):
         hc.conv2d(x, filters, stride=2, algorithm="winograd4")
     with pytest.raises(ValueError, match="to be quantized"):
         hc.conv2d(x, filters, activations="int8", algorithm="winograd4")

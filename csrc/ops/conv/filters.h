@@ -25,7 +25,11 @@ void hc_filter_panels_init(hc_filter_panels *panels, const hc_convolution *conv,
 void hc_filter_panels_group(hc_filter_panels *panels, int64_t group);
 /* Panel number `panel` of the group into `to`; scratch of hc_pack_scratch bytes. Thread-safe. */
 void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, void *scratch);
-/* The same, or for m 2, 4 or 6 its transforms for F(m x m, 3 x 3), each (c, filter), and how many floats those are; scratch of
+/* Dimensions in which Winograd's algorithms see these filters: 2 for 3 x 3, 1 for 1 x 3 and 3 x 1, 0 for others; values of a
+ * transformed filter, or tile, of m answers a dimension. */
+int hc_winograd_dims(const hc_conv_shape *shape);
+int64_t hc_winograd_places(const hc_conv_shape *shape, int m);
+/* A panel as above, or for m 2, 4 or 6 its transforms for Winograd's algorithm, each (c, filter), and how many floats those are; scratch of
  * the panel's bytes more. */
 void hc_any_filter_panel(const hc_filter_panels *panels, int m, int64_t panel, float *to, void *scratch);
 int64_t hc_any_filter_floats(const hc_filter_panels *panels, int m);

@@ -37,8 +37,6 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *w, int64_t groups
     int64_t columns, bytes;
     if (w->ndim != 4 || groups < 1 || w->shape[0] % groups != 0 || !hc_values(w))
         return hc_fail(error, HC_VALUE, "prepack: w is not filters (K, C, R, S) of %lld groups", (long long)groups);
-    if (m && (w->shape[2] != 3 || w->shape[3] != 3 || (m != 2 && m != 4 && m != 6)))
-        return hc_fail(error, HC_VALUE, "prepack: there is no F(%d x %d) of these filters", m, m);
     const hc_operand operand = {.dense = w};
     const hc_window window = {.stride = {1, 1}, .dilation = {1, 1}, .groups = groups};
     const hc_convolution conv = {
@@ -46,6 +44,8 @@ hc_status hc_prepack_filters(const hc_run *run, const hc_view *w, int64_t groups
         .w = &operand,
         .window = &window,
         .shape = {.filters = w->shape[0], .group_channels = w->shape[1], .r = w->shape[2], .s = w->shape[3]}};
+    if (m && (hc_winograd_dims(&conv.shape) == 0 || (m != 2 && m != 4 && m != 6)))
+        return hc_fail(error, HC_VALUE, "prepack: there is no F(%d x %d) of these filters", m, m);
     if (!hc_mul_size(w->shape[1], w->shape[2], &columns) || !hc_mul_size(columns, w->shape[3], &columns) ||
         columns > INT32_MAX)
         return hc_fail(error, HC_VALUE, "prepack: w has filters of more than 2^31 - 1 values");

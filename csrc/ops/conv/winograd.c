@@ -1,6 +1,6 @@
 /* Winograd's convolution of 3 x 3, stride 1 (Lavin, Gray, CVPR 2016): y = A^T [sum_c (G g G^T) (B^T d B)] A, tiles of m x m
- * answers from n x n pixels, n = m + 2. Each of the n^2 values of a transformed tile is a product over the channels
- * (tiles.h). heterocompute/reference/transforms/winograd.py is the definition of every bit.
+ * answers from n x n pixels, n = m + 2; of 1 x 3 and 3 x 1 the same in one dimension, m answers from n pixels. Each value of a
+ * transformed tile is a product over the channels (tiles.h). heterocompute/reference/transforms/winograd.py is the definition of every bit.
  */
 #include "ops/conv/tiles.h"
 
@@ -15,15 +15,15 @@ static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, floa
     (void)work;
     const hc_window *window = tiles->conv->window;
     const int64_t channel = tiles->group * tiles->conv->shape.group_channels;
-    const int n = tiles->tiling.width;
-    const float *pixel[MAX_PIXELS];
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++)
-            pixel[i * n + j] = hc_pixel(&tiles->pixels, at->image, at->p - window->pad_before[0] + i,
-                                        at->q - window->pad_before[1] + j) +
-                               channel;
+    const int width = tiles->tiling.width;
+    const float *pixel[MAX_PIXELS] = {NULL};
+    for (int i = 0; i < tiles->tiling.height; i++)
+        for (int j = 0; j < width; j++)
+            pixel[i * width + j] = hc_pixel(&tiles->pixels, at->image, at->p - window->pad_before[0] + i,
+                                            at->q - window->pad_before[1] + j) +
+                                   channel;
     HC_PICK(winograd_input_f32, tiles->conv->run)
-    (tiles->tiling.m, 2, pixel, tiles->conv->shape.group_channels, to, step);
+    (tiles->tiling.m, hc_winograd_dims(&tiles->conv->shape), pixel, tiles->conv->shape.group_channels, to, step);
 }
 
 static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work) {
@@ -37,18 +37,19 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
     float *answer[MAX_PIXELS] = {NULL};
     for (int64_t p = 0; p < answers->rows; p++)
         for (int64_t q = 0; q < answers->columns; q++)
-            answer[p * tiles->tiling.m + q] = answers->to + p * answers->row_step + q * answers->pixel_step;
+            answer[p * tiles->tiling.columns + q] = answers->to + p * answers->row_step + q * answers->pixel_step;
     HC_PICK(winograd_output_f32, tiles->conv->run)
-    (tiles->tiling.m, 2, sums, step, columns, bias, tiles->conv->relu, answer);
+    (tiles->tiling.m, hc_winograd_dims(&tiles->conv->shape), sums, step, columns, bias, tiles->conv->relu, answer);
 }
 
 static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) {
     const hc_conv_shape *s = &conv->shape;
-    const hc_tiling tiling = {.rows = m,
-                              .columns = m,
-                              .height = m + 2,
-                              .width = m + 2,
-                              .places = (m + 2) * (m + 2),
+    const int rows = s->r == 3 ? m : 1, columns = s->s == 3 ? m : 1, dims = hc_winograd_dims(s);
+    const hc_tiling tiling = {.rows = rows,
+                              .columns = columns,
+                              .height = rows + (int)s->r - 1,
+                              .width = columns + (int)s->s - 1,
+                              .places = hc_winograd_places(s, m),
                               .filter_bytes = FILTER_BYTES,
                               .all_tiles_bytes = ALL_TILES_BYTES,
                               .m = m,
@@ -58,25 +59,25 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) 
     hc_tiles_init(tiles, conv, &tiling);
     /* A value of a tile or a filter that is transformed takes as long as so many products, on an AMD EPYC of family 26 (Zen
      * 5), one thread, 2026-11: 27 to 41 and 40 to 55, of 64 to 256 channels. */
-    enum { TILE_VALUE = 36, FILTER_VALUE = 40, LANES = 16 /* of filters that are as fast as one */ };
-    const int64_t in_image = hc_ceil_div(s->out_height, m) * hc_ceil_div(s->out_width, m);
+    enum { TILE_VALUE = 18 /* a dimension */, FILTER_VALUE = 20, LANES = 16 /* of filters that are as fast as one */ };
+    const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     const double filled = (double)(hc_round_up(s->filters / conv->window->groups, LANES) * conv->window->groups);
-    const double values = TILE_VALUE * all * ((double)s->channels + k) + FILTER_VALUE * k * c;
+    const double values = dims * (TILE_VALUE * all * ((double)s->channels + k) + FILTER_VALUE * k * c);
     return (hc_conv_work){(double)tiling.places * (all * c * filled + values), tiles->bytes};
 }
 
 static const char *refuses(const hc_convolution *conv, int m) {
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
-    if (s->r != 3 || s->s != 3 || window->stride[0] != 1 || window->stride[1] != 1 || window->dilation[0] != 1 ||
+    if (hc_winograd_dims(s) == 0 || window->stride[0] != 1 || window->stride[1] != 1 || window->dilation[0] != 1 ||
         window->dilation[1] != 1)
-        return "it is for filters of 3 x 3 with stride and dilation 1";
+        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1";
     if (conv->activations)
         return hc_winograd_codes_refuse(conv, m);
     if (s->group_channels == 0)
         return "there is nothing to sum";
-    if (s->group_channels > MOST_PANEL / ((m + 2) * (m + 2) * HC_TILE_MAX_NR * (int64_t)sizeof(float)))
+    if (s->group_channels > MOST_PANEL / (hc_winograd_places(s, m) * HC_TILE_MAX_NR * (int64_t)sizeof(float)))
         return "transformed filters of so many channels take too much memory";
     return NULL;
 }

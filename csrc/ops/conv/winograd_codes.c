@@ -142,6 +142,8 @@ static const char *plan(hc_winograd_codes_job *job, const hc_convolution *conv, 
 const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
     const char *reason = hc_codes_refuse(conv);
+    if (!reason && hc_winograd_dims(&conv->shape) != 2)
+        reason = "of integers it is for filters of 3 x 3";
     if (!reason && m > 4)
         reason = "of integers there are F(2 x 2) and F(4 x 4)";
     return reason ? reason : plan(&job, conv, m);

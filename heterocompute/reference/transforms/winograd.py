@@ -1,10 +1,10 @@
-"""Winograd's convolution F(m x m, 3 x 3): y = A^T [sum_c (G g G^T) * (B^T d B)] A.
+"""Winograd's convolution F(m x m, 3 x 3): y = A^T [sum_c (G g G^T) * (B^T d B)] A; of 1 x 3 and 3 x 1 filters F(m, 3).
 
 S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural
 Networks", CVPR 2016. The matrices follow from the points by Toom-Cook (`matrices`), in exact fractions.
 
 Stated order. A sum is a chain: the first term a product, then fma, indices ascending, terms of 0 left out. A
-transform goes down the columns, then across the rows. Points come in pairs +p, -p, whose rows share their terms: even
+transform goes down the columns, then across the rows, where the filter has 3 taps. Points come in pairs +p, -p, whose rows share their terms: even
 + odd for +p, even - odd for -p, where even sums the terms of even index. For A^T each pair has sum = x(+p) + x(-p) and
 difference = x(+p) - x(-p): y_i = x_0 (i = 0) + over the pairs p^i times the one of i's parity + x_inf (i = m - 1).
 Over the channels: one chain from +0, c ascending.
@@ -65,12 +65,12 @@ def _polynomial(roots: list[Fraction]) -> list[Fraction]:
 
 
 def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -> Array:
-    """Convolve by F(m x m, 3 x 3), stride 1.
+    """Convolve by F(m x m, 3 x 3), stride 1, or by F(m, 3) down or across.
 
     Parameters
     ----------
     x : ndarray of float32, (N, C, H, W)
-    w : ndarray of float32, (K, C / groups, 3, 3)
+    w : ndarray of float32, (K, C / groups, 3, 3), (K, C / groups, 3, 1) or (K, C / groups, 1, 3)
     m : int
         2, 4 or 6.
     padding : int, pair or two pairs
@@ -82,23 +82,22 @@ def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -> Array:
     """
     x, w = np.asarray(x, np.float32), np.asarray(w, np.float32)
     x = _padded(x, padding)
-    (images, _, height, width), (filters, depth) = x.shape, w.shape[:2]
-    p, q = height - 2, width - 2
-    down, across = -(-p // m), -(-q // m)
-    x = np.pad(x, ((0, 0), (0, 0), (0, down * m - p), (0, across * m - q)))
-    v = np.stack(_both([[x[:, :, i : i + (down - 1) * m + 1 : m, j : j + (across - 1) * m + 1 : m]
-                         for j in range(m + 2)] for i in range(m + 2)], _input, m))  # fmt: skip
-    u = np.stack(_both([[w[:, :, i, j] for j in range(3)] for i in range(3)], _filter, m))
-    y = np.zeros((images, filters, down * m, across * m), np.float32)
+    (images, _, height, width), (filters, depth, r, s) = x.shape, w.shape
+    (rows, columns), (p, q) = _answers(r, s, m), (height - r + 1, width - s + 1)
+    down, across, high, wide = -(-p // rows), -(-q // columns), rows + r - 1, columns + s - 1
+    x = np.pad(x, ((0, 0), (0, 0), (0, down * rows - p), (0, across * columns - q)))
+    v = np.stack(_both([[x[:, :, i : i + (down - 1) * rows + 1 : rows, j : j + (across - 1) * columns + 1 : columns]
+                         for j in range(wide)] for i in range(high)], _input, m))  # fmt: skip
+    u = np.stack(_both([[w[:, :, i, j] for j in range(s)] for i in range(r)], _filter, m))
+    y = np.zeros((images, filters, down * rows, across * columns), np.float32)
     each = filters // groups
     for k in range(filters):
         sums = np.zeros((len(v), images, down, across), np.float32)
         for c in range(depth):
             sums = fma(v[:, :, k // each * depth + c], u[:, k, c, None, None, None], sums)
-        n = m + 2
-        answer = _both([[sums[i * n + j] for j in range(n)] for i in range(n)], _output, m)
+        answer = _both([[sums[i * wide + j] for j in range(wide)] for i in range(high)], _output, m)
         for i, values in enumerate(answer):
-            y[:, k, i // m :: m, i % m :: m] = values
+            y[:, k, i // columns :: rows, i % columns :: columns] = values
     return y[:, :, :p, :q]
 
 
@@ -189,20 +188,28 @@ def bound(x: Any, w: Any, m: int, padding: Any = 0) -> Array:
     -------
     ndarray of float64, (N, K, P, Q)
     """
-    n = m + 2
     a_t, g, b_t = (np.abs(np.array(matrix, np.float64)) for matrix in matrices(m))
     x, w = np.abs(_padded(np.asarray(x, np.float64), padding)), np.abs(np.asarray(w, np.float64))
-    p, q = x.shape[2] - 2, x.shape[3] - 2
-    down, across = -(-p // m), -(-q // m)
-    x = np.pad(x, ((0, 0), (0, 0), (0, down * m - p), (0, across * m - q)))
-    d = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))[:, :, ::m, ::m]
-    v = np.einsum("ih,nctuhw,jw->nctuij", b_t, d, b_t)
-    u = np.einsum("ir,kcrs,js->kcij", g, w, g)
-    y = np.einsum("pi,nktuij,qj->nktpuq", a_t, np.einsum("nctuij,kcij->nktuij", v, u), a_t)
-    roundings = w.shape[1] + 2 * (n + 5 + n)
+    r, s = w.shape[2:]
+    (rows, columns), (p, q) = _answers(r, s, m), (x.shape[2] - r + 1, x.shape[3] - s + 1)
+    down, across = -(-p // rows), -(-q // columns)
+    x = np.pad(x, ((0, 0), (0, 0), (0, down * rows - p), (0, across * columns - q)))
+    of_rows, of_columns = ((a_t, g, b_t) if taps == 3 else (np.ones((1, 1)),) * 3 for taps in (r, s))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (rows + r - 1, columns + s - 1), axis=(2, 3))
+    d = windows[:, :, ::rows, ::columns]
+    v = np.einsum("ih,nctuhw,jw->nctuij", of_rows[2], d, of_columns[2])
+    u = np.einsum("ir,kcrs,js->kcij", of_rows[1], w, of_columns[1])
+    y = np.einsum("pi,nktuij,qj->nktpuq", of_rows[0], np.einsum("nctuij,kcij->nktuij", v, u), of_columns[0])
+    n = m + 2
+    roundings = w.shape[1] + ((r == 3) + (s == 3)) * (n + 5 + n)
     gamma = roundings * 2.0**-24 / (1 - roundings * 2.0**-24)
-    found: Array = gamma * y.reshape(*y.shape[:2], down * m, across * m)[:, :, :p, :q]
+    found: Array = gamma * y.reshape(*y.shape[:2], down * rows, across * columns)[:, :, :p, :q]
     return found
+
+
+def _answers(r: int, s: int, m: int) -> tuple[int, int]:
+    """Return rows and columns of a tile's answers."""
+    return m if r == 3 else 1, m if s == 3 else 1
 
 
 def _padded(x: Array, padding: Any) -> Array:
@@ -212,9 +219,10 @@ def _padded(x: Array, padding: Any) -> Array:
 
 
 def _both(x: list[list[Array]], transform: Any, m: int) -> list[Array]:
-    """Transform down the columns, then across the rows; the answer row after row."""
-    down = [transform(list(column), m) for column in zip(*x, strict=True)]
-    return [value for row in zip(*down, strict=True) for value in transform(list(row), m)]
+    """Transform down the columns, then across the rows, of more than one value; the answer row after row."""
+    down = [transform(list(column), m) if len(x) > 1 else list(column) for column in zip(*x, strict=True)]
+    across = (transform(list(row), m) if len(row) > 1 else list(row) for row in zip(*down, strict=True))
+    return [value for row in across for value in row]
 
 
 def _chain(row: list[Fraction], x: list[Array], indices: range) -> Array:
