@@ -1,7 +1,6 @@
 /* CPU features by cpuid and xgetbv: a feature counts only when the operating system saves its registers. */
 #include "base/cpu.h"
 
-
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>

@@ -230,6 +230,6 @@ def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
     ):
         (r, s), (down, across) = window.kernel, window.stride
         raise ValueError(
-            f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1; w has {r} x {s}, "
-            f"stride {(down, across)}, dilation {window.dilation}"
+            f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1; "
+            f"w has {r} x {s}, stride {(down, across)}, dilation {window.dilation}"
         )
