@@ -34,7 +34,8 @@ static struct {
     pthread_mutex_t owner; /* held by the call that uses the pool */
     pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t wake, done;
-    int n_workers, n_cpus;
+    int n_workers;
+    atomic_int n_cpus;        /* that the last caller might run on */
     atomic_ullong generation; /* counts jobs, so that a worker sees a new one */
     hc_job *job;
     atomic_int running; /* workers inside the job */
@@ -175,7 +176,6 @@ static void register_fork_handler(void) { pthread_atfork(NULL, NULL, restart_in_
 static void grow(int wanted) {
     if (pool.n_workers >= wanted - 1)
         return;
-    pool.n_cpus = hc_processors();
     sigset_t all, before; /* signals belong to the caller's threads: a worker is born deaf to them */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -207,6 +207,7 @@ void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
         take_tasks(&job, 0);
         return;
     }
+    atomic_store(&pool.n_cpus, hc_processors());
     grow(n_threads);
     lock();
     pool.job = &job;

@@ -16,14 +16,14 @@ from ..base.values import shown
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
 from .layouts.ggml_blocks import block_bytes
-from .layouts.gguf_model import block_of, blocks_of, kind_of, scale_name
+from .layouts.gguf_model import MOST_NAME, block_of, blocks_of, kind_of, scale_name
 from .selection import FirstMatch
 
 __all__ = ["save_gguf"]
 
 Array = np.ndarray[Any, Any]
 PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
-MOST_NAME, MOST_DIMENSIONS = 63, 4
+MOST_DIMENSIONS = 4
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 # What llama.cpp takes for rows that are no whole blocks of 256.
@@ -214,6 +214,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     raw = gguf.GGMLQuantizationType[text]
     writer.add_tensor_info(name, (*shape[:-1], row_bytes), np.dtype(np.uint8), total, raw_dtype=raw)
     if isinstance(kind, NVFP4):
+        _check_name(scale_name(name))
         writer.add_tensor_info(scale_name(name), (1,), PLAIN["f32"], 4)
     return kind
 

@@ -235,6 +235,14 @@ def test_what_gguf_has_no_place_for(tmp_path):
         hc.save(tmp_path / "a", {"w": hc.quantize(W[:, :40], "int4-g32-f16")}, layout="gguf")
     with pytest.raises(ValueError, match="at most 63 bytes"):
         hc.save(tmp_path / "a", {"w" * 64: BIAS}, layout="gguf")
+    fp4 = hc.quantize(np.ones((2, 64), np.float32), "nvfp4")
+    for write in (lambda **tensors: hc.save(tmp_path / "a", tensors, layout="gguf"),
+                  lambda **tensors: hc.save_gguf(tmp_path / "a", tensors, types={})):  # fmt: skip
+        with pytest.raises(ValueError, match="at most 63 bytes"):  # what its scale is called
+            write(**{"w" * 60: fp4})
+        for others in ({"fc.weight": fp4}, {"fc.scale": BIAS}):
+            with pytest.raises(ValueError, match=r"(?i)two tensors would be called|duplicated tensor name.*fc\.scale"):
+                write(fc=fp4, **others)
     with pytest.raises(TypeError, match="1 to 4 dimensions"):
         hc.save(tmp_path / "a", {"w": np.ones((1,) * 5)}, layout="gguf")
     assert not list(tmp_path.iterdir())

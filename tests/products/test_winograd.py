@@ -156,6 +156,11 @@ def test_other_filters_are_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"refuses this convolution: {why}"):
             hc.conv2d(x, q, **where)
+    deep, deep_filters = np.ones((1, 14800, 3, 3), np.float32), np.ones((1, 14800, 3, 3), np.float32)
+    wide = hc.quantize(deep_filters, "int8", axis=(2, 3, 1))
+    with pytest.raises(ValueError, match="filters of more than 65536 values"):
+        hc.conv2d(deep, wide, activations="int8", algorithm="winograd4")
+    assert hc.conv2d(deep, wide, activations="int8")[0, 0, 0, 0] == 9 * 14800
     x[0, 1, 7, 3] = np.inf
     with pytest.raises(ValueError, match=r"conv2d: x has inf at index \(0, 1, 7, 3\)"):
         hc.conv2d(x, q, activations="int8", algorithm="winograd4")

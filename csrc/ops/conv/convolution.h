@@ -1,7 +1,8 @@
 /* One convolution, checked, and the contract of an algorithm: a line of algorithms.def. An algorithm says why it refuses, what
  * it would do, and runs; it calls no other. Those of float32 whose `error` is 1 sum every answer in one fmaf chain over
- * (r, s, c), so their bits are the same; the others have bits of their own, and `auto` takes them by shapes alone. Sums of integers are exact and
- * have the same bits, in those that say so whatever their error with floats is.
+ * (r, s, c), so their bits are the same; the others have bits of their own, and `auto` takes them by shapes alone. Sums
+ * of integers are exact and have the same bits, in those that say so whatever their error with floats is, so that `auto` may
+ * ask the instruction set there.
  */
 #ifndef HC_CONVOLUTION_H
 #define HC_CONVOLUTION_H

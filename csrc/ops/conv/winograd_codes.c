@@ -141,7 +141,10 @@ static const char *plan(hc_winograd_codes_job *job, const hc_convolution *conv, 
 
 const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
+    enum { LONGEST = 65536 }; /* of values of 8 bits, whose sums int32 holds */
     const char *reason = hc_codes_refuse(conv);
+    if (!reason && conv->shape.group_channels > LONGEST / 9)
+        reason = "filters of more than 65536 values sum to more than 32 bits";
     if (!reason && hc_winograd_dims(&conv->shape) != 2)
         reason = "of integers it is for filters of 3 x 3";
     if (!reason && m > 4)

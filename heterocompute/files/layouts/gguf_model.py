@@ -28,7 +28,7 @@ from ..containers.gguf_files import Gguf
 from .ggml_blocks import array_of, bytes_of
 from .linear import Array, refuse
 
-BLOCK = 32
+BLOCK, MOST_NAME = 32, 63
 MINUS_ZERO = 8
 PLAIN = ("float32", "float16", "float64", "int8", "int16", "int32", "int64")
 
@@ -60,6 +60,18 @@ def scale_name(name: str) -> str:
     ('blk.0.ffn_up.scale', 'w.scale')
     """
     return f"{name.removesuffix('.weight')}.scale"
+
+
+def _check_names(arrays: Mapping[str, Any]) -> None:
+    """Refuse names that ggml cannot hold, and tensors that would be called as another's scale is."""
+    scaled = [name for name, a in arrays.items() if isinstance(a, QuantizedArray) and isinstance(a.format, NVFP4)]
+    taken: set[str] = set()
+    for name in [*arrays, *map(scale_name, scaled)]:
+        if len(name.encode()) > MOST_NAME:
+            raise ValueError(f"save: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
+        if name in taken:
+            raise ValueError(f"save: two tensors would be called {quoted(name)}")
+        taken.add(name)
 
 
 def blocks_of(name: str, q: QuantizedArray) -> Blocks:
@@ -181,16 +193,13 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
         import gguf  # optional
     except ImportError:
         raise ImportError("save: the layout gguf needs gguf: pip install heterocompute[gguf]") from None
+    _check_names(arrays)
     stored: dict[str, tuple[str | None, Array]] = {}
     for name, array in arrays.items():
-        if len(name.encode()) > 63:
-            raise ValueError(f"save: tensor {quoted(name)}: gguf has names of at most 63 bytes")
         if isinstance(array, QuantizedArray):
             blocks = blocks_of(name, array)
             stored[name] = blocks.kind, blocks.data
             if blocks.scale is not None:
-                if scale_name(name) in arrays:
-                    raise ValueError(f"save: two tensors would be called {quoted(scale_name(name))}")
                 stored[scale_name(name)] = None, blocks.scale
             continue
         plain = np.asarray(array)

@@ -5,8 +5,9 @@ Networks", CVPR 2016. The matrices follow from the points by Toom-Cook (`matrice
 
 Stated order. A sum is a chain: the first term a product, then fma, indices ascending, terms of 0 left out. A
 transform goes down the columns, then across the rows, where the filter has 3 taps. Points come in pairs +p, -p, whose
-rows share their terms: even + odd for +p, even - odd for -p, where even sums the terms of even index. For A^T each pair has sum = x(+p) + x(-p) and
-difference = x(+p) - x(-p): y_i = x_0 (i = 0) + over the pairs p^i times the one of i's parity + x_inf (i = m - 1).
+rows share their terms: even + odd for +p, even - odd for -p, where even sums the terms of even index. For A^T each
+pair has sum = x(+p) + x(-p) and difference = x(+p) - x(-p): y_i = x_0 (i = 0) + over the pairs p^i times the one of
+i's parity + x_inf (i = m - 1).
 Over the channels: one chain from +0, c ascending.
 """
 
