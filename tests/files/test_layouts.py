@@ -189,6 +189,66 @@ def test_mxfp4_of_compressed_tensors_has_the_same_values(tmp_path):
     assert same_bits((codes.view(32, -1, 32) * scales[..., None]).view(W.shape).numpy(), q.dequantize())
 
 
+@pytest.mark.parametrize("fmt", ["int4-g32-f16", "int8-f16", "int3-g64-f16", "int2-g16-f16"])
+def test_autogptq_has_the_same_values(tmp_path, fmt):
+    """A product with the unit matrix is the weight, rounded to float16 as its scales are."""
+    torch = pytest.importorskip("torch")
+    qlinear = pytest.importorskip("auto_gptq.nn_modules.qlinear.qlinear_cuda_old")
+    q = hc.quantize(W, fmt)
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="gptq")
+    found = hc.load(tmp_path / "a")
+    layer = qlinear.QuantLinear(q.format.bits, q.format.group or -1, 128, 32, bias=False)
+    layer.load_state_dict({name.removeprefix("fc."): torch.from_numpy(part) for name, part in found.items()})
+    theirs = layer(torch.eye(128, dtype=torch.float16)).numpy().T
+    assert np.array_equal(theirs, q.dequantize().astype(np.float16))
+
+
+@pytest.mark.parametrize("fmt", ["int4-g32-asym-f16", "int8-asym-f16", "int3-g64-asym-f16", "int4-g16-f16"])
+def test_what_autogptq_packs_is_read(tmp_path, fmt):
+    """It stores zero points less 1: without 0 among them both versions have a place for all."""
+    torch = pytest.importorskip("torch")
+    qlinear = pytest.importorskip("auto_gptq.nn_modules.qlinear.qlinear_cuda_old")
+    q = hc.quantize(W, fmt)
+    bits, group, points = q.format.bits, q.format.group or 128, q.zero_points_expanded()[:, :: q.format.group or 128]
+    points = points + (1 << (bits - 1)) if q.format.symmetric else points
+    assert points.min() > 0
+    layer = qlinear.QuantLinear(bits, group, 128, 32, bias=False)
+    linear = torch.nn.Linear(128, 32, bias=False)
+    linear.weight.data = torch.from_numpy(q.dequantize())
+    scales = torch.from_numpy(q.components["scales"].astype(np.float32))
+    layer.pack(linear, scales, torch.from_numpy(points.astype(np.float32)), None)
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="gptq")
+    ours = hc.load(tmp_path / "a")
+    theirs = {f"fc.{name}": np.ascontiguousarray(getattr(layer, name).numpy()) for name in ("qweight", "qzeros")}
+    theirs["fc.scales"] = layer.scales.numpy().astype(np.float16)
+    assert same_bits(theirs["fc.qweight"], ours["fc.qweight"]) and same_bits(theirs["fc.scales"], ours["fc.scales"])
+    assert same_bits(theirs["fc.qzeros"], ours["fc.qzeros"]) == q.format.symmetric  # else ours are version 2
+    hc.save(tmp_path / "b", theirs)
+    config = {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": q.format.symmetric}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+    found = hc.load(tmp_path / "b", layout="gptq")["fc.weight"]
+    assert same_bits(found.dequantize(), q.dequantize())
+
+
+@pytest.mark.parametrize("group", [16, 32, 128])
+def test_autoawq_has_the_same_values(tmp_path, group):
+    torch = pytest.importorskip("torch")
+    gemm = pytest.importorskip("awq.modules.linear.gemm")
+    q = hc.quantize(W, f"int4-g{group}-asym-f16")
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="awq")
+    found = hc.load(tmp_path / "a")
+    parts = [torch.from_numpy(found[f"fc.{name}"]) for name in ("qweight", "qzeros", "scales")]
+    theirs = gemm.dequantize_gemm(*parts, 4, group).numpy().T
+    assert np.array_equal(theirs, q.dequantize().astype(np.float16))
+    linear = torch.nn.Linear(128, 32, bias=False)
+    linear.weight.data = torch.from_numpy(q.dequantize())
+    points = torch.from_numpy(q.zero_points_expanded()[:, ::group].T.astype(np.float32))
+    scales = torch.from_numpy(q.components["scales"].T.astype(np.float32))
+    packed = gemm.WQLinear_GEMM.from_linear(linear, 4, group, scales=scales, zeros=points)
+    for name in ("qweight", "qzeros", "scales"):
+        assert same_bits(np.ascontiguousarray(getattr(packed, name).numpy()), found[f"fc.{name}"])
+
+
 def test_bitsandbytes_has_the_same_values(tmp_path):
     torch = pytest.importorskip("torch")
     functional = pytest.importorskip("bitsandbytes.functional")
