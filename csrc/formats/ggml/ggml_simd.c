@@ -18,7 +18,8 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
 
 /* A chunk of a row: its codes as signed bytes, but those of 5 bits and fewer without a sign, which are both. */
 typedef struct {
-    float scale[CHUNK / 16 + 8], minimum[CHUNK / 16 + 8];
+    float scales[CHUNK / 16 + 16], minima[CHUNK / 16 + 16];
+    const float *scale, *minimum; /* of its first group */
     uint8_t codes[CHUNK + 64];
 } hc_ggml_chunk;
 
@@ -48,55 +49,55 @@ static inline void load_halves(const uint8_t *from, int64_t n, float *to) {
         to[i] = _cvtsh_ss(hc_load_u16(from + 2 * i));
 }
 
-/* What groups [first, first + n) of a row have as scales or minima: float16, or that of the block times an integer. */
-static inline void load_factors(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+/* What groups [first, first + n) of a row have as scales or minima: float16, or that of the block times an integer, 8 at a
+ * time; first is a multiple of 8 there, and up to 7 more are written. The negative of a product is that of the negative. */
+static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geometry, const hc_components *components,
                                 int64_t row, hc_component_id id, int64_t first, int64_t n, float *out) {
-    const hc_ggml_kind *kind = ggml_kind(format);
-    const uint8_t *small = hc_part(components, id, row);
-    if (kind->scale_bits == 0) {
-        load_halves(small + first * 2, n, out);
+    const uint8_t *from = hc_part(components, id, row);
+    const int bits = kind->scale_bits;
+    if (bits == 0) {
+        load_halves(from + first * 2, n, out);
         return;
     }
-    uint8_t bytes[8 + CHUNK / 16 + 8 + 8];
-    const int64_t start = first & ~(int64_t)7, skip = first - start, per = kind->block / kind->group;
-    unpack_codes(small, (geometry->groups * kind->scale_bits + 7) / 8, start, n + skip, kind->scale_bits,
-                 !kind->has_minimum, bytes);
     const uint8_t *coarse = (const uint8_t *)hc_part(components, HC_COARSE, row) + (id == HC_MINIMA ? 2 : 0);
-    const int64_t stride = kind->has_minimum ? 4 : 2;
-    coarse += first / per * stride;
-    for (int64_t i = 0, run, before = first % per; i < n; i += run, before = 0, coarse += stride) {
-        const float d = _cvtsh_ss(hc_load_u16(coarse));
-        run = hc_min(n - i, per - before);
-        scale_bytes(bytes + skip + i, run, d, out + i);
+    const uint8_t *const end = from + geometry->groups / 8 * bits;
+    const int64_t stride = kind->has_minimum ? 4 : 2, per = kind->block / kind->group == 8 ? 0 : 1;
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    const __m128i up = _mm_cvtsi32_si128(kind->has_minimum ? 0 : 32 - bits);
+    from += first / 8 * bits;
+    for (int64_t i = first / 8; i < (first + n + 7) / 8; i++, from += bits, out += 8) {
+        uint64_t word = 0;
+        if (end - from >= 8)
+            memcpy(&word, from, 8);
+        else
+            memcpy(&word, from, bits == 6 ? 6 : 4); /* the last ones */
+        const __m128i numbers = _mm_cvtsi64_si128((int64_t)_pdep_u64(word, mask));
+        const __m256i whole = _mm256_sra_epi32(_mm256_sll_epi32(_mm256_cvtepu8_epi32(numbers), up), up);
+        const float d = _cvtsh_ss(hc_load_u16(coarse + (i >> per) * stride));
+        _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(id == HC_MINIMA ? -d : d), _mm256_cvtepi32_ps(whole)));
     }
-    for (int64_t i = 0; id == HC_MINIMA && i < n; i++)
-        out[i] = -out[i];
-}
-
-static inline void load_row(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                            int64_t row, hc_component_id id, float *out) {
-    for (int64_t first = 0; first < geometry->groups; first += CHUNK / 16)
-        load_factors(format, geometry, components, row, id, first, hc_min(CHUNK / 16, geometry->groups - first),
-                     out + first);
 }
 
 static void row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        int64_t row, float *out) {
-    load_row(format, geometry, components, row, HC_SCALES, out);
+    load_factors(ggml_kind(format), geometry, components, row, HC_SCALES, 0, geometry->groups, out);
 }
 
 static void row_minima(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                        int64_t row, float *out) {
-    load_row(format, geometry, components, row, HC_MINIMA, out);
+    load_factors(ggml_kind(format), geometry, components, row, HC_MINIMA, 0, geometry->groups, out);
 }
 
 static inline void load_chunk(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                               const hc_chunk *at, hc_ggml_chunk *chunk) {
     const hc_ggml_kind *kind = ggml_kind(format);
     const int64_t first = at->first_group, n = (at->column + at->n - 1) / kind->group + 1 - first;
-    load_factors(format, geometry, components, at->row, HC_SCALES, first, n, chunk->scale);
+    const int64_t skip = kind->scale_bits ? first % 8 : 0;
+    chunk->scale = chunk->scales + skip;
+    load_factors(kind, geometry, components, at->row, HC_SCALES, first - skip, n + skip, chunk->scales);
+    chunk->minimum = chunk->minima + skip;
     if (kind->has_minimum)
-        load_factors(format, geometry, components, at->row, HC_MINIMA, first, n, chunk->minimum);
+        load_factors(kind, geometry, components, at->row, HC_MINIMA, first - skip, n + skip, chunk->minima);
     unpack_codes(hc_part(components, HC_CODES, at->row), geometry->padded / 8 * kind->bits, at->column, at->n,
                  kind->bits, kind->is_signed, chunk->codes);
     if (kind->has_levels)
