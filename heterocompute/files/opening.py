@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Self
 
-from ..arrays.layout import SINGLE, as_path
+from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
 from ..base.magic import FIRST_BYTES
 from ..base.tensors import Info, Tensors
@@ -16,7 +17,7 @@ from .containers.gguf_files import Gguf
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LEGACY, LegacyTorch, ZipTorch
-from .layouts.table import imported
+from .layouts.table import readers_in
 from .safetensors import contents, entries, read_array
 
 __all__ = ["Checkpoint", "load", "open_checkpoint", "reader_of"]
@@ -90,26 +91,26 @@ class Checkpoint(Mapping[str, Any]):
         What stands there and has a dtype that is not known here, or holds no numbers -> what it is.
     """
 
-    def __init__(self, reader: Tensors) -> None:
+    def __init__(self, reader: Tensors, layout: str | None = None) -> None:
         self._reader = reader
-        self._held = dict(contents(reader, entries(reader)[0]))
+        self._held = dict(contents(reader, entries(reader)[0])) if layout is None else None
+        self._reads = _readers_of(reader, self._held) if self._held is not None else readers_in(reader, str(layout))
         self.path, self.metadata, self.skipped = reader.path, dict(reader.metadata), dict(reader.skipped)
 
     def __getitem__(self, name: str) -> Any:
-        entry = self._held[name]
-        return self._reader.tensor(name) if entry is None else read_array(self._reader, name, entry)
+        return self._reads[name]()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._held
+        return name in self._reads
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self._reads)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._reads)
 
     def info(self, name: str) -> Info:
-        """Return dtype and shape of one array, without reading it.
+        """Return dtype and shape of one array, without reading it unless it is in the layout of another program.
 
         Parameters
         ----------
@@ -125,6 +126,9 @@ class Checkpoint(Mapping[str, Any]):
         KeyError
             There is no such array.
         """
+        if self._held is None:
+            array = self._reads[name]()
+            return Info(str(array.dtype), array.shape, array.nbytes)
         entry = self._held[name]
         if entry is None:
             return self._reader.info(name)
@@ -145,7 +149,14 @@ class Checkpoint(Mapping[str, Any]):
         return f"Checkpoint({self.path!r}, {counted(len(self), 'array')})"
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def _readers_of(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Callable[[], Any]]:
+    return {
+        name: partial(reader.tensor, name) if entry is None else partial(read_array, reader, name, entry)
+        for name, entry in held.items()
+    }
+
+
+def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> Checkpoint:
     """Open a checkpoint of any kind as a mapping of names to arrays, each read when it is asked for.
 
     Parameters
@@ -154,6 +165,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         safetensors; a folder with an index (or the index); NumPy's .npz and .npy; torch.save's .pt, .pth and .bin, of
         either layout, without torch and without running any pickle; ONNX (needs ``heterocompute[onnx]``); GGUF (blocks
         of 4 bits and the like need ``heterocompute[gguf]``, and come as float32).
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "gguf"}, optional
+        As of `load`: what that program has stored comes as packed arrays.
 
     Returns
     -------
@@ -183,7 +196,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     reader = reader_of(as_path(path, "open_checkpoint"))
     try:
-        return Checkpoint(reader)
+        return Checkpoint(reader, layout)
     except BaseException:
         reader.close()
         raise
@@ -227,7 +240,7 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     """
     with reader_of(as_path(path, "load")) as reader:
         if layout is not None:
-            return imported(reader, layout)
+            return {name: read() for name, read in readers_in(reader, layout).items()}
         found, single = entries(reader)
         if single:
             return read_array(reader, SINGLE, found[SINGLE])

@@ -9,6 +9,7 @@ import pytest
 from common import same_bits
 
 import heterocompute as hc
+from heterocompute.base.tensors import Info
 
 W = np.random.default_rng(2).standard_normal((32, 128)).astype(np.float32)
 BIAS = np.ones(32, np.float32)
@@ -27,9 +28,33 @@ def test_what_is_written_is_read_back(tmp_path, layout, fmt):
     found = hc.load(tmp_path / "a", layout=layout)
     assert set(found) == {"fc.weight", "fc.bias"} and same_bits(found["fc.bias"], BIAS)
     assert found["fc.weight"] == q
+    with hc.open_checkpoint(tmp_path / "a", layout=layout) as weights:
+        assert set(weights) == set(found) and len(weights) == 2 and "fc.weight" in weights
+        assert weights["fc.weight"] == q and weights.info("fc.weight") == Info("float32", W.shape, q.nbytes)
+        assert same_bits(weights["fc.bias"], BIAS) and weights.info("fc.bias") == Info("float32", (32,), 128)
     plain = hc.load(tmp_path / "a")
     config = json.loads(hc.open_checkpoint(tmp_path / "a").metadata["quantization_config"])
     assert config["quant_method"] == layout and "fc.weight.codes" not in plain
+
+
+def test_a_weight_is_read_when_it_is_asked_for(tmp_path):
+    q = hc.quantize(W, "int4-g32-f16")
+    hc.save(tmp_path / "a", {"good.weight": q, "bad.weight": q}, layout="gptq")
+    tensors = hc.load(tmp_path / "a")
+    tensors["bad.g_idx"] = tensors["bad.g_idx"][::-1].copy()
+    hc.save(tmp_path / "b", tensors)
+    config = hc.open_checkpoint(tmp_path / "a").metadata["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": json.loads(config)}))
+    with hc.open_checkpoint(tmp_path / "b", layout="gptq") as weights:
+        assert weights["good.weight"] == q
+        with pytest.raises(ValueError, match=r"b: bad\.g_idx: groups of columns"):
+            weights["bad.weight"]
+        with pytest.raises(KeyError):
+            weights["good.qweight"]
+    with pytest.raises(ValueError, match=r"b: bad\.g_idx: groups of columns"):
+        hc.load(tmp_path / "b", layout="gptq")
+    with pytest.raises(ValueError, match="layout is 'qptq', wanted"):
+        hc.open_checkpoint(tmp_path / "b", layout="qptq")
 
 
 def test_bytes_of_gptq_and_awq(tmp_path):

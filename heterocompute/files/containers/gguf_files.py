@@ -91,6 +91,10 @@ class Gguf(Container):
             self.add(name, "float32", shape, lambda: self._decoded(name, shape, kind))
             self._blocks[name] = kind, begin
 
+    def kind(self, name: str) -> str | None:
+        """Return the type of a tensor of blocks; None of others."""
+        return BLOCKS[self._blocks[name][0]][0] if name in self._blocks else None
+
     def blocks(self, name: str) -> tuple[str, NDArray[np.uint8]] | None:
         """Return the type and the bytes of a tensor of blocks, (rows, bytes of a row); None where it has none."""
         shape = self.info(name).shape

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
-from ...base.tensors import Tensors
+from ...base.tensors import Info, Tensors
 from ...base.texts import quoted
 from ...formats import GGML, MX, NVFP4, Format, Int
 from ..containers.gguf_files import Gguf
@@ -111,8 +112,8 @@ def _paired(codes: Array) -> Array:
     return np.asarray(codes[..., :half] | codes[..., half:] << np.uint8(4))
 
 
-def read(reader: Tensors) -> dict[str, Any]:
-    """Return the tensors of a file, packed where a format here has their blocks.
+def readers(reader: Tensors) -> dict[str, Callable[[], Any]]:
+    """Return how each tensor of a file is read, packed where a format here has its blocks.
 
     Parameters
     ----------
@@ -121,37 +122,48 @@ def read(reader: Tensors) -> dict[str, Any]:
 
     Returns
     -------
-    dict of str to QuantizedArray and ndarray
+    dict of str to callable
+        Each answers with a QuantizedArray or an ndarray, or raises ValueError where blocks hold what their format never
+        has.
 
     Raises
     ------
     ValueError
-        Another file, or blocks that hold what their format never has.
+        Another file.
     """
     if not isinstance(reader, Gguf):
         raise ValueError("is no GGUF file")
-    found: dict[str, Any] = {}
-    scales = set()
+    scales = {name: scale_name(name) for name in reader.names if reader.kind(name) == "NVFP4"}
+    scales = {name: scale for name, scale in scales.items() if scale in reader}
+    several = {name for name, scale in scales.items() if not _is_one(reader.info(scale))}
+    taken = {scale for name, scale in scales.items() if name not in several}
+    found: dict[str, Callable[[], Any]] = {}
     for name in reader.names:
-        held = reader.blocks(name)
-        shape = reader.info(name).shape
-        if held is None or (held[0] not in FLOATS and held[0].lower() not in GGML.examples):
-            continue
-        kind, data = held
-        if kind in FLOATS:
-            scale = np.ones(1, np.float32)
-            if kind == "NVFP4" and scale_name(name) in reader:
-                scales.add(scale_name(name))
-                scale = reader.tensor(scale_name(name))
-            q = _floats_of(name, kind, data, shape, scale)
-        else:
-            q = array_of(GGML(kind.lower()), data, shape)
-        wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
-        if wrong is not None:
-            raise ValueError(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
-        found[name] = q
-    plain = {name: reader.tensor(name) for name in reader.names if name not in found and name not in scales}
-    return {name: found[name] if name in found else plain[name] for name in reader.names if name not in scales}
+        kind = reader.kind(name)
+        if kind is not None and name not in several and (kind in FLOATS or kind.lower() in GGML.examples):
+            found[name] = partial(_packed, reader, name, kind, scales.get(name))
+        elif name not in taken:
+            found[name] = partial(reader.tensor, name)
+    return found
+
+
+def _is_one(info: Info) -> bool:
+    return str(info.dtype) == "float32" and math.prod(info.shape) == 1
+
+
+def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
+    """Return one tensor of blocks, packed; one without values is plain."""
+    held, shape = reader.blocks(name), reader.info(name).shape
+    if held is None:
+        return reader.tensor(name)
+    if kind in FLOATS:
+        q = _floats_of(name, kind, held[1], shape, reader.tensor(scale) if scale else np.ones(1, np.float32))
+    else:
+        q = array_of(GGML(kind.lower()), held[1], shape)
+    wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
+    if wrong is not None:
+        raise ValueError(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
+    return q
 
 
 # Type of ggml -> the format, the values that share a scale, the groups of a block.
@@ -168,9 +180,6 @@ def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale:
     scales = np.ascontiguousarray(data[..., :groups]).reshape(rows, -1)
     parts = {"codes": pack(codes.reshape(rows, -1), 4), "scales": scales}
     if kind == "NVFP4":
-        if scale.dtype != np.float32 or scale.size != 1:
-            what = f"the scale of NVFP4 is {scale.dtype} {list(scale.shape)}, wanted one float32"
-            raise ValueError(f"tensor {quoted(name)}: {what}")
         parts["coarse"] = scale.reshape(())
     elif (scales == 255).any():
         raise ValueError(f"tensor {quoted(name)}: component scales holds the byte 255, which MXFP4 of ggml never uses")

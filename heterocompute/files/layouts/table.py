@@ -1,10 +1,12 @@
-"""The layouts by name: `export` writes arrays in one, `imported` reads them back."""
+"""The layouts by name: `export` writes arrays in one, `readers_in` says how they are read back."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +22,7 @@ from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .linear import Parts
 
-__all__ = ["LAYOUTS", "NAMES", "check_layout", "described", "export", "imported", "is_matrix"]
+__all__ = ["LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "readers_in"]
 
 KEY = "quantization_config"
 
@@ -129,8 +131,8 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> di
     return {KEY: LAYOUTS[name].config_of(formats, plain)}
 
 
-def imported(reader: Tensors, name: str) -> dict[str, Any]:
-    """Read a file in the layout of another program.
+def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
+    """Return how each array of a file in the layout of another program is read.
 
     Parameters
     ----------
@@ -140,40 +142,57 @@ def imported(reader: Tensors, name: str) -> dict[str, Any]:
 
     Returns
     -------
-    dict of str to QuantizedArray and ndarray
+    dict of str to callable
+        Each answers with a QuantizedArray or an ndarray, and raises ValueError for a weight that no format here has.
 
     Raises
     ------
     ValueError
-        Another name, no configuration, or weights that no format here has.
+        Another name, or no configuration.
     """
     if name not in (*LAYOUTS, "gguf"):
-        raise ValueError(f"load: layout is {shown(name)}, wanted {', '.join(LAYOUTS)}, gguf")
+        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}, gguf")
+    with _blaming(reader, name):
+        found = gguf_model.readers(reader) if name == "gguf" else _weights_in(reader, LAYOUTS[name])
+    return {one: partial(_read, reader, name, read) for one, read in found.items()}
+
+
+def _weights_in(reader: Tensors, layout: Layout) -> dict[str, Callable[[], Any]]:
+    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
+    prefixes = [one.removesuffix(layout.mark) for one in reader.names if one.endswith(layout.mark)]
+    mine: dict[str, list[str]] = {one: [] for one in prefixes}
+    for tensor in reader.names:
+        owner = next((tensor[:i] for i in range(len(tensor)) if tensor[i] == "." and tensor[:i] in mine), None)
+        if owner is not None and tensor != f"{owner}.bias":
+            mine[owner].append(tensor)
+    owned = {tensor for tensors in mine.values() for tensor in tensors}
+    found: dict[str, Callable[[], Any]] = {one: partial(reader.tensor, one) for one in reader.names if one not in owned}
+    return found | {f"{one}.weight": partial(_weight, reader, layout, one, mine[one], config) for one in mine}
+
+
+def _weight(reader: Tensors, layout: Layout, prefix: str, tensors: Sequence[str], config: Any) -> QuantizedArray:
+    q = layout.array_from(prefix, {tensor: reader.tensor(tensor) for tensor in tensors}, config)
+    wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
+    if wrong is not None:
+        raise ValueError(f"{prefix}: component {wrong[0]} {wrong[1]}")
+    return q
+
+
+def _read(reader: Tensors, name: str, read: Callable[[], Any]) -> Any:
+    with _blaming(reader, name):
+        return read()
+
+
+@contextmanager
+def _blaming(reader: Tensors, name: str) -> Iterator[None]:
+    """Let errors name the file."""
     prefix = f"{printable(reader.path)}: "
     try:
-        if name == "gguf":
-            return gguf_model.read(reader)
-        layout = LAYOUTS[name]
-        config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
-        prefixes = [one.removesuffix(layout.mark) for one in reader.names if one.endswith(layout.mark)]
-        mine: dict[str, list[str]] = {one: [] for one in prefixes}
-        for tensor in reader.names:
-            owner = next((tensor[:i] for i in range(len(tensor)) if tensor[i] == "." and tensor[:i] in mine), None)
-            if owner is not None and tensor != f"{owner}.bias":
-                mine[owner].append(tensor)
-        owned = {tensor for tensors in mine.values() for tensor in tensors}
-        found: dict[str, Any] = {one: reader.tensor(one) for one in reader.names if one not in owned}
-        for one, tensors in mine.items():
-            q = layout.array_from(one, {tensor: reader.tensor(tensor) for tensor in tensors}, config)
-            wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
-            if wrong is not None:
-                raise ValueError(f"{one}: component {wrong[0]} {wrong[1]}")
-            found[f"{one}.weight"] = q
+        yield
     except (KeyError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
         raise ValueError(f"{prefix}is no {name} file, or its configuration is missing ({error})") from None
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None
-    return found
 
 
 def _config_beside(path: str) -> Any:
