@@ -74,8 +74,8 @@ static __attribute__((noinline)) void defined_codes(const hc_log_table *log, con
         codes[i] = (uint8_t)(scale != 0 ? defined_code(log, x[i], scale) : 0);
 }
 
-/* BLOCK values with one scale; false where one is near a threshold. */
-static inline bool block_codes(const hc_log_table *log, const float *restrict x, float reciprocal,
+/* n values with one scale, some UNITs; false where one is near a threshold. */
+static inline bool block_codes(const hc_log_table *log, const float *restrict x, int64_t n, float reciprocal,
                                uint8_t *restrict codes) {
     const uint32_t *restrict table = log->table, least = log->least_bits;
     const int32_t gamma = log->gamma, last = log->zero - 1, zero = log->zero;
@@ -83,7 +83,7 @@ static inline bool block_codes(const hc_log_table *log, const float *restrict x,
     const uint32_t sign = 1u << (log->bits - 1);
     int32_t code[UNIT];
     uint32_t nearest = UINT32_MAX;
-    for (int first = 0; first < BLOCK; first += UNIT) {
+    for (int64_t first = 0; first < n; first += UNIT) {
         for (int i = 0; i < UNIT; i++) {
             const uint32_t signed_bits = hc_f32_bits(x[first + i] * reciprocal);
             int32_t bits = (int32_t)(signed_bits & 0x7fffffff);
@@ -110,19 +110,13 @@ static inline void group_codes(const hc_log_table *log, const float *x, int64_t 
                                bool divide, uint8_t *codes) {
     const char *next = (const char *)((uintptr_t)x + SEGMENT_VALUES * sizeof *x);
     int64_t i = 0;
-    for (; i + UNIT <= n && !divide; i += BLOCK) {
-        float values[BLOCK];
-        const int64_t count = hc_min(n - i, BLOCK);
-        const float *from = x + i;
-        if (count < BLOCK) { /* what lies beyond is written, then made again by who it belongs to */
-            memcpy(values, from, (size_t)count * sizeof *values);
-            memset(values + count, 0, (size_t)(BLOCK - count) * sizeof *values);
-            from = values;
-        }
-        for (int j = 0; j < BLOCK * 4; j += HC_CACHE_LINE)
+    while (i + UNIT <= n && !divide) {
+        const int64_t count = hc_min(n - i, BLOCK) / UNIT * UNIT;
+        for (int64_t j = 0; j < count * 4; j += HC_CACHE_LINE)
             __builtin_prefetch(next + i * 4 + j, 0, 3);
-        if (!block_codes(log, from, reciprocal, codes + i))
-            defined_codes(log, from, count, (double)scale, codes + i);
+        if (!block_codes(log, x + i, count, reciprocal, codes + i))
+            defined_codes(log, x + i, count, (double)scale, codes + i);
+        i += count;
     }
     if (i < n)
         defined_codes(log, x + i, n - i, (double)scale, codes + i);
