@@ -25,6 +25,9 @@ CASES = [
     (1, 15, 7, 9, 1, 2, 4, (4, 5), "same", 1, 1),
     (2, 6, 5, 4, 9, 3, 2, 1, 1, (1, 2), 3),
     (1, 16, 6, 6, 16, 3, 3, 2, 1, 1, 16),
+    (2, 6, 7, 11, 6, 3, 2, 1, 1, 1, 3),
+    (1, 80, 9, 12, 80, 3, 3, (1, 2), ((1, 0), (0, 2)), 1, 20),
+    (2, 72, 6, 19, 72, 3, 3, 1, 1, (2, 1), 9),
     (1, 1, 4, 4, 64, 1, 7, 1, (0, 3), 1, 1),
     (2, 4, 2, 2, 5, 3, 3, 1, 2, 1, 1),
     (2, 2, 3, 4, 258, 3, 3, 1, 1, 1, 1),  # panels enough that each is packed where it is met
@@ -269,4 +272,5 @@ def test_auto_has_channels_in_lanes_where_each_has_a_filter() -> None:
             with hc.use(threads=threads):
                 found = hc.conv2d(x, w, groups=40, algorithm="depthwise")
                 assert same_bits(found, wanted if w is filters else hc.conv2d(x, w, groups=40, algorithm="direct"))
-    assert refuses("depthwise", x, reals((40, 2, 3, 3)), None, 1, 0, 1, 20)
+    assert refuses("depthwise", x, reals((40, 5, 3, 3)), None, 1, 0, 1, 8)
+    assert refuses("depthwise", x, reals((20, 2, 3, 3)), None, 1, 0, 1, 20)

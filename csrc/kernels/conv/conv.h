@@ -19,6 +19,12 @@ typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *row
 typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
+/* grouped_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v < run, both ascending, of
+ * tap[t][i * step[t] + j / run * run + v] * panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], for i < n and j < count: every group of
+ * `run` channels, 2, 4 or 8, has as many filters; count is a multiple of run. */
+typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
+                               int64_t n, int64_t count, float *c, int64_t ldc);
+
 /* direct_s8:  c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run + v, j),
  * modulo 2^32, for i < n_rows <= mr and all nr columns; run is a multiple of 4. The panel and what stands in a row for a
  * value, uint8 or int16, are those of b and a of gemm_s8 with the same form; so is the budget, of taps * run values. */

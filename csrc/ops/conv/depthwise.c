@@ -1,5 +1,5 @@
-/* Depthwise convolution: every channel has one filter of its own, so channels are in lanes and windows are read where they
- * lie. One fmaf chain over (r, s) a value, the bits of `direct`. A task is a row of answers: those whose windows end inside the
+/* Convolution of groups of few channels and as many filters, one of each (depthwise) to 8: filters of all groups are in lanes,
+ * and windows are read where they lie. One fmaf chain over (r, s, c) a value, the bits of `direct`. A task is a row of answers: those whose windows end inside the
  * image's columns are a step from each other, the few at its sides are met alone.
  *
  * Memory: the filters, tap by tap, and less than 1 MiB a thread: its part of a band (pixels.h), pointers, and a tile where the
@@ -12,41 +12,51 @@
 #include "ops/conv/pixels.h"
 
 /* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once. */
-enum { ANSWERS = 16, PART = 64 };
+enum { ANSWERS = 16, PART = 64, BESIDE = 8 };
 
 typedef struct {
     const hc_convolution *conv;
-    hc_depthwise_f32_fn *kernel;
+    hc_depthwise_f32_fn *kernel; /* of one channel a group */
+    hc_grouped_f32_fn *grouped;
     hc_pixels pixels;
-    int64_t filters, taps;
-    float *panel; /* (tap, filter) */
+    int64_t filters, taps, run;
+    int64_t beside; /* of the filters in a panel */
+    float *panel;
     uint8_t *private_memory;
     int64_t private_bytes, tile_at;
 } hc_depthwise_job;
 
+static int64_t panel_floats(const hc_depthwise_job *job) {
+    return hc_round_up(job->taps * job->run * hc_round_up(job->filters, job->beside), 16);
+}
+
 static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    *job = (hc_depthwise_job){.conv = conv, .kernel = HC_PICK(depthwise_f32, conv->run)};
+    *job = (hc_depthwise_job){
+        .conv = conv, .kernel = HC_PICK(depthwise_f32, conv->run), .grouped = HC_PICK(grouped_f32, conv->run)};
     hc_pixels_init(&job->pixels, conv, false, 1);
     job->filters = s->filters;
     job->taps = s->r * s->s;
+    job->run = s->group_channels;
+    job->beside = job->run == 1 ? s->filters : BESIDE;
     const int64_t size = sizeof(float);
     job->tile_at = hc_round_up(job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t)), HC_CACHE_LINE);
     job->private_bytes = job->tile_at + ANSWERS * PART * size;
-    /* A product takes a load, where a tile of the others uses one for 14, and what it loads comes from afar. */
-    enum { PRODUCT = 3 };
+    /* A product takes a load, where a tile of the others uses one for 14, and what it loads comes from afar; what is loaded once
+     * for some is nearer. */
+    const double product = job->run == 1 ? 3 : 1.5;
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
-    return (hc_conv_work){PRODUCT * answers * (double)(job->filters * job->taps),
-                          hc_round_up(job->taps * job->filters, 16) * size + conv->run->n_threads * job->private_bytes +
-                              job->pixels.bytes};
+    return (hc_conv_work){product * answers * (double)(job->filters * job->taps * job->run),
+                          panel_floats(job) * size + conv->run->n_threads * job->private_bytes + job->pixels.bytes};
 }
 
 const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     if (conv->activations)
         return hc_depthwise_codes_refuse(conv);
-    if (s->group_channels != 1 || s->filters != conv->window->groups)
-        return "it is for groups of one channel and one filter";
+    const int64_t run = s->group_channels;
+    if ((run != 1 && run != 2 && run != 4 && run != 8) || s->filters != conv->window->groups * run)
+        return "it is for groups of 1, 2, 4 or 8 channels and as many filters";
     return s->r * s->s == 0 ? "there is nothing to sum" : NULL;
 }
 
@@ -76,6 +86,14 @@ static int64_t taps_of(const hc_depthwise_job *job, int64_t image, int64_t p, in
     return n;
 }
 
+static void meet(const hc_depthwise_job *job, const float *const *tap, const int64_t *step, int64_t filter, int64_t n,
+                 int64_t count, float *to, int64_t ld) {
+    if (job->run == 1)
+        job->kernel(job->taps, tap, step, job->panel + filter, job->filters, n, count, to, ld);
+    else
+        job->grouped((int)job->run, job->taps, tap, step, job->panel + filter * job->taps * job->run, n, count, to, ld);
+}
+
 static void multiply_task(void *context, int64_t task, int thread) {
     const hc_depthwise_job *job = context;
     const hc_pixels *pixels = &job->pixels;
@@ -93,12 +111,12 @@ static void multiply_task(void *context, int64_t task, int thread) {
         int64_t ld;
         float *place = hc_answers_at(pixels, first, (int)n, 0, &ld);
         if (place && !finishes) {
-            job->kernel(job->taps, tap, step, job->panel, job->filters, n, job->filters, place, ld);
+            meet(job, tap, step, 0, n, job->filters, place, ld);
             continue;
         }
         for (int64_t filter = 0; filter < job->filters; filter += PART) {
             const int64_t part = hc_min(PART, job->filters - filter);
-            job->kernel(job->taps, tap, step, job->panel + filter, job->filters, n, part, tile, PART);
+            meet(job, tap, step, filter, n, part, tile, PART);
             hc_write_answers(pixels, first, (int)n, filter, part, tile, PART);
             for (int64_t t = 0; t < job->taps; t++)
                 tap[t] += part;
@@ -111,11 +129,11 @@ hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
         return hc_depthwise_codes_run(conv, error);
     hc_depthwise_job job;
     work_of(&job, conv);
-    const int64_t floats = hc_round_up(job.taps * job.filters, 16);
+    const int64_t floats = panel_floats(&job);
     job.panel = hc_alloc_aligned(floats * (int64_t)sizeof(float) + conv->run->n_threads * job.private_bytes);
     const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panel;
     if (has_memory)
-        hc_filter_taps(conv, job.panel);
+        hc_filter_taps(conv, job.beside, job.panel);
     job.private_memory = (uint8_t *)job.panel + floats * (int64_t)sizeof(float);
     for (int64_t band = 0; has_memory && band < job.pixels.n_bands; band++) {
         hc_pixels_band(&job.pixels, band);

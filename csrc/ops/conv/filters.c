@@ -101,25 +101,29 @@ void hc_any_filter_panel(const hc_filter_panels *p, int m, int64_t panel, float 
                                                    count);
 }
 
-void hc_filter_taps(const hc_convolution *conv, float *to) {
+void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to) {
     const hc_conv_shape *s = &conv->shape;
-    const int64_t filters = s->filters, taps = s->r * s->s;
-    if (lies_by_channels(conv) && filters <= INT32_MAX / 4) {
+    const int64_t filters = s->filters, taps = s->r * s->s, run = s->group_channels, columns = taps * run;
+    if (lies_by_channels(conv) && beside <= INT32_MAX / 4 / run) {
         const hc_view *w = conv->w->dense;
-        for (int64_t f = 0; f < filters; f += 16)
-            HC_PICK(pack_x32, conv->run)
-        ((const char *)w->data + f * w->strides[0], w->strides[0], (int)hc_min(16, filters - f), taps, to + f,
-         (int)filters, 0);
+        const int64_t most = hc_min(beside, 16);
+        for (int64_t f = 0; f < filters; f += most)
+            for (int64_t c = 0; c < run; c++)
+                HC_PICK(pack_x32, conv->run)
+        ((const char *)w->data + f * w->strides[0] + c * taps * (int64_t)sizeof *to, w->strides[0],
+         (int)hc_min(most, filters - f), taps, to + f / beside * beside * columns + c * beside + f % beside,
+         (int)(run * beside), 0);
         return;
     }
     hc_filters context;
     const hc_source source = hc_filter_source(conv, 0, filters, &context);
     float values[64];
     for (int64_t f = 0; f < filters; f++)
-        for (int64_t first = 0; first < taps; first += 64) {
-            const int64_t some = hc_min(64, taps - first);
+        for (int64_t first = 0; first < columns; first += 64) {
+            const int64_t some = hc_min(64, columns - first);
             source.floats(&source, f, 1, first, some, values, some);
+            float *place = to + f / beside * beside * columns + first * beside + f % beside;
             for (int64_t t = 0; t < some; t++)
-                to[(first + t) * filters + f] = values[t];
+                place[t * beside] = values[t];
         }
 }

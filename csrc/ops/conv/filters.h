@@ -33,7 +33,7 @@ int64_t hc_winograd_places(const hc_conv_shape *shape, int m);
  * the panel's bytes more. */
 void hc_any_filter_panel(const hc_filter_panels *panels, int m, int64_t panel, float *to, void *scratch);
 int64_t hc_any_filter_floats(const hc_filter_panels *panels, int m);
-/* Filters of one channel each, (tap, filter). */
-void hc_filter_taps(const hc_convolution *conv, float *to);
+/* Filters of few channels, (r, s, c), `beside` of them beside each other: blocks (r, s, c, filter), the last not filled. */
+void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to);
 
 #endif

@@ -85,6 +85,45 @@ void check_depthwise_f32(const hc_kernel *kernel) {
     depthwise_case(kernel, 9, 16, 64, PLAIN);
 }
 
+static void grouped_case(const hc_kernel *kernel, int run, int64_t taps, int64_t n, int64_t groups, float_kind kind) {
+    const int64_t count = groups * run, ldc = count + 5, answers = (n - 1) * ldc + count;
+    begin("groups of %d, %" D " taps, %" D " answers of %" D ", %s", run, taps, n, count, float_kind_name(kind));
+    const float *tap[64];
+    int64_t step[64];
+    for (int64_t t = 0; t < taps; t++) {
+        step[t] = t > 0 && t == taps - 1 ? 0 : count + t;
+        tap[t] = floats((n - 1) * step[t] + count, kind);
+    }
+    const float *panel = floats(((count - 1) / 8 * taps * run + taps * run - 1) * 8 + (count - 1) % 8 + 1, kind);
+    float *wanted = floats(answers, kind), *got = copy_of(wanted, answers, 4);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < count; j++) {
+            float sum = 0.0f;
+            for (int64_t t = 0; t < taps; t++)
+                for (int64_t v = 0; v < run; v++)
+                    sum = fmaf(tap[t][i * step[t] + j / run * run + v],
+                               panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], sum);
+            wanted[i * ldc + j] = sum;
+        }
+    kernel->fn.grouped_f32(run, taps, tap, step, panel, n, count, got, ldc);
+    same("c", F32, got, wanted, answers);
+    BENCH(hc_grouped_f32_scalar(run, taps, tap, step, panel, n, count, wanted, ldc),
+          kernel->fn.grouped_f32(run, taps, tap, step, panel, n, count, got, ldc));
+}
+
+void check_grouped_f32(const hc_kernel *kernel) {
+    FOR_EACH(int, run, 2, 4, 8)
+    FOR_EACH(int64_t, n, 1, 3, 4, 7, 8, 13)
+    FOR_EACH(int64_t, groups, 1, 3, 4, 11, 17)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
+        grouped_case(kernel, *run, 1, *n, *groups, (float_kind)kind);
+        grouped_case(kernel, *run, 9, *n, *groups, (float_kind)kind);
+    }
+    usual();
+    FOR_EACH(int, run, 2, 4, 8)
+    grouped_case(kernel, *run, 9, 16, 128 / *run, PLAIN);
+}
+
 /* On values, (window, tap, value of a run) and (filter, the same). */
 static void integers_definition(int64_t k, int n_rows, int nr, const int16_t *x, const int16_t *w, const int32_t *start,
                                 int32_t *c, int64_t ldc) {
