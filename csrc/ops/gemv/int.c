@@ -19,6 +19,9 @@ enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES 
 
 typedef struct {
     hc_gemv_weights weights;
+    const hc_geometry *geometry; /* of the rows that meet x: those of a pattern are made dense */
+    hc_gemv_densified dense;
+    bool densifies;
     hc_order kind;
     bool folds;                      /* every segment has an integer scale, which is multiplied into its dot */
     float unit;                      /* GROUPED: what an integer of the weights stands for */
@@ -51,6 +54,7 @@ typedef struct {
     float *ones;          /* (padded_segments) */
     float *scales;        /* GROUPED: (ROWS, padded_segments) */
     void *values;         /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
+    uint8_t *dense;       /* of a row of a pattern */
 } hc_integers_scratch;
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
@@ -63,13 +67,14 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
     scratch->ones = (float *)(next += digits);
     scratch->scales = (float *)(next += line);
     scratch->values = next += grouped;
-    return next + job->n_vectors * grouped - memory;
+    scratch->dense = next += job->n_vectors * grouped;
+    return next + (job->densifies ? hc_gemv_densified_bytes(&job->dense, &job->weights) : 0) - memory;
 }
 
 /* The zero point's share of the dots of vector v. */
 static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_row *row, int64_t v,
                                       const hc_integers_scratch *scratch) {
-    const int64_t n = job->padded_segments, group = job->weights.packed->geometry->group;
+    const int64_t n = job->padded_segments, group = job->geometry->group;
     if (!row->zeros)
         return job->corrections + v * job->n_signed_limbs * n;
     for (int d = 0; d < job->n_signed_limbs; d++)
@@ -81,14 +86,14 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
 
 /* The stored scales of a row, made those of its segments' integers; they lie in scales[0 .. groups). */
 static void expand_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
-    const int64_t parts = hc_ceil_div(job->weights.packed->geometry->group, job->segment);
+    const int64_t parts = hc_ceil_div(job->geometry->group, job->segment);
     if (job->weights.form.has_coarse)
-        for (int64_t g = 0; g < job->weights.packed->geometry->groups; g++) {
+        for (int64_t g = 0; g < job->geometry->groups; g++) {
             const float scale = row->row_scale * scales[g];
             scales[g] = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
         }
     if (job->unit != 1)
-        for (int64_t g = 0; g < job->weights.packed->geometry->groups; g++)
+        for (int64_t g = 0; g < job->geometry->groups; g++)
             scales[g] *= job->unit;
     for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
         scales[s] = scales[s / parts];
@@ -170,7 +175,7 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
                           const hc_integers_scratch *scratch) {
     const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
     const bool joins = job->n_signed_limbs > 1 || job->weights.form.has_zero_points;
-    const bool unpacks = job->weights.form.bits != job->weights.bits;
+    const bool unpacks = job->densifies || job->weights.form.bits != job->weights.bits;
     const int64_t at_once = joins || unpacks ? lines : HC_GEMV_LINES;
     args->ld = joins ? n : ROWS * n;
     for (int64_t first = 0; first < lines; first += at_once)
@@ -180,6 +185,8 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
             hc_gemv_row_load(&job->weights, block + i, first == 0, scratch->row, scales, &row);
             if (first == 0)
                 expand_scales(job, &row, scales);
+            if (job->densifies)
+                hc_gemv_densified_row(&job->dense, &job->weights, block + i, scratch->dense, &row);
             args->codes = row.codes;
             dot_row(job, args, first, hc_min(at_once, lines - first),
                     joins ? scratch->dots : (int32_t *)scratch->values + i * n);
@@ -263,7 +270,8 @@ static void integer_rows(void *context, int64_t task, int thread) {
                               .is_narrow = weights->form.bits < 8,
                               .segment = job->segment,
                               .segments = job->segments,
-                              .row_bytes = hc_ceil_div(weights->packed->geometry->padded * weights->bits, 8),
+                              .row_bytes = job->densifies ? job->dense.row_bytes
+                                                          : hc_ceil_div(job->geometry->padded * weights->bits, 8),
                               .x_bytes = job->x_bytes};
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
@@ -334,7 +342,7 @@ static void load_vector(const hc_integers_job *job, const hc_packed_context *x, 
 
 /* Codes a segment holds; 0 where segments of both sides have no common grid that the kernel takes. */
 static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_geometry) {
-    const hc_geometry *geometry = job->weights.packed->geometry;
+    const hc_geometry *geometry = job->geometry;
     const int64_t columns = geometry->columns;
     int64_t segment = job->kind == HC_ORDER_FOLDED && !job->folds ? columns : geometry->group;
     if (job->kind == HC_ORDER_GROUPED) {
@@ -354,17 +362,21 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
 static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;
-    return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 &&
-           job->segment == job->weights.packed->geometry->group &&
-           (words == 4 || words == 8 || words == 16 || words == 32) && form->bits == job->weights.bits &&
-           !form->has_zero_points && !form->has_coarse && job->unit == 1 &&
+    return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
+           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) &&
+           form->bits == job->weights.bits && !form->has_zero_points && !form->has_coarse && job->unit == 1 &&
            (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+}
+
+/* Whether one code stands for 0 in all rows: of small floats that become bytes it is not that of their zero. */
+static bool has_zero_byte(const hc_gemv_weights *weights) {
+    return hc_gemv_zero_code(&weights->form) >= 0 && !(weights->as_integers && weights->bits == 8);
 }
 
 /* What segments there are, which kernels take them and how much memory they want; false where it cannot be done so. */
 static bool plan(hc_integers_job *job, const hc_product *p) {
     const hc_packed_context *x = p->x_packed;
-    const hc_geometry *geometry = p->w_packed->geometry, *x_geometry = x->geometry;
+    const hc_geometry *x_geometry = x->geometry;
     const hc_run *run = p->run;
     hc_int_form form;
     *job = (hc_integers_job){.kind = p->order, .n_vectors = hc_min(p->x->rows, HC_GEMV_MOST), .out = &p->out};
@@ -373,6 +385,10 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     job->n_signed_limbs = hc_gemv_limbs(&form);
     if (!hc_gemv_weights_init(&job->weights, p, false))
         return false;
+    job->densifies = p->w->sparse;
+    if (job->densifies && (!has_zero_byte(&job->weights) || !hc_gemv_densified_init(&job->dense, &job->weights)))
+        return false;
+    const hc_geometry *geometry = job->geometry = job->densifies ? &job->dense.geometry : p->w_packed->geometry;
     job->unit = p->order == HC_ORDER_GROUPED ? 1.0f / (float)(1 << p->w->form[HC_INT_GROUPED].fraction_bits) : 1;
     job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.has_coarse;
     job->segment = choose_segment(job, x_geometry);
@@ -409,7 +425,7 @@ const char *hc_gemv_int_refuses(const hc_product *p) {
     hc_integers_job job;
     if (reason)
         return reason;
-    if (p->w->sparse)
+    if (p->w->sparse && p->order == HC_ORDER_FOLDED)
         return "the weights have a pattern";
     return plan(&job, p) ? NULL : "codes or groups that no kernel reads as they are stored, or rows too long";
 }
