@@ -31,8 +31,8 @@ typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, cons
 
 /* rows_s8:  c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum_k x_i[k] * w_j[k], modulo 2^32, of rows as they lie, k
  * beside k: n_x of x, at most HC_ROWS_X, and any number of w, which are not read behind their last column. Rows of x can
- * be read up to a multiple of HC_ROWS_STEP columns and hold 0 there. x_sums[i] = sum_k x_i[k], for kernels that add 128 to w.
- * Budget: |x|, |w| <= 128 and 65536 columns keep the true sum inside int32. */
+ * be read up to a multiple of HC_ROWS_STEP columns and hold 0 there. x_sums[i] = sum_k x_i[k], for kernels that add 128 or 8
+ * to w. Budget: |x|, |w| <= 128 and 65536 columns keep the true sum inside int32. */
 enum { HC_ROWS_X = 8, HC_ROWS_STEP = 64 };
 typedef struct {
     int n_x;
@@ -46,6 +46,7 @@ typedef struct {
      * `parts` that do it together. */
     const int8_t *next;
     int part, parts;
+    bool is_small; /* no |w| is above the kernel's `small`: it may add more of their products before it widens them */
 } hc_rows_s8_args;
 typedef void hc_rows_s8_fn(const hc_rows_s8_args *args);
 

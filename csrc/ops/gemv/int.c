@@ -60,7 +60,7 @@ typedef struct {
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? ROWS * line : 0;
-    *scratch = (hc_integers_scratch){memory, NULL, NULL, NULL, NULL, NULL};
+    *scratch = (hc_integers_scratch){.row = memory};
     uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
     scratch->corrections = (int32_t *)(next += job->n_vectors * digits);

@@ -146,7 +146,7 @@ static void rows_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t col
     for (int64_t i = 0; i < n_x * ld_x - gap; i++)
         x[i] = (int8_t)(i % ld_x < columns ? draw_integer(-128, 127, x_kind) : i % ld_x < ld_x - gap ? 0 : 77);
     for (int64_t i = 0; i < w_bytes; i++)
-        w[i] = (int8_t)draw_integer(-128, 127, w_kind);
+        w[i] = (int8_t)(hints & 4 ? draw_integer(-8, 8, w_kind) : draw_integer(-128, 127, w_kind));
     for (int64_t i = 0; i < n_c; i++)
         wanted[i] = (int32_t)draw();
     for (int64_t i = 0; i < n_x; i++) {
@@ -160,9 +160,10 @@ static void rows_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t col
     args.w = w;
     args.x_sums = sums;
     args.accumulate = hints % 2;
-    args.next = hints / 2 ? w + ld_w : NULL;
+    args.next = hints & 2 ? w + ld_w : NULL;
     args.part = 1;
     args.parts = 2;
+    args.is_small = hints & 4;
     hc_rows_s8_args other = args;
     int32_t *got = copy_of(wanted, n_c, 4);
     args.c = wanted;
@@ -174,16 +175,17 @@ static void rows_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t col
 }
 
 void check_rows_s8(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 200)
+    FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 200, 223, 225, 449)
     for (int n_x = 1; n_x <= HC_ROWS_X; n_x++)
         for (int i = 0; i < 8; i++)
             rows_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, i % 3 * 5, i, (integer_kind)(i % N_INTEGER_KINDS),
                       (integer_kind)(n_x % N_INTEGER_KINDS));
     rows_case(kernel, 3, 0, 64, 0, 0, ANY, ANY);
-    for (int i = 0; i < 4; i++) /* the whole budget */
-        rows_case(kernel, 2, 2, 65536, 0, i, i % 2 ? LEAST : MOST, i / 2 ? LEAST : MOST);
+    for (int i = 0; i < 16; i++) /* the whole budget */
+        rows_case(kernel, 2, 2, 65536, 0, i % 8, i & 1 ? LEAST : MOST, i & 8 ? LEAST : MOST);
     usual();
     rows_case(kernel, 8, 24, 1024, 0, 0, ANY, ANY);
+    rows_case(kernel, 8, 24, 1024, 0, 4, ANY, ANY);
 }
 
 /* Rows of x side by side, plus 128; w may end with its last column. */
