@@ -73,7 +73,7 @@ def check_against_integer_program(count: int, seed: int) -> None:
     assert abs(found.loss / best - 1) < 1e-9 and bound <= found.loss * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("count", "seed"), [(20, 1), (100, 3), (500, 9)])
+@pytest.mark.parametrize(("count", "seed"), [(20, 1), (100, 3)])
 def test_the_optimum_is_that_of_a_solver_of_integer_programs(count: int, seed: int) -> None:
     check_against_integer_program(count, seed)
 

@@ -103,6 +103,7 @@ def descended(grid: Grid, w: Any, h: Any, begun: Any, sweeps: int, refits: int) 
 
 
 @pytest.mark.parametrize("fmt", [text for text in FORMATS if text != "fp4_e2m1-tensor"] + ["fp8_e5m2", "nf4-g64"])
+@pytest.mark.sweep(every=3)
 def test_descent_is_the_definition(fmt: str) -> None:
     """Columns around blocks of 64 and strips of 512; scales move before the first two sweeps."""
     for columns, rows, seed in ((110, 37, 0), (521, 3, 1))[: 2 if fmt == FORMATS[0] else 1]:
