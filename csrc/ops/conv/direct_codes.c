@@ -72,7 +72,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     hc_panels_init(&job->side, HC_ORDER_FOLDED, conv->run, &w, true);
     hc_panels_use_kernel(&job->side, kernel, conv->run);
     job->side.limb_bytes = hc_limb_bytes(&job->side, job->steps);
-    const hc_kernel *gemm = hc_product_line(HC_ORDER_FOLDED, false, NULL, conv->run);
+    const hc_kernel *gemm = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, conv->run);
     const bool even = job->taps == 1 || job->run % 4 == 0; /* as products pack, whose last step alone is padded */
     job->ready = even && gemm->nr == kernel->nr && gemm->form == kernel->form &&
                  hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, gemm, 1);

@@ -121,13 +121,15 @@ void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run
         side->compensation_s8 = HC_PICK(compensation_s8, run);
 }
 
-const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_source *kept, const hc_run *run) {
+const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, const hc_source *b, const hc_run *run) {
     if (order == HC_ORDER_CHAIN)
         return HC_BEST(gemm_f32, run);
-    if (order == HC_ORDER_GROUPED && !exact_groups)
-        return HC_BEST(gemm_s8_scaled, run);
+    if (order == HC_ORDER_GROUPED && !exact_groups) {
+        const hc_kernel *any = HC_BEST(gemm_s8_scaled, run), *small = HC_BEST(gemm_small_scaled, run);
+        return any->needs == small->needs && b->form[HC_INT_GROUPED].max_abs <= small->small ? small : any;
+    }
     if (kept)
-        return hc_nm_kernel(kept, run);
+        return hc_nm_kernel(b, run);
     const hc_kernel *kernel = HC_BEST(gemm_s8, run);
     /* Groups end inside long steps, which would be mostly padding. */
     while (order == HC_ORDER_GROUPED && kernel->kr > 4)

@@ -51,8 +51,9 @@ bool hc_kc_fill(hc_kc *kc, hc_order kind, const hc_source *a, const hc_source *b
 void hc_panels_init(hc_panels *side, hc_order kind, const hc_run *run, const hc_source *source, bool is_b);
 void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run *run);
 
-/* The kernel of gemm_f32, gemm_s8 or gemm_s8_scaled; of gemm_nm_s8 for b = kept, which hc_nm_kernel takes, or NULL. */
-const hc_kernel *hc_product_line(hc_order order, bool exact_groups, const hc_source *kept, const hc_run *run);
+/* The kernel of gemm_f32, gemm_s8, gemm_s8_scaled or gemm_small_scaled for b, which is of FOLDED products wanted only where
+ * its pattern is kept: then hc_nm_kernel takes it. */
+const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, const hc_source *b, const hc_run *run);
 
 /* Digits that b needs: all between -128 and 127. */
 int hc_signed_limbs(const hc_int_form *form);

@@ -83,7 +83,7 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
     *p = (hc_prepacked){.origin = {packed->format, geometry}, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
     const bool skips = folds && hc_nm_kernel(&source, run);
-    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.limbs > 1, skips ? &source : NULL, run);
+    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.limbs > 1, skips, &source, run);
     p->kernel = kernel;
     hc_panels_use_kernel(&p->panels, kernel, run);
     p->kc.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->kc.end + sizeof *p->kc.segment_steps));

@@ -293,7 +293,7 @@ static bool allocate(hc_rows_job *job) {
 }
 
 const char *hc_rows_folded_refuses(const hc_product *p) {
-    const hc_kernel *panels = hc_product_line(HC_ORDER_FOLDED, false, NULL, p->run);
+    const hc_kernel *panels = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, p->run);
     if (p->w->columns > LONGEST)
         return "rows of more than 65536 values";
     if (p->x->rows > MOST_PREPACKED && hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, panels, 1))

@@ -258,7 +258,10 @@ static void scaled_case(const hc_kernel *kernel, int64_t n_segments, const int32
     for (int64_t s = 0; s < n_segments; s++)
         k += of_segments[s] * kr;
     const int32_t *steps = copy_of(of_segments, n_segments, 4);
-    const int16_t *a = draw_bytes(mr * k, is_unsigned, kind), *b = draw_bytes(nr * k, false, kind);
+    const int16_t *a = draw_bytes(mr * k, is_unsigned, kind);
+    int16_t *b = draw_bytes(nr * k, false, kind);
+    for (int64_t i = 0; i < nr * k && kernel->small; i++)
+        b[i] = (int16_t)draw_integer(-kernel->small, kernel->small, kind);
     const float *scale_a = floats(n_segments * mr, scales), *scale_b = floats(n_segments * nr, scales);
     float *wanted = floats(mr * nr, scales), *got = copy_of(wanted, mr * nr, 4);
     int8_t *b_panel = items(nr * k / unit, unit);
@@ -293,6 +296,8 @@ void check_gemm_s8_scaled(const hc_kernel *kernel) {
     usual();
     scaled_case(kernel, 8, eight, false, false, ANY, PLAIN);
 }
+
+void check_gemm_small_scaled(const hc_kernel *kernel) { check_gemm_s8_scaled(kernel); }
 
 static float_kind scales_of(int i) { return (float_kind)(i % N_FLOAT_KINDS); }
 
