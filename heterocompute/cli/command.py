@@ -66,6 +66,7 @@ READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recip
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
+IN_LAYOUT = "the program that has quantized it: compressed-tensors, gptq, awq or bitsandbytes"
 FOLDERS = ("quantize", "prune", "dequantize", "ptq")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
@@ -253,7 +254,11 @@ def _rewrite(arguments: argparse.Namespace, done: str, rewrite: Callable[..., An
 def _dequantize(arguments: argparse.Namespace) -> int:
     from ..files.checkpoint import dequantize_checkpoint  # 18 ms
 
-    return _summarize(arguments, "dequantized", functools.partial(dequantize_checkpoint, dtype=arguments.dtype))
+    return _summarize(
+        arguments,
+        "dequantized",
+        functools.partial(dequantize_checkpoint, dtype=arguments.dtype, layout=arguments.layout),
+    )
 
 
 def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., Any]) -> int:
@@ -274,7 +279,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     from ..files.checkpoint import inspect  # 18 ms
 
     with ProgressBar("inspect", arguments.file) as progress:
-        rows = interruptible(lambda: inspect(arguments.file, progress=progress.update))
+        rows = interruptible(lambda: inspect(arguments.file, progress.update, arguments.layout))
     if arguments.json:
         return print_json({"tensors": rows})
     columns = [
@@ -390,12 +395,14 @@ def _parser() -> argparse.ArgumentParser:
         _dequantize,
         "Write the packed tensors of a checkpoint as plain ones, which any framework loads.",
         "dequantize small.safetensors plain.safetensors --dtype bf16",
+        "dequantize gptq-model plain-model --layout gptq --dtype bf16",
     )
     dequantize.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
     dequantize.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
     dequantize.add_argument(
         "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
     )
+    dequantize.add_argument("--layout", metavar="L", help=IN_LAYOUT)
     add_threads(dequantize)
 
     inspect = command(
@@ -405,6 +412,7 @@ def _parser() -> argparse.ArgumentParser:
         "inspect model.safetensors",
     )
     inspect.add_argument("file", metavar="FILE", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
+    inspect.add_argument("--layout", metavar="L", help=IN_LAYOUT)
     add_threads(inspect)
 
     bench = command(

@@ -29,7 +29,7 @@ def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]
     path : str
         A file of the folder.
     config : mapping of str to Any
-        What is new in ``config.json``, where there is one.
+        What is new in ``config.json``, where there is one; what is None does not go along.
 
     Returns
     -------
@@ -55,7 +55,8 @@ def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]
             raise ValueError(f"{printable(place)}: no JSON: {printable(str(error))}") from None
         if not isinstance(said, dict):
             raise ValueError(f"{printable(place)}: no JSON object")
-        if both := said.keys() & config.keys():
+        if both := said.keys() & {key for key, value in config.items() if value is not None}:
             raise ValueError(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
-        found[CONFIG] = (json.dumps({**said, **config}, indent=2, ensure_ascii=False) + "\n").encode()
+        told = {key: value for key, value in {**said, **config}.items() if key not in config or value is not None}
+        found[CONFIG] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
     return found

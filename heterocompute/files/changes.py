@@ -20,7 +20,7 @@ from .layouts.table import LAYOUTS
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = ["Change", "decoded", "in_layout", "packed", "rounded"]
+__all__ = ["Change", "decoded", "in_layout", "packed", "plain", "rounded"]
 
 BLOCK = 1 << 20
 
@@ -77,6 +77,12 @@ def decoded(entry: Entry, dtype: str | None) -> Change:
     """Return the change of a packed array to a plain one."""
     found = dtype or (entry.dtype if entry.dtype in FILE_NAMES else "float32")
     return Change(str(entry.format), (found, entry.shape), _Plain(found))
+
+
+def plain(said: str, shape: tuple[int, ...], dtype: str | None) -> Change:
+    """Return the change of a weight that its reader decodes, which was stored as the format `said`."""
+    found = dtype or "float32"
+    return Change(said, (found, shape), _Plain(found))
 
 
 def in_layout(layout: str, name: str, change: Change) -> Change:

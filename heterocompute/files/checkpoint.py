@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
-from .changes import Change, decoded, in_layout, packed, rounded
-from .layouts.table import LAYOUTS, check_layout, described
+from .changes import Change, decoded, in_layout, packed, plain, rounded
+from .foreign import Foreign, foreign_reader
+from .layouts.table import KEY as CONFIG_KEY, LAYOUTS, check_layout, described
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, rewrite, rewrite_whole
@@ -217,6 +219,7 @@ def dequantize_checkpoint(
     out_path: str | os.PathLike[str],
     dtype: str | None = None,
     progress: Progress | None = None,
+    layout: str | None = None,
 ) -> dict[str, Any]:
     """Write every packed array of a file as a plain tensor, which any framework loads.
 
@@ -230,6 +233,10 @@ def dequantize_checkpoint(
         once, then to this.
     progress : callable, optional
         As in `quantize_checkpoint`.
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
+        The program that has packed what `in_path` holds, as of `load`. GPTQ's columns may lie in the order of their
+        activations (``desc_act``) here. Weights are decoded twice, first for their shapes. A ``config.json`` goes
+        along without its ``quantization_config``.
 
     Returns
     -------
@@ -239,7 +246,8 @@ def dequantize_checkpoint(
     Raises
     ------
     ValueError, OSError
-        As `quantize_checkpoint`; a dtype that is none of these; a value beyond the dtype's largest.
+        As `quantize_checkpoint`; a dtype that is none of these; a value beyond the dtype's largest; a layout that is
+        none of these, or not that of the file.
 
     Examples
     --------
@@ -257,9 +265,16 @@ def dequantize_checkpoint(
     wanted = None if dtype is None else plain_dtype(dtype)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        return {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
+        changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
+        if isinstance(reader, Foreign):
+            formats = {name: reader.format_of(name) for name in reader.names}
+            changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
+        return changes
 
-    return rewrite(in_path, out_path, choose, progress)
+    if layout is None:
+        return rewrite(in_path, out_path, choose, progress)
+    source = partial(foreign_reader, layout=layout)
+    return rewrite(in_path, out_path, choose, progress, describe=lambda *_: {CONFIG_KEY: None}, source=source)
 
 
 def plain_dtype(text: str) -> str:
@@ -324,7 +339,9 @@ def _refuse_packed(held: Mapping[str, Entry | None], patterns: bool) -> None:
                 raise ValueError(f"tensor {quoted(name)} is already {done} ({entry.format})")
 
 
-def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> list[dict[str, Any]]:
+def inspect(
+    path: str | os.PathLike[str], progress: Progress | None = None, layout: str | None = None
+) -> list[dict[str, Any]]:
     """Describe the tensors of a safetensors file, reading one at a time.
 
     Parameters
@@ -332,6 +349,8 @@ def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> l
     path : str or os.PathLike
     progress : callable, optional
         As in `quantize_checkpoint`.
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
+        As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns
     -------
@@ -357,7 +376,7 @@ def inspect(path: str | os.PathLike[str], progress: Progress | None = None) -> l
     >>> inspect(path)
     [{'name': 'w', 'dtype': 'float16', 'shape': [1, 3], 'format': None, 'bytes': 6, 'min': -2.0, 'max': 1.0, 'nan': 1}]
     """
-    with reader_of(path) as reader:
+    with reader_of(path) if layout is None else foreign_reader(path, layout) as reader:
         found, _ = entries(reader)
         total = sum(reader.info(name).nbytes for name in reader.names)
         rows: list[dict[str, Any]] = []
@@ -376,7 +395,8 @@ def _plain_row(reader: Tensors, name: str) -> dict[str, Any]:
     info = reader.info(name)
     packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # no array, and neither NaN nor infinity
     low, high, n_nan = (None, None, 0) if packed else _range(reader.parts(name))
-    return _row(name, info.dtype, info.shape, None, info.nbytes, low, high, n_nan)
+    fmt = reader.format_of(name) if isinstance(reader, Foreign) else None
+    return _row(name, info.dtype, info.shape, fmt, info.nbytes, low, high, n_nan)
 
 
 def _packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def rewrite(
     work: Work = USUAL,
     describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
     finished: Callable[[], None] | None = None,
+    source: Callable[[Any], Tensors] = reader_of,
 ) -> dict[str, Any]:
     """Write a checkpoint again, with changes.
 
@@ -89,9 +90,11 @@ def rewrite(
     work : Work
     describe : callable, optional
         From the changes, and the names of the matrices that stay, to what goes into config.json, and into the metadata
-        as JSON.
+        as JSON; what is None leaves config.json.
     finished : callable, optional
         Called when the output has its name, while a run that is begun again would still know the output as its own.
+    source : callable
+        Opens the checkpoint, here and in whatever process writes a file.
 
     Returns
     -------
@@ -102,14 +105,14 @@ def rewrite(
     out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
     staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
     left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
-    with left or reader_of(in_path) as opened:
+    with left or source(in_path) as opened:
         if work.consume:
             _refuse_consuming(opened, out)
-        reader = located(opened)
+        reader = located(opened, source)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
         try:
-            changes = choose(reader, held)
+            changes = choose(opened, held)
         except ValueError as error:
             raise ValueError(f"{printable(reader.path)}: {error}") from None
         stay = [
@@ -118,13 +121,14 @@ def rewrite(
         more = dict(describe(changes, sorted(stay))) if describe else {}
         metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
         if describe:
-            metadata |= {"format": "pt"} | {key: json.dumps(value) for key, value in more.items()}
+            said = {key: json.dumps(value) for key, value in more.items() if value is not None}
+            metadata |= {"format": "pt"} | said
         layout_of(reader.path, reader.info, held, changes, metadata)  # no name twice, in all files together
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         is_folder = work.consume or left is not None or _is_folder(in_path, out_path, total["bytes"], limit)
         states = staging.states if staging else {}
-        shards = divided(reader, held, changes, metadata, limit if is_folder else None, states)
+        shards = divided(reader, held, changes, metadata, limit if is_folder else None, states, source)
     if not is_folder or staging is None:
         _run(workers, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:

@@ -64,6 +64,8 @@ class Shard:
         name, and a file that has the name already is this one.
     frees : dict of str to tuple of str
         Files of the source -> the shards that need them. Each is deleted when all these are there.
+    source_of : callable
+        Opens these files.
     """
 
     path: str
@@ -75,6 +77,7 @@ class Shard:
     metadata: dict[str, str]
     receipts: str = ""
     frees: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    source_of: Callable[[str], Tensors] = reader_of
 
     def layout(self) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
         """Return tensors and metadata for `Writer`."""
@@ -124,12 +127,12 @@ def _sum_of(file: IO[bytes], count: int) -> int:
     return total
 
 
-def located(reader: Tensors) -> Located:
-    """Return the tensors of a checkpoint by the files in which they are."""
+def located(reader: Tensors, source: Callable[[str], Tensors] = reader_of) -> Located:
+    """Return the tensors of a checkpoint by the files in which they are, which `source` opens."""
     if isinstance(reader, Located):
         return reader
     infos = {name: reader.info(name) for name in reader.names}
-    found = Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, reader_of)
+    found = Located(reader.path, dict.fromkeys(infos, os.path.abspath(reader.path)), infos, reader.metadata, source)
     found.others = sorted(reader.others)
     return found
 
@@ -194,10 +197,11 @@ def divided(
     metadata: Mapping[str, str],
     limit: int | None,
     gone: Mapping[str, State],
+    source: Callable[[str], Tensors] = reader_of,
 ) -> list[Shard]:
     """Divide a checkpoint into files of at most `limit` bytes of data, but for arrays that are larger alone.
 
-    `gone` are the states that deleted files had.
+    `gone` are the states that deleted files had, and `source` opens the others.
 
     Returns
     -------
@@ -229,6 +233,7 @@ def divided(
                 files=files,
                 states={file: states[file] for file in dict.fromkeys([*files.values(), *reader.others])},
                 metadata=dict(metadata),
+                source_of=source,
             )
         )
     return shards
@@ -318,7 +323,7 @@ def free(shard: Shard) -> None:
 
 def _write(shard: Shard, progress: Progress | None) -> None:
     done, total = 0, shard.source_bytes
-    with Located(shard.source, shard.files, shard.infos, shard.metadata, reader_of) as reader:
+    with Located(shard.source, shard.files, shard.infos, shard.metadata, shard.source_of) as reader:
         _check_states(shard)
         stored, metadata = shard.layout()
         with Writer(shard.path, stored, metadata, durable=bool(shard.receipts)) as writer:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import heterocompute as hc
+from heterocompute.files.checkpoint import inspect
 from heterocompute.files.manifest import read_manifest, source_in
 from heterocompute.files.recipes import parse_recipe, read_recipe
 from heterocompute.files.selection import FirstMatch
@@ -183,6 +184,8 @@ def read_checkpoint(path: Path) -> None:
     if path.name in (*LAYOUTS, "gguf"):
         for array in hc.load(path, layout=path.name).values():
             np.asarray(array)
+    if path.name in LAYOUTS:
+        inspect(path, layout=path.name)  # where columns of gptq may lie in any order
 
 
 def read_a_recipe(path: Path) -> None:

@@ -9,7 +9,10 @@ import pytest
 from common import same_bits
 
 import heterocompute as hc
+from heterocompute.arrays.layout import save_arrays
 from heterocompute.base.tensors import Info
+from heterocompute.files.checkpoint import dequantize_checkpoint, inspect as hc_inspect
+from heterocompute.files.layouts.linear import to_words
 
 W = np.random.default_rng(2).standard_normal((32, 128)).astype(np.float32)
 BIAS = np.ones(32, np.float32)
@@ -55,6 +58,54 @@ def test_a_weight_is_read_when_it_is_asked_for(tmp_path):
         hc.load(tmp_path / "b", layout="gptq")
     with pytest.raises(ValueError, match="layout is 'qptq', wanted"):
         hc.open_checkpoint(tmp_path / "b", layout="qptq")
+
+
+@pytest.mark.parametrize("layout, fmt", [PLACES[0], PLACES[5], PLACES[10], PLACES[11]])
+def test_a_checkpoint_of_another_program_as_plain_tensors(tmp_path, layout, fmt):
+    q = hc.quantize(W, fmt)
+    model, out = tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    arrays = {"fc.weight": q, "other.weight": hc.quantize(-W, fmt), "fc.bias": BIAS}
+    hc.save(model / "model.safetensors", arrays, layout=layout)
+    config = json.loads(hc.open_checkpoint(model / "model.safetensors").metadata["quantization_config"])
+    (model / "config.json").write_text(json.dumps({"layers": 2, "quantization_config": config}))
+    rows = {row["name"]: row for row in hc_inspect(model, layout=layout)}
+    assert set(rows) == set(arrays) and rows["fc.bias"]["format"] is None
+    assert rows["fc.weight"]["format"] == str(hc.load(model / "model.safetensors", layout=layout)["fc.weight"].format)
+    assert (rows["fc.weight"]["bytes"], rows["fc.weight"]["max"]) == (q.nbytes, q.dequantize().max())
+    summary = dequantize_checkpoint(model, out, "f16", layout=layout)
+    assert [row["name"] for row in summary["tensors"] if row["format"]] == ["fc.weight", "other.weight"]
+    with hc.open_checkpoint(out) as found:
+        assert set(found) == set(arrays) and "quantization_config" not in found.metadata
+        assert same_bits(found["fc.weight"], q.dequantize().astype(np.float16)) and same_bits(found["fc.bias"], BIAS)
+    assert json.loads((out / "config.json").read_text()) == {"layers": 2}
+    wrong = "awq" if layout == "gptq" else "gptq"
+    with pytest.raises(ValueError, match=f"its configuration says '{layout}'"):
+        dequantize_checkpoint(model, tmp_path / "none", layout=wrong)
+    with pytest.raises(ValueError, match="layout is 'ggml', wanted"):
+        hc_inspect(model, layout="ggml")
+    with pytest.raises(ValueError, match="is a file of the input"):
+        dequantize_checkpoint(model, model / "model.safetensors", layout=layout)
+    assert not (tmp_path / "none").exists()
+
+
+def test_columns_in_the_order_of_their_activations(tmp_path):
+    order = np.random.default_rng(3).permutation(128)
+    q = hc.quantize(W[:, order], "int4-g32-asym-f16")  # groups of columns that were rounded together
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="gptq")
+    tensors, config = hc.load(tmp_path / "a"), hc.open_checkpoint(tmp_path / "a").metadata
+    back = np.argsort(order)
+    stored = to_words(q.codes()[:, back].astype(np.uint8), 4)
+    tensors |= {"fc.qweight": np.ascontiguousarray(stored.T), "fc.g_idx": tensors["fc.g_idx"][back]}
+    save_arrays(tmp_path / "b", tensors, {}, metadata=config)
+    dequantize_checkpoint(tmp_path / "b", tmp_path / "c.safetensors", layout="gptq")
+    assert same_bits(hc.load(tmp_path / "c.safetensors")["fc.weight"], q.dequantize()[:, back])
+    with pytest.raises(ValueError, match=r"b: fc\.g_idx: .*act-order"):
+        hc.load(tmp_path / "b", layout="gptq")
+    for wrong in (np.zeros(128, np.int32), np.arange(127, dtype=np.int32), np.full(128, np.nan, np.float32)):
+        save_arrays(tmp_path / "d", tensors | {"fc.g_idx": wrong}, {}, metadata=config)
+        with pytest.raises(ValueError, match=r"d: fc\.g_idx"):
+            hc_inspect(tmp_path / "d", layout="gptq")
 
 
 def test_bytes_of_gptq_and_awq(tmp_path):

@@ -22,15 +22,16 @@ from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .linear import Parts
 
-__all__ = ["LAYOUTS", "NAMES", "check_layout", "described", "export", "is_matrix", "readers_in"]
+__all__ = ["LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in"]
 
 KEY = "quantization_config"
 
 
 class Layout(NamedTuple):
-    """How weights become tensors, and back; `marks` is the end of the tensor's name by which a weight is found.
+    """How weights become tensors, and back; `mark` is the end of the tensor's name by which a weight is found.
 
-    `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it.
+    `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
+    is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
     """
 
     layout_of: Callable[[str, Entry], Parts]
@@ -38,6 +39,7 @@ class Layout(NamedTuple):
     config_of: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
     array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
     mark: str
+    sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
 
 
 LAYOUTS = {
@@ -48,7 +50,14 @@ LAYOUTS = {
         compressed_tensors.array_from,
         ".weight_packed",
     ),
-    "gptq": Layout(gptq.layout_of_gptq, gptq.parts_of_gptq, gptq.config_of_gptq, gptq.array_from_gptq, ".qweight"),
+    "gptq": Layout(
+        gptq.layout_of_gptq,
+        gptq.parts_of_gptq,
+        gptq.config_of_gptq,
+        gptq.array_from_gptq,
+        ".qweight",
+        gptq.sorted_from_gptq,
+    ),
     "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, ".qweight"),
     "bitsandbytes": Layout(nf4.layout_of, nf4.parts_of, nf4.config_of, nf4.array_from, ".weight.absmax"),
 }
@@ -153,25 +162,96 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
     if name not in (*LAYOUTS, "gguf"):
         raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}, gguf")
     with _blaming(reader, name):
-        found = gguf_model.readers(reader) if name == "gguf" else _weights_in(reader, LAYOUTS[name])
+        if name == "gguf":
+            found = gguf_model.readers(reader)
+        else:
+            plain, weights = _weights_in(reader, name)
+            found = {one: partial(reader.tensor, one) for one in plain}
+            found |= {one: partial(_array, LAYOUTS[name], weight) for one, weight in weights.items()}
     return {one: partial(_read, reader, name, read) for one, read in found.items()}
 
 
-def _weights_in(reader: Tensors, layout: Layout) -> dict[str, Callable[[], Any]]:
+def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callable[[], Decoded]]]:
+    """Return what a file in the layout of another program holds: the plain tensors, and how each weight is decoded.
+
+    Parameters
+    ----------
+    reader : Tensors
+    name : str
+        Of `LAYOUTS`.
+
+    Returns
+    -------
+    list of str, dict of str to callable
+        Each answers with a `Decoded`.
+
+    Raises
+    ------
+    ValueError
+        As `readers_in`.
+    """
+    if name not in LAYOUTS:
+        raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}")
+    with _blaming(reader, name):
+        plain, weights = _weights_in(reader, name)
+    return plain, {
+        one: partial(_read, reader, name, partial(_decoded, LAYOUTS[name], weight)) for one, weight in weights.items()
+    }
+
+
+class Decoded(NamedTuple):
+    """The float32 values of a weight, the format that they were stored in, and the bytes of that."""
+
+    values: Any
+    format: str
+    nbytes: int
+
+
+# The layer's name, a function that reads its tensors, the configuration.
+Weight = tuple[str, Callable[[], dict[str, Any]], Any]
+
+
+def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight]]:
     config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
-    prefixes = [one.removesuffix(layout.mark) for one in reader.names if one.endswith(layout.mark)]
+    if not isinstance(config, Mapping):
+        raise TypeError(f"{KEY} is no object")
+    said = config.get("quant_method", name)
+    if said in LAYOUTS and said != name:
+        raise ValueError(f"layout is {name!r}, but its configuration says {said!r}")
+    mark = LAYOUTS[name].mark
+    prefixes = [one.removesuffix(mark) for one in reader.names if one.endswith(mark)]
     mine: dict[str, list[str]] = {one: [] for one in prefixes}
     for tensor in reader.names:
         owner = next((tensor[:i] for i in range(len(tensor)) if tensor[i] == "." and tensor[:i] in mine), None)
         if owner is not None and tensor != f"{owner}.bias":
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
-    found: dict[str, Callable[[], Any]] = {one: partial(reader.tensor, one) for one in reader.names if one not in owned}
-    return found | {f"{one}.weight": partial(_weight, reader, layout, one, mine[one], config) for one in mine}
+    plain = [one for one in reader.names if one not in owned]
+    return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
 
 
-def _weight(reader: Tensors, layout: Layout, prefix: str, tensors: Sequence[str], config: Any) -> QuantizedArray:
-    q = layout.array_from(prefix, {tensor: reader.tensor(tensor) for tensor in tensors}, config)
+def _tensors(reader: Tensors, names: Sequence[str]) -> dict[str, Any]:
+    return {name: reader.tensor(name) for name in names}
+
+
+def _array(layout: Layout, weight: Weight) -> QuantizedArray:
+    prefix, tensors, config = weight
+    return _sound(prefix, layout.array_from(prefix, tensors(), config))
+
+
+def _decoded(layout: Layout, weight: Weight) -> Decoded:
+    prefix, tensors, config = weight
+    if layout.sorted_from is None:
+        q, order = layout.array_from(prefix, tensors(), config), None
+    else:
+        q, order = layout.sorted_from(prefix, tensors(), config)
+    values = _sound(prefix, q).dequantize()
+    if order is not None:
+        values[:, order] = values.copy()
+    return Decoded(values, str(q.format), q.nbytes)
+
+
+def _sound(prefix: str, q: QuantizedArray) -> QuantizedArray:
     wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
     if wrong is not None:
         raise ValueError(f"{prefix}: component {wrong[0]} {wrong[1]}")
