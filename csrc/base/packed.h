@@ -106,10 +106,12 @@ typedef struct {
 
 /* What the integer products take. FOLDED: value = row_scale * v, integer group scales multiplied into v.
  * GROUPED: value = group_scale * v, float32 scales (two levels: float32(gamma * s_q); no groups: one, the row's).
+ * SPLIT: value = row_scale * group_scale * v, FOLDED with the integer group scales (as floats) and codes apart.
  * Zero points are subtracted. v = sum of limb[i] * 256^i: the top limb signed, those below unsigned bytes. */
-typedef enum { HC_INT_FOLDED = 0, HC_INT_GROUPED } hc_int_mode;
+typedef enum { HC_INT_FOLDED = 0, HC_INT_GROUPED, HC_INT_SPLIT, HC_N_INT_MODES } hc_int_mode;
 typedef struct {
-    bool available;    /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats */
+    bool available;    /* FOLDED is not for formats with float32 group scales; neither is for codebooks and floats;
+                        * SPLIT is for those with integer group scales */
     bool has_minima;   /* GROUPED: value = group_scale * v + minimum, one a group; the format's `minima` has them */
     int n_limbs;       /* 1 to 3 */
     int32_t max_abs;   /* of v, by the parameters alone */
@@ -118,9 +120,9 @@ typedef struct {
 typedef struct {
     int8_t *limb[3]; /* (rows, columns), leading dimension ld */
     int64_t ld;
-    float *group_scale; /* GROUPED: (rows, groups touched), leading dimension groups_ld */
+    float *group_scale; /* GROUPED, SPLIT: (rows, groups touched), leading dimension groups_ld */
     int64_t groups_ld;
-    float *row_scale; /* FOLDED: (rows) */
+    float *row_scale; /* FOLDED, SPLIT: (rows) */
 } hc_int_tile;
 
 /* The codes' values and their scales apart, for products with few vectors: c_k and s_g of the stated order. */

@@ -62,7 +62,7 @@ typedef struct {
     int mr, nr, kr;
     int form;     /* of the panel of a, HC_PANEL_... */
     int nonzeros; /* gemm_nm_s8: of kr */
-    int small;    /* gemm_small_scaled takes up to this |b|; rows_s8 is faster up to this |w|; 0: neither pays */
+    int small;    /* gemm_small_... take up to this |b|; rows_s8 is faster up to this |w|; 0: neither pays */
     union {       /* by the family, of its type */
 #define HC_FAMILY(name, type) hc_##name##_family *name;
 #define HC_KERNEL(family, isa, ...)

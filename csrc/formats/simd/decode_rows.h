@@ -182,22 +182,23 @@ static inline int64_t decode_integers(const hc_format *format, const hc_geometry
     if (format->bits > 8)
         return decode_wide_rows(format, components, tile, mode, out);
     for (int64_t i = 0; i < tile->rows; i++) {
-        if (mode == HC_INT_FOLDED)
+        if (mode != HC_INT_GROUPED)
             out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);
         HC_FOR_CHUNKS(i, terms) {
             const int64_t place = i * out->ld + chunk.column - tile->first_column;
             int8_t *limb[3];
             for (int j = 0; j < 3; j++)
                 limb[j] = j < n_limbs ? out->limb[j] + place : NULL;
-            if (mode == HC_INT_GROUPED) {
+            if (mode != HC_INT_FOLDED) {
                 float *scales =
                     out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
                 HC_FOR_RUNS(g) {
                     const float scale = terms.has_integer ? terms.real[g] * (float)terms.integer[g] : terms.real[g];
-                    scales[g] = !terms.has_integer ? scale
-                                : FLT_MAX < scale  ? FLT_MAX
-                                : scale < -FLT_MAX ? -FLT_MAX
-                                                   : scale;
+                    scales[g] = mode == HC_INT_SPLIT ? (float)terms.integer[g]
+                                : !terms.has_integer ? scale
+                                : FLT_MAX < scale    ? FLT_MAX
+                                : scale < -FLT_MAX   ? -FLT_MAX
+                                                     : scale;
                 }
             }
             const bool folds = mode == HC_INT_FOLDED && terms.has_integer;

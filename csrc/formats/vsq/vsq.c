@@ -215,12 +215,14 @@ static int64_t vsq_decode_int(const hc_format *format, const hc_geometry *geomet
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
         const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = mode == HC_INT_GROUPED ? out->group_scale + i * out->groups_ld : NULL;
-        if (!scales)
+        float *scales = mode == HC_INT_FOLDED ? NULL : out->group_scale + i * out->groups_ld;
+        if (mode != HC_INT_GROUPED)
             out->row_scale[i] = hc_load_f32(hc_part(components, HC_COARSE, row));
         HC_FOR_GROUPS(tile, geometry) {
             const hc_vsq_scale scale = load_scale(format, components, row, group);
-            if (scales)
+            if (mode == HC_INT_SPLIT)
+                *scales++ = (float)scale.integer;
+            else if (scales)
                 *scales++ = vsq_scale_bits(format) ? hc_saturated((double)scale.real * scale.integer) : scale.real;
             const int32_t factor = scales ? 1 : scale.integer;
             for (int64_t j = c; j < last; j++)
@@ -272,6 +274,7 @@ const hc_format_ops hc_format_vsq = {
     .decode = vsq_decode,
     .decode_f64 = vsq_decode_f64,
     .int_form = vsq_int_form,
+    .splits = true,
     .decode_int = vsq_decode_int,
     .decode_codes = vsq_decode_codes,
     .stored_form = vsq_stored_form,

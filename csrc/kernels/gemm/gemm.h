@@ -29,6 +29,11 @@ typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, cons
                                   const int32_t *init, const float *scale_a, const float *scale_b, float *c,
                                   bool accumulate);
 
+/* gemm_small_split:  c[i * nr + j] = sum over segments s of scale_b[s, j] * dot_s(i, j), modulo 2^32, as gemm_small_scaled,
+ * scale_b integers up to 2^24. */
+typedef void hc_gemm_small_split_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
+                                    const int32_t *init, const float *scale_b, int32_t *c);
+
 /* rows_s8:  c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum_k x_i[k] * w_j[k], modulo 2^32, of rows as they lie, k
  * beside k: n_x of x, at most HC_ROWS_X, and any number of w, which are not read behind their last column. Rows of x can
  * be read up to a multiple of HC_ROWS_STEP columns and hold 0 there. x_sums[i] = sum_k x_i[k], for kernels that add 128 or 8

@@ -28,8 +28,10 @@ enum {
     LEAST_KC = 64, /* the longest step */
 };
 
-/* Of the time of other products, where gemm_small_scaled takes the weights (Zen 4 by AVX2, 2048 x 2048). */
+/* Of the time of other products, where gemm_small_scaled takes the weights, and of decoding, where gemm_small_split does
+ * (Zen 4 by AVX2, 2048 x 2048). */
 #define SMALL_SHARE 0.65
+#define SPLIT_DECODING 2.5
 
 /* Tasks. */
 
@@ -38,7 +40,7 @@ static int64_t lay_out(hc_panels *side, int64_t panels, const hc_gemm_job *p, ui
     const int64_t words = panels * p->max_segments * side->tile * 4;
     const int64_t init_at = panels * side->limbs * hc_limb_bytes(side, p->max_steps);
     const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->limbs : 0);
-    const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED ? words : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED || side->split ? words : 0);
     if (memory) {
         side->panels = memory;
         side->init = side->compensation_s8 ? (int32_t *)(void *)(memory + init_at) : NULL;
@@ -104,6 +106,8 @@ static bool has_one_limb(hc_order kind, const hc_source *source) {
 /* What is kept goes to the right side, where it is skipped; else tiles need no transposition where b's rows become those of
  * `out`. */
 static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
+    if (p->order == HC_ORDER_FOLDED && hc_split_columns(p->x, p->w, p->run))
+        return false;
     if (skips) {
         const bool left = hc_nm_kernel(p->x, p->run), right = hc_nm_kernel(p->w, p->run);
         if (left != right)
@@ -112,12 +116,17 @@ static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
     return lies_transposed(out) && (p->order == HC_ORDER_CHAIN || has_one_limb(p->order, p->x));
 }
 
+static bool fill_kc(hc_gemm_job *p, int64_t first) {
+    return hc_kc_fill(&p->kc, p->split ? HC_ORDER_GROUPED : p->kind, p->a.source, p->b.source, first, p->kc_limit,
+                      p->kernel->kr);
+}
+
 /* Walks all KC blocks: how large they get, and whether segments had to be cut. */
 static bool measure_kc(hc_gemm_job *p) {
     bool cuts = false;
     p->kc_count = p->max_steps = p->max_segments = 0;
     for (int64_t first = 0; first < p->k; first += p->kc.columns, p->kc_count++) {
-        cuts |= hc_kc_fill(&p->kc, p->kind, p->a.source, p->b.source, first, p->kc_limit, p->kernel->kr);
+        cuts |= fill_kc(p, first) && !p->split;
         p->max_steps = hc_max(p->max_steps, p->kc.steps);
         p->max_segments = hc_max(p->max_segments, p->kc.n_segments);
     }
@@ -125,7 +134,8 @@ static bool measure_kc(hc_gemm_job *p) {
 }
 
 static void use_kernel(hc_gemm_job *p, const hc_run *run) {
-    p->kernel = hc_product_line(p->kind, p->exact_groups, p->skips, p->b.source, run);
+    p->kernel = p->split ? HC_BEST(gemm_small_split, run)
+                         : hc_product_line(p->kind, p->exact_groups, p->skips, p->b.source, run);
     hc_panels_use_kernel(&p->a, p->kernel, run);
     hc_panels_use_kernel(&p->b, p->kernel, run);
 }
@@ -200,7 +210,7 @@ static void walk(hc_gemm_job *p, const hc_run *run) {
         const int64_t shared = block / streamed_blocks, streamed = block % streamed_blocks;
         if (kc != filled) {
             const int64_t first = kc == 0 ? 0 : p->kc.first + p->kc.columns;
-            hc_kc_fill(&p->kc, p->kind, p->a.source, p->b.source, first, p->kc_limit, p->kernel->kr);
+            fill_kc(p, first);
             p->a.limb_bytes = hc_limb_bytes(&p->a, p->kc.steps);
             p->b.limb_bytes = hc_limb_bytes(&p->b, p->kc.steps);
             filled = kc;
@@ -246,7 +256,13 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
     p.scale_s64 = HC_PICK(scale_s64, run);
     hc_panels_init(&p.a, order, run, a, false);
     hc_panels_init(&p.b, order, run, b, true);
-    const int64_t segments = order == HC_ORDER_GROUPED ? p.kc_limit : 1;
+    const int64_t split_columns = order == HC_ORDER_FOLDED && !skips ? hc_split_columns(a, b, run) : 0;
+    if (split_columns) {
+        p.split = true;
+        p.kc_limit = hc_min(p.kc_limit, split_columns);
+        hc_panels_split(&p.b);
+    }
+    const int64_t segments = order == HC_ORDER_GROUPED || p.split ? p.kc_limit : 1;
     p.kc.end = hc_alloc_aligned(segments * (int64_t)(sizeof *p.kc.end + sizeof *p.kc.segment_steps));
     bool has_memory = p.kc.end != NULL;
     if (has_memory) {
@@ -289,7 +305,13 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
     (void)p;
     return NULL;
 }
-hc_work hc_gemm_folded_work(const hc_product *p) { return integer_work(p, HC_BEST(gemm_s8, p->run), 1); }
+hc_work hc_gemm_folded_work(const hc_product *p) {
+    if (!hc_split_columns(p->x, p->w, p->run))
+        return integer_work(p, HC_BEST(gemm_s8, p->run), 1);
+    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);
+    split.decoded *= SPLIT_DECODING;
+    return split;
+}
 hc_status hc_gemm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
 const char *hc_gemm_grouped_refuses(const hc_product *p) {

@@ -95,6 +95,20 @@ static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment
     p->join(pairs, tile_size, tiles, shifts, dots);
 }
 
+static void multiply_split(const hc_gemm_job *p, const hc_tile_at *at, int32_t *tile) {
+    const int64_t segment = at->b_panel * p->kc.n_segments * p->kernel->nr;
+    p->kernel->fn.gemm_small_split(p->kc.n_segments, p->kc.segment_steps, limb_of(at->a, at->a_panel, 0),
+                                   limb_of(at->b, at->b_panel, 0), at->b->init + segment, at->b->scales + segment,
+                                   tile);
+}
+
+static void add_split(const hc_gemm_job *p, const hc_tile_at *at, int64_t *dots) {
+    int32_t tile[MAX_TILE];
+    multiply_split(p, at, tile);
+    for (int64_t i = 0; i < (int64_t)p->kernel->mr * p->kernel->nr; i++)
+        dots[i] += tile[i];
+}
+
 static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
     const int mr = p->kernel->mr, nr = p->kernel->nr;
     const float *scale_a = at->a->row_scales + at->a_panel * mr, *scale_b = at->b->row_scales + at->b_panel * nr;
@@ -104,15 +118,21 @@ static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
     float *values = tile_at(p, at, own, &ld);
     if (p->a.limbs == 1 && p->b.limbs == 1 && is_first && is_last) {
         int32_t tile[MAX_TILE];
-        p->kernel->fn.gemm_s8(p->kc.steps, limb_of(at->a, at->a_panel, 0), limb_of(at->b, at->b_panel, 0),
-                              p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
+        if (p->split)
+            multiply_split(p, at, tile);
+        else
+            p->kernel->fn.gemm_s8(p->kc.steps, limb_of(at->a, at->a_panel, 0), limb_of(at->b, at->b_panel, 0),
+                                  p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         p->dequantize_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
     } else {
         int64_t dots[MAX_TILE] = {0};
         int64_t *waiting = p->dots ? p->dots + at->waiting : NULL;
         if (!is_first)
             memcpy(dots, waiting, (size_t)(mr * nr) * sizeof *dots);
-        add_dots(p, at, 0, 0, dots);
+        if (p->split)
+            add_split(p, at, dots);
+        else
+            add_dots(p, at, 0, 0, dots);
         if (!is_last) {
             memcpy(waiting, dots, (size_t)(mr * nr) * sizeof *dots);
             return;

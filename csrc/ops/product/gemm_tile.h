@@ -8,6 +8,7 @@
 typedef struct {
     hc_order kind;
     bool skips; /* b is packed as what its pattern keeps */
+    bool split; /* FOLDED: b is packed as codes and integer scales of groups */
     hc_rows out;
     int64_t m, n, k;
     bool exact_groups; /* GROUPED beyond what gemm_s8_scaled does: several digits, or segments longer than a KC block */

@@ -114,5 +114,7 @@ void hc_packed_source(hc_source *source, const hc_packed_context *context, int64
         source->integers = is_sparse ? hc_sparse_integers : hc_packed_integers;
         ops->int_form(format, HC_INT_FOLDED, &source->form[HC_INT_FOLDED]);
         ops->int_form(format, HC_INT_GROUPED, &source->form[HC_INT_GROUPED]);
+        if (ops->splits && !is_sparse)
+            ops->int_form(format, HC_INT_SPLIT, &source->form[HC_INT_SPLIT]);
     }
 }

@@ -13,6 +13,7 @@
 enum { PORTION_ROWS = 16, INT_COLUMNS = 512, FLOAT_COLUMNS = 256, ROW_PADDING = 64 };
 enum { LIMB_LD = INT_COLUMNS + ROW_PADDING, FLOAT_LD = FLOAT_COLUMNS + ROW_PADDING / 4 };
 enum { MAX_KEPT_TILE = 32 }; /* nr of any line of sparse_s8 */
+enum { LEAST_SPLIT_GROUP = 16, LEAST_SPLIT_COLUMNS = 1024 };
 
 typedef union {
     float values[PORTION_ROWS * FLOAT_LD];
@@ -137,13 +138,28 @@ const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, c
     return kernel;
 }
 
+int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run) {
+    const hc_kernel *kernel = HC_BEST(gemm_small_split, run);
+    const hc_int_form *split = &b->form[HC_INT_SPLIT], *folded = &b->form[HC_INT_FOLDED];
+    if (!split->available || split->max_abs > kernel->small || kernel->needs != HC_BEST(gemm_s8, run)->needs ||
+        b->group < LEAST_SPLIT_GROUP || hc_signed_limbs(folded) == 1 || a->group || a->form[HC_INT_FOLDED].n_limbs != 1)
+        return 0;
+    const int64_t columns = INT32_MAX / (128 * (int64_t)folded->max_abs) / 64 * 64;
+    return columns < LEAST_SPLIT_COLUMNS ? 0 : columns;
+}
+
+void hc_panels_split(hc_panels *b) {
+    b->split = true;
+    b->limbs = 1;
+}
+
 int64_t hc_limb_bytes(const hc_panels *side, int64_t steps) {
     const int size = side->form == HC_PANEL_F32 ? 4 : side->form == HC_PANEL_S16 ? 2 : 1;
     return hc_round_up(steps * (side->kept ? 8 : side->kr * size) * side->tile, HC_CACHE_LINE);
 }
 
 int64_t hc_panel_bytes(const hc_panels *side, int64_t steps, int64_t n_segments) {
-    const int64_t words = (side->kind == HC_ORDER_GROUPED) + (side->compensation_s8 ? side->limbs : 0);
+    const int64_t words = (side->kind == HC_ORDER_GROUPED || side->split) + (side->compensation_s8 ? side->limbs : 0);
     return side->limbs * hc_limb_bytes(side, steps) + words * n_segments * side->tile * 4;
 }
 
@@ -289,7 +305,9 @@ static void pack_floats(const hc_panels *side, const hc_kc *kc, int64_t first_ro
 static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t rows, int64_t panel,
                           int64_t row_in_panel, hc_portion *portion) {
     const hc_source *source = side->source;
-    const hc_int_mode mode = side->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    const hc_int_mode mode = side->split                     ? HC_INT_SPLIT
+                             : side->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED
+                                                             : HC_INT_GROUPED;
     const int n_limbs = source->form[mode].n_limbs;
     /* That lie together: */
     const int64_t row_bytes = side->form == HC_PANEL_S16 ? 2 * side->kr : side->is_b ? 4 : side->kr;
@@ -323,7 +341,7 @@ static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_
             if (!kc->even)
                 place_digits(side, portion, from - start, rows, part_end - from, step * side->kr + from - segment_first,
                              digits);
-            if (mode == HC_INT_GROUPED) {
+            if (mode != HC_INT_FOLDED) {
                 const int64_t group = group_index(source, from) - group_index(source, start);
                 for (int64_t row = 0; row < rows; row++)
                     scales[segment * side->tile + row] = tile.group_scale[row * tile.groups_ld + group];
@@ -335,7 +353,7 @@ static void pack_integers(const hc_panels *side, const hc_kc *kc, int64_t first_
             from = part_end;
         }
     }
-    if (mode == HC_INT_FOLDED)
+    if (mode != HC_INT_GROUPED)
         memcpy(side->row_scales + panel * side->tile + row_in_panel, tile.row_scale, (size_t)rows * 4);
 }
 
@@ -345,7 +363,7 @@ void hc_pack_panel(const hc_panels *side, const hc_kc *kc, int64_t first_row, in
     uint8_t *memory = side->panels + panel * panel_bytes;
     if (rows < side->tile || !kc->even || (side->kr > 4 && kc->columns % side->kr))
         memset(memory, 0, (size_t)panel_bytes);
-    if (rows < side->tile && side->kind == HC_ORDER_GROUPED)
+    if (rows < side->tile && (side->kind == HC_ORDER_GROUPED || side->split))
         memset(side->scales + panel * kc->n_segments * side->tile, 0, (size_t)(kc->n_segments * side->tile * 4));
     if (side->kind == HC_ORDER_CHAIN && side->source->side) {
         pack_side(side, kc, first_row, rows, (float *)(void *)memory);

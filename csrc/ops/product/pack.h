@@ -31,7 +31,8 @@ typedef struct {
     hc_order kind;
     bool is_b;
     int tile, kr, form;
-    bool kept; /* panels of sparse_s8_... */
+    bool kept;  /* panels of sparse_s8_... */
+    bool split; /* FOLDED: b's codes, and the integer scale of each segment */
     hc_nm_form nm_form;
     int limbs; /* 8-bit parts of an integer: of a the limbs, of b balanced ones (-128 .. 127); 1 for floats */
     hc_pack_x32_fn *pack_x32;
@@ -40,7 +41,7 @@ typedef struct {
     int64_t limb_bytes;                     /* of the KC block at hand */
     uint8_t *panels;
     int32_t *init;
-    float *scales;     /* GROUPED */
+    float *scales;     /* GROUPED, split */
     float *row_scales; /* FOLDED */
 } hc_panels;
 
@@ -54,6 +55,10 @@ void hc_panels_use_kernel(hc_panels *side, const hc_kernel *kernel, const hc_run
 /* The kernel of gemm_f32, gemm_s8, gemm_s8_scaled or gemm_small_scaled for b, which is of FOLDED products wanted only where
  * its pattern is kept: then hc_nm_kernel takes it. */
 const hc_kernel *hc_product_line(hc_order order, bool exact_groups, bool kept, const hc_source *b, const hc_run *run);
+
+/* Whether gemm_small_split multiplies b, of an order FOLDED, and how many columns of it the sums hold; 0 where it does not. */
+int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *run);
+void hc_panels_split(hc_panels *b);
 
 /* Digits that b needs: all between -128 and 127. */
 int hc_signed_limbs(const hc_int_form *form);

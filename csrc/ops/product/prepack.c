@@ -51,7 +51,7 @@ static bool allocate(hc_prepacked *p, int64_t rows, int n_threads) {
     const int64_t words = p->count * p->kc.n_segments * side->tile * 4;
     const int64_t init_at = p->count * side->limbs * side->limb_bytes;
     const int64_t scales_at = init_at + (side->compensation_s8 ? words * side->limbs : 0);
-    const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED ? words : 0);
+    const int64_t row_scales_at = scales_at + (p->kind == HC_ORDER_GROUPED || side->split ? words : 0);
     p->bytes = row_scales_at + p->count * side->tile * 4;
     p->memory = hc_alloc_aligned(p->bytes);
     p->scratch = hc_alloc_aligned(hc_pack_scratch() * n_threads);
@@ -83,15 +83,20 @@ hc_status hc_prepack(const hc_run *run, const hc_packed *packed, hc_prepacked **
     *p = (hc_prepacked){.origin = {packed->format, geometry}, .kind = folds ? HC_ORDER_FOLDED : HC_ORDER_GROUPED};
     hc_panels_init(&p->panels, p->kind, run, &source, true);
     const bool skips = folds && hc_nm_kernel(&source, run);
-    const hc_kernel *kernel = hc_product_line(p->kind, p->panels.limbs > 1, skips, &source, run);
+    const hc_source without_groups = {.columns = source.columns, .form[HC_INT_FOLDED] = {.n_limbs = 1}};
+    const bool splits = folds && !skips && hc_split_columns(&without_groups, &source, run) >= source.columns;
+    const hc_kernel *kernel =
+        splits ? HC_BEST(gemm_small_split, run) : hc_product_line(p->kind, p->panels.limbs > 1, skips, &source, run);
+    if (splits)
+        hc_panels_split(&p->panels);
     p->kernel = kernel;
     hc_panels_use_kernel(&p->panels, kernel, run);
     p->kc.end = hc_alloc_aligned(source.columns * (int64_t)(sizeof *p->kc.end + sizeof *p->kc.segment_steps));
     bool has_memory = p->kc.end != NULL;
     if (has_memory) {
         p->kc.segment_steps = (int32_t *)(p->kc.end + source.columns);
-        const hc_source without_groups = {.columns = source.columns};
-        hc_kc_fill(&p->kc, p->kind, &without_groups, &source, 0, source.columns, p->panels.kr);
+        hc_kc_fill(&p->kc, splits ? HC_ORDER_GROUPED : p->kind, &without_groups, &source, 0, source.columns,
+                   p->panels.kr);
         has_memory = allocate(p, source.rows, run->n_threads);
     }
     if (has_memory) {

@@ -39,9 +39,9 @@ struct hc_source {
     /* The same as integers; whole groups unless there are none; NULL where there are no integers. */
     void (*integers)(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows, int64_t first_column,
                      int64_t columns, const hc_int_tile *tile);
-    hc_int_form form[2];             /* by hc_int_mode */
-    const hc_prepacked *prepacked;   /* panels of exactly these rows, if they were made before */
-    int64_t runs, run_length, group; /* group boundaries in columns: every run starts anew; group 0: one group a row */
+    hc_int_form form[HC_N_INT_MODES]; /* by hc_int_mode */
+    const hc_prepacked *prepacked;    /* panels of exactly these rows, if they were made before */
+    int64_t runs, run_length, group;  /* group boundaries in columns: every run starts anew; group 0: one group a row */
     const void *context;
     const void *sparse; /* the context, where the format has a pattern; else NULL */
     /* float32 values of neighbouring rows lie side by side: (row, column) at side + row * 4 + column * side_stride; or
