@@ -85,6 +85,19 @@ def test_many_rows_in_lanes_are_those_of_panels_whatever_is_left_over() -> None:
         assert all(same_bits(np.ascontiguousarray(y), answers[0]) for y in answers), (text, m, n, k, threads)
 
 
+def test_codes_and_integer_scales_apart_are_the_folded_integers() -> None:
+    rng = np.random.default_rng(8)
+    for fmt, columns in (("vsq4-g32-s8", 20000), ("vsq4-g20-s8", 450), ("vsq5-g16-s8", 97)):  # 20000: in several blocks
+        x = np.sign(rng.standard_normal((9, columns), dtype=np.float32))  # codes of 127 and -127
+        q = hc.quantize(rng.standard_normal((11, columns), dtype=np.float32), fmt)
+        with hc.use(isa="scalar"):
+            wanted = hc.linear(x, q, activations="int8")
+        with hc.use(path="gemm"):
+            assert same_bits(hc.linear(x, q, activations="int8"), wanted)
+            assert same_bits(hc.linear(x, hc.prepack(q), activations="int8"), wanted)
+            assert same_bits(hc.linear(x, q, activations="int8", out=np.empty((11, 9), np.float32).T), wanted)
+
+
 def test_a_path_of_another_order_is_refused() -> None:
     x, q = reals((20, 64), 1), hc.quantize(reals((8, 64), 2), "int8")
     with hc.use(path="gemv"), pytest.raises(ValueError, match="path 'gemv' is none of this product's, which are gemm"):
