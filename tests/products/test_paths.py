@@ -96,6 +96,12 @@ def test_codes_and_integer_scales_apart_are_the_folded_integers() -> None:
             assert same_bits(hc.linear(x, q, activations="int8"), wanted)
             assert same_bits(hc.linear(x, hc.prepack(q), activations="int8"), wanted)
             assert same_bits(hc.linear(x, q, activations="int8", out=np.empty((11, 9), np.float32).T), wanted)
+    x, q = hc.quantize(reals((9, 64)), "int8+2:4"), hc.quantize(reals((11, 64), 1), "vsq4-g32-s8")
+    with hc.use(isa="scalar"):
+        wanted = hc.linear(x, q)
+    for isa in isas("gemm_nm")[1:]:  # what is kept goes to the right, and the codes to the left
+        with hc.use(path="gemm-nonzeros", isa=isa):
+            assert same_bits(hc.linear(x, q), wanted)
 
 
 def test_a_path_of_another_order_is_refused() -> None:

@@ -106,7 +106,7 @@ static bool has_one_limb(hc_order kind, const hc_source *source) {
 /* What is kept goes to the right side, where it is skipped; else tiles need no transposition where b's rows become those of
  * `out`. */
 static bool is_swapped(const hc_product *p, bool skips, const hc_rows *out) {
-    if (p->order == HC_ORDER_FOLDED && hc_split_columns(p->x, p->w, p->run))
+    if (!skips && p->order == HC_ORDER_FOLDED && hc_split_columns(p->x, p->w, p->run))
         return false;
     if (skips) {
         const bool left = hc_nm_kernel(p->x, p->run), right = hc_nm_kernel(p->w, p->run);

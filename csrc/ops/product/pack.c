@@ -142,7 +142,8 @@ int64_t hc_split_columns(const hc_source *a, const hc_source *b, const hc_run *r
     const hc_kernel *kernel = HC_BEST(gemm_small_split, run);
     const hc_int_form *split = &b->form[HC_INT_SPLIT], *folded = &b->form[HC_INT_FOLDED];
     if (!split->available || split->max_abs > kernel->small || kernel->needs != HC_BEST(gemm_s8, run)->needs ||
-        b->group < LEAST_SPLIT_GROUP || hc_signed_limbs(folded) == 1 || a->group || a->form[HC_INT_FOLDED].n_limbs != 1)
+        hc_min(b->group, b->run_length) < LEAST_SPLIT_GROUP || hc_signed_limbs(folded) == 1 || a->group ||
+        a->form[HC_INT_FOLDED].n_limbs != 1)
         return 0;
     const int64_t columns = INT32_MAX / (128 * (int64_t)folded->max_abs) / 64 * 64;
     return columns < LEAST_SPLIT_COLUMNS ? 0 : columns;
