@@ -310,6 +310,11 @@ def test_aliases_and_merged_tables_are_read() -> None:
     text = "a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, z: [*a, 0x10, 1e-9]}\n"
     a = {"x": 1, "y": 2}
     assert yaml_text.parse(text) == {"a": a, "b": {**a, "x": 3}, "c": {**a, "x": 3, "z": [a, 16, "1e-9"]}}
+    several = "a: &a {x: 1, y: 2}\nb: &b {x: 5, z: 7}\nc: {<<: [*a, *b], y: 3}\n"
+    assert yaml_text.parse(several)["c"] == {"x": 1, "y": 3, "z": 7}
+    for wrong in ("c: {<<: 3}", "c: {<<: [[1]]}"):
+        with pytest.raises(ValueError, match="line 1: << names what is no table"):
+            yaml_text.parse(wrong)
     assert yaml_text.parse("") is None and yaml_text.parse("!Container {name: A}") == {
         "!kind": "Container",
         "name": "A",

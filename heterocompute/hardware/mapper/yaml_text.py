@@ -14,6 +14,8 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
 MAX_NODES = 20_000
 
+MERGE = "tag:yaml.org,2002:merge"
+
 #: Tags of Timeloop v4 that stand for a kind of node; the kind is kept under this key.
 KIND = "!kind"
 TAGS = ("Container", "Component", "Hierarchical", "Parallel", "Pipelined", "Nothing", "ArrayContainer")
@@ -124,6 +126,26 @@ def _check_keys(yaml: Any, node: Any) -> None:
 def _loader(yaml: Any) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """SafeLoader that knows the kinds of node of Timeloop v4."""
+
+        def flatten_mapping(self, node: Any) -> None:
+            """Put what ``<<`` names in its place: a key of the table itself counts, then the first of those merged.
+
+            PyYAML 6.0.4 loses the table's own keys where such a table is merged in turn: it compares the identity of
+            texts, which short ones share.
+            """
+            merged: dict[Any, Any] = {}
+            own: dict[Any, Any] = {}
+            for key, value in node.value:
+                if key.tag != MERGE:
+                    key.tag = "tag:yaml.org,2002:str" if key.tag == "tag:yaml.org,2002:value" else key.tag
+                    own[key.tag, key.value] = key, value
+                    continue
+                for table in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if not isinstance(table, yaml.MappingNode):
+                        raise ValueError(f"line {table.start_mark.line + 1}: << names what is no table")
+                    self.flatten_mapping(table)
+                    merged = {(k.tag, k.value): (k, v) for k, v in table.value} | merged
+            node.value = list({**merged, **own}.values())
 
     def kind(loader: Any, tag: str, node: Any) -> dict[str, Any]:
         if tag not in TAGS:
