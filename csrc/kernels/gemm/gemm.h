@@ -52,8 +52,23 @@ typedef struct {
     const int8_t *next;
     int part, parts;
     bool is_small; /* no |w| is above the kernel's `small`: it may add more of their products before it widens them */
+    const uint8_t *scales; /* rows_s4 */
+    int64_t ld_scales;
+    int words;            /* of 32 bits of codes that share a scale: 2, 4 or 8; 0: there are none */
+    const int32_t *start; /* of x beside scales: -8 times the sum over the 8 columns of each word; one or two rows are faster
+                           * with it, or NULL */
+    int64_t ld_start;
 } hc_rows_s8_args;
 typedef void hc_rows_s8_fn(const hc_rows_s8_args *args);
+
+/* rows_s4:  the same of codes of 4 bits as they are stored, two's complement, ld_w in bytes: w_j[k] = scale * code, the
+ * unsigned scales of 4 bits at scales + j * ld_scales, or 1. Neither codes nor scales are read behind the last column.
+ * x holds of each 128 columns the 64 even ones before the odd ones; it can be read up to a multiple of 128. There
+ * is no scalar kernel: rows_s8 of decoded rows is it. */
+
+/* bytes_s4:  the rows of w that rows_s4 takes as int8, those of its x's order: out[j * ld + place], written up to a multiple of
+ * 128 columns; `next` is a hint as there. No scalar kernel either. */
+typedef void hc_bytes_s4_fn(const hc_rows_s8_args *args, int8_t *out, int64_t ld);
 
 /* lanes_s8:  c[j * ldc + i] = (accumulate ? c[j * ldc + i] : 0) + sum_k x_i[k] * w_j[k], modulo 2^32: w as in rows_s8, rows of
  * x side by side, x[(k / 4 * lanes + i) * 4 + k % 4] = x_i[k] + 128 as uint8, columns up to a multiple of 4. lanes is a

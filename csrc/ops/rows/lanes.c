@@ -1,6 +1,7 @@
 /* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
  * weights stay as they lie (kernels/gemm/gemm.h, lanes_s8). int8 codes without groups are read as they are stored; other
- * weights are decoded to int8, a group of rows at a time, once for all rows of x; wider integers are signed digits (rows.c).
+ * weights are decoded to int8, a group of rows at a time, once for all rows of x: codes of 4 bits in an order that x takes too;
+ * wider integers are signed digits (rows.c).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  sums (group, lanes)  ->  scaled, transposed: out (lanes, group)
  *
@@ -23,11 +24,16 @@ enum {
     GROUP_BYTES = 192 << 10, /* of weights, which all blocks of x read: with those that come next, in L2 */
     GROUP_STEP = 24,         /* a multiple of what kernels take at once */
     MOST_GROUP = 96,
-    CHUNK = 2048, /* columns of x: 128 KiB a block */
-    STORED = 8,   /* rows of `out` at once: their lines, often in one set of L1, stay there until they are whole */
+    DECODED_BYTES = 512 << 10, /* of decoded ones: 48 rows of 2048 take .93 to .97 of the time with 24, and 8 rows */
+    MOST_DECODED = 48,         /* 1.2 times, 32 to 64 rows of x (Zen 4, 2026-11) */
+    CHUNK = 2048,              /* columns of x: 128 KiB a block */
+    STORED = 8, /* rows of `out` at once: their lines, often in one set of L1, stay there until they are whole */
     FAR_BYTES = 1 << 20, /* weights that are prefetched: beyond L2 */
     UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
+
+/* Of the time that others take to decode, what bytes_s4 does (Zen 4, 2048 x 2048 and 4096 x 4096, 16 to 128 rows). */
+#define BYTES_SHARE 0.25
 
 typedef struct {
     const hc_product *product;
@@ -39,8 +45,10 @@ typedef struct {
     hc_rows out;
     int n_threads, lanes; /* of a block, at most */
     int x_digits, w_digits;
-    bool direct; /* weights as they are stored */
-    int64_t n, k, ld, quads, x_plane;
+    bool direct;              /* weights as they are stored */
+    hc_bytes_s4_fn *to_bytes; /* of weights that it takes as they are stored, or NULL */
+    int words;
+    int64_t n, k, ld, columns, quads, x_plane;  /* columns: of the rows that meet */
     int64_t block_rows, first_row, rows, units; /* of x: most at once; at hand */
     int unit;                                   /* rows of one */
     int64_t group_rows, parts, x_blocks;
@@ -76,6 +84,8 @@ static void x_task(void *context, int64_t unit, int thread) {
         for (int64_t i = 0; i < job->unit; i++) { /* lanes without a row are 0 */
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
+            if (job->to_bytes)
+                hc_rows_order(rows + i * job->ld, job->quads * 4);
         }
         if (job->unit == UNIT)
             job->transpose(rows, job->ld, UNIT, job->quads, panel + d * job->x_plane, (int)lanes, 0x80808080);
@@ -112,21 +122,24 @@ static void group_task(void *context, int64_t task, int thread) {
     const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     float *scales = (float *)(void *)scratch, *values = (float *)(void *)(scratch + job->values_at);
-    hc_lanes_s8_args args = {.n_w = hc_min(job->group_rows, job->n - first), .ld_w = job->ld};
-    const int8_t *w = (const int8_t *)scratch + job->rows_at, *next = NULL;
+    hc_rows_s8_args stored = {.n_w = hc_min(job->group_rows, job->n - first), .columns = job->k, .words = job->words};
+    hc_lanes_s8_args args = {.n_w = stored.n_w, .ld_w = job->ld};
+    int8_t *decoded = (int8_t *)scratch + job->rows_at;
+    const int8_t *w = decoded, *next = NULL;
     const int64_t w_plane = job->group_rows * job->ld;
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
     if (job->direct) {
-        const hc_packed_context *packed = job->product->w_packed;
-        const int64_t row = packed->first_row + first;
-        w = hc_part(packed->components, HC_CODES, row);
-        args.ld_w = packed->components->part[HC_CODES].row_stride;
-        for (int64_t i = 0; i < args.n_w; i++)
-            scales[i] = hc_load_f32(hc_part(packed->components, HC_SCALES, row + i));
+        hc_rows_stored(job->product, first, &stored, scales);
+        w = stored.w;
+        args.ld_w = stored.ld_w;
         if (job->n * job->k >= FAR_BYTES) /* maybe behind the end */
             next = (const int8_t *)((uintptr_t)w + (uintptr_t)(job->group_rows * args.ld_w));
+    } else if (job->to_bytes) {
+        hc_rows_stored(job->product, first, &stored, scales);
+        stored.next = (const int8_t *)((uintptr_t)stored.w + (uintptr_t)(job->group_rows * stored.ld_w));
+        job->to_bytes(&stored, decoded, job->ld);
     } else {
-        hc_rows_load(job->product->w, first, args.n_w, job->ld, w_plane, (int8_t *)scratch + job->rows_at, scales);
+        hc_rows_load(job->product->w, first, args.n_w, job->ld, w_plane, decoded, scales);
     }
     for (int64_t block = from; block < to; block++) {
         const int64_t start = first_unit(job, block), units = first_unit(job, block + 1) - start;
@@ -140,8 +153,8 @@ static void group_task(void *context, int64_t task, int thread) {
         for (int d = 0; d < job->x_digits; d++)
             for (int e = 0; e < job->w_digits; e++) {
                 args.c = sums + pairs * tile;
-                for (int64_t k = 0; k < job->k; k += CHUNK) {
-                    args.columns = hc_min(CHUNK, job->k - k);
+                for (int64_t k = 0; k < job->columns; k += CHUNK) {
+                    args.columns = hc_min(CHUNK, job->columns - k);
                     args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * job->unit * 4;
                     args.w = w + e * w_plane + k;
                     args.next = next ? (const int8_t *)((uintptr_t)next + (uintptr_t)k) : NULL;
@@ -177,15 +190,19 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->direct = hc_rows_direct_weights(p);
     job->unit = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
     job->lanes = HC_LANES_X * UNIT;
-    job->quads = hc_ceil_div(job->k, 8) * 2;
-    job->ld =
-        hc_round_up(job->k, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
+    job->to_bytes = hc_rows_nibble_weights(p, &job->words) ? HC_PICK(bytes_s4, &run) : NULL;
+    job->columns = job->to_bytes ? hc_round_up(job->k, HC_NIBBLES_STEP) : job->k;
+    job->quads = hc_ceil_div(job->columns, 8) * 2;
+    job->ld = hc_round_up(job->columns, HC_CACHE_LINE) +
+              HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
     job->block_rows = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
     job->block_rows = hc_min(hc_round_up(p->x->rows, job->unit), job->block_rows);
-    int64_t rows = hc_min(GROUP_BYTES / (job->k * job->w_digits), MOST_GROUP);
+    const int64_t row_bytes = job->k * job->w_digits;
+    int64_t rows =
+        job->direct ? hc_min(GROUP_BYTES / row_bytes, MOST_GROUP) : hc_min(DECODED_BYTES / row_bytes, MOST_DECODED);
     if (n_threads > 1)
         rows = hc_min(rows, hc_ceil_div(job->n, 2 * n_threads));
-    job->group_rows = job->direct ? hc_max(rows / GROUP_STEP, 1) * GROUP_STEP : GROUP_STEP;
+    job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
     job->x_plane = job->block_rows * job->quads * 4;
     const int64_t tile = job->group_rows * job->lanes * 4, pairs = job->x_digits * job->w_digits;
     job->sums_at = hc_round_up(job->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
@@ -224,8 +241,12 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
-    const bool direct = hc_rows_direct_weights(p);
-    return (hc_work){direct ? codes : 0, direct ? 0 : codes,
+    int words;
+    const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
+    return (hc_work){direct ? codes : 0,
+                     nibbles  ? BYTES_SHARE * codes
+                     : direct ? 0
+                              : codes,
                      codes * (double)hc_round_up(p->x->rows, p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT) * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }

@@ -42,6 +42,8 @@ enum {
 
 /* Of the time of other products, where the kernel has a faster sum for small weights (Zen 4 by AVX2, 2048 x 2048). */
 #define SMALL_SHARE 0.6
+/* And where rows_s4 multiplies codes by scales (Zen 4, 2048 x 2048). */
+#define WORDS_SHARE 1.13
 
 typedef struct {
     const hc_product *product;
@@ -53,11 +55,14 @@ typedef struct {
     hc_pack_x32_fn *transpose;
     hc_rows out;
     int x_digits, w_digits, n_threads;
-    bool is_small; /* weights, for which the kernel is faster */
-    bool direct;   /* weights as they are stored */
-    bool is_far;   /* and they come from memory, once */
-    bool streams;  /* whole rows of these, several at once */
-    int64_t n, k, ld, chunk, n_chunks;
+    bool is_small;       /* weights, for which the kernel is faster */
+    bool direct;         /* weights as they are stored, */
+    bool nibbles;        /* those of 4 bits, */
+    int words;           /* which share a scale, or 0 */
+    bool is_far;         /* and they come from memory, once */
+    bool streams;        /* whole rows of these, several at once */
+    int64_t n, k, bytes; /* those of the codes */
+    int64_t ld, chunk, n_chunks;
     int64_t block_rows, first_row, rows; /* of x: most at once; at hand */
     int64_t group_rows, parts, x_blocks;
     int64_t ldc;                                                    /* of sums */
@@ -65,6 +70,7 @@ typedef struct {
     uint8_t *memory, *private_memory;
     int8_t *x;       /* (x_planes, block_rows, ld) */
     int32_t *x_sums; /* (n_chunks, x_digits, block_rows) */
+    int32_t *starts; /* (rows, ld / 8): of one or two rows beside weights of 4 bits with scales, else NULL */
     float *x_scales;
 } hc_rows_job;
 
@@ -79,6 +85,39 @@ bool hc_rows_are_bytes(const hc_format *format) {
 bool hc_rows_direct_weights(const hc_product *p) {
     const hc_packed_context *w = p->w_packed;
     return w && hc_rows_are_bytes(w->format) && w->geometry->padded == w->geometry->columns;
+}
+
+bool hc_rows_nibble_weights(const hc_product *p, int *words) {
+    const hc_packed_context *w = p->w_packed;
+    hc_stored_form form = {0};
+    if (!HC_PICK(rows_s4, p->run) || !w || w->format->m || w->geometry->runs != 1)
+        return false;
+    const hc_format_ops *ops = hc_format_find(w->format->family);
+    if (!ops->stored_form || !ops->stored_form(w->format, &form) || form.bits != 4 || !form.is_signed ||
+        form.has_zero_points || form.has_table || form.has_row_tables || form.exponent_bits || form.fraction_bits ||
+        form.e2_bits || form.has_minima)
+        return false;
+    const int64_t group = w->geometry->group;
+    if (form.scale == HC_SCALE_F32 && !form.has_coarse && !w->format->group) {
+        *words = 0;
+        return true;
+    }
+    *words = (int)(group / 8);
+    return form.scale == HC_SCALE_INTEGER && form.scale_bits == 4 && form.has_coarse &&
+           (group == 16 || group == 32 || group == 64);
+}
+
+void hc_rows_stored(const hc_product *p, int64_t first, hc_rows_s8_args *args, float *scales) {
+    const hc_components *components = p->w_packed->components;
+    const int64_t row = p->w_packed->first_row + first;
+    args->w = hc_part(components, HC_CODES, row);
+    args->ld_w = components->part[HC_CODES].row_stride;
+    for (int64_t i = 0; i < args->n_w; i++)
+        scales[i] = hc_load_f32(hc_part(components, args->words ? HC_COARSE : HC_SCALES, row + i));
+    if (args->words) {
+        args->scales = hc_part(components, HC_SCALES, row);
+        args->ld_scales = components->part[HC_SCALES].row_stride;
+    }
 }
 
 int64_t hc_rows_planes(const hc_source *source) {
@@ -117,6 +156,26 @@ static int32_t sum_of(const int8_t *values, int64_t n) {
     return (int32_t)sum;
 }
 
+void hc_rows_order(int8_t *x, int64_t n) {
+    for (int8_t copy[HC_NIBBLES_STEP], *block = x; block < x + n; block += sizeof copy) {
+        memcpy(copy, block, sizeof copy);
+        for (int i = 0; i < 64; i++) {
+            block[i] = copy[2 * i];
+            block[64 + i] = copy[2 * i + 1];
+        }
+    }
+}
+
+/* rows_s4's start of a row. */
+static void sum_words(const int8_t *x, int64_t words, int32_t *start) {
+    for (int64_t i = 0; i < words; i++) {
+        int32_t sum = 0;
+        for (int64_t k = 0; k < 8; k++)
+            sum += x[i * 8 + k];
+        start[i] = -8 * sum;
+    }
+}
+
 static void x_task(void *context, int64_t task, int thread) {
     const hc_rows_job *job = context;
     const int64_t first = task * X_TASK_ROWS, rows = hc_min(X_TASK_ROWS, job->rows - first);
@@ -131,6 +190,10 @@ static void x_task(void *context, int64_t task, int thread) {
             for (int64_t c = 0; c < job->n_chunks; c++)
                 job->x_sums[(c * job->x_digits + d) * job->block_rows + i] =
                     sum_of(row + c * job->chunk, hc_min(job->chunk, job->k - c * job->chunk));
+            if (job->starts)
+                sum_words(row, job->ld / 8, job->starts + i * (job->ld / 8));
+            if (job->nibbles)
+                hc_rows_order(row, hc_round_up(job->k, HC_NIBBLES_STEP));
         }
 }
 
@@ -157,6 +220,8 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
     int shifts[HC_MAX_SIGNED_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
     const int8_t *next = args->next;
+    const uint8_t *scales = args->scales;
+    const int codes = job->nibbles ? 2 : 1; /* of a byte */
     args->ldc = ldc;
     for (int d = 0; d < job->x_digits; d++)
         for (int e = 0; e < job->w_digits; e++) {
@@ -165,8 +230,10 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
                 args->columns = hc_min(job->chunk, job->k - k);
                 args->x = job->x + (d * job->block_rows + x_first) * job->ld + k;
                 args->x_sums = job->x_sums + (c * job->x_digits + d) * job->block_rows + x_first;
-                args->w = w + e * w_plane + k;
-                args->next = next ? next + k : NULL;
+                args->w = w + e * w_plane + k / codes;
+                args->scales = scales + (args->words ? k / (16 * args->words) : 0);
+                args->start = job->starts ? job->starts + x_first * (job->ld / 8) + k / 8 : NULL;
+                args->next = next ? next + k / codes : NULL;
                 args->accumulate = c > 0;
                 args->c = sums + pairs * tile;
                 job->multiply(args);
@@ -174,6 +241,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
             shifts[pairs++] = 8 * (d + e);
         }
     args->next = next;
+    args->scales = scales;
     const bool is_plain = job->out.n_dims <= 1 && job->out.column_stride == sizeof(float);
     const int64_t row = job->first_row + x_first;
     float *values = (float *)(void *)(scratch + job->values_at);
@@ -202,18 +270,18 @@ static void group_task(void *context, int64_t task, int thread) {
     const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     float *scales = (float *)(void *)scratch;
-    hc_rows_s8_args args = {
-        .n_w = hc_min(job->group_rows, job->n - first), .ld_x = job->ld, .ld_w = job->ld, .is_small = job->is_small};
+    hc_rows_s8_args args = {.n_w = hc_min(job->group_rows, job->n - first),
+                            .ld_x = job->ld,
+                            .ld_w = job->ld,
+                            .is_small = job->is_small,
+                            .words = job->words,
+                            .ld_start = job->ld / 8};
     const int8_t *w = (const int8_t *)scratch + job->decoded_at, *next = NULL;
     const int64_t w_plane = job->group_rows * job->ld;
     if (job->direct) {
-        const hc_packed_context *packed = job->product->w_packed;
-        const int64_t row = packed->first_row + first;
-        w = hc_part(packed->components, HC_CODES, row);
-        args.ld_w = packed->components->part[HC_CODES].row_stride;
-        for (int64_t i = 0; i < args.n_w; i++)
-            scales[i] = hc_load_f32(hc_part(packed->components, HC_SCALES, row + i));
-        next = job->n * job->k >= FAR_BYTES ? w : NULL;
+        hc_rows_stored(job->product, first, &args, scales);
+        w = args.w;
+        next = job->bytes >= FAR_BYTES ? w : NULL;
     } else {
         hc_rows_load(job->w_source, first, args.n_w, job->ld, w_plane, (int8_t *)scratch + job->decoded_at, scales);
     }
@@ -238,27 +306,30 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     const hc_run run = hc_run_for(p);
     const hc_source *x = p->x, *w = p->w;
     *job = (hc_rows_job){.product = p, .x_source = x, .w_source = w, .n = w->rows, .k = w->columns};
-    job->multiply = HC_PICK(rows_s8, &run);
+    job->nibbles = hc_rows_nibble_weights(p, &job->words);
+    job->multiply = job->nibbles ? HC_PICK(rows_s4, &run) : HC_PICK(rows_s8, &run);
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
     job->is_small = are_small(w, &run);
-    job->direct = hc_rows_direct_weights(p);
+    job->direct = job->nibbles || hc_rows_direct_weights(p);
+    job->bytes = job->n * job->k / (job->nibbles ? 2 : 1);
     job->x_digits = hc_signed_limbs(&x->form[HC_INT_FOLDED]);
     job->w_digits = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
-    job->ld = hc_round_up(job->k, HC_ROWS_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
+    job->ld =
+        hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
     job->block_rows = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), HC_ROWS_X));
     const int64_t blocks = hc_ceil_div(job->block_rows, HC_ROWS_X), at_once = hc_ceil_div(job->block_rows, blocks);
     const int64_t x_bytes = job->k * at_once;
-    job->is_far = job->direct && blocks == 1 && job->n * job->k >= FAR_BYTES;
-    const bool is_in_memory = job->is_far && at_once > 4 && job->n * job->k >= MEMORY_BYTES;
+    job->is_far = job->direct && blocks == 1 && job->bytes >= FAR_BYTES;
+    const bool is_in_memory = job->is_far && at_once > 4 && job->bytes >= MEMORY_BYTES;
     job->streams = job->is_far && at_once <= FAR_WHOLE_ROWS;
     job->n_chunks = hc_ceil_div(x_bytes, is_in_memory ? FAR_CHUNK_BYTES : CHUNK_BYTES);
     if (job->streams)
         job->n_chunks = 1;
-    job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_ROWS_STEP);
+    job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
     job->n_chunks = hc_ceil_div(job->k, job->chunk);
     const int64_t row_bytes = job->k * job->w_digits;
     int64_t rows = job->direct && blocks == 1 ? MOST_ROWS : GROUP_BYTES / row_bytes;
@@ -280,13 +351,16 @@ static void plan(hc_rows_job *job, const hc_product *p) {
 static bool allocate(hc_rows_job *job) {
     const int64_t x_bytes = hc_rows_planes(job->x_source) * job->block_rows * job->ld;
     const int64_t sums_at = x_bytes, lines = job->n_chunks * job->x_digits * job->block_rows;
-    const int64_t scales_at = sums_at + lines * (int64_t)sizeof(int32_t);
+    const int64_t starts_at = sums_at + lines * (int64_t)sizeof(int32_t);
+    const bool starts = job->words && job->x_digits == 1 && job->product->x->rows <= 2;
+    const int64_t scales_at = starts_at + (starts ? job->block_rows * job->ld / 2 : 0);
     const int64_t private_at = hc_round_up(scales_at + job->block_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->memory = hc_alloc_aligned(private_at + job->n_threads * job->private_bytes);
     if (!job->memory)
         return false;
     job->x = (int8_t *)job->memory;
     job->x_sums = (int32_t *)(void *)(job->memory + sums_at);
+    job->starts = starts ? (int32_t *)(void *)(job->memory + starts_at) : NULL;
     job->x_scales = (float *)(void *)(job->memory + scales_at);
     job->private_memory = job->memory + private_at;
     return true;
@@ -305,8 +379,9 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
-    const bool direct = hc_rows_direct_weights(p);
-    const double share = are_small(p->w, p->run) ? SMALL_SHARE : 1;
+    int words = 0;
+    const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
+    const double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
     return (hc_work){direct ? codes : 0, direct ? 0 : codes, share * codes * (double)p->x->rows * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }

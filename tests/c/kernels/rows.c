@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define D PRId64
 
@@ -57,6 +58,136 @@ void check_rows_s8(const hc_kernel *kernel) {
     usual();
     rows_case(kernel, 8, 24, 1024, 0, 0, ANY, ANY);
     rows_case(kernel, 8, 24, 1024, 0, 4, ANY, ANY);
+}
+
+static int nibble(const uint8_t *bytes, int64_t i) { return bytes[i / 2] >> (i % 2 * 4) & 15; }
+
+/* scale * code. */
+static int value_of(const hc_rows_s8_args *args, int64_t j, int64_t k) {
+    const int code = (nibble((const uint8_t *)args->w + j * args->ld_w, k) ^ 8) - 8;
+    return args->words ? nibble(args->scales + j * args->ld_scales, k / (8 * args->words)) * code : code;
+}
+
+/* Where column k of x lies. */
+static int64_t ordered(int64_t k) { return k / 128 * 128 + k % 2 * 64 + k % 128 / 2; }
+
+static void rows_s4_definition(const hc_rows_s8_args *args) {
+    for (int i = 0; i < args->n_x; i++)
+        for (int64_t j = 0; j < args->n_w; j++) {
+            int32_t *c = args->c + i * args->ldc + j;
+            uint32_t sum = args->accumulate ? (uint32_t)*c : 0;
+            for (int64_t k = 0; k < args->columns; k++)
+                sum += (uint32_t)(args->x[i * args->ld_x + ordered(k)] * value_of(args, j, k));
+            *c = (int32_t)sum;
+        }
+}
+
+/* Codes and scales end with their last byte, of which the upper half may be anything. */
+static hc_rows_s8_args stored_rows(int64_t n_w, int64_t columns, int words, int64_t gap, int hints, integer_kind kind) {
+    hc_rows_s8_args args = {
+        .n_w = n_w, .columns = columns, .words = words, .accumulate = hints % 2, .part = 1, .parts = 2};
+    const int64_t row_bytes = (columns + 1) / 2, groups = words ? (columns + 8 * words - 1) / (8 * words) : 0;
+    args.ld_w = row_bytes + gap;
+    args.ld_scales = (groups + 1) / 2 + gap;
+    const int64_t w_bytes = n_w ? (n_w - 1) * args.ld_w + row_bytes : 0;
+    const int64_t scale_bytes = n_w && words ? (n_w - 1) * args.ld_scales + (groups + 1) / 2 : 0;
+    uint8_t *w = items(w_bytes, 1), *scales = items(scale_bytes, 1);
+    for (int64_t i = 0; i < w_bytes; i++)
+        w[i] = (uint8_t)(draw_integer(-8, 7, kind) & 15) | (uint8_t)((uint32_t)draw_integer(-8, 7, kind) << 4);
+    for (int64_t i = 0; i < scale_bytes; i++)
+        scales[i] = (uint8_t)(hints & 4 ? 255 : draw_integer(0, 255, ANY));
+    args.w = (const int8_t *)w;
+    args.scales = scales;
+    args.next = hints & 2 ? args.w + args.ld_w : NULL;
+    return args;
+}
+
+static void rows_s4_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t columns, int words, int64_t gap,
+                         int hints, integer_kind x_kind, integer_kind w_kind) {
+    const int64_t whole = (columns + 127) / 128 * 128, ld_x = whole + gap, ldc = n_w + gap;
+    const int64_t n_c = (n_x - 1) * ldc + n_w;
+    begin("%d x %" D " rows of %" D ", %d words, gap %" D ", hints %d, x %s, w %s", n_x, n_w, columns, words, gap,
+          hints, integer_kind_name(x_kind), integer_kind_name(w_kind));
+    hc_rows_s8_args args = stored_rows(n_w, columns, words, gap, hints, w_kind);
+    int8_t *x = items(n_x * ld_x - gap, 1);
+    int32_t *sums = items(n_x, 4), *start = items(n_x * whole / 8, 4), *wanted = items(n_c, 4);
+    memset(x, 0, (size_t)(n_x * ld_x - gap));
+    memset(sums, 0, (size_t)n_x * 4);
+    memset(start, 0, (size_t)(n_x * whole / 8) * 4);
+    for (int64_t i = 0; i < n_x; i++)
+        for (int64_t k = 0; k < columns; k++) {
+            const int8_t value = (int8_t)draw_integer(-128, 127, x_kind);
+            x[i * ld_x + ordered(k)] = value;
+            sums[i] += value;
+            start[i * (whole / 8) + k / 8] -= 8 * value;
+        }
+    for (int64_t i = 0; i < n_c; i++)
+        wanted[i] = (int32_t)draw();
+    args.n_x = n_x;
+    args.ld_x = ld_x;
+    args.ldc = ldc;
+    args.x = x;
+    args.x_sums = sums;
+    args.start = words && hints & 8 ? start : NULL;
+    args.ld_start = whole / 8;
+    hc_rows_s8_args other = args;
+    int32_t *got = copy_of(wanted, n_c, 4);
+    args.c = wanted;
+    other.c = got;
+    rows_s4_definition(&args);
+    kernel->fn.rows_s4(&other);
+    same("c", I32, got, wanted, n_c);
+    BENCH(rows_s4_definition(&args), kernel->fn.rows_s4(&other));
+}
+
+static const int WORDS[] = {0, 2, 4, 8};
+
+void check_rows_s4(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 63, 65, 127, 128, 129, 200, 513, 2047, 2049)
+    for (int n_x = 1; n_x <= HC_ROWS_X; n_x++)
+        for (int i = 0; i < 16; i++)
+            rows_s4_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, WORDS[i % 4], i % 3 * 5, (i * 7 + n_x) % 16,
+                         (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n_x % N_INTEGER_KINDS));
+    rows_s4_case(kernel, 3, 0, 64, 2, 0, 0, ANY, ANY);
+    for (int i = 0; i < 32; i++) /* the whole budget */
+        rows_s4_case(kernel, 1 + i / 4 % 3, 2, 65536, WORDS[i % 4], 0, 4 + i / 4 % 2 * 8, i & 16 ? LEAST : MOST,
+                     i & 8 ? LEAST : MOST);
+    usual();
+    for (int i = 0; i < 2; i++) {
+        rows_s4_case(kernel, 1, 24, 1024, WORDS[i], 0, 8, ANY, ANY);
+        rows_s4_case(kernel, 8, 24, 1024, WORDS[i], 0, 8, ANY, ANY);
+    }
+}
+
+static void bytes_s4_definition(const hc_rows_s8_args *args, int8_t *out, int64_t ld) {
+    for (int64_t j = 0; j < args->n_w; j++)
+        for (int64_t k = 0; k < args->columns; k++)
+            out[j * ld + ordered(k)] = (int8_t)value_of(args, j, k);
+}
+
+/* Places behind the last column may hold anything. */
+static void bytes_s4_case(const hc_kernel *kernel, int64_t n_w, int64_t columns, int words, int64_t gap, int hints) {
+    const int64_t whole = (columns + 127) / 128 * 128, ld = whole + gap, n = n_w ? (n_w - 1) * ld + whole : 0;
+    begin("%" D " rows of %" D ", %d words, gap %" D, n_w, columns, words, gap);
+    const hc_rows_s8_args args = stored_rows(n_w, columns, words, gap, hints, ANY);
+    int8_t *wanted = items(n, 1), *got;
+    memset(wanted, 77, (size_t)n);
+    got = copy_of(wanted, n, 1);
+    bytes_s4_definition(&args, wanted, ld);
+    kernel->fn.bytes_s4(&args, got, ld);
+    for (int64_t j = 0; j < n_w; j++)
+        for (int64_t k = columns; k < whole; k++)
+            wanted[j * ld + ordered(k)] = got[j * ld + ordered(k)];
+    same("out", I8, got, wanted, n);
+    BENCH(bytes_s4_definition(&args, wanted, ld), kernel->fn.bytes_s4(&args, got, ld));
+}
+
+void check_bytes_s4(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 63, 65, 127, 128, 129, 200, 513, 2047, 2049, 4500)
+    for (int i = 0; i < 16; i++)
+        bytes_s4_case(kernel, i % 5, *columns, WORDS[i % 4], i % 3 * 5, i);
+    usual();
+    bytes_s4_case(kernel, 24, 1024, 2, 0, 0);
 }
 
 /* Rows of x side by side, plus 128; w may end with its last column. */

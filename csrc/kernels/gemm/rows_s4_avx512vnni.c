@@ -1,0 +1,188 @@
+/* Dots of rows with codes of 4 bits: 64 bytes of codes are taken apart in registers, for all rows of x, to u = code + 8. Where
+ * they have scales, one or two rows of x meet u, and the sum of each word its scale: |sum| <= 2^14, vpdpwssd multiplies its
+ * lower half, by 0 its upper one. More rows meet scale * code + 128: two u of one group are a 16-bit number, low + 256 high,
+ * whose product with the scale has both products as its bytes.
+ */
+#include "kernels/gemm/rows_s4_avx512.h"
+
+/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
+INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w_u8), "v"(x_s8));
+    return sum;
+}
+
+/* The scales of 64 bytes of codes, or less, each in its words. */
+INLINE vector load_scales(const uint8_t *scales, int64_t n, const int words) {
+    const vector lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const vector shifts = _mm512_slli_epi32(_mm512_srli_epi32(lane, words == 2 ? 1 : words == 4 ? 2 : 3), 2);
+    uint32_t packed = 0;
+    if (n < 64)
+        memcpy(&packed, scales, (size_t)((n + 8 * words - 1) / (8 * words)));
+    else
+        memcpy(&packed, scales, (size_t)(8 / words));
+    return _mm512_and_si512(_mm512_srlv_epi32(_mm512_set1_epi32((int)packed), shifts), _mm512_set1_epi32(15));
+}
+
+INLINE vector scaled_sum(vector sum, vector dots, vector scales) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(dots), "v"(scales));
+    return sum;
+}
+
+/* n bytes of codes of n_w rows whose words have scales. */
+INLINE void add_words(const hc_rows_s8_args *args, const int n_x, const int n_w, const int words,
+                      const uint8_t *const *w, const uint8_t *const *scales, int64_t k, int64_t n, vector sum[][4]) {
+    vector even[2], odd[2], start[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < n_x; i++) {
+        even[i] = _mm512_loadu_si512(args->x + i * args->ld_x + 2 * k);
+        odd[i] = _mm512_loadu_si512(args->x + i * args->ld_x + 2 * k + 64);
+        start[i] = _mm512_loadu_si512(args->start + i * args->ld_start + k / 4);
+    }
+#pragma GCC unroll 4
+    for (int b = 0; b < n_w; b++) {
+        vector codes[2];
+        load_codes(w[b] + k, n, NULL, 0, PLAIN, codes);
+        const vector scale = load_scales(scales[b] + k / (8 * words), n, words);
+#pragma GCC unroll 2
+        for (int i = 0; i < n_x; i++)
+            sum[i][b] = scaled_sum(sum[i][b], dot(dot(start[i], codes[0], even[i]), codes[1], odd[i]), scale);
+    }
+}
+
+INLINE void add_step(const int n_x, const int n_w, vector codes[][2], const int8_t *x, int64_t ld_x, vector sum[][4]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n_x; i++) {
+        const vector even = _mm512_loadu_si512(x + i * ld_x), odd = _mm512_loadu_si512(x + i * ld_x + 64);
+#pragma GCC unroll 4
+        for (int b = 0; b < n_w; b++)
+            sum[i][b] = dot(sum[i][b], codes[b][0], even);
+#pragma GCC unroll 4
+        for (int b = 0; b < n_w; b++)
+            sum[i][b] = dot(sum[i][b], codes[b][1], odd);
+    }
+}
+
+/* The sums of n_w rows of w, of which `rows` are wanted, into c; of two rows those of two rows of x at once. */
+INLINE void store(const hc_rows_s8_args *args, const int n_x, const int n_w, int rows, int added, int64_t j,
+                  vector sum[][4]) {
+    if (n_w == 2) {
+#pragma GCC unroll 4
+        for (int i = 0; i + 1 < n_x; i += 2) {
+            const vector both[4] = {sum[i][0], sum[i][1], sum[i + 1][0], sum[i + 1][1]};
+            const __m128i folded = fold(both);
+            int32_t *c = args->c + i * args->ldc + j;
+            put(c, rows, folded, args->x_sums[i] * added, args->accumulate);
+            put(c + args->ldc, rows, _mm_unpackhi_epi64(folded, folded), args->x_sums[i + 1] * added, args->accumulate);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = n_w == 2 ? n_x / 2 * 2 : 0; i < n_x; i++)
+        put(args->c + i * args->ldc + j, rows, fold(sum[i]), args->x_sums[i] * added, args->accumulate);
+}
+
+INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, const int words, const bool by_words) {
+    const int64_t bytes = (args->columns + 1) / 2, whole = bytes / 64 * 64, tail = bytes - whole, ld_w = args->ld_w;
+    const bool expands = words != PLAIN && !by_words;
+    const int added = by_words ? 0 : words == PLAIN ? 8 : 128;
+    hc_scales expanded[4];
+    int until = args->part; /* blocks of rows until the next one that prefetches */
+    for (int64_t j = 0; j < args->n_w; j += n_w) {
+        const int rows = (int)hc_min(n_w, args->n_w - j);
+        const uint8_t *w[4], *scales[4];
+        vector sum[HC_ROWS_X][4], codes[4][2];
+        uintptr_t next = 0;
+        if (args->next && until-- == 0) {
+            next = (uintptr_t)args->next + (uintptr_t)(j * ld_w); /* maybe behind the last row */
+            until = args->parts - 1;
+        }
+#pragma GCC unroll 4
+        for (int b = 0; b < n_w; b++) {
+            const int64_t row = j + hc_min(b, rows - 1);
+            w[b] = (const uint8_t *)args->w + row * ld_w;
+            scales[b] = words == PLAIN ? NULL : args->scales + row * args->ld_scales;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < n_x; i++)
+#pragma GCC unroll 4
+            for (int b = 0; b < 4; b++)
+                sum[i][b] = (vector){0};
+        int64_t k = 0, first = 0;
+        do {
+            const int64_t last = expands ? hc_min(whole, first + SPAN) : whole;
+            if (expands)
+#pragma GCC unroll 4
+                for (int b = 0; b < n_w; b++)
+                    expand(scales[b] + first / (8 * words), words, hc_min(bytes - first, SPAN), expanded + b);
+            for (; k < last; k += 64) {
+                if (next) {
+#pragma GCC unroll 4
+                    for (int b = 0; b < n_w; b++)
+                        _mm_prefetch((const char *)(next + (uintptr_t)(b * ld_w + k)), _MM_HINT_T1);
+                }
+                if (by_words) {
+                    add_words(args, n_x, n_w, words, w, scales, k, 64, sum);
+                    continue;
+                }
+#pragma GCC unroll 4
+                for (int b = 0; b < n_w; b++)
+                    load_codes(w[b] + k, 64, expanded + b, expands ? (k - first) / (4 * words) : 0, words, codes[b]);
+                add_step(n_x, n_w, codes, args->x + 2 * k, args->ld_x, sum);
+            }
+            first += SPAN;
+        } while (expands && first < bytes);
+        if (tail && by_words) {
+            add_words(args, n_x, n_w, words, w, scales, k, tail, sum);
+        } else if (tail) {
+#pragma GCC unroll 4
+            for (int b = 0; b < n_w; b++)
+                load_codes(w[b] + k, tail, expanded + b, expands ? k % SPAN / (4 * words) : 0, words, codes[b]);
+            add_step(n_x, n_w, codes, args->x + 2 * k, args->ld_x, sum);
+        }
+        store(args, n_x, n_w, rows, added, j, sum);
+    }
+}
+
+/* As many rows of w as leave registers for their codes. */
+INLINE void of_words(const hc_rows_s8_args *args, const int words) {
+    switch (args->n_x) {
+    case 1:
+        words != PLAIN && args->start ? multiply(args, 1, 4, words, true) : multiply(args, 1, 4, words, false);
+        break;
+    case 2:
+        words != PLAIN && args->start ? multiply(args, 2, 4, words, true) : multiply(args, 2, 4, words, false);
+        break;
+    case 3:
+        multiply(args, 3, 4, words, false);
+        break;
+    case 4:
+        multiply(args, 4, 4, words, false);
+        break;
+    case 5:
+        multiply(args, 5, 3, words, false);
+        break;
+    case 6:
+        multiply(args, 6, 3, words, false);
+        break;
+    case 7:
+        multiply(args, 7, 2, words, false);
+        break;
+    default:
+        multiply(args, 8, 2, words, false);
+    }
+}
+
+void hc_rows_s4_avx512vnni(const hc_rows_s8_args *args) {
+    switch (args->words) {
+    case PLAIN:
+        of_words(args, PLAIN);
+        break;
+    case 2:
+        of_words(args, 2);
+        break;
+    case 4:
+        of_words(args, 4);
+        break;
+    default:
+        of_words(args, 8);
+    }
+}
