@@ -170,22 +170,31 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
     return hc_limbs_for(int_largest_code(format)); /* q - z up to 255 */
 }
 
-/* Codes of up to 8 bits that are the integers themselves go straight to where these are wanted. */
+/* n scales from float16, as many as are stored. */
+static inline void widen_scales(const uint8_t *halves, int64_t n, float *scales) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(scales + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(halves + 2 * i))));
+    for (; i < n; i++)
+        scales[i] = hc_f16_to_f32((uint16_t)(halves[2 * i] | halves[2 * i + 1] << 8));
+}
+
 static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    if (mode != HC_INT_FOLDED || format->group || format->bits > 8 || !int_is_symmetric(format))
+    const bool is_plain = format->bits <= 8 && int_is_symmetric(format) && tile->first_column % 8 == 0;
+    if (!is_plain || !(mode == HC_INT_GROUPED || (mode == HC_INT_FOLDED && !format->group)))
         return decode_integers(format, geometry, components, tile, mode, out);
-    const int64_t row_bytes = (geometry->padded * format->bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
+    const int64_t first = tile->first_column / geometry->group;
+    const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, geometry->group) - first;
     for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
-        out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);
-        unpack_codes(codes, row_bytes, tile->first_column, whole, format->bits, true, to);
-        if (whole < tile->columns) {
-            const int64_t left = tile->columns - whole;
-            unpack_codes(codes, row_bytes, tile->first_column + whole, left, format->bits, true, last);
-            memcpy(to + whole, last, (size_t)left);
-        }
+        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+        plain_integers(geometry, components, tile, i, format->bits, out);
+        if (mode == HC_INT_FOLDED)
+            out->row_scale[i] = int_load_scale(format, scales, 0);
+        else if (int_has_half_scales(format))
+            widen_scales(scales + 2 * first, groups, out->group_scale + i * out->groups_ld);
+        else
+            memcpy(out->group_scale + i * out->groups_ld, scales + 4 * first, (size_t)groups * 4);
     }
     return HC_DONE;
 }

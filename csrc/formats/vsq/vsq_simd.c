@@ -222,9 +222,20 @@ static inline bool folds_bytes(const hc_format *format, const hc_geometry *geome
 
 static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    const int64_t group = geometry->group;
+    if (mode == HC_INT_GROUPED && !vsq_has_two_levels(format) && !vsq_is_unsigned(format) &&
+        tile->first_column % 8 == 0) {
+        const int64_t first = tile->first_column / group;
+        const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, group) - first;
+        for (int64_t i = 0; i < tile->rows; i++) {
+            const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+            plain_integers(geometry, components, tile, i, format->bits, out);
+            memcpy(out->group_scale + i * out->groups_ld, scales + 4 * first, (size_t)groups * 4);
+        }
+        return HC_DONE;
+    }
     if (mode != HC_INT_FOLDED || !folds_bytes(format, geometry, tile))
         return decode_integers(format, geometry, components, tile, mode, out);
-    const int64_t group = geometry->group;
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
         const uint8_t *codes = (const uint8_t *)hc_part(components, HC_CODES, row) + tile->first_column / 2;

@@ -16,11 +16,11 @@ static __m512 load_bytes(__m128i bytes, int kind) {
         const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
         return _mm512_castsi512_ps(_mm512_mask_mov_epi32(values, is_nan, nan));
     }
-    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(0x7f));
-    const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 8);
-    const __m256i halves = _mm512_cvtepi32_epi16(_mm512_or_si512(_mm512_slli_epi32(magnitude, 7), sign));
+    const __m256i words = _mm256_cvtepu8_epi16(bytes), magnitude = _mm256_and_si256(words, _mm256_set1_epi16(0x7f));
+    const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(words, magnitude), 8);
+    const __m256i halves = _mm256_or_si256(_mm256_slli_epi16(magnitude, 7), sign);
     const __m512 values = _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256));
-    const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f));
+    const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x7f));
     return _mm512_mask_mov_ps(values, is_nan, _mm512_castsi512_ps(nan));
 }
 

@@ -143,6 +143,7 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     }
     const uint8_t *stored = hc_part(components, HC_SCALES, row);
     const float coarse = form->has_coarse ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+    out->coarse = coarse;
     out->row_scale = form->is_coarse_fine ? 1.0f : coarse;
     out->scales = scales;
     if (!want_scales || form->scale == HC_SCALE_NONE)

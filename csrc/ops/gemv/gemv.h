@@ -35,7 +35,7 @@ typedef struct {
     const float *scales, *zeros; /* (groups), or NULL */
     const float *table;          /* c by code, or NULL */
     float row_tables[16];
-    float row_scale;
+    float row_scale, coarse; /* coarse: as it is stored, or 1 */
 } hc_gemv_row;
 /* scales: where to put them (out->scales is that), or NULL: into scratch. Without want_scales they are not loaded. */
 void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_scales, uint8_t *scratch, float *scales,

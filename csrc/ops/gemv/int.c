@@ -86,15 +86,18 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
 
 /* The stored scales of a row, made those of its segments' integers; they lie in scales[0 .. groups). */
 static void expand_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
-    const int64_t parts = hc_ceil_div(job->geometry->group, job->segment);
-    if (job->weights.form.has_coarse)
-        for (int64_t g = 0; g < job->geometry->groups; g++) {
-            const float scale = row->row_scale * scales[g];
-            scales[g] = scale > FLT_MAX ? FLT_MAX : scale < -FLT_MAX ? -FLT_MAX : scale;
+    const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
+    const float row_scale = row->row_scale, unit = job->unit;
+    /* Scales that were multiplied before are bytes of at most 448 times the coarse one. */
+    if (job->weights.form.has_coarse && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
+        for (int64_t g = 0; g < groups; g++) {
+            float scale = row_scale * scales[g];
+            scale = FLT_MAX < scale ? FLT_MAX : scale; /* one after the other: compilers make vectors of this */
+            scales[g] = scale < -FLT_MAX ? -FLT_MAX : scale;
         }
-    if (job->unit != 1)
-        for (int64_t g = 0; g < job->geometry->groups; g++)
-            scales[g] *= job->unit;
+    if (unit != 1)
+        for (int64_t g = 0; g < groups; g++)
+            scales[g] *= unit;
     for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
         scales[s] = scales[s / parts];
 }
