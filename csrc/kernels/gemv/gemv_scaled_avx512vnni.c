@@ -32,8 +32,10 @@ INLINE __m512i add_pairs(__m512i a, __m512i b, int bits) {
 
 /* A register of codes of each of 4 rows, times n lines of x. */
 INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
-                      int bits, int n_lines, hc_parts *parts, int64_t at, int quad) {
+                      int bits, bool tabled, int n_lines, hc_parts *parts, int64_t at, int quad) {
     const __m512i nibbles = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)args->flip);
+    const __m512i table =
+        tabled ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)args->table)) : flip;
     const int8_t *x = args->x + place * 8 / bits;
     const int32_t *start = args->start + place / 4;
     __m512i sum[HC_GEMV_LINES][4];
@@ -41,7 +43,10 @@ INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *cod
     for (int row = 0; row < 4; row++) {
         const __m512i stored = load_codes(codes[row] + place, left);
         __m512i low = _mm512_xor_si512(stored, flip), high = low;
-        if (bits == 4) { /* (codes & 15) ^ flip */
+        if (tabled) {
+            low = _mm512_shuffle_epi8(table, _mm512_and_si512(stored, nibbles));
+            high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(stored, 4), nibbles));
+        } else if (bits == 4) { /* (codes & 15) ^ flip */
             low = _mm512_ternarylogic_epi32(stored, nibbles, flip, 0x6a);
             high = _mm512_ternarylogic_epi32(_mm512_srli_epi16(stored, 4), nibbles, flip, 0x6a);
         }
@@ -63,7 +68,7 @@ INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *cod
 
 /* The parts of 16 rows from `place` on, n bytes of each row's codes. */
 INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t n, int bits,
-                      int n_lines, hc_parts *parts) {
+                      bool tabled, int n_lines, hc_parts *parts) {
     const int64_t ahead = ROWS * args->code_stride; /* of the next call */
     for (int quad = 0; quad < QUADS; quad++) {
         const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
@@ -76,10 +81,10 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *cod
                     _mm_prefetch(rows[row] + place + i + ahead + 64 * j, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
-                add_parts(args, rows, place + i + 64 * j, 64, bits, n_lines, parts, i / 64 + j, quad);
+                add_parts(args, rows, place + i + 64 * j, 64, bits, tabled, n_lines, parts, i / 64 + j, quad);
         }
         for (; i < n; i += 64)
-            add_parts(args, rows, place + i, n - i, bits, n_lines, parts, i / 64, quad);
+            add_parts(args, rows, place + i, n - i, bits, tabled, n_lines, parts, i / 64, quad);
     }
 }
 
@@ -199,7 +204,7 @@ INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *fr
     }
 }
 
-INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, int n_lines) {
+INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool tabled, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
     const uint8_t *codes[ROWS], *scales[ROWS];
     hc_parts parts[HC_GEMV_LINES];
@@ -213,7 +218,7 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, int n_lines) 
         acc[line] = _mm512_setzero_ps();
     for (int64_t first = 0; first < args->segments; first += chunk_segments) {
         const int64_t n = hc_min(args->segments - first, chunk_segments);
-        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, n_lines, parts);
+        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, tabled, n_lines, parts);
         args->words == 4   ? add_chains(args, scales, first, n, 1, 1, n_lines, parts, acc)
         : args->words == 8 ? add_chains(args, scales, first, n, 2, 1, n_lines, parts, acc)
                            : add_chains(args, scales, first, n, 4, args->words / 16, n_lines, parts, acc);
@@ -223,12 +228,14 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, int n_lines) 
         _mm512_storeu_ps(args->out + ROWS * line, acc[line]);
 }
 
-INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits) {
-    args->n_lines == 1   ? gemv_scaled(args, bits, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, bits, 2)
-                         : gemv_scaled(args, bits, 4);
+INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits, bool tabled) {
+    args->n_lines == 1   ? gemv_scaled(args, bits, tabled, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, bits, tabled, 2)
+                         : gemv_scaled(args, bits, tabled, 4);
 }
 
 void hc_gemv_scaled_avx512vnni(const hc_gemv_scaled_args *args) {
-    args->bits == 4 ? gemv_scaled_bits(args, 4) : gemv_scaled_bits(args, 8);
+    args->bits == 8 ? gemv_scaled_bits(args, 8, false)
+    : args->table   ? gemv_scaled_bits(args, 4, true)
+                    : gemv_scaled_bits(args, 4, false);
 }

@@ -141,12 +141,20 @@ static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t 
         *(float *)to = y[i] == y[i] ? y[i] : NAN;
 }
 
-static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows) {
+/* Whether gemv_scaled reads the scales as they are; else they are expanded before. */
+static bool scales_are_stored(const hc_integers_job *job) {
+    const hc_stored_form *form = &job->weights.form;
+    return !form->has_coarse && job->unit == 1 && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+}
+
+static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows,
+                         const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_components *components = weights->packed->components;
     const int64_t row = weights->packed->first_row + block;
     hc_gemv_scaled_args args = {.bits = weights->bits,
                                 .flip = weights->flip,
+                                .table = weights->as_integers ? weights->table : NULL,
                                 .words = (int)(job->segment * weights->bits / 32),
                                 .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
                                 .n_rows = (int)n_rows,
@@ -158,6 +166,21 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
                                 .x_bytes = job->x_bytes,
                                 .ld_start = job->words,
                                 .ld_scales = job->padded_segments};
+    if (!scales_are_stored(job)) {
+        args.scales = (const uint8_t *)scratch->scales;
+        args.scale_stride = job->padded_segments * (int64_t)sizeof(float);
+        for (int64_t i = 0; i < n_rows; i++) {
+            float *scales = scratch->scales + i * job->padded_segments;
+            hc_gemv_row loaded;
+            if (weights->form.scale == HC_SCALE_E8M0) { /* powers of two, and so is the unit */
+                weights->scales(hc_part(components, HC_SCALES, row + i), HC_SCALES_E8M0, job->unit,
+                                job->geometry->groups, scales);
+                continue;
+            }
+            hc_gemv_row_load(weights, block + i, true, scratch->row, scales, &loaded);
+            expand_scales(job, &loaded, scales);
+        }
+    }
     for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
         const int64_t left = job->n_vectors - v;
         float y[ROWS * HC_GEMV_LINES];
@@ -279,7 +302,7 @@ static void integer_rows(void *context, int64_t task, int thread) {
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
         if (job->scaled)
-            scaled_block(job, block, n_rows);
+            scaled_block(job, block, n_rows, &scratch);
         else if (job->kind == HC_ORDER_GROUPED)
             grouped_block(job, &args, block, n_rows, &scratch);
         else
@@ -367,8 +390,7 @@ static bool reads_scaled(const hc_integers_job *job) {
     const int64_t words = job->segment * job->weights.bits / 32;
     return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
            !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) &&
-           form->bits == job->weights.bits && !form->has_zero_points && !form->has_coarse && job->unit == 1 &&
-           (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+           form->bits == job->weights.bits && !form->has_zero_points && form->scale != HC_SCALE_NONE;
 }
 
 /* Whether one code stands for 0 in all rows: of small floats that become bytes it is not that of their zero. */

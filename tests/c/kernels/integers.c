@@ -222,6 +222,7 @@ static void scaled_definition(const hc_gemv_scaled_args *args) {
         for (int row = 0; row < args->n_rows; row++) {
             hc_gemv_dots_args of_row = {.bits = args->bits,
                                         .flip = args->flip,
+                                        .table = args->table,
                                         .segment = args->words * 32 / args->bits,
                                         .segments = args->segments,
                                         .row_bytes = row_bytes,
@@ -252,12 +253,16 @@ static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t se
     begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s", bits,
           segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes), integer_kind_name(values),
           float_kind_name(kind));
-    const bool is_signed = draw_below(2);
-    const int flip = is_signed ? 1 << (bits - 1) : 0;
-    const int zero = bits == 8 ? (is_signed ? 128 : (int)draw_below(256)) : draw_zero(is_signed);
+    const bool is_signed = draw_below(2), tabled = bits == 4 && draw_below(3) == 0;
+    const int flip = is_signed && !tabled ? 1 << (bits - 1) : 0;
+    const int zero = tabled ? 15 : bits == 8 ? (is_signed ? 128 : (int)draw_below(256)) : draw_zero(is_signed);
     const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits;
+    uint8_t *table = tabled ? items(16, 1) : NULL;
+    for (int i = 0; tabled && i < 16; i++)
+        table[i] = (uint8_t)draw_integer(0, 30, codes);
     hc_gemv_scaled_args args = {.bits = bits,
                                 .flip = flip,
+                                .table = table,
                                 .words = words,
                                 .scale_bits = scale_bits,
                                 .n_rows = n_rows,
