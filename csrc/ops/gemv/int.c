@@ -61,7 +61,8 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? ROWS * line : 0;
     *scratch = (hc_integers_scratch){.row = memory};
-    uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
+    const int64_t rows = job->scaled && job->weights.form.bits != job->weights.bits ? ROWS : 1; /* unpacked */
+    uint8_t *next = memory + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
     scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
     scratch->ones = (float *)(next += digits);
@@ -138,7 +139,29 @@ static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t 
         *(float *)to = y[i] == y[i] ? y[i] : NAN;
 }
 
-static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows) {
+/* Codes of other widths as bytes, and scales of a format's own as float32, of some rows. */
+static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
+                        hc_gemv_scaled_args *args) {
+    const hc_gemv_weights *weights = &job->weights;
+    const bool unpacks = weights->form.bits != weights->bits, loads = weights->form.scale == HC_SCALE_OWN;
+    const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
+    for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
+        hc_gemv_row row;
+        hc_gemv_row_load(weights, block + i, loads, scratch->row + i * stride, scratch->scales + i * n, &row);
+        if (unpacks && i == 0)
+            args->codes = row.codes;
+    }
+    if (unpacks)
+        args->code_stride = stride;
+    if (loads) {
+        args->scale_bits = 32;
+        args->scales = (const uint8_t *)scratch->scales;
+        args->scale_stride = n * (int64_t)sizeof(float);
+    }
+}
+
+static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows,
+                         const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_components *components = weights->packed->components;
     const int64_t row = weights->packed->first_row + block;
@@ -155,6 +178,7 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
                                 .x_bytes = job->x_bytes,
                                 .ld_start = job->words,
                                 .ld_scales = job->padded_segments};
+    spread_rows(job, block, n_rows, scratch, &args);
     for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
         const int64_t left = job->n_vectors - v;
         float y[ROWS * HC_GEMV_LINES];
@@ -276,7 +300,7 @@ static void integer_rows(void *context, int64_t task, int thread) {
     for (int64_t block = first; block < last; block += ROWS) {
         const int64_t n_rows = hc_min(ROWS, last - block);
         if (job->scaled)
-            scaled_block(job, block, n_rows);
+            scaled_block(job, block, n_rows, &scratch);
         else if (job->kind == HC_ORDER_GROUPED)
             grouped_block(job, &args, block, n_rows, &scratch);
         else
@@ -363,9 +387,9 @@ static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;
     return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
-           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) &&
-           form->bits == job->weights.bits && !form->has_zero_points && !form->has_coarse && job->unit == 1 &&
-           (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) && !job->weights.as_integers &&
+           !form->has_zero_points && !form->has_coarse && job->unit == 1 &&
+           (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32 || form->scale == HC_SCALE_OWN);
 }
 
 /* Whether one code stands for 0 in all rows: of small floats that become bytes it is not that of their zero. */
