@@ -21,9 +21,10 @@ INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
     return stored;
 }
 
-/* Sums of neighbours, in every 128 bits those of a before those of b; of 4 bits all are within int16. */
-INLINE __m512i add_pairs(__m512i a, __m512i b, int bits) {
-    if (bits == 4)
+/* Sums of neighbours, in every 128 bits those of a before those of b; of small codes all are within int16, of 4
+ * bits sums of two as well. */
+INLINE __m512i add_pairs(__m512i a, __m512i b, bool is_small) {
+    if (is_small)
         return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
     const __m512 first = _mm512_castsi512_ps(a), second = _mm512_castsi512_ps(b);
     return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88)),
@@ -32,7 +33,7 @@ INLINE __m512i add_pairs(__m512i a, __m512i b, int bits) {
 
 /* A register of codes of each of 4 rows, times n lines of x. */
 INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
-                      int bits, int n_lines, hc_parts *parts, int64_t at, int quad) {
+                      int bits, bool is_small, int n_lines, hc_parts *parts, int64_t at, int quad) {
     const __m512i nibbles = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)args->flip);
     const int8_t *x = args->x + place * 8 / bits;
     const int32_t *start = args->start + place / 4;
@@ -56,14 +57,14 @@ INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *cod
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++) {
-        const __m512i even = add_pairs(sum[line][0], sum[line][1], bits);
-        parts[line][at][quad] = add_pairs(even, add_pairs(sum[line][2], sum[line][3], bits), bits);
+        const __m512i even = add_pairs(sum[line][0], sum[line][1], is_small);
+        parts[line][at][quad] = add_pairs(even, add_pairs(sum[line][2], sum[line][3], is_small), bits == 4);
     }
 }
 
 /* The parts of 16 rows from `place` on, n bytes of each row's codes. */
 INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t n, int bits,
-                      int n_lines, hc_parts *parts) {
+                      bool is_small, int n_lines, hc_parts *parts) {
     const int64_t ahead = ROWS * args->code_stride; /* of the next call */
     for (int quad = 0; quad < QUADS; quad++) {
         const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
@@ -76,10 +77,10 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *cod
                     _mm_prefetch(rows[row] + place + i + ahead + 64 * j, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
-                add_parts(args, rows, place + i + 64 * j, 64, bits, n_lines, parts, i / 64 + j, quad);
+                add_parts(args, rows, place + i + 64 * j, 64, bits, is_small, n_lines, parts, i / 64 + j, quad);
         }
         for (; i < n; i += 64)
-            add_parts(args, rows, place + i, n - i, bits, n_lines, parts, i / 64, quad);
+            add_parts(args, rows, place + i, n - i, bits, is_small, n_lines, parts, i / 64, quad);
     }
 }
 
@@ -199,7 +200,7 @@ INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *fr
     }
 }
 
-INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, int n_lines) {
+INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool is_small, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
     const uint8_t *codes[ROWS], *scales[ROWS];
     hc_parts parts[HC_GEMV_LINES];
@@ -213,7 +214,7 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, int n_lines) 
         acc[line] = _mm512_setzero_ps();
     for (int64_t first = 0; first < args->segments; first += chunk_segments) {
         const int64_t n = hc_min(args->segments - first, chunk_segments);
-        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, n_lines, parts);
+        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, is_small, n_lines, parts);
         args->words == 4   ? add_chains(args, scales, first, n, 1, 1, n_lines, parts, acc)
         : args->words == 8 ? add_chains(args, scales, first, n, 2, 1, n_lines, parts, acc)
                            : add_chains(args, scales, first, n, 4, args->words / 16, n_lines, parts, acc);
@@ -223,12 +224,14 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, int n_lines) 
         _mm512_storeu_ps(args->out + ROWS * line, acc[line]);
 }
 
-INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits) {
-    args->n_lines == 1   ? gemv_scaled(args, bits, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, bits, 2)
-                         : gemv_scaled(args, bits, 4);
+INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits, bool is_small) {
+    args->n_lines == 1   ? gemv_scaled(args, bits, is_small, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, bits, is_small, 2)
+                         : gemv_scaled(args, bits, is_small, 4);
 }
 
 void hc_gemv_scaled_avx512vnni(const hc_gemv_scaled_args *args) {
-    args->bits == 4 ? gemv_scaled_bits(args, 4) : gemv_scaled_bits(args, 8);
+    args->bits == 4  ? gemv_scaled_bits(args, 4, true)
+    : args->is_small ? gemv_scaled_bits(args, 8, true)
+                     : gemv_scaled_bits(args, 8, false);
 }

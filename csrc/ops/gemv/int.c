@@ -169,6 +169,7 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
                                 .flip = weights->flip,
                                 .words = (int)(job->segment * weights->bits / 32),
                                 .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
+                                .is_small = weights->form.bits <= 6,
                                 .n_rows = (int)n_rows,
                                 .segments = job->segments,
                                 .code_stride = components->part[HC_CODES].row_stride,
@@ -459,7 +460,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_limbs(form);
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
-    return (hc_work){turns * codes, 0, codes * lines, lines * (double)p->w->columns};
+    const bool is_slow =
+        p->order == HC_ORDER_GROUPED && p->w_packed->format->bits > 4; /* bytes, many of them unpacked */
+    return (hc_work){turns * codes, 0, (is_slow ? 1.5 : 1) * codes * lines, lines * (double)p->w->columns};
 }
 
 /* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */

@@ -252,21 +252,25 @@ static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t se
     begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s", bits,
           segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes), integer_kind_name(values),
           float_kind_name(kind));
-    const bool is_signed = draw_below(2);
-    const int flip = is_signed ? 1 << (bits - 1) : 0;
-    const int zero = bits == 8 ? (is_signed ? 128 : (int)draw_below(256)) : draw_zero(is_signed);
-    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits;
+    const bool is_signed = draw_below(2), is_small = bits == 8 && draw_below(2);
+    const int flip = is_signed ? 1 << (is_small ? 5 : bits - 1) : 0;
+    const int zero = is_small ? flip : bits == 8 ? (is_signed ? 128 : (int)draw_below(256)) : draw_zero(is_signed);
+    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits,
+                  code_bytes = (n_rows - 1) * (row_bytes + gap) + row_bytes;
+    uint8_t *stored = draw_codes(code_bytes, flip * (bits == 4 ? 17 : 1), codes);
+    for (int64_t i = 0; i < code_bytes && is_small; i++)
+        stored[i] &= 63;
     hc_gemv_scaled_args args = {.bits = bits,
                                 .flip = flip,
                                 .words = words,
                                 .scale_bits = scale_bits,
+                                .is_small = is_small,
                                 .n_rows = n_rows,
                                 .n_lines = n_lines,
                                 .segments = segments,
                                 .code_stride = row_bytes + gap,
                                 .scale_stride = scale_bytes + 2 * gap,
-                                .codes = draw_codes((n_rows - 1) * (row_bytes + gap) + row_bytes,
-                                                    flip * (bits == 4 ? 17 : 1), codes),
+                                .codes = stored,
                                 .x_bytes = x_bytes,
                                 .ld_start = x_bytes * bits / 32,
                                 .ld_scales = segments,
