@@ -149,10 +149,8 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
         hc_gemv_row row;
         hc_gemv_row_load(weights, block + i, loads, scratch->row + i * stride, scratch->scales + i * n, &row);
         if (unpacks && i == 0)
-            args->codes = row.codes;
+            args->codes = row.codes, args->code_stride = stride;
     }
-    if (unpacks)
-        args->code_stride = stride;
     if (loads) {
         args->scale_bits = 32;
         args->scales = (const uint8_t *)scratch->scales;
