@@ -9,6 +9,7 @@
 #define HC_KERNEL_H
 
 #include "base/cpu.h"
+#include "kernels/clip/clip.h"
 #include "kernels/compressed/compressed.h"
 #include "kernels/conv/conv.h"
 #include "kernels/gemm/gemm.h"

@@ -21,7 +21,7 @@ from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from .changes import Change, decoded, in_layout, packed, plain, rounded
 from .foreign import Foreign, foreign_reader
-from .layouts.table import KEY as CONFIG_KEY, LAYOUTS, check_layout, described
+from .layouts.table import KEY as CONFIG_KEY, LAYOUTS, check_layout, described, layout_said
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, rewrite, rewrite_whole
@@ -129,7 +129,7 @@ def quantize_checkpoint(
     options = (default, parse_recipe(_texts(recipe)), include, exclude, axis)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        _refuse_packed(held, patterns=True)
+        _refuse_packed(reader, held, patterns=True)
         return _chosen(reader, held, options, rounded if fake else packed)
 
     work = Work(workers, resume, shard_size, consume)
@@ -208,7 +208,7 @@ def prune_checkpoint(
     options = (default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        _refuse_packed(held, patterns=False)
+        _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed)
 
     return rewrite(in_path, out_path, choose, progress)
@@ -265,6 +265,9 @@ def dequantize_checkpoint(
     wanted = None if dtype is None else plain_dtype(dtype)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
+        said = None if layout else layout_said(reader)
+        if said is not None:
+            raise ValueError(f"is in the layout {said}: wanted layout={said!r}, on the command line --layout {said}")
         changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
         if isinstance(reader, Foreign):
             formats = {name: reader.format_of(name) for name in reader.names}
@@ -329,8 +332,13 @@ def _chosen(
     return changes
 
 
-def _refuse_packed(held: Mapping[str, Entry | None], patterns: bool) -> None:
+def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: bool) -> None:
     """Raise ValueError where a packed array is held, but for those of a pattern alone if they may stand there."""
+    said = layout_said(reader)
+    if said is not None:
+        raise ValueError(
+            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
+        )
     for name, entry in held.items():
         if entry is not None:
             plain = isinstance(entry.format, Sparse) and entry.format.is_plain

@@ -281,8 +281,11 @@ class _Operators:
             ctx.fmt, ctx.axis = inputs[1], inputs[2]
             ctx.save_for_backward(output[1])
             ctx.mark_non_differentiable(output[1])
+            ctx.set_materialize_grads(False)  # else the note, as large as t, gets a gradient of zeros
 
         def round_backward(ctx: Any, g: Any, _: Any) -> tuple[Any, ...]:
+            if g is None:
+                return None, None, None, None, None, None
             (note,) = ctx.saved_tensors
             through = g if note.dim() == 1 and note.shape[0] == 0 else pass_back(g, note, ctx.fmt, ctx.axis)
             return through, None, None, None, None, None

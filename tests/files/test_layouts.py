@@ -11,7 +11,12 @@ from common import same_bits
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
 from heterocompute.base.tensors import Info
-from heterocompute.files.checkpoint import dequantize_checkpoint, inspect as hc_inspect
+from heterocompute.files.checkpoint import (
+    dequantize_checkpoint,
+    inspect as hc_inspect,
+    prune_checkpoint,
+    quantize_checkpoint,
+)
 from heterocompute.files.layouts.linear import to_words
 
 W = np.random.default_rng(2).standard_normal((32, 128)).astype(np.float32)
@@ -87,6 +92,20 @@ def test_a_checkpoint_of_another_program_as_plain_tensors(tmp_path, layout, fmt)
     with pytest.raises(ValueError, match="is a file of the input"):
         dequantize_checkpoint(model, model / "model.safetensors", layout=layout)
     assert not (tmp_path / "none").exists()
+
+
+def test_scales_of_another_program_are_no_weights(tmp_path):
+    path, out = str(tmp_path / "gptq.safetensors"), str(tmp_path / "out.safetensors")
+    hc.save(path, {"fc.weight": hc.quantize(W, "int4-g32-f16")}, layout="gptq")
+    for call in (lambda: quantize_checkpoint(path, out, "int8"), lambda: prune_checkpoint(path, out, "2:4")):
+        with pytest.raises(ValueError, match=r"gptq.safetensors: is already quantized, in the layout gptq: dequantize"):
+            call()
+    with pytest.raises(ValueError, match="is in the layout gptq: wanted layout='gptq'"):
+        dequantize_checkpoint(path, out)
+    dequantize_checkpoint(path, out, layout="gptq")
+    quantize_checkpoint(out, str(tmp_path / "again.safetensors"), "int8")
+    with pytest.raises(FileNotFoundError, match=r"has no quantization_config, and no config.json .*out.safetensors"):
+        hc_inspect(out, layout="gptq")
 
 
 def test_columns_in_the_order_of_their_activations(tmp_path):

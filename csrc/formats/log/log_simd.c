@@ -1,8 +1,8 @@
 /* Log numbers, many values at a time; formats/log/log.c is the definition.
  *
  * Encoding: the bits of the quotient float32(x * (1 / s)) tell the octave, and the first STEPS bits of its fraction an
- * interval with one threshold at most; where one is near, the block is made again by the definition. Loops over BLOCK
- * values, which the compiler turns into vectors.
+ * interval with one threshold at most, or few thresholds are compared with each; where one is near, the groups of a slice
+ * are made again by the definition. Loops over UNIT values, which the compiler turns into vectors.
  * Decoding: a value is rounded once from float64, so that products of magnitudes with a scale are made in float64, as a
  * table for each group of many values, or one by one.
  */
@@ -10,7 +10,12 @@
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 
-enum { BLOCK = 64, STEPS = 6, FRACTION = 0x7fffff, NEAR = 4 };
+enum {
+    STEPS = 6,
+    FRACTION = 0x7fffff,
+    NEAR = 4,
+    FEW = 4 /* thresholds of an octave that are compared with one by one */
+};
 
 typedef struct {
     int gamma, bits;
@@ -18,6 +23,7 @@ typedef struct {
     double least;               /* half the smallest magnitude */
     uint32_t least_bits;        /* near it, of a float32 */
     uint32_t table[1 << STEPS]; /* the threshold's fraction, and how many are above the interval's end << 23 */
+    uint32_t few[FEW];          /* fractions of the thresholds where gamma is at most FEW */
 } hc_log_table;
 
 /* Where the fraction of 2^(1 - (r + 1/2) / gamma) is in bits of float32, r descending. */
@@ -35,6 +41,8 @@ static inline bool fill_table(const hc_format *format, hc_log_table *log) {
     log->zero = zero;
     log->least = log_magnitude(gamma, last) / 2;
     log->least_bits = hc_f32_bits((float)log->least);
+    for (int r = 0; r < gamma && r < FEW; r++)
+        log->few[r] = threshold_bits(gamma, r);
     for (int i = 0; i < 1 << STEPS; i++) {
         const uint32_t low = (uint32_t)i << (23 - STEPS), high = (uint32_t)(i + 1) << (23 - STEPS);
         uint32_t found = 0, above = 0; /* a fraction is not below 0 */
@@ -74,27 +82,37 @@ static __attribute__((noinline)) void defined_codes(const hc_log_table *log, con
         codes[i] = (uint8_t)(scale != 0 ? defined_code(log, x[i], scale) : 0);
 }
 
-/* n values with one scale, some UNITs; false where one is near a threshold. */
-static inline bool block_codes(const hc_log_table *log, const float *restrict x, int64_t n, float reciprocal,
-                               uint8_t *restrict codes) {
+/* n values with one scale, some UNITs; gamma: that of few thresholds, or 0. nearest: the least distances from thresholds so
+ * far, of UNIT lanes. */
+static inline __attribute__((always_inline)) void block_codes(const hc_log_table *log, const float *restrict x,
+                                                              int64_t n, float reciprocal, int gamma,
+                                                              uint32_t *restrict nearest, uint8_t *restrict codes) {
     const uint32_t *restrict table = log->table, least = log->least_bits;
-    const int32_t gamma = log->gamma, last = log->zero - 1, zero = log->zero;
+    const int32_t steps = gamma ? gamma : log->gamma, last = log->zero - 1, zero = log->zero;
     const int shift = 32 - log->bits;
     const uint32_t sign = 1u << (log->bits - 1);
     int32_t code[UNIT];
-    uint32_t nearest = UINT32_MAX;
+    uint32_t near[UNIT];
+    memcpy(near, nearest, sizeof near);
     for (int64_t first = 0; first < n; first += UNIT) {
         for (int i = 0; i < UNIT; i++) {
             const uint32_t signed_bits = hc_f32_bits(x[first + i] * reciprocal);
             int32_t bits = (int32_t)(signed_bits & 0x7fffffff);
             bits = bits < 0x3f800000 ? bits : 0x3f800000;
-            const uint32_t fraction = (uint32_t)bits & FRACTION, entry = table[fraction >> (23 - STEPS)];
-            const uint32_t threshold = entry & FRACTION;
-            const uint32_t apart = threshold ? fraction - threshold + NEAR : UINT32_MAX;
-            const uint32_t from_zero = (uint32_t)bits - least + NEAR;
-            nearest = nearest < apart ? nearest : apart;
-            nearest = nearest < from_zero ? nearest : from_zero;
-            int32_t e = (126 - (bits >> 23)) * gamma + (int32_t)(entry >> 23) + (fraction < threshold);
+            const uint32_t fraction = (uint32_t)bits & FRACTION, from_zero = (uint32_t)bits - least + NEAR;
+            int32_t e = (126 - (bits >> 23)) * steps;
+            near[i] = near[i] < from_zero ? near[i] : from_zero;
+            for (int r = 0; r < gamma; r++) {
+                const uint32_t apart = fraction - log->few[r] + NEAR;
+                near[i] = near[i] < apart ? near[i] : apart;
+                e += fraction < log->few[r];
+            }
+            if (gamma == 0) {
+                const uint32_t entry = table[fraction >> (23 - STEPS)], threshold = entry & FRACTION;
+                const uint32_t apart = threshold ? fraction - threshold + NEAR : UINT32_MAX;
+                near[i] = near[i] < apart ? near[i] : apart;
+                e += (int32_t)(entry >> 23) + (fraction < threshold);
+            }
             e = e < last ? e : last;
             e = (uint32_t)bits < least ? zero : e;
             code[i] = (int32_t)((signed_bits >> shift & sign) | (uint32_t)e);
@@ -102,24 +120,51 @@ static inline bool block_codes(const hc_log_table *log, const float *restrict x,
         for (int i = 0; i < UNIT; i++)
             codes[first + i] = (uint8_t)code[i];
     }
-    return nearest > 2 * NEAR;
+    memcpy(nearest, near, sizeof near);
+}
+
+static inline bool is_near(const uint32_t *nearest) {
+    uint32_t least = UINT32_MAX;
+    for (int i = 0; i < UNIT; i++)
+        least = least < nearest[i] ? least : nearest[i];
+    return least <= 2 * NEAR;
 }
 
 /* n values of one group, to bytes. */
-static inline void group_codes(const hc_log_table *log, const float *x, int64_t n, float scale, float reciprocal,
-                               bool divide, uint8_t *codes) {
+static inline __attribute__((always_inline)) void group_codes(const hc_log_table *log, const float *x, int64_t n,
+                                                              float scale, float reciprocal, int gamma,
+                                                              uint32_t *nearest, uint8_t *codes) {
     const char *next = (const char *)((uintptr_t)x + SEGMENT_VALUES * sizeof *x);
-    int64_t i = 0;
-    while (i + UNIT <= n && !divide) {
-        const int64_t count = hc_min(n - i, BLOCK) / UNIT * UNIT;
-        for (int64_t j = 0; j < count * 4; j += HC_CACHE_LINE)
-            __builtin_prefetch(next + i * 4 + j, 0, 3);
-        if (!block_codes(log, x + i, count, reciprocal, codes + i))
-            defined_codes(log, x + i, count, (double)scale, codes + i);
-        i += count;
-    }
-    if (i < n)
-        defined_codes(log, x + i, n - i, (double)scale, codes + i);
+    const int64_t units = is_plain(scale) ? n / UNIT * UNIT : 0;
+    for (int64_t j = 0; j < units * 4; j += HC_CACHE_LINE)
+        __builtin_prefetch(next + j, 0, 3);
+    block_codes(log, x, units, reciprocal, gamma, nearest, codes);
+    if (units < n)
+        defined_codes(log, x + units, n - units, (double)scale, codes + units);
+}
+
+/* Groups of equal length that lie side by side. */
+static inline __attribute__((always_inline)) void groups_codes(const hc_log_table *log, const float *x, int64_t groups,
+                                                               int64_t length, const float *scale,
+                                                               const float *reciprocal, int gamma, uint8_t *codes) {
+    uint32_t nearest[UNIT];
+    memset(nearest, 0xff, sizeof nearest);
+    for (int64_t g = 0; g < groups; g++)
+        group_codes(log, x + g * length, length, scale[g], reciprocal[g], gamma, nearest, codes + g * length);
+    for (int64_t g = 0; g < groups && is_near(nearest); g++)
+        defined_codes(log, x + g * length, length, (double)scale[g], codes + g * length);
+}
+
+static void slice_codes(const hc_log_table *log, const float *x, int64_t groups, int64_t length, const float *scale,
+                        const float *reciprocal, uint8_t *codes) {
+    if (log->gamma == 1)
+        groups_codes(log, x, groups, length, scale, reciprocal, 1, codes);
+    else if (log->gamma == 2)
+        groups_codes(log, x, groups, length, scale, reciprocal, 2, codes);
+    else if (log->gamma == 4)
+        groups_codes(log, x, groups, length, scale, reciprocal, 4, codes);
+    else
+        groups_codes(log, x, groups, length, scale, reciprocal, 0, codes);
 }
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
@@ -144,24 +189,15 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
                 memcpy(scale, thresholds + i * geometry->groups + group, (size_t)n * sizeof *scale);
             memcpy(scales + group * 4, scale, (size_t)n * sizeof *scale);
             invert_scales(scale, hc_round_up(n, UNIT), segment.reciprocal, &segment);
-            /* as many groups as a slice holds, then a part of one, before they are packed */
-            for (int64_t j = 0; j < n;) {
-                int64_t in_slice = 0, begin = first + j * length, end = begin;
-                for (; j < n && (in_slice + length <= SLICE || in_slice == 0); j++) {
-                    const bool divide = !is_plain(scale[j]);
-                    for (int64_t c = 0, part; c < length; c += part) {
-                        part = hc_min(length - c, SLICE);
-                        if (length > SLICE)
-                            in_slice = 0, begin = end;
-                        group_codes(&log, from + end, part, scale[j], segment.reciprocal[j], divide,
-                                    segment.codes + in_slice);
-                        in_slice += part, end += part;
-                        if (length > SLICE)
-                            pack_bytes(segment.codes, part, log.bits, codes + begin / 8 * log.bits);
-                    }
+            /* as many groups as a slice holds, or parts of one, before they are packed */
+            const int64_t together = hc_max(SLICE / length, 1), parts = hc_min(length, SLICE);
+            for (int64_t j = 0; j < n; j += together) {
+                const int64_t groups = hc_min(together, n - j), begin = first + j * length, all = groups * length;
+                for (int64_t c = 0, part; c < length; c += parts) {
+                    part = hc_min(length - c, parts);
+                    slice_codes(&log, from + begin + c, groups, part, scale + j, segment.reciprocal + j, segment.codes);
+                    pack_bytes(segment.codes, groups > 1 ? all : part, log.bits, codes + (begin + c) / 8 * log.bits);
                 }
-                if (length <= SLICE)
-                    pack_bytes(segment.codes, in_slice, log.bits, codes + begin / 8 * log.bits);
             }
             clear_zero_groups(geometry, &segment, n, log.bits, codes + first / 8 * log.bits);
         }

@@ -21,9 +21,10 @@ INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
     return stored;
 }
 
-/* Sums of neighbours, in every 128 bits those of a before those of b; of 4 bits all are within int16. */
-INLINE __m512i add_pairs(__m512i a, __m512i b, int bits) {
-    if (bits == 4)
+/* Sums of neighbours, in every 128 bits those of a before those of b; of small codes all are within int16, of 4
+ * bits sums of two as well. */
+INLINE __m512i add_pairs(__m512i a, __m512i b, bool is_small) {
+    if (is_small)
         return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
     const __m512 first = _mm512_castsi512_ps(a), second = _mm512_castsi512_ps(b);
     return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88)),
@@ -32,7 +33,7 @@ INLINE __m512i add_pairs(__m512i a, __m512i b, int bits) {
 
 /* A register of codes of each of 4 rows, times n lines of x. */
 INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
-                      int bits, bool tabled, int n_lines, hc_parts *parts, int64_t at, int quad) {
+                      int bits, bool tabled, bool is_small, int n_lines, hc_parts *parts, int64_t at, int quad) {
     const __m512i nibbles = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)args->flip);
     const __m512i table =
         tabled ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)args->table)) : flip;
@@ -61,14 +62,14 @@ INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *cod
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++) {
-        const __m512i even = add_pairs(sum[line][0], sum[line][1], bits);
-        parts[line][at][quad] = add_pairs(even, add_pairs(sum[line][2], sum[line][3], bits), bits);
+        const __m512i even = add_pairs(sum[line][0], sum[line][1], is_small);
+        parts[line][at][quad] = add_pairs(even, add_pairs(sum[line][2], sum[line][3], is_small), bits == 4);
     }
 }
 
 /* The parts of 16 rows from `place` on, n bytes of each row's codes. */
 INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t n, int bits,
-                      bool tabled, int n_lines, hc_parts *parts) {
+                      bool tabled, bool is_small, int n_lines, hc_parts *parts) {
     const int64_t ahead = ROWS * args->code_stride; /* of the next call */
     for (int quad = 0; quad < QUADS; quad++) {
         const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
@@ -81,10 +82,10 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *cod
                     _mm_prefetch(rows[row] + place + i + ahead + 64 * j, _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
-                add_parts(args, rows, place + i + 64 * j, 64, bits, tabled, n_lines, parts, i / 64 + j, quad);
+                add_parts(args, rows, place + i + 64 * j, 64, bits, tabled, is_small, n_lines, parts, i / 64 + j, quad);
         }
         for (; i < n; i += 64)
-            add_parts(args, rows, place + i, n - i, bits, tabled, n_lines, parts, i / 64, quad);
+            add_parts(args, rows, place + i, n - i, bits, tabled, is_small, n_lines, parts, i / 64, quad);
     }
 }
 
@@ -204,7 +205,7 @@ INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *fr
     }
 }
 
-INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool tabled, int n_lines) {
+INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool tabled, bool is_small, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
     const uint8_t *codes[ROWS], *scales[ROWS];
     hc_parts parts[HC_GEMV_LINES];
@@ -218,7 +219,7 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool tabled, 
         acc[line] = _mm512_setzero_ps();
     for (int64_t first = 0; first < args->segments; first += chunk_segments) {
         const int64_t n = hc_min(args->segments - first, chunk_segments);
-        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, tabled, n_lines, parts);
+        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, tabled, is_small, n_lines, parts);
         args->words == 4   ? add_chains(args, scales, first, n, 1, 1, n_lines, parts, acc)
         : args->words == 8 ? add_chains(args, scales, first, n, 2, 1, n_lines, parts, acc)
                            : add_chains(args, scales, first, n, 4, args->words / 16, n_lines, parts, acc);
@@ -228,14 +229,15 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool tabled, 
         _mm512_storeu_ps(args->out + ROWS * line, acc[line]);
 }
 
-INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits, bool tabled) {
-    args->n_lines == 1   ? gemv_scaled(args, bits, tabled, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, bits, tabled, 2)
-                         : gemv_scaled(args, bits, tabled, 4);
+INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits, bool tabled, bool is_small) {
+    args->n_lines == 1   ? gemv_scaled(args, bits, tabled, is_small, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, bits, tabled, is_small, 2)
+                         : gemv_scaled(args, bits, tabled, is_small, 4);
 }
 
 void hc_gemv_scaled_avx512vnni(const hc_gemv_scaled_args *args) {
-    args->bits == 8 ? gemv_scaled_bits(args, 8, false)
-    : args->table   ? gemv_scaled_bits(args, 4, true)
-                    : gemv_scaled_bits(args, 4, false);
+    args->bits == 4 && args->table ? gemv_scaled_bits(args, 4, true, true)
+    : args->bits == 4              ? gemv_scaled_bits(args, 4, false, true)
+    : args->is_small               ? gemv_scaled_bits(args, 8, false, true)
+                                   : gemv_scaled_bits(args, 8, false, false);
 }

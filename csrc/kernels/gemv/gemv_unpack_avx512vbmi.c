@@ -5,6 +5,8 @@
 
 #include <immintrin.h>
 
+enum { AHEAD = 4096 }; /* bytes, of the rows that come next: Zen 4, 2026-11 */
+
 void hc_gemv_unpack_avx512vbmi(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out) {
     const uint64_t each = 0x0101010101010101, steps = 0x0706050403020100;
     const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7), step = _mm512_set1_epi64((int64_t)steps);
@@ -12,7 +14,13 @@ void hc_gemv_unpack_avx512vbmi(const uint8_t *stored, int64_t row_bytes, int bit
     const __m512i place = _mm512_add_epi8(lane_bytes, step);
     const __m512i shift = _mm512_set1_epi64((int64_t)(steps * (uint64_t)bits));
     const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
-    for (int64_t i = 0, left = row_bytes; i < n; i += 64, stored += 8 * bits, left -= 8 * bits) {
+    int64_t i = 0, left = row_bytes;
+    for (; i + 64 <= n && left >= 64; i += 64, stored += 8 * bits, left -= 8 * bits) { /* stores with a mask are slow */
+        _mm_prefetch((const char *)((uintptr_t)stored + AHEAD), _MM_HINT_T0);
+        const __m512i spread = _mm512_permutexvar_epi8(place, _mm512_loadu_si512(stored));
+        _mm512_storeu_si512(out + i, _mm512_and_si512(_mm512_multishift_epi64_epi8(shift, spread), mask));
+    }
+    for (; i < n; i += 64, stored += 8 * bits, left -= 8 * bits) {
         const __m512i bytes = left >= 64  ? _mm512_loadu_si512(stored)
                               : left <= 0 ? _mm512_setzero_si512()
                                           : _mm512_maskz_loadu_epi8((1ull << left) - 1, stored);

@@ -25,9 +25,11 @@ static inline double hc_bits_double(uint64_t bits) {
 /* An integer below 2^52, exactly, in every instruction set. */
 static inline double hc_whole(uint64_t value) { return hc_bits_double(value | 0x4330000000000000u) - 0x1p52; }
 
-static inline void hc_chances(int64_t n, uint64_t seed, const uint64_t *restrict index, double *restrict chance) {
+enum { HC_CHANCE_VALUES = 256 };
+
+static inline void hc_chances(int64_t n, uint64_t seed, uint64_t index, uint64_t step, double *restrict chance) {
     for (int64_t i = 0; i < n; i++) {
-        uint64_t h = seed + (index[i] + 1) * 0x9e3779b97f4a7c15u;
+        uint64_t h = seed + (index + (uint64_t)i * step + 1) * 0x9e3779b97f4a7c15u;
         h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
         h = (h ^ h >> 27) * 0x94d049bb133111ebu;
         h ^= h >> 31;
@@ -114,19 +116,28 @@ static inline void hc_chance_table(int64_t n, const double *restrict x, const do
     }
 }
 
-static inline void hc_round_by_chance_body(const hc_chance_levels *levels, const hc_chance_run *run, const double *x,
-                                           float *y) {
-    double chance[HC_CHANCE_VALUES];
-    HC_ASSUME(run->n <= HC_CHANCE_VALUES);
-    hc_chances(run->n, run->seed, run->index, chance);
-    int64_t g = 0;
-    for (int64_t c = 0, end = hc_min(run->n, run->group - run->skip); c < run->n;
-         c = end, end = hc_min(run->n, end + run->group), g++)
-        if (levels->n > 0)
-            hc_chance_table(end - c, x + c, chance + c, run->scale[g], levels, y + c);
-        else
-            hc_chance_steps(end - c, x + c, chance + c, run->scale[g], run->low[g], run->high[g], levels->fraction,
-                            levels->least, y + c);
+static inline void hc_round_by_chance_body(const hc_chance_levels *levels, const hc_chance_run *run, const void *x,
+                                           bool is_double, float *y) {
+    int64_t g = 0, left = run->group - run->skip; /* of group g */
+    for (int64_t first = 0; first < run->n; first += HC_CHANCE_VALUES) {
+        double chance[HC_CHANCE_VALUES], own[HC_CHANCE_VALUES];
+        const int64_t n = hc_min(HC_CHANCE_VALUES, run->n - first);
+        const double *values = is_double ? (const double *)x + first : own;
+        for (int64_t i = 0; i < n && !is_double; i++)
+            own[i] = (double)((const float *)x)[first + i];
+        hc_chances(n, run->seed, run->index + (uint64_t)first * run->step, run->step, chance);
+        for (int64_t c = 0, count; c < n; c += count) {
+            count = hc_min(left, n - c);
+            if (levels->n > 0)
+                hc_chance_table(count, values + c, chance + c, run->scale[g], levels, y + first + c);
+            else
+                hc_chance_steps(count, values + c, chance + c, run->scale[g], run->low[g], run->high[g],
+                                levels->fraction, levels->least, y + first + c);
+            left -= count;
+            if (left == 0)
+                g++, left = run->group;
+        }
+    }
 }
 
 /* 8 bytes, 0 or 1 each, as bits. */
@@ -217,11 +228,12 @@ static inline void hc_keep_marked_body(int64_t n, const float *g, const uint8_t 
         y[i] = bits[i / 8] >> (i & 7) & 1 ? g[i] : 0.0f;
 }
 
-#define HC_TRAINING(isa)                                                                                               \
-    void hc_round_by_chance_##isa(const hc_chance_levels *levels, const hc_chance_run *run, const double *x,           \
-                                  float *y) {                                                                          \
-        hc_round_by_chance_body(levels, run, x, y);                                                                    \
-    }                                                                                                                  \
+#define HC_ROUND_BY_CHANCE(isa)                                                                                        \
+    void hc_round_by_chance_##isa(const hc_chance_levels *levels, const hc_chance_run *run, const void *x,             \
+                                  bool is_double, float *y) {                                                          \
+        hc_round_by_chance_body(levels, run, x, is_double, y);                                                         \
+    }
+#define HC_MARKED(isa)                                                                                                 \
     void hc_mark_inside_##isa(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,         \
                               float low, float high, uint8_t *bits) {                                                  \
         hc_mark_inside_body(n, x, is_double, group, threshold, low, high, bits);                                       \

@@ -3,4 +3,5 @@
 #define HC_DOUBLES 4
 #include "kernels/training/rows.h"
 
-HC_TRAINING(avx2)
+HC_ROUND_BY_CHANCE(avx2)
+HC_MARKED(avx2)

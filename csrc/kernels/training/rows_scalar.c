@@ -3,4 +3,5 @@
 #define HC_DOUBLES 2
 #include "kernels/training/rows.h"
 
-HC_TRAINING(scalar)
+HC_ROUND_BY_CHANCE(scalar)
+HC_MARKED(scalar)

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-enum { HC_CHANCE_VALUES = 256, HC_CHANCE_LEVELS = 256 };
+enum { HC_CHANCE_LEVELS = 256 };
 
 /* The levels of a format before its scale. n > 0: table[0 .. n - 1] ascending, n >= 2, filled with infinity to
  * HC_CHANCE_LEVELS; else in the binade of |t| they are 2^(max(exponent, e) - m) apart: fraction = 2^m, least = 2^e;
@@ -19,18 +19,18 @@ typedef struct {
     double fraction, least;
 } hc_chance_levels;
 
-/* n <= HC_CHANCE_VALUES values of a row; the first lies `skip` values behind the start of its group. */
+/* n values of a row; the first lies `skip` values behind the start of its group. */
 typedef struct {
     int64_t n, skip, group;
-    const double *scale;      /* of each group, not negative */
-    const double *low, *high; /* the outermost levels of each group */
-    uint64_t seed;
-    const uint64_t *index; /* of each value */
+    const double *scale;        /* of each group, not negative */
+    const double *low, *high;   /* the outermost levels of each group */
+    uint64_t seed, index, step; /* the index of value i is index + i * step */
 } hc_chance_run;
 
 /* t = clip(x / scale, low, high) between two levels: the one above if u < (t - below) / (above - below); times the scale,
- * 0 where that is 0, saturated to float32. A NaN stays one. */
-typedef void hc_round_by_chance_fn(const hc_chance_levels *levels, const hc_chance_run *run, const double *x, float *y);
+ * 0 where that is 0, saturated to float32. A NaN stays one. x: float32 or float64. */
+typedef void hc_round_by_chance_fn(const hc_chance_levels *levels, const hc_chance_run *run, const void *x,
+                                   bool is_double, float *y);
 
 /* Bit i % 8 of bits[i / 8]: low * T <= x[i] <= high * T, T the threshold of the group (NULL: 1); unused bits 0.
  * x: float32, or float64 rounded to it, n of them,

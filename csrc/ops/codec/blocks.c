@@ -17,7 +17,7 @@ enum { BLOCK_VALUES = 1 << 15, SMALL = 1 << 13, MAX_BLOCK_BYTES = 16 << 20 };
 hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_run *run, int64_t first_row,
                          int64_t rows, int64_t extra_row_bytes, hc_error *error) {
     const hc_geometry *g = &encoder->geometry;
-    *blocks = (hc_blocks){.encoder = encoder, .first_row = first_row, .rows = rows};
+    *blocks = (hc_blocks){.encoder = encoder, .isa = run->isa, .first_row = first_row, .rows = rows};
     atomic_init(&blocks->illegal, false);
     const bool prunes = encoder->format.m > 0;
     hc_float_rows direct;
@@ -106,7 +106,7 @@ bool hc_blocks_load(hc_blocks *blocks, int64_t block, int thread, hc_float_rows 
             found[i] = encoder->threshold;
         return true;
     }
-    if (hc_clip_thresholds(&encoder->clip, &encoder->format, &encoder->geometry, x,
+    if (hc_clip_thresholds(&encoder->clip, &encoder->format, &encoder->geometry, blocks->isa, x,
                            (double *)(memory + blocks->scratch_at), found) == HC_DONE)
         return true;
     atomic_store(&blocks->illegal, true);

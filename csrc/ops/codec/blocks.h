@@ -17,6 +17,7 @@
 typedef struct {
     const hc_encoder *encoder;
     hc_row_view view;
+    uint32_t isa;
     int64_t first_row, rows; /* of the view */
     int64_t block_rows, n_blocks, ld;
     int n_threads;

@@ -12,10 +12,12 @@
 
 enum { BLOCK_VALUES = 1 << 14 };
 
-/* Of one thread: a row of codes, which nobody asked for, beside its scales; a row of x; a row of the answer. */
+/* Of one thread: a row of codes, which nobody asked for, beside its scales; rows of x and of the answer, where those do
+ * not lie as they are wanted. */
 typedef struct {
     float *codes, *stored, *y;
-    double *scale, *low, *high, *x;
+    double *scale, *low, *high;
+    void *x;
 } hc_chance_row;
 
 typedef struct {
@@ -25,8 +27,8 @@ typedef struct {
     hc_chance_levels table;
     uint64_t seed;
     hc_geometry geometry;
-    hc_row_view x, out, order; /* order: the index of each value as its offset */
-    bool has_groups, has_zero_points;
+    hc_row_view x, out, order;                          /* order: the index of each value as its offset */
+    bool has_groups, has_zero_points, has_plain_scales; /* plain: float32 as they are stored */
     int64_t block_rows, ld, groups_ld, thread_doubles;
     double *memory;
 } hc_chance_job;
@@ -48,9 +50,13 @@ static void load_groups(const hc_chance_job *job, int64_t row, const hc_chance_r
     const hc_tile tile = {row, 1, 0, job->geometry.padded};
     float row_scale = 1;
     const hc_code_tile codes = {at->codes, job->ld, at->stored, job->groups_ld, &row_scale};
-    hc_decode_codes_tile(job->run, &packed->format, &job->geometry, &packed->components, &tile, &codes);
+    if (job->has_plain_scales)
+        memcpy(at->stored, hc_part(&packed->components, HC_SCALES, row), (size_t)job->geometry.groups * sizeof(float));
+    else
+        hc_decode_codes_tile(job->run, &packed->format, &job->geometry, &packed->components, &tile, &codes);
+    const bool has_stored = job->has_plain_scales || job->has_groups;
     for (int64_t g = 0; g < job->geometry.groups; g++) {
-        at->scale[g] = (double)row_scale * (job->has_groups ? (double)at->stored[g] : 1);
+        at->scale[g] = (double)row_scale * (has_stored ? (double)at->stored[g] : 1);
         const double zero =
             job->has_zero_points
                 ? (double)hc_read_bits(hc_part(&packed->components, HC_ZERO_POINTS, row), g, packed->format.bits)
@@ -62,32 +68,26 @@ static void load_groups(const hc_chance_job *job, int64_t row, const hc_chance_r
 
 static void round_row(const hc_chance_job *job, int64_t row, const hc_chance_row *at) {
     const hc_geometry *g = &job->geometry;
-    if (hc_rows_dtype(&job->x) == HC_F64) {
+    hc_float_rows direct;
+    const char *x = at->x;
+    float *y = at->y;
+    const bool is_written = hc_rows_direct(&job->out, row, &direct);
+    if (is_written)
+        y = (float *)direct.data;
+    if (hc_rows_direct(&job->x, row, &direct))
+        x = direct.data;
+    else
         hc_rows_gather(&job->x, row, 1, 0, g->padded, at->x, job->ld);
-    } else {
-        hc_rows_gather(&job->x, row, 1, 0, g->padded, at->y, job->ld);
-        for (int64_t c = 0; c < g->padded; c++)
-            at->x[c] = (double)at->y[c];
-    }
     load_groups(job, row, at);
     hc_round_by_chance_fn *round = HC_PICK(round_by_chance, job->run);
-    const int64_t run = g->padded / g->runs;
+    const bool is_double = hc_rows_dtype(&job->x) == HC_F64;
+    const int64_t run = g->padded / g->runs, joined = job->order.padded_run, size = hc_rows_size(&job->x);
     for (int64_t first = 0, n; first < g->padded; first += n) {
-        uint64_t index[HC_CHANCE_VALUES];
-        const int64_t skip = first % run;
-        n = hc_min(HC_CHANCE_VALUES, run - skip);
+        const int64_t skip = first % run, group = first / g->group;
+        n = hc_min(run - skip, joined - first % joined);        /* runs may have become one there */
         const int64_t values = hc_min(n, g->run_length - skip); /* the others pad the run */
         if (values <= 0)
             continue;
-        /* runs may have become one there */
-        const int64_t joined = job->order.padded_run;
-        for (int64_t i = 0; i < values;) {
-            const int64_t place = first + i, end = hc_min(values, i + joined - place % joined);
-            uint64_t at_index = (uint64_t)hc_rows_offset(&job->order, row, place);
-            for (; i < end; i++, at_index += (uint64_t)job->order.column_stride)
-                index[i] = at_index;
-        }
-        const int64_t group = first / g->group;
         const hc_chance_run part = {.n = values,
                                     .skip = first % g->group,
                                     .group = g->group,
@@ -95,10 +95,12 @@ static void round_row(const hc_chance_job *job, int64_t row, const hc_chance_row
                                     .low = at->low + group,
                                     .high = at->high + group,
                                     .seed = job->seed,
-                                    .index = index};
-        round(&job->table, &part, at->x + first, at->y + first);
+                                    .index = (uint64_t)hc_rows_offset(&job->order, row, first),
+                                    .step = (uint64_t)job->order.column_stride};
+        round(&job->table, &part, x + first * size, is_double, y + first);
     }
-    hc_rows_scatter(&job->out, row, 1, 0, g->padded, at->y, job->ld);
+    if (!is_written)
+        hc_rows_scatter(&job->out, row, 1, 0, g->padded, at->y, job->ld);
 }
 
 static void chance_task(void *context, int64_t task, int thread) {
@@ -136,7 +138,9 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     const hc_format_ops *ops = hc_format_find(packed->format.family);
     hc_stored_form form = {0};
     job.has_groups = ops->has_groups(&packed->format);
-    job.has_zero_points = ops->stored_form && ops->stored_form(&packed->format, &form) ? form.has_zero_points : false;
+    const bool has_form = ops->stored_form && ops->stored_form(&packed->format, &form);
+    job.has_zero_points = has_form && form.has_zero_points;
+    job.has_plain_scales = has_form && form.scale == HC_SCALE_F32 && !form.has_coarse;
     hc_view order = *x;
     int64_t stride = 1;
     for (int i = x->ndim - 1; i >= 0; i--) {

@@ -1,15 +1,12 @@
 /* Clipping: fraction, T = float32(c * absmax); percentile of |x|, linear between neighbours; OCTAV (Sakr et al.,
- * ICML 2022, arXiv 2206.06501), Newton's iteration to the clip of least mean squared error:
- *
- *   s_0 = sum |x| / #{|x| > 0}
- *   s_t = sum |x| 1{|x| > s} / ((4^-B / 3) #{0 < |x| <= s} + #{|x| > s}),  s = s_(t-1),  t = 1 .. 20
- *
- * Sums in 8 lanes (lane = index mod 8), each ascending, folded ((0+1)+(2+3))+((4+5)+(6+7)).
+ * ICML 2022, arXiv 2206.06501), Newton's iteration to the clip of least mean squared error: kernels/clip/clip.h, with
+ * 4^-B / 3 as `inside`.
  */
 #include "ops/codec/clip.h"
 
 #include "base/float_env.h"
 #include "formats/levels.h"
+#include "kernels/kernel.h"
 
 #include <float.h>
 #include <math.h>
@@ -56,54 +53,27 @@ static void select_rank(double *values, int64_t n, int64_t k) {
     }
 }
 
-static float percentile(double *values, int64_t n, double p) {
+/* Where a percentile lies among n values in order: t of the way from place i to the next. */
+static int64_t place_of(int64_t n, double p, double *t) {
     const double h = (double)(n - 1) * p / 100;
     const int64_t i = hc_min((int64_t)h, n - 1);
-    const double t = h - (double)i;
+    *t = h - (double)i;
+    return i;
+}
+
+static float between(double a, double b, double t) {
+    return (float)(t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t));
+}
+
+static float percentile(double *values, int64_t n, double p) {
+    double t;
+    const int64_t i = place_of(n, p, &t);
     select_rank(values, n, i);
     const double a = values[i];
     double b = i + 1 < n ? values[i + 1] : a;
     for (int64_t j = i + 2; j < n; j++)
         b = values[j] < b ? values[j] : b;
-    return (float)(t < 0.5 ? a + (b - a) * t : b - (b - a) * (1 - t));
-}
-
-/* Sum and number of the values beyond s. */
-static double sum_beyond(const double *values, int64_t n, double s, int64_t *count) {
-    double lane[8] = {0};
-    int64_t beyond[8] = {0};
-    for (int64_t i = 0; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) {
-            lane[j] += values[i + j] > s ? values[i + j] : 0;
-            beyond[j] += values[i + j] > s;
-        }
-    for (int64_t i = n & ~(int64_t)7; i < n; i++) {
-        lane[i & 7] += values[i] > s ? values[i] : 0;
-        beyond[i & 7] += values[i] > s;
-    }
-    *count = 0;
-    for (int j = 0; j < 8; j++)
-        *count += beyond[j];
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
-}
-
-static float octav(const double *values, int64_t n, float absmax, int bits) {
-    int64_t nonzero, outside;
-    double s = sum_beyond(values, n, 0, &nonzero);
-    if (nonzero == 0)
-        return 0;
-    s /= (double)nonzero;
-    const double inside_weight = ldexp(1, -2 * bits) / 3;
-    for (int t = 1; t <= 20; t++) {
-        const double sum = sum_beyond(values, n, s, &outside);
-        if (outside == 0) /* a group of equal magnitudes would never come to rest */
-            return absmax;
-        const double next = sum / (inside_weight * (double)(nonzero - outside) + (double)outside);
-        if (next == s)
-            break;
-        s = next;
-    }
-    return (float)s;
+    return between(a, b, t);
 }
 
 /* Values of a group without its padding. */
@@ -113,10 +83,53 @@ static int64_t real_values(const hc_geometry *geometry, int64_t group) {
     return hc_min(geometry->group, geometry->run_length - group % geometry->groups_per_run * geometry->group);
 }
 
-int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry,
+static double inside_weight(const hc_format *format) { return ldexp(1, -2 * format->bits) / 3; }
+
+/* Thresholds of float32 rows by kernels; false, before anything is written, where a percentile lies too deep for them. */
+static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
+                            const hc_float_rows *x, float *thresholds, int64_t *illegal) {
+    enum { GROUPS = 64 };
+    const int64_t n = geometry->group;
+    double t = 0;
+    const int64_t place = clip->kind == HC_CLIP_PERCENTILE ? n - place_of(n, clip->value, &t) : 1;
+    if (place > HC_TOP || (clip->kind == HC_CLIP_PERCENTILE && geometry->padded != geometry->columns))
+        return false;
+    const hc_run run = {.isa = isa};
+    for (int64_t row = 0; row < x->rows; row++)
+        for (int64_t first = 0, groups; first < geometry->groups; first += groups) {
+            groups = hc_min(GROUPS, geometry->groups - first);
+            const float *from = (const float *)x->data + row * x->row_stride + first * n;
+            float *to = thresholds + row * geometry->groups + first, lower[GROUPS], upper[GROUPS];
+            bool legal[GROUPS];
+            HC_PICK(maxima, &run)(groups, n, from, to);
+            for (int64_t g = 0; g < groups; g++) {
+                legal[g] = to[g] <= FLT_MAX;
+                if (!legal[g] && *illegal == HC_DONE)
+                    *illegal = x->first_row + row;
+            }
+            if (clip->kind == HC_CLIP_OCTAV)
+                HC_PICK(octav, &run)(groups, n, from, false, false, inside_weight(format), to);
+            if (clip->kind == HC_CLIP_PERCENTILE)
+                HC_PICK(top_pair, &run)(groups, n, place, from, lower, upper);
+            for (int64_t g = 0; g < groups; g++) {
+                if (clip->kind == HC_CLIP_FRACTION)
+                    to[g] = (float)(clip->value * (double)to[g]);
+                else if (clip->kind == HC_CLIP_PERCENTILE)
+                    to[g] = between((double)lower[g], (double)upper[g], t);
+                to[g] = legal[g] ? to[g] : 0;
+            }
+        }
+    return true;
+}
+
+int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
                            const hc_float_rows *x, double *scratch, float *thresholds) {
     const bool positive = hc_format_find(format->family)->clip_domain(format) == HC_CLIP_POSITIVE;
     int64_t illegal = HC_DONE;
+    if (x->dtype == HC_F32 && !positive && geometry->group > 0 &&
+        fast_thresholds(clip, format, geometry, isa, x, thresholds, &illegal))
+        return illegal;
+    const hc_run run = {.isa = isa};
     for (int64_t row = 0; row < x->rows; row++)
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t n = real_values(geometry, group), first = row * x->row_stride + group * geometry->group;
@@ -140,7 +153,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
             else if (clip->kind == HC_CLIP_PERCENTILE)
                 threshold = percentile(scratch, n, clip->value);
             else if (clip->kind == HC_CLIP_OCTAV)
-                threshold = octav(scratch, n, threshold, format->bits);
+                HC_PICK(octav, &run)(1, n, scratch, true, false, inside_weight(format), &threshold);
             thresholds[row * geometry->groups + group] = threshold;
         }
     return illegal;
@@ -163,7 +176,7 @@ static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch)
     return hc_prune_rows(pruner, g->rows, scratch, &kept);
 }
 
-hc_status hc_clip_whole(hc_encoder *encoder, hc_error *error) {
+hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {
     if (encoder->clip.kind == HC_CLIP_ABSMAX || encoder->ops->clip_domain(&encoder->format) != HC_CLIP_WHOLE)
         return HC_OK;
     const hc_geometry *g = &encoder->geometry;
@@ -177,7 +190,7 @@ hc_status hc_clip_whole(hc_encoder *encoder, hc_error *error) {
         const hc_float_rows x = {values, dtype, n, 0, 1};
         const hc_geometry row = {1, 1, n, n, 1, 1, n, n, n, n};
         const hc_float_env saved = hc_float_env_enter();
-        hc_clip_thresholds(&encoder->clip, &encoder->format, &row, &x, scratch, &encoder->threshold);
+        hc_clip_thresholds(&encoder->clip, &encoder->format, &row, isa, &x, scratch, &encoder->threshold);
         hc_float_env_leave(saved);
     } else if (!values || !scratch) {
         status =

@@ -26,23 +26,40 @@ hc_status hc_inside_bytes(const hc_format *format, int ndim, const int64_t *shap
     return status;
 }
 
-/* 1 inside; beyond, the bound divided by the value, rounded to float32 once. */
-static void note_factors(const hc_inside *inside, const hc_encoder *encoder, const hc_float_rows *x, int64_t i,
-                         const float *thresholds, const uint8_t *bits) {
-    const hc_geometry *g = &encoder->geometry;
-    hc_row_view view;
-    hc_rows_init(&view, inside->factor, g, encoder->n_axes, encoder->axes);
-    for (int64_t run = 0; run < g->runs; run++)
-        for (int64_t k = 0; k < g->run_length; k++) {
-            const int64_t c = run * (g->padded / g->runs) + k;
-            float factor = 1;
-            if (!(bits[c / 8] >> (c & 7) & 1)) {
-                const double value = hc_row_value(x, i, c), t = thresholds ? (double)thresholds[c / g->group] : 1;
-                const double bound = value < 0 ? (double)inside->low * t : (double)inside->high * t;
-                factor = (float)(bound / value);
-            }
-            hc_store_f32(view.data + hc_rows_offset(&view, x->first_row + i, c), factor);
+/* 1 inside; beyond, the bound divided by the value, rounded to float32 once. Of one group, whose bits begin at `first`;
+ * x and factors have their own strides, in values and in bytes. */
+static void note_group(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, double low, double high,
+                       const uint8_t *bits, char *factors, int64_t stride) {
+    if (stride == sizeof(float) && (uintptr_t)factors % sizeof(float) == 0)
+        for (int64_t c = 0; c < n; c++)
+            ((float *)(void *)factors)[c] = 1;
+    else
+        for (int64_t c = 0; c < n; c++)
+            hc_store_f32(factors + c * stride, 1);
+    const int64_t last = first + n;
+    for (int64_t c = first, end; c < last; c = end) {
+        end = hc_min((c / 8 + 1) * 8, last);
+        uint32_t beyond = ~(uint32_t)bits[c / 8] & (0xffu >> (8 - end + c)) << (c & 7);
+        for (; beyond; beyond &= beyond - 1) {
+            const int64_t at = c / 8 * 8 + __builtin_ctz(beyond);
+            const double value = hc_row_value(x, i, at);
+            hc_store_f32(factors + (at - first) * stride, (float)((value < 0 ? low : high) / value));
         }
+    }
+}
+
+static void note_factors(const hc_row_view *factors, const hc_inside *inside, const hc_geometry *g,
+                         const hc_float_rows *x, int64_t i, const float *thresholds, const uint8_t *bits) {
+    const int64_t run = g->padded / g->runs, joined = factors->padded_run;
+    for (int64_t place = 0, n; place < g->padded; place += n) {
+        const int64_t skip = place % run, group = place / g->group;
+        n = hc_min(g->group - place % g->group, hc_min(run - skip, joined - place % joined));
+        const int64_t values = hc_min(n, g->run_length - skip); /* the others pad the run */
+        const double t = thresholds ? (double)thresholds[group] : 1;
+        if (values > 0)
+            note_group(x, i, place, values, (double)inside->low * t, (double)inside->high * t, bits,
+                       factors->data + hc_rows_offset(factors, x->first_row + i, place), factors->column_stride);
+    }
 }
 
 void hc_inside_rows(const hc_inside *inside, const hc_encoder *encoder, const hc_run *run, const hc_float_rows *x,
@@ -50,13 +67,16 @@ void hc_inside_rows(const hc_inside *inside, const hc_encoder *encoder, const hc
     const hc_geometry *g = &encoder->geometry;
     const int64_t bytes = bytes_of(g), size = hc_dtype_size(x->dtype);
     hc_mark_inside_fn *mark = HC_PICK(mark_inside, run);
+    hc_row_view factors;
+    if (inside->factor)
+        hc_rows_init(&factors, inside->factor, g, encoder->n_axes, encoder->axes);
     for (int64_t i = 0; i < x->rows; i++) {
         const float *t = thresholds ? thresholds + i * g->groups : NULL;
         uint8_t *bits = inside->bits + (x->first_row + i) * bytes;
         mark(g->padded, (const char *)x->data + i * x->row_stride * size, x->dtype == HC_F64, g->group, t, inside->low,
              inside->high, bits);
         if (inside->factor)
-            note_factors(inside, encoder, x, i, t, bits);
+            note_factors(&factors, inside, g, x, i, t, bits);
     }
 }
 

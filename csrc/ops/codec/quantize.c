@@ -38,7 +38,7 @@ static hc_status start(hc_encoder *encoder, const hc_run *run, const char *name,
     encoder->importance = importance;
     if (clip)
         encoder->clip = *clip;
-    status = hc_clip_whole(encoder, error);
+    status = hc_clip_whole(encoder, run->isa, error);
     return status == HC_OK ? hc_encoder_observe(encoder, run, error) : status;
 }
 

@@ -61,7 +61,8 @@ static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_inte
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? ROWS * line : 0;
     *scratch = (hc_integers_scratch){.row = memory};
-    uint8_t *next = memory + hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
+    const int64_t rows = job->scaled && job->weights.form.bits != job->weights.bits ? ROWS : 1; /* unpacked */
+    uint8_t *next = memory + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
     scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
     scratch->ones = (float *)(next += digits);
@@ -141,10 +142,35 @@ static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t 
         *(float *)to = y[i] == y[i] ? y[i] : NAN;
 }
 
-/* Whether gemv_scaled reads the scales as they are; else they are expanded before. */
-static bool scales_are_stored(const hc_integers_job *job) {
-    const hc_stored_form *form = &job->weights.form;
-    return !form->has_coarse && job->unit == 1 && (form->scale == HC_SCALE_F16 || form->scale == HC_SCALE_F32);
+/* Codes of other widths as bytes, and scales that the kernel does not read as they are as float32, of some rows. */
+static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
+                        hc_gemv_scaled_args *args) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_stored_form *form = &weights->form;
+    const bool unpacks = form->bits != weights->bits;
+    const bool loads =
+        form->has_coarse || job->unit != 1 || (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32);
+    const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
+    for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
+        float *scales = scratch->scales + i * n;
+        hc_gemv_row row;
+        if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and so is the unit */
+            const int64_t stored = weights->packed->first_row + block + i;
+            weights->scales(hc_part(weights->packed->components, HC_SCALES, stored), HC_SCALES_E8M0, job->unit,
+                            job->geometry->groups, scales);
+            continue;
+        }
+        hc_gemv_row_load(weights, block + i, loads, scratch->row + i * stride, scales, &row);
+        if (loads)
+            expand_scales(job, &row, scales);
+        if (unpacks && i == 0)
+            args->codes = row.codes, args->code_stride = stride;
+    }
+    if (loads) {
+        args->scale_bits = 32;
+        args->scales = (const uint8_t *)scratch->scales;
+        args->scale_stride = n * (int64_t)sizeof(float);
+    }
 }
 
 static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows,
@@ -154,9 +180,10 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
     const int64_t row = weights->packed->first_row + block;
     hc_gemv_scaled_args args = {.bits = weights->bits,
                                 .flip = weights->flip,
-                                .table = weights->as_integers ? weights->table : NULL,
+                                .table = weights->as_integers && weights->bits == 4 ? weights->table : NULL,
                                 .words = (int)(job->segment * weights->bits / 32),
                                 .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
+                                .is_small = weights->form.bits <= 6 && !weights->as_integers,
                                 .n_rows = (int)n_rows,
                                 .segments = job->segments,
                                 .code_stride = components->part[HC_CODES].row_stride,
@@ -166,21 +193,7 @@ static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_ro
                                 .x_bytes = job->x_bytes,
                                 .ld_start = job->words,
                                 .ld_scales = job->padded_segments};
-    if (!scales_are_stored(job)) {
-        args.scales = (const uint8_t *)scratch->scales;
-        args.scale_stride = job->padded_segments * (int64_t)sizeof(float);
-        for (int64_t i = 0; i < n_rows; i++) {
-            float *scales = scratch->scales + i * job->padded_segments;
-            hc_gemv_row loaded;
-            if (weights->form.scale == HC_SCALE_E8M0) { /* powers of two, and so is the unit */
-                weights->scales(hc_part(components, HC_SCALES, row + i), HC_SCALES_E8M0, job->unit,
-                                job->geometry->groups, scales);
-                continue;
-            }
-            hc_gemv_row_load(weights, block + i, true, scratch->row, scales, &loaded);
-            expand_scales(job, &loaded, scales);
-        }
-    }
+    spread_rows(job, block, n_rows, scratch, &args);
     for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
         const int64_t left = job->n_vectors - v;
         float y[ROWS * HC_GEMV_LINES];
@@ -389,8 +402,8 @@ static bool reads_scaled(const hc_integers_job *job) {
     const hc_stored_form *form = &job->weights.form;
     const int64_t words = job->segment * job->weights.bits / 32;
     return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
-           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) &&
-           form->bits == job->weights.bits && !form->has_zero_points && form->scale != HC_SCALE_NONE;
+           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) && !form->has_zero_points &&
+           form->scale != HC_SCALE_NONE;
 }
 
 /* Whether one code stands for 0 in all rows: of small floats that become bytes it is not that of their zero. */
@@ -460,7 +473,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_limbs(form);
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
-    return (hc_work){turns * codes, 0, codes * lines, lines * (double)p->w->columns};
+    const bool is_slow =
+        p->order == HC_ORDER_GROUPED && p->w_packed->format->bits > 4; /* bytes, many of them unpacked */
+    return (hc_work){turns * codes, 0, (is_slow ? 1.5 : 1) * codes * lines, lines * (double)p->w->columns};
 }
 
 /* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */

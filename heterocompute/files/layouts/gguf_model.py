@@ -80,7 +80,11 @@ def blocks_of(name: str, q: QuantizedArray) -> Blocks:
     block = block_of(q.format)
     if q.axis != (q.ndim - 1,) or not 1 <= q.ndim <= 4 or q.shape[-1] % block or 0 in q.shape:
         what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
-        raise ValueError(f"save: {what}: gguf stores rows of whole blocks of {block}, quantized along the last axis")
+        smaller = block > BLOCK and q.ndim > 0 and q.shape[-1] % BLOCK == 0
+        fits = "; q8_0, q4_0 and iq4_nl have blocks of 32" if smaller else ""
+        raise ValueError(
+            f"save: {what}: gguf stores rows of whole blocks of {block}, quantized along the last axis{fits}"
+        )
     if isinstance(q.format, GGML):
         return Blocks(kind_of(q.format), bytes_of(q).reshape(*q.shape[:-1], -1))
     rows, scale = math.prod(q.shape[:-1]), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,6 +200,27 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
     }
 
 
+def layout_said(reader: Tensors) -> str | None:
+    """Return the layout that a file's configuration names, if there are weights in it.
+
+    Parameters
+    ----------
+    reader : Tensors
+
+    Returns
+    -------
+    str or None
+        Of `LAYOUTS`; None as well where the configuration cannot be read.
+    """
+    try:
+        config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
+        said = config["quant_method"]
+        mark = LAYOUTS[said].mark
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return said if any(one.endswith(mark) for one in reader.names) else None
+
+
 class Decoded(NamedTuple):
     """The float32 values of a weight, the format that they were stored in, and the bytes of that."""
 
@@ -212,7 +234,11 @@ Weight = tuple[str, Callable[[], dict[str, Any]], Any]
 
 
 def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight]]:
-    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
+    try:
+        config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
+    except FileNotFoundError:
+        said = f"has no {KEY}, and no config.json lies beside it"
+        raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
     if not isinstance(config, Mapping):
         raise TypeError(f"{KEY} is no object")
     said = config.get("quant_method", name)

@@ -253,10 +253,18 @@ static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t se
     begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s", bits,
           segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes), integer_kind_name(values),
           float_kind_name(kind));
-    const bool is_signed = draw_below(2), tabled = bits == 4 && draw_below(3) == 0;
-    const int flip = is_signed && !tabled ? 1 << (bits - 1) : 0;
-    const int zero = tabled ? 15 : bits == 8 ? (is_signed ? 128 : (int)draw_below(256)) : draw_zero(is_signed);
-    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits;
+    const bool tabled = bits == 4 && draw_below(3) == 0, is_signed = !tabled && draw_below(2);
+    const bool is_small = bits == 8 && draw_below(2);
+    const int flip = is_signed ? 1 << (is_small ? 5 : bits - 1) : 0;
+    const int zero = tabled      ? 15
+                     : is_small  ? flip
+                     : bits == 8 ? (is_signed ? 128 : (int)draw_below(256))
+                                 : draw_zero(is_signed);
+    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits,
+                  code_bytes = (n_rows - 1) * (row_bytes + gap) + row_bytes;
+    uint8_t *stored = draw_codes(code_bytes, flip * (bits == 4 ? 17 : 1), codes);
+    for (int64_t i = 0; i < code_bytes && is_small; i++)
+        stored[i] &= 63;
     uint8_t *table = tabled ? items(16, 1) : NULL;
     for (int i = 0; tabled && i < 16; i++)
         table[i] = (uint8_t)draw_integer(0, 30, codes);
@@ -265,13 +273,13 @@ static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t se
                                 .table = table,
                                 .words = words,
                                 .scale_bits = scale_bits,
+                                .is_small = is_small,
                                 .n_rows = n_rows,
                                 .n_lines = n_lines,
                                 .segments = segments,
                                 .code_stride = row_bytes + gap,
                                 .scale_stride = scale_bytes + 2 * gap,
-                                .codes = draw_codes((n_rows - 1) * (row_bytes + gap) + row_bytes,
-                                                    flip * (bits == 4 ? 17 : 1), codes),
+                                .codes = stored,
                                 .x_bytes = x_bytes,
                                 .ld_start = x_bytes * bits / 32,
                                 .ld_scales = segments,

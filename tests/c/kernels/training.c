@@ -35,19 +35,23 @@ static void chance_definition(const hc_chance_levels *levels, const hc_chance_ru
             below = floor(t / step) * step;
             above = below + step;
         }
-        double v = (chance_of(run->seed, run->index[i]) < (t - below) / (above - below) ? above : below) * scale;
+        double v =
+            (chance_of(run->seed, run->index + (uint64_t)i * run->step) < (t - below) / (above - below) ? above
+                                                                                                        : below) *
+            scale;
         v = scale == 0 ? 0 : v;
         y[i] = isnan(x[i]) ? (float)x[i] : (float)fmin(fmax(v, -(double)3.40282347e38f), (double)3.40282347e38f);
         y[i] += 0.0f; /* no -0 */
     }
 }
 
-static void chance_case(const hc_kernel *kernel, int64_t n, int n_levels, double fraction, double least,
+static void chance_case(const hc_kernel *kernel, int64_t n, int n_levels, double fraction, double least, bool is_double,
                         float_kind kind) {
-    begin("n %" D ", %d levels, fraction %g, least %g, %s", n, n_levels, fraction, least, float_kind_name(kind));
+    begin("n %" D ", %d levels, fraction %g, least %g, float64 %d, %s", n, n_levels, fraction, least, is_double,
+          float_kind_name(kind));
     const int64_t group = 1 + draw_below(40), skip = draw_below((uint32_t)group), n_groups = (skip + n) / group + 1;
     double *scale = items(n_groups, 8), *low = items(n_groups, 8), *high = items(n_groups, 8), *x = items(n, 8);
-    uint64_t *index = items(n, 8);
+    float *singles = items(n, 4);
     double *table = items(HC_CHANCE_LEVELS, 8);
     for (int i = 0; i < HC_CHANCE_LEVELS; i++)
         table[i] = i < n_levels ? -1.5 + i * 0.25 + (double)draw_below(7) / 64 : (double)INFINITY;
@@ -57,33 +61,39 @@ static void chance_case(const hc_kernel *kernel, int64_t n, int n_levels, double
         high[g] = low[g] + 15;
     }
     for (int64_t i = 0; i < n; i++) {
-        index[i] = (uint64_t)draw_below(1u << 30) * draw_below(1u << 30);
         x[i] = draw_below(3) ? (double)draw_float(kind) : scale[(skip + i) / group] * ((double)draw_below(80) / 4 - 10);
+        singles[i] = (float)x[i];
+        x[i] = is_double ? x[i] : (double)singles[i];
     }
     const hc_chance_levels levels = {n_levels, table, fraction, least};
-    const hc_chance_run run = {n, skip, group, scale, low, high, 77, index};
+    const uint64_t index = (uint64_t)draw_below(1u << 30) * draw_below(1u << 30);
+    const hc_chance_run run = {n, skip, group, scale, low, high, 77, index, draw_below(2) ? 1 : draw_below(1u << 30)};
+    const void *from = is_double ? (const void *)x : singles;
     float *wanted = items(n + 3, 4), *got;
     for (int64_t i = 0; i < n + 3; i++)
         wanted[i] = draw_float(kind);
     got = copy_of(wanted, n + 3, 4);
     chance_definition(&levels, &run, x, wanted);
-    kernel->fn.round_by_chance(&levels, &run, x, got);
+    kernel->fn.round_by_chance(&levels, &run, from, is_double, got);
     for (int64_t i = 0; i < n; i++)
         got[i] += 0.0f;
     same("y", F32, got, wanted, n + 3);
-    BENCH(chance_definition(&levels, &run, x, wanted), kernel->fn.round_by_chance(&levels, &run, x, got));
+    BENCH(chance_definition(&levels, &run, x, wanted), kernel->fn.round_by_chance(&levels, &run, from, is_double, got));
 }
 
 void check_round_by_chance(const hc_kernel *kernel) {
     for (int64_t n = 0; n < 40; n++)
         for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-            chance_case(kernel, n, 0, 0x1p30, 0x1p30, (float_kind)kind);
-            chance_case(kernel, n, 0, 4, 0.5, (float_kind)kind);
-            chance_case(kernel, n, 2 + (int)draw_below(255), 1, 1, (float_kind)kind);
+            const bool is_double = draw_below(2);
+            chance_case(kernel, n, 0, 0x1p30, 0x1p30, is_double, (float_kind)kind);
+            chance_case(kernel, n, 0, 0x1p30, 16, is_double, (float_kind)kind);
+            chance_case(kernel, n, 0, 4, 0.5, is_double, (float_kind)kind);
+            chance_case(kernel, n, 2 + (int)draw_below(15), 1, 1, is_double, (float_kind)kind);
+            chance_case(kernel, n, 2 + (int)draw_below(255), 1, 1, is_double, (float_kind)kind);
         }
-    chance_case(kernel, HC_CHANCE_VALUES, 2, 1, 1, PLAIN);
+    chance_case(kernel, 700, 2, 1, 1, false, PLAIN);
     usual();
-    chance_case(kernel, HC_CHANCE_VALUES, 0, 0x1p30, 0x1p30, PLAIN);
+    chance_case(kernel, 1024, 0, 0x1p30, 0x1p30, false, PLAIN);
 }
 
 static void mark_case(const hc_kernel *kernel, int64_t n, int64_t group, bool is_double, bool clipped,
