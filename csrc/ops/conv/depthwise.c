@@ -12,8 +12,9 @@
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 
-/* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once. */
-enum { ANSWERS = 16, PART = 64, BESIDE = 8 };
+/* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once;
+ * rows and columns of pixels under a block. */
+enum { ANSWERS = 16, PART = 64, BESIDE = 8, MOST_ROWS = 9 };
 
 typedef struct {
     const hc_convolution *conv;
@@ -132,56 +133,64 @@ static void multiply_task(void *context, int64_t task, int thread) {
     }
 }
 
-/* The pixels under a block of answers, the first of which is (p, q). */
-static void pixels_of(const hc_depthwise_job *job, int64_t image, int64_t p, int64_t q, int rows, int columns,
-                      const float **x) {
+/* Rows of answers that blocks go along: where the pixels of their windows begin, at column 0, NULL for padding; the answers. */
+typedef struct {
+    const char *line[MOST_ROWS];
+    float *place; /* of the first answer, filter 0, or NULL: not side by side */
+    int64_t first, ld, place_row;
+    int down, rows;
+} hc_block_rows;
+
+static hc_block_rows rows_of(const hc_depthwise_job *job, int64_t image, int64_t row, int down) {
     const hc_pixels *pixels = &job->pixels;
     const hc_conv_shape *s = &job->conv->shape;
     const hc_window *window = job->conv->window;
-    const int64_t h = p * window->stride[0] - window->pad_before[0], w = q * window->stride[1] - window->pad_before[1];
-    const int64_t begin = hc_max(0, -w), end = hc_min(columns, s->width - w), step = pixels->pixel_step;
-    for (int i = 0; i < rows; i++, x += columns) {
-        const bool inside = h + i >= 0 && h + i < s->height && begin < end;
-        const char *data = inside ? (const char *)hc_pixel(pixels, image, h + i, w + begin) - begin * step : NULL;
-        for (int k = 0; k < columns; k++)
-            x[k] = inside && k >= begin && k < end ? (const float *)(const void *)(data + k * step) : pixels->zeros;
-    }
+    const int64_t *steps = job->conv->out->strides, size = sizeof(float);
+    const int64_t h = (pixels->row + row) * window->stride[0] - window->pad_before[0];
+    hc_block_rows rows = {.first = (image * pixels->n_rows + row) * s->out_width,
+                          .place_row = steps[2] / size,
+                          .down = down,
+                          .rows = (down - 1) * (int)window->stride[0] + 3};
+    for (int i = 0; i < rows.rows; i++)
+        rows.line[i] = h + i >= 0 && h + i < s->height ? (const char *)hc_pixel(pixels, image, h + i, 0) : NULL;
+    if (steps[2] % size == 0)
+        rows.place = hc_answers_at(pixels, rows.first, (int)hc_min(s->out_width, INT32_MAX), 0, &rows.ld);
+    return rows;
 }
 
-/* down x across answers, the first of which is (p, q) of an image of the band; `first` is its number. */
-static void meet_block(const hc_depthwise_job *job, int64_t image, int64_t p, int64_t q, int64_t first, int down,
-                       int across, float *tile) {
-    enum { MOST = 9 * 9 };
+/* Answers from column q on, `across` of each row. */
+static void meet_block(const hc_depthwise_job *job, const hc_block_rows *rows, int64_t q, int across, float *tile) {
     const hc_convolution *conv = job->conv;
-    const hc_view *out = conv->out;
     const hc_pixels *pixels = &job->pixels;
     hc_depthwise3_f32_fn *kernel = job->block->fn.depthwise3_f32;
     const int stride = (int)conv->window->stride[0], columns = (across - 1) * stride + 3;
-    const int rows = (down - 1) * stride + 3;
-    const int64_t width = conv->shape.out_width, size = sizeof(float);
-    const float *x[MOST];
-    pixels_of(job, image, p, q, rows, columns, x);
-    int64_t ld;
-    float *place = out->strides[2] % size == 0 ? hc_answers_at(pixels, first, across, 0, &ld) : NULL;
+    const int64_t w = q * stride - conv->window->pad_before[1], width = conv->shape.width, step = pixels->pixel_step;
+    const float *x[MOST_ROWS * MOST_ROWS], **to = x;
+    for (int i = 0; i < rows->rows; i++, to += columns)
+        for (int k = 0; k < columns; k++) {
+            const bool inside = rows->line[i] && w + k >= 0 && w + k < width;
+            to[k] = inside ? (const float *)(const void *)(rows->line[i] + (w + k) * step) : pixels->zeros;
+        }
+    float *place = rows->place ? rows->place + q * rows->ld : NULL;
     if (place)
-        kernel(stride, down, across, x, job->panel, job->filters, job->filters, place, out->strides[2] / size, ld);
+        kernel(stride, rows->down, across, x, job->panel, job->filters, job->filters, place, rows->place_row, rows->ld);
     if (place && !conv->bias && !conv->relu)
         return;
     for (int64_t filter = 0; filter < job->filters; filter += PART) {
         const int64_t part = hc_min(PART, job->filters - filter);
         if (!place)
-            kernel(stride, down, across, x, job->panel + filter, job->filters, part, tile, across * PART, PART);
-        for (int i = 0; i < down; i++)
-            hc_write_answers(pixels, first + i * width, across, filter, part,
-                             place ? place + i * (out->strides[2] / size) + filter : tile + i * across * PART,
-                             place ? ld : PART);
-        for (int i = 0; i < rows * columns; i++)
+            kernel(stride, rows->down, across, x, job->panel + filter, job->filters, part, tile, across * PART, PART);
+        for (int i = 0; i < rows->down; i++)
+            hc_write_answers(pixels, rows->first + i * conv->shape.out_width + q, across, filter, part,
+                             place ? place + i * rows->place_row + filter : tile + i * across * PART,
+                             place ? rows->ld : PART);
+        for (int i = 0; i < rows->rows * columns; i++)
             x[i] += part;
     }
 }
 
 /* The largest of 1, 2, 4 that is not above n. */
-static int64_t power_of_2(int64_t n) { return n >= 4 ? 4 : n >= 2 ? 2 : 1; }
+static int power_of_2(int64_t n) { return n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
 static void blocks_task(void *context, int64_t task, int thread) {
     const hc_depthwise_job *job = context;
@@ -192,10 +201,10 @@ static void blocks_task(void *context, int64_t task, int thread) {
     float *tile = (float *)(void *)(job->private_memory + thread * job->private_bytes + job->tile_at);
     for (int64_t row = begin, down; row < end; row += down) {
         down = power_of_2(hc_min(job->block->mr, end - row));
+        const hc_block_rows rows = rows_of(job, image, row, (int)down);
         for (int64_t q = 0, across; q < width; q += across) {
             across = power_of_2(hc_min(job->block->nr, width - q));
-            meet_block(job, image, pixels->row + row, q, (image * pixels->n_rows + row) * width + q, (int)down,
-                       (int)across, tile);
+            meet_block(job, &rows, q, (int)across, tile);
         }
     }
 }
