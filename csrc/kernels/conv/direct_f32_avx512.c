@@ -69,20 +69,13 @@ INLINE void tile(const int n, const int halves, int64_t taps, int64_t run, const
     case n:                                                                                                            \
         tile(n, halves, taps, run, rows, panel, columns, c, ldc);                                                      \
         break;
+#define HC_CASES_7 HC_CASE(1) HC_CASE(2) HC_CASE(3) HC_CASE(4) HC_CASE(5) HC_CASE(6) HC_CASE(7)
+#define HC_CASES HC_CASES_7 HC_CASE(8) HC_CASE(9) HC_CASE(10) HC_CASE(11) HC_CASE(12) HC_CASE(13) HC_CASE(14)
 #define HC_HALVES(number)                                                                                              \
     static void halves_##number(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,   \
                                 int columns, float *c, int64_t ldc) {                                                  \
         enum { halves = number };                                                                                      \
-        switch (n_rows) {                                                                                              \
-            HC_CASE(1)                                                                                                 \
-            HC_CASE(2)                                                                                                 \
-            HC_CASE(3)                                                                                                 \
-            HC_CASE(4)                                                                                                 \
-            HC_CASE(5)                                                                                                 \
-            HC_CASE(6)                                                                                                 \
-            HC_CASE(7)                                                                                                 \
-            HC_CASE(8) HC_CASE(9) HC_CASE(10) HC_CASE(11) HC_CASE(12) HC_CASE(13) HC_CASE(14)                          \
-        }                                                                                                              \
+        switch (n_rows) { HC_CASES }                                                                                   \
     }
 HC_HALVES(1)
 HC_HALVES(2)

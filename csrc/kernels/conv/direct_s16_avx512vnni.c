@@ -43,12 +43,10 @@ INLINE void tile(const int n, int64_t pairs, const int16_t *const *rows, const i
         tile(n, pairs, rows, panel, c, ldc);                                                                           \
         break;
 
+#define HC_CASES_7 HC_CASE(1) HC_CASE(2) HC_CASE(3) HC_CASE(4) HC_CASE(5) HC_CASE(6) HC_CASE(7)
+#define HC_CASES HC_CASES_7 HC_CASE(8) HC_CASE(9) HC_CASE(10) HC_CASE(11) HC_CASE(12) HC_CASE(13) HC_CASE(14)
+
 void hc_direct_s16_avx512vnni(int64_t pairs, const int16_t *const *rows, const int16_t *panel, int n_rows, int32_t *c,
                               int64_t ldc) {
-    switch (n_rows) {
-        HC_CASE(1)
-        HC_CASE(2)
-        HC_CASE(3) HC_CASE(4) HC_CASE(5) HC_CASE(6) HC_CASE(7) HC_CASE(8) HC_CASE(9) HC_CASE(10) HC_CASE(11) HC_CASE(12)
-            HC_CASE(13) HC_CASE(14)
-    }
+    switch (n_rows) { HC_CASES }
 }
