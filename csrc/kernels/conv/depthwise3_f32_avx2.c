@@ -1,4 +1,4 @@
-/* 3 x 3 filters of one channel, 8 channels in lanes, 2 x 4 answers in registers; kernels/conv/conv.h. */
+/* 3 x 3 filters of one channel, 8 channels in lanes, 2 x 4 answers in registers: hc_depthwise3_f32_avx2; kernels/conv/conv.h. */
 #include <immintrin.h>
 #include <stdint.h>
 
