@@ -1,13 +1,14 @@
 """Convolutions of ResNet-50, VGG-16 and MobileNetV2, and filters of other sizes: every algorithm, and the peers.
 
 A row is a layer: `auto` against the fastest of our algorithms, the best peer (torch in either layout, onnxruntime) and
-the float32 limit of the same run. ``candidates`` in the JSON has the rate of each. Operations a byte count the
-images, the filters and the answer once. The last tables are products under the same roof, and where Winograd and the
-Fourier transform begin to pay.
+the float32 limit of the same run, and int8 against torch's int8, both from floats to floats. ``candidates`` in the JSON
+has the rate of each. Operations a byte count the images, the filters and the answer once. The last tables are products
+under the same roof, and where Winograd and the Fourier transform begin to pay.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.prepacked import prepack
 from ..base.runtime import use
 from ..products.conv import ALGORITHMS, conv2d
 from ..products.explain import explain
@@ -172,6 +174,7 @@ def _row(layer: Layer, batch: int, threads: int, options: Options) -> Row:
     )
     row = times.row(
         "auto",
+        to_int8_peer=times.speedup("int8 x int8", "int8 torch") if "int8 x int8" in times.candidates else None,
         to_peer=times.speedup("auto", peer),
         of_limit=times.fraction("auto", "float32 FMA"),
         slower=times.speedup(fastest, "auto") if fastest else None,
@@ -209,13 +212,52 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
         candidates.append(loop_limit("fma", threads, options))
         for text in INTEGERS:
             error = INT8_ERROR if text == "int8" else VSQ_ERROR
-            q = quantize(w, text, axis=(2, 3, 1))
+            q = prepack(quantize(w, text, axis=(2, 3, 1)))  # as the peer's are
             candidates.append(ours(f"{text} x int8", q, error, "GOP/s", activations="int8"))
         for name, run, answer in _peers(x, w, layer, threads):
             check = partial(_checked, name, run, answer, exact)
             candidates.append(Candidate(name, run, work, "GFLOP/s", check))
+        candidates += _int8_peer(x, w, layer, threads, work, exact)
     chosen = found.chosen if found.chosen in ALGORITHMS else "auto"
     return Times(candidates, options, threads), {"intensity": found.intensity, "operations": work, "chosen": chosen}
+
+
+def _int8_peer(
+    x: Array, w: Array, layer: Layer, threads: int, work: float, exact: tuple[tuple[Array, ...], Array]
+) -> list[Candidate]:
+    """Return torch's convolution of integers between floats, as ours is; its scales of x and y were known before."""
+    torch = installed("torch")
+    if torch is None or "onednn" not in torch.backends.quantized.supported_engines:
+        return []
+    torch.set_num_threads(threads)
+    last = torch.channels_last
+    images, filters = (torch.from_numpy(value).contiguous(memory_format=last) for value in (x, w))
+    each = torch.from_numpy(np.abs(w).reshape(layer.k, -1).max(1).astype(np.float64) / 127)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that tensors of integers are deprecated
+        codes = torch.quantize_per_channel(filters, each, torch.zeros(layer.k, dtype=torch.int64), 0, torch.qint8)
+    where = [layer.stride] * 2, [layer.r // 2] * 2, [1, 1], layer.groups
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "onednn"
+    try:
+        packed = torch.ops.quantized.conv2d_prepack(codes.contiguous(memory_format=last), None, *where)
+    finally:
+        torch.backends.quantized.engine = before
+    y = torch.nn.functional.conv2d(images, filters, None, *where)
+    x_scale, y_scale = (float(value.abs().max()) / 127 for value in (images, y))
+
+    def run() -> Any:
+        torch.backends.quantized.engine = "onednn"
+        try:
+            x_codes = torch.quantize_per_tensor(images, x_scale, 128, torch.quint8)
+            return torch.ops.quantized.conv2d(x_codes, packed, y_scale, 128).dequantize()
+        finally:
+            torch.backends.quantized.engine = before
+
+    def check() -> None:
+        _check("int8 torch", np.asarray(run()), exact, INT8_ERROR)
+
+    return [Candidate("int8 torch", run, work, "GOP/s", check)]
 
 
 def _checked(name: str, run: Callable[[], Any], answer: Callable[[Any], Array], exact: Any) -> None:

@@ -76,10 +76,10 @@ def checked_out(
     if not plain.flags.c_contiguous and not _distinct(plain):
         raise ValueError(f"{name}: elements of out share memory with each other")
     for value in inputs:
-        parts = value.components.values() if isinstance(value, PackedArray) else (value,)
-        arrays = [part for part in parts if isinstance(part, np.ndarray)]
-        if any(_overlap(plain, part) and not (in_place and _same_place(plain, part)) for part in arrays):
-            raise ValueError(f"{name}: out shares memory with an input")
+        for part in value.components.values() if isinstance(value, PackedArray) else (value,):
+            meets = isinstance(part, np.ndarray) and _overlap(plain, part)
+            if meets and not (in_place and _same_place(plain, part)):
+                raise ValueError(f"{name}: out shares memory with an input")
     return plain
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,8 +114,9 @@ def conv2d(
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
-    nchw, window = call.image if layout == "NCHW" else call.image.transpose(0, 3, 1, 2), call.window
-    tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
+    if hasattr(w, "_hear"):
+        nchw, window = call.image if layout == "NCHW" else call.image.transpose(0, 3, 1, 2), call.window
+        tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
     way = choice(convolution_key(call)) if algorithm == "auto" and runtime.tuned() else None
     panels = partial(_panels, call, w) if isinstance(w, PrepackedFilters) and activations is None else None
     with refusals(x=("conv2d: x", call.image)):
@@ -125,8 +125,7 @@ def conv2d(
     return call.result if out is None else out
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A convolution whose arguments are right.
 
     Attributes

@@ -9,15 +9,21 @@
 #include "base/packed.h"
 
 /* direct_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v of a run, both ascending, of
- * rows[t * mr + i][v] * panel[(t * run + v) * nr + j], for i < n_rows <= mr and all nr columns. Rows past n_rows are not
+ * rows[t * mr + i][v] * panel[(t * run + v) * nr + j], for i < n_rows <= mr and j < columns <= nr. Rows past n_rows are not
  * read. The panel is that of b of gemm_f32 with the same nr. */
 typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,
-                              float *c, int64_t ldc);
+                              int columns, float *c, int64_t ldc);
 
 /* depthwise_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t ascending of tap[t][i * step[t] + j] * panel[t * ld + j], for
  * i < n and j < count: every channel has a filter of its own. A step of 0: the same values, zeros, for every i. */
 typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
+
+/* depthwise3_f32:  c[i * c_row + q * ldc + j] = fmaf chain from +0 over taps (r, s) of 3 x 3 ascending of
+ * x[(i * stride + r) * w + q * stride + s][j] * panel[(3 * r + s) * ld + j], w = (across - 1) * stride + 3, for i < down <= mr,
+ * q < across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. */
+typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float *const *x, const float *panel,
+                                  int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc);
 
 /* grouped_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v < run, both ascending, of
  * tap[t][i * step[t] + j / run * run + v] * panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], for i < n and j < count: every group of

@@ -1,39 +1,53 @@
-/* A tile of a convolution: 6 windows by 2 registers of filters, as in gemm_f32; windows are read where they lie. */
+/* A tile of a convolution: 6 windows by 2 registers of filters, as in gemm_f32, or by one; windows are read where they lie. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
+#include <string.h>
 
-enum { MR = 6, NR = 16 };
+enum { MR = 6, NR = 16, LANES = 8 };
 
-__attribute__((always_inline)) static inline void tile(const int n, int64_t taps, int64_t run, const float *const *rows,
-                                                       const float *panel, float *c, int64_t ldc) {
+__attribute__((always_inline)) static inline void tile(const int n, const int registers, int64_t taps, int64_t run,
+                                                       const float *const *rows, const float *panel, int columns,
+                                                       float *c, int64_t ldc) {
     __m256 sum[MR][2];
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
         sum[i][0] = sum[i][1] = _mm256_setzero_ps();
     for (int64_t t = 0; t < taps; t++, rows += MR)
         for (int64_t v = 0; v < run; v++, panel += NR) {
-            const __m256 low = _mm256_loadu_ps(panel), high = _mm256_loadu_ps(panel + 8);
+            __m256 filters[2];
+#pragma GCC unroll 2
+            for (int h = 0; h < registers; h++)
+                filters[h] = _mm256_loadu_ps(panel + LANES * h);
 #pragma GCC unroll 8
             for (int i = 0; i < n; i++) {
                 const __m256 x = _mm256_broadcast_ss(rows[i] + v);
-                sum[i][0] = _mm256_fmadd_ps(x, low, sum[i][0]);
-                sum[i][1] = _mm256_fmadd_ps(x, high, sum[i][1]);
+#pragma GCC unroll 2
+                for (int h = 0; h < registers; h++)
+                    sum[i][h] = _mm256_fmadd_ps(x, filters[h], sum[i][h]);
             }
         }
+    const bool full = columns == LANES * registers;
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
-        _mm256_storeu_ps(c + i * ldc, sum[i][0]);
-        _mm256_storeu_ps(c + i * ldc + 8, sum[i][1]);
+        float own[NR], *to = full ? c + i * ldc : own;
+#pragma GCC unroll 2
+        for (int h = 0; h < registers; h++)
+            _mm256_storeu_ps(to + LANES * h, sum[i][h]);
+        if (!full)
+            memcpy(c + i * ldc, own, (size_t)columns * sizeof *c);
     }
 }
 
-void hc_direct_f32_avx2(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows, float *c,
-                        int64_t ldc) {
-    switch (n_rows) {
+void hc_direct_f32_avx2(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,
+                        int columns, float *c, int64_t ldc) {
+    switch (n_rows + (columns > LANES ? 0 : MR)) {
 #define HC_CASE(n)                                                                                                     \
     case n:                                                                                                            \
-        tile(n, taps, run, rows, panel, c, ldc);                                                                       \
+        tile(n, 2, taps, run, rows, panel, columns, c, ldc);                                                           \
+        break;                                                                                                         \
+    case MR + n:                                                                                                       \
+        tile(n, 1, taps, run, rows, panel, columns, c, ldc);                                                           \
         break;
         HC_CASE(1) HC_CASE(2) HC_CASE(3) HC_CASE(4) HC_CASE(5) HC_CASE(6)
 #undef HC_CASE

@@ -1,6 +1,7 @@
 /* What every set of Winograd's transforms of integers shares: those of codes and filters in int16, those of sums in uint32, which
  * wrap, in lanes and one by one; and the kernels, with m and dims known to the compiler. Before it: LANES int16 are `words`, half
- * as many, one at least, `sums`, and `signed_sums` as int32. */
+ * as many, one at least, `sums`, and `signed_sums` as int32; where HC_HALF is a type of LANES / 2 int16, channels that do not fill
+ * LANES may fill those. */
 #define HC_T int16_t
 #define HC_V words
 #define HC_SIGNED words
@@ -25,12 +26,24 @@
 #define HC_NAME(name) name##_sum
 #include "kernels/conv/winograd_integers.h"
 
+#ifdef HC_HALF
+#define HC_T int16_t
+#define HC_V HC_HALF
+#define HC_SIGNED HC_HALF
+#define HC_NAME(name) name##_half
+#include "kernels/conv/winograd_integers.h"
+#endif
+
 #define INLINE __attribute__((always_inline)) static inline
 
 INLINE void input_all(int m, int dims, const int16_t *const *pixel, int64_t count, int16_t *v, int64_t step) {
     int64_t at = 0;
     for (; at + LANES <= count; at += LANES)
         input_tile_words(m, dims, pixel, at, v, step);
+#ifdef HC_HALF
+    for (; at + LANES / 2 <= count; at += LANES / 2)
+        input_tile_half(m, dims, pixel, at, v, step);
+#endif
     for (; at < count; at++)
         input_tile_word(m, dims, pixel, at, v, step);
 }

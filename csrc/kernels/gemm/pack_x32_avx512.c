@@ -13,10 +13,9 @@ static inline __m512i quarters(const char *const *at, int i, int64_t skip) {
     return _mm512_mask_broadcast_i32x4(x, 0xf000, _mm_loadu_si128((const __m128i *)(at[i + 12] + skip)));
 }
 
-/* 16 rows, 4 units -> 4 registers of one unit of rows 0 .. 15. */
-static inline void four_units(const char *const *at, int64_t skip, __m512i flips, __m512i unit[4]) {
-    const __m512i r0 = quarters(at, 0, skip), r1 = quarters(at, 1, skip);
-    const __m512i r2 = quarters(at, 2, skip), r3 = quarters(at, 3, skip);
+/* 16 rows, 4 units, of which r[i * step] are the quarters of rows i -> 4 registers of one unit of rows 0 .. 15. */
+static inline void four_units(const __m512i *r, int step, __m512i flips, __m512i unit[4]) {
+    const __m512i r0 = r[0], r1 = r[step], r2 = r[2 * step], r3 = r[3 * step];
     /* lane q of r_i is row 4q + i: the interleavings below bring rows 4q .. 4q + 3 of one unit into lane q */
     const __m512i low01 = _mm512_unpacklo_epi32(r0, r1), high01 = _mm512_unpackhi_epi32(r0, r1);
     const __m512i low23 = _mm512_unpacklo_epi32(r2, r3), high23 = _mm512_unpackhi_epi32(r2, r3);
@@ -36,16 +35,29 @@ void hc_pack_x32_avx512(const void *rows, int64_t row_bytes, int n_rows, int64_t
     int64_t u = 0;
     for (int i = 0; i < 16; i++)
         at[i] = (const char *)rows + (i < n_rows ? i : 0) * row_bytes;
-    for (; u + 4 <= units; u += 4) {
-        __m512i unit[4];
-        four_units(at, u * 4, flips, unit);
+    /* Whole lines of four rows at a time: where rows are a power of 2 apart, the nearest cache has no room for more. */
+    for (; n_rows == 16 && u + 16 <= units; u += 16) {
+        __m512i r[16], unit[4];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            r[i] = quarters(at, i / 4, u * 4 + i % 4 * 16);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            if (n_rows == 16)
-                _mm512_storeu_si512(to + (u + i) * lanes * 4, unit[i]);
-            else
-                _mm512_mask_storeu_epi32(to + (u + i) * lanes * 4, mask, unit[i]);
+        for (int q = 0; q < 4; q++) {
+            four_units(r + q, 4, flips, unit);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                _mm512_storeu_si512(to + (u + 4 * q + i) * lanes * 4, unit[i]);
         }
+    }
+    for (; u + 4 <= units; u += 4) {
+        __m512i r[4], unit[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            r[i] = quarters(at, i, u * 4);
+        four_units(r, 1, flips, unit);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            _mm512_mask_storeu_epi32(to + (u + i) * lanes * 4, mask, unit[i]);
     }
     for (; u < units; u++)
         for (int i = 0; i < n_rows; i++) {

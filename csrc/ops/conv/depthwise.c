@@ -1,6 +1,7 @@
 /* Convolution of groups of few channels and as many filters, one of each (depthwise) to 8: filters of all groups are in lanes,
- * and windows are read where they lie. One fmaf chain over (r, s, c) a value, the bits of `direct`. A task is a row of answers: those whose windows end inside the
- * image's columns are a step from each other, the few at its sides are met alone.
+ * and windows are read where they lie. One fmaf chain over (r, s, c) a value, the bits of `direct`. A task is a row of answers: those
+ * whose windows end inside the image's columns are a step from each other, the few at its sides are met alone. Of 3 x 3 filters of one
+ * channel it is some rows, in blocks of answers that share what they read.
  *
  * Memory: the filters, tap by tap, and less than 1 MiB a thread: its part of a band (pixels.h), pointers, and a tile where the
  * answer's channels do not lie side by side.
@@ -11,13 +12,16 @@
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 
-/* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once. */
-enum { ANSWERS = 16, PART = 64, BESIDE = 8 };
+/* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once;
+ * rows and columns of pixels under a block. */
+enum { ANSWERS = 16, PART = 64, BESIDE = 8, MOST_ROWS = 9 };
 
 typedef struct {
     const hc_convolution *conv;
     hc_depthwise_f32_fn *kernel; /* of one channel a group */
     hc_grouped_f32_fn *grouped;
+    const hc_kernel *block; /* of 3 x 3 filters of one channel that are met in blocks; else NULL */
+    int64_t rows;           /* of answers, of a task */
     hc_pixels pixels;
     int64_t filters, taps, run;
     int64_t beside; /* of the filters in a panel */
@@ -34,7 +38,12 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     *job = (hc_depthwise_job){
         .conv = conv, .kernel = HC_PICK(depthwise_f32, conv->run), .grouped = HC_PICK(grouped_f32, conv->run)};
-    hc_pixels_init(&job->pixels, conv, false, 1);
+    const hc_window *window = conv->window;
+    const bool in_blocks = s->group_channels == 1 && s->r == 3 && s->s == 3 && window->dilation[0] == 1 &&
+                           window->dilation[1] == 1 && window->stride[0] == window->stride[1] && window->stride[0] <= 2;
+    job->block = in_blocks ? HC_BEST(depthwise3_f32, conv->run) : NULL;
+    job->rows = in_blocks ? job->block->mr : 1;
+    hc_pixels_init(&job->pixels, conv, false, job->rows);
     job->filters = s->filters;
     job->taps = s->r * s->s;
     job->run = s->group_channels;
@@ -124,6 +133,82 @@ static void multiply_task(void *context, int64_t task, int thread) {
     }
 }
 
+/* Rows of answers that blocks go along: where the pixels of their windows begin, at column 0, NULL for padding; the answers. */
+typedef struct {
+    const char *line[MOST_ROWS];
+    float *place; /* of the first answer, filter 0, or NULL: not side by side */
+    int64_t first, ld, place_row;
+    int down, rows;
+} hc_block_rows;
+
+static hc_block_rows rows_of(const hc_depthwise_job *job, int64_t image, int64_t row, int down) {
+    const hc_pixels *pixels = &job->pixels;
+    const hc_conv_shape *s = &job->conv->shape;
+    const hc_window *window = job->conv->window;
+    const int64_t *steps = job->conv->out->strides, size = sizeof(float);
+    const int64_t h = (pixels->row + row) * window->stride[0] - window->pad_before[0];
+    hc_block_rows rows = {.first = (image * pixels->n_rows + row) * s->out_width,
+                          .place_row = steps[2] / size,
+                          .down = down,
+                          .rows = (down - 1) * (int)window->stride[0] + 3};
+    for (int i = 0; i < rows.rows; i++)
+        rows.line[i] = h + i >= 0 && h + i < s->height ? (const char *)hc_pixel(pixels, image, h + i, 0) : NULL;
+    if (steps[2] % size == 0)
+        rows.place = hc_answers_at(pixels, rows.first, (int)hc_min(s->out_width, INT32_MAX), 0, &rows.ld);
+    return rows;
+}
+
+/* Answers from column q on, `across` of each row. */
+static void meet_block(const hc_depthwise_job *job, const hc_block_rows *rows, int64_t q, int across, float *tile) {
+    const hc_convolution *conv = job->conv;
+    const hc_pixels *pixels = &job->pixels;
+    hc_depthwise3_f32_fn *kernel = job->block->fn.depthwise3_f32;
+    const int stride = (int)conv->window->stride[0], columns = (across - 1) * stride + 3;
+    const int64_t w = q * stride - conv->window->pad_before[1], width = conv->shape.width, step = pixels->pixel_step;
+    const float *x[MOST_ROWS * MOST_ROWS], **to = x;
+    for (int i = 0; i < rows->rows; i++, to += columns)
+        for (int k = 0; k < columns; k++) {
+            const bool inside = rows->line[i] && w + k >= 0 && w + k < width;
+            to[k] = inside ? (const float *)(const void *)(rows->line[i] + (w + k) * step) : pixels->zeros;
+        }
+    float *place = rows->place ? rows->place + q * rows->ld : NULL;
+    if (place)
+        kernel(stride, rows->down, across, x, job->panel, job->filters, job->filters, place, rows->place_row, rows->ld);
+    if (place && !conv->bias && !conv->relu)
+        return;
+    for (int64_t filter = 0; filter < job->filters; filter += PART) {
+        const int64_t part = hc_min(PART, job->filters - filter);
+        if (!place)
+            kernel(stride, rows->down, across, x, job->panel + filter, job->filters, part, tile, across * PART, PART);
+        for (int i = 0; i < rows->down; i++)
+            hc_write_answers(pixels, rows->first + i * conv->shape.out_width + q, across, filter, part,
+                             place ? place + i * rows->place_row + filter : tile + i * across * PART,
+                             place ? rows->ld : PART);
+        for (int i = 0; i < rows->rows * columns; i++)
+            x[i] += part;
+    }
+}
+
+/* The largest of 1, 2, 4 that is not above n. */
+static int power_of_2(int64_t n) { return n >= 4 ? 4 : n >= 2 ? 2 : 1; }
+
+static void blocks_task(void *context, int64_t task, int thread) {
+    const hc_depthwise_job *job = context;
+    const hc_pixels *pixels = &job->pixels;
+    const int64_t width = job->conv->shape.out_width, tasks = hc_ceil_div(pixels->n_rows, job->rows);
+    const int64_t image = task / tasks, begin = task % tasks * job->rows;
+    const int64_t end = hc_min(begin + job->rows, pixels->n_rows);
+    float *tile = (float *)(void *)(job->private_memory + thread * job->private_bytes + job->tile_at);
+    for (int64_t row = begin, down; row < end; row += down) {
+        down = power_of_2(hc_min(job->block->mr, end - row));
+        const hc_block_rows rows = rows_of(job, image, row, (int)down);
+        for (int64_t q = 0, across; q < width; q += across) {
+            across = power_of_2(hc_min(job->block->nr, width - q));
+            meet_block(job, &rows, q, (int)across, tile);
+        }
+    }
+}
+
 hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
     if (conv->activations)
         return hc_depthwise_codes_run(conv, error);
@@ -137,7 +222,8 @@ hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
     job.private_memory = (uint8_t *)job.panel + floats * (int64_t)sizeof(float);
     for (int64_t band = 0; has_memory && band < job.pixels.n_bands; band++) {
         hc_pixels_band(&job.pixels, band);
-        hc_parallel(conv->run->n_threads, job.pixels.n_images * job.pixels.n_rows, multiply_task, &job);
+        hc_parallel(conv->run->n_threads, job.pixels.n_images * hc_ceil_div(job.pixels.n_rows, job.rows),
+                    job.block ? blocks_task : multiply_task, &job);
     }
     hc_pixels_free(&job.pixels);
     hc_free_aligned(job.panel);

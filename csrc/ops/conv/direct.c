@@ -16,6 +16,7 @@
 enum {
     FILTER_BYTES = 12 << 20, /* as the panels that a product shares */
     L2_BYTES = 1 << 20,      /* what stays there from task to task: all images, or all panels */
+    L1_BYTES = 32 << 10,
     POINTER_BYTES = 64 << 10,
     TASK_TILES = 8, /* a panel comes from L2 or L3 for each task: once for 8 x 14 rows is 1 byte a cycle */
     MAX_TILE = 16 * 64,
@@ -30,6 +31,7 @@ typedef struct {
     hc_pixels pixels;
     int64_t group, tiles; /* tiles whose windows are found at once: of a task, where tasks are tiles */
     bool by_panels;       /* a task is a panel; a thread has memory for one */
+    bool far;             /* answers are beyond the nearer caches */
     bool packed;          /* all panels were packed before */
     int64_t panels_at_once, first_panel, n_panels;
     uint8_t *panels, *private_memory;
@@ -44,18 +46,22 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     hc_pixels_init(&job->pixels, conv, true, 1);
     const int64_t panel_bytes = job->filters.side.limb_bytes, n_threads = conv->run->n_threads;
     job->packed = hc_prepacked_filter_panels(conv, kernel, 0, 0) != NULL;
+    job->far = hc_values(conv->out) > L2_BYTES / (int64_t)sizeof(float);
     const int64_t fit = job->packed ? job->filters.panels : hc_max(1, FILTER_BYTES / hc_max(panel_bytes, 1));
     const int64_t line = hc_max(conv->shape.channels * (int64_t)sizeof(float), 1);
     const int64_t pixels = conv->shape.height * conv->shape.width;
     job->by_panels = job->pixels.n_bands == 1 && job->filters.panels >= PANELS_A_THREAD * n_threads &&
-                     fit >= n_threads && job->filters.panels > L2_BYTES / hc_max(panel_bytes, 1) &&
+                     fit >= n_threads && job->filters.panels > L2_BYTES / 2 / hc_max(panel_bytes, 1) &&
                      pixels <= L2_BYTES / line && conv->shape.n <= L2_BYTES / line / hc_max(pixels, 1);
     job->panels_at_once = job->by_panels ? n_threads : hc_min(job->filters.panels, fit);
     job->panels_bytes = job->packed ? 0 : job->panels_at_once * panel_bytes;
     const int64_t pointers = job->pixels.taps * kernel->mr * (int64_t)sizeof(float *);
     const int64_t tiles = conv->shape.n * conv->shape.out_height * conv->shape.out_width / kernel->mr;
     /* Four tasks a thread at least, to end together. */
-    job->tiles = hc_max(1, hc_min(hc_min(TASK_TILES, POINTER_BYTES / pointers), tiles / (4 * n_threads)));
+    int64_t even = n_threads == 1 ? TASK_TILES : tiles / (4 * n_threads);
+    if (job->filters.panels * panel_bytes <= L2_BYTES / 4)
+        even = hc_min(even, hc_max(2, L1_BYTES / 2 / (kernel->mr * line)));
+    job->tiles = hc_max(1, hc_min(hc_min(TASK_TILES, POINTER_BYTES / pointers), even));
     job->private_bytes = hc_round_up(hc_max(job->tiles * pointers, hc_pack_scratch()), HC_CACHE_LINE);
     const double answers = (double)conv->shape.n * (double)(conv->shape.out_height * conv->shape.out_width);
     const int64_t filled = hc_round_up(job->filters.filters, LANES) * conv->window->groups;
@@ -93,6 +99,13 @@ static void pack_task(void *context, int64_t task, int thread) {
                     job->private_memory + thread * job->private_bytes);
 }
 
+/* Lines of a tile of answers that is written soon, so that they arrive while it is summed. */
+static void fetch(const float *tile, int n, int64_t columns, int64_t ld) {
+    for (int i = 0; i < n; i++, tile += ld)
+        for (int64_t j = 0; j < columns; j += HC_CACHE_LINE / (int64_t)sizeof *tile)
+            __builtin_prefetch(tile + j, 1);
+}
+
 /* Answers [first, first + answers), at most job->tiles tiles, and n_panels panels, the first of which is panel `panel` of the
  * group and lies at b. */
 static void multiply(const hc_direct_job *job, int64_t first, int64_t answers, int64_t panel, int64_t n_panels,
@@ -100,9 +113,13 @@ static void multiply(const hc_direct_job *job, int64_t first, int64_t answers, i
     const hc_pixels *pixels = &job->pixels;
     const int mr = job->kernel->mr, nr = job->kernel->nr;
     const int64_t pointers = pixels->taps * mr;
-    for (int64_t t = 0; t * mr < answers; t++)
-        hc_windows(pixels, job->group * job->conv->shape.group_channels, first + t * mr, hc_min(mr, answers - t * mr),
-                   mr, rows + t * pointers);
+    float *place[TASK_TILES]; /* of filter 0 */
+    int64_t lds[TASK_TILES];
+    for (int64_t t = 0; t * mr < answers; t++) {
+        const int64_t n = hc_min(mr, answers - t * mr);
+        hc_windows(pixels, job->group * job->conv->shape.group_channels, first + t * mr, n, mr, rows + t * pointers);
+        place[t] = hc_answers_at(pixels, first + t * mr, (int)n, 0, &lds[t]);
+    }
     const bool finishes = job->conv->bias || job->conv->relu;
     for (int64_t end = panel + n_panels; panel < end; panel++, b += job->filters.side.limb_bytes / (int64_t)sizeof *b) {
         const int64_t column = panel * nr, columns = hc_min(nr, job->filters.filters - column);
@@ -110,11 +127,11 @@ static void multiply(const hc_direct_job *job, int64_t first, int64_t answers, i
         for (int64_t t = 0; t * mr < answers; t++) {
             const int n = (int)hc_min(mr, answers - t * mr);
             float own[MAX_TILE];
-            int64_t ld = nr;
-            float *tile = columns == nr ? hc_answers_at(pixels, first + t * mr, n, filter, &ld) : NULL;
-            if (!tile)
-                tile = own, ld = nr;
-            job->kernel->fn.direct_f32(pixels->taps, pixels->run, rows + t * pointers, b, n, tile, ld);
+            const int64_t ld = place[t] ? lds[t] : nr;
+            float *tile = place[t] ? place[t] + filter : own;
+            if (job->far && place[t])
+                fetch(tile, n, columns, ld);
+            job->kernel->fn.direct_f32(pixels->taps, pixels->run, rows + t * pointers, b, n, (int)columns, tile, ld);
             if (tile == own || finishes)
                 hc_write_answers(pixels, first + t * mr, n, filter, columns, tile, ld);
         }

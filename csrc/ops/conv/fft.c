@@ -91,9 +91,9 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
 static int64_t places_of(int height, int width) { return PARTS * hc_fft_places(height, width); }
 
 /* Work with tiles of height x width. A value that is transformed takes as long as so many products: fitted to 5 x 5 and 7 x 7 of
- * 64 to 256 channels at 14 x 14 to 56 x 56, within 1.6 times, an AMD EPYC of family 25 (Zen 4, AVX2), one thread, 2026-11. */
+ * 64 to 256 channels at 14 x 14 to 56 x 56, within 1.6 times, an AMD EPYC of family 25 (Zen 4, AVX2 and AVX-512), one thread, 2026-11. */
 static double products_of(const hc_convolution *conv, int height, int width) {
-    enum { TILE_VALUE = 60, FILTER_VALUE = 24, LANES = 16 /* of channels or filters that are as fast as one */ };
+    enum { TILE_VALUE = 80, FILTER_VALUE = 24, LANES = 16 /* of channels or filters that are as fast as one */ };
     const hc_conv_shape *s = &conv->shape;
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES);
     const int64_t in_image =

@@ -49,6 +49,13 @@ static void sort_lines(const float *lines, int64_t taps, int64_t channels, int64
                 memcpy(to + i * nr + j, lines + (i * taps + t) * nr + j, PART * sizeof(float));
 }
 
+/* `bytes` of each filter, which are read next: few of each are no stream that a processor sees. */
+static void fetch(const char *from, int64_t step, int64_t filters, int64_t bytes) {
+    for (int64_t i = 0; i < filters; i++, from += step)
+        for (int64_t at = 0; at < bytes; at += HC_CACHE_LINE)
+            __builtin_prefetch(from + at, 0, 2);
+}
+
 void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *scratch) {
     const hc_conv_shape *s = &p->conv->shape;
     const int64_t taps = s->r * s->s, channels = s->group_channels, size = sizeof(float);
@@ -70,9 +77,11 @@ void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *
         memset(lines, 0, (size_t)(at_once * taps * p->nr * size));
     for (int64_t c = 0; c < channels; c += at_once) {
         const int64_t some = hc_min(at_once, channels - c);
+        const char *part = from + c * taps * size;
+        fetch(part + some * taps * size, w->strides[0], count, hc_min(some, channels - c - some) * taps * size);
         for (int64_t i = 0; i < count; i += 16)
-            p->side.pack_x32(from + i * w->strides[0] + c * taps * size, w->strides[0], (int)hc_min(16, count - i),
-                             some * taps, lines + i, p->nr, 0);
+            p->side.pack_x32(part + i * w->strides[0], w->strides[0], (int)hc_min(16, count - i), some * taps,
+                             lines + i, p->nr, 0);
         if (!sorted)
             sort_lines(lines, taps, some, channels, p->nr, to + c * p->nr);
     }

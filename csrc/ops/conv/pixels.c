@@ -9,8 +9,12 @@
 enum {
     BAND_BYTES = 768 << 10, /* with a tile's pointers and a panel's end it leaves 1 MiB a thread */
     FEW_CHANNELS = 16,      /* fewer are less than a line; joined, they are one stream a row */
-    FEW_COLUMNS = 64,       /* of padding, which is copied with a row even where the row is shorter */
+    PERIOD = 4096,    /* bytes between pixels that share a set of the nearest cache: a tile's rows do not stay there */
+    FEW_FILTERS = 64, /* do not pay the copy */
+    FEW_COLUMNS = 64, /* of padding, which is copied with a row even where the row is shorter */
 };
+
+static bool clash(int64_t step) { return step && step % PERIOD == 0; }
 
 void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int64_t step) {
     const hc_conv_shape *s = &conv->shape;
@@ -25,9 +29,11 @@ void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int
     p->joins = may_join && conv->window->groups == 1 && conv->window->dilation[1] == 1 && s->s > 1 &&
                s->group_channels < FEW_CHANNELS && padding <= hc_max(s->width, FEW_COLUMNS) &&
                hc_mul_size(s->height, (s->width + 2 * padding) * s->channels * size, &padded);
-    p->copies = p->joins || x->dtype != HC_F32 || (uintptr_t)x->data % sizeof(float) ||
-                (x->strides[1] != size && s->channels > 1) || x->strides[0] % size || x->strides[2] % size ||
-                x->strides[3] % size;
+    p->copies =
+        p->joins || x->dtype != HC_F32 || (uintptr_t)x->data % sizeof(float) ||
+        (x->strides[1] != size && s->channels > 1) || x->strides[0] % size || x->strides[2] % size ||
+        x->strides[3] % size ||
+        (may_join && clash(x->strides[3] * conv->window->stride[1]) && s->filters / conv->window->groups > FEW_FILTERS);
     p->taps = p->joins ? s->r : s->r * s->s;
     p->run = p->joins ? s->s * s->group_channels : s->group_channels;
     p->images = s->n;
@@ -39,6 +45,8 @@ void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int
         const int64_t limit = BAND_BYTES * conv->run->n_threads;
         p->left = p->joins ? padding : 0;
         p->pixel_step = s->channels * size;
+        if (clash(p->pixel_step * window->stride[1]))
+            p->pixel_step += HC_CACHE_LINE;
         p->row_step = (s->width + 2 * p->left) * p->pixel_step;
         const int64_t reach = (s->r - 1) * window->dilation[0] + 1;
         const int64_t whole = s->height * p->row_step;
@@ -83,24 +91,25 @@ static void copy_row(void *context, int64_t task, int thread) {
     const hc_conv_shape *s = &p->conv->shape;
     const hc_view *x = p->conv->x;
     const int64_t image = task / p->height, h = p->top + task % p->height, channels = s->channels;
+    const int64_t step = p->pixel_step / (int64_t)sizeof(float);
     if (h >= s->height)
         return;
     const char *from = (const char *)x->data + (p->image + image) * x->strides[0] + h * x->strides[2];
     float *to = p->memory + (image * p->image_step + (h - p->top) * p->row_step) / (int64_t)sizeof(float);
     memset(to, 0, (size_t)(p->left * p->pixel_step));
-    to += p->left * channels;
-    if (x->dtype == HC_F32 && x->strides[3] == sizeof(float) && x->strides[1] % 4 == 0 && channels <= INT32_MAX / 4) {
+    to += p->left * step;
+    if (x->dtype == HC_F32 && x->strides[3] == sizeof(float) && x->strides[1] % 4 == 0 && step <= INT32_MAX / 4) {
         hc_pack_x32_fn *transpose = HC_PICK(pack_x32, p->conv->run);
         for (int64_t c = 0; c < channels; c += 16)
             transpose(from + c * x->strides[1], x->strides[1], (int)hc_min(16, channels - c), s->width, to + c,
-                      (int)channels, 0);
-    } else if (x->strides[1] * channels == x->strides[3]) {
+                      (int)step, 0);
+    } else if (x->strides[1] * channels == x->strides[3] && step == channels) {
         hc_read_floats(from, x->dtype, x->strides[1], channels * s->width, to);
     } else {
         for (int64_t w = 0; w < s->width; w++)
-            hc_read_floats(from + w * x->strides[3], x->dtype, x->strides[1], channels, to + w * channels);
+            hc_read_floats(from + w * x->strides[3], x->dtype, x->strides[1], channels, to + w * step);
     }
-    memset(to + s->width * channels, 0, (size_t)(p->left * p->pixel_step));
+    memset(to + s->width * step, 0, (size_t)(p->left * p->pixel_step));
 }
 
 void hc_pixels_band(hc_pixels *p, int64_t band) {

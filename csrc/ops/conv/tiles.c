@@ -145,7 +145,7 @@ static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const f
                 t->kernel->fn.direct_s16(t->tiling.units, (const int16_t *const *)(const void *)rows,
                                          (const int16_t *)(const void *)u, n, (int32_t *)(void *)to, nr);
             else
-                t->kernel->fn.direct_f32(1, t->tiling.units, rows, u, n, to, nr);
+                t->kernel->fn.direct_f32(1, t->tiling.units, rows, u, n, nr, to, nr);
         }
 }
 

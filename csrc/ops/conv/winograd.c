@@ -57,9 +57,9 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) 
                               .panel = transform_panel,
                               .output = transform_output};
     hc_tiles_init(tiles, conv, &tiling);
-    /* A value of a tile or a filter that is transformed takes as long as so many products, on an AMD EPYC of family 26 (Zen
-     * 5), one thread, 2026-11: 27 to 41 and 40 to 55, of 64 to 256 channels. */
-    enum { TILE_VALUE = 18 /* a dimension */, FILTER_VALUE = 20, LANES = 16 /* of filters that are as fast as one */ };
+    /* A value of a tile or a filter that is transformed takes as long as so many products, one thread, 2026-11: 27 to 41 and
+     * 40 to 55 of 64 to 256 channels on an AMD EPYC of family 26 (Zen 5), 8 to 26 and 15 to 32 of family 25 (Zen 4, AVX-512). */
+    enum { TILE_VALUE = 14 /* a dimension */, FILTER_VALUE = 20, LANES = 16 /* of filters that are as fast as one */ };
     const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     const double filled = (double)(hc_round_up(s->filters / conv->window->groups, LANES) * conv->window->groups);

@@ -74,7 +74,9 @@ static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int
             memset(to_row + count, 0, (size_t)(job->block - count) * sizeof *to_row);
         }
         const int64_t row = taps * job->block;
-        HC_PICK(pack_x32, tiles->conv->run)(rows, 2 * row, (int)filters, row / 2, words, (int)nr, 0);
+        for (int64_t f = 0; f < filters; f += 16)
+            HC_PICK(pack_x32, tiles->conv->run)
+        (rows + f * row, 2 * row, (int)hc_min(16, filters - f), row / 2, words + 2 * f, (int)nr, 0);
         int16_t *panels = (int16_t *)(void *)(to + block * (tiles->tiling.places / job->blocks) * step);
         HC_PICK(winograd_filter_s16, tiles->conv->run)(tiles->tiling.rows, 2, words, tap, tap, panels, 2 * step);
     }
@@ -152,11 +154,14 @@ const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m) {
     return reason ? reason : plan(&job, conv, m);
 }
 
-/* How many times as fast `direct` multiplies where it has more than pairs of int16 in 256 bits. */
+/* How many times as fast `direct` multiplies as pairs of int16 are: bytes are half as many products again, and pairs take one
+ * instruction of 512 bits, in place of two of 256, where there is vpdpwssd; Zen 4, 2026-11. */
 static int64_t faster(const hc_run *run) {
     const hc_kernel *direct = HC_BEST(direct_s8, run);
     const bool has_tiles = HC_BEST(gemm_s8, run)->form == HC_PANEL_S8;
-    return (direct->form == HC_PANEL_U8 ? 4 : 1) * (direct->needs & HC_ISA_AVX512 ? 2 : 1) * (has_tiles ? 7 : 1);
+    const bool has_pairs = HC_BEST(direct_s16, run)->needs & HC_ISA_AVX512;
+    const int64_t bytes = direct->form == HC_PANEL_U8 ? 4 : 1, wide = direct->needs & HC_ISA_AVX512 ? 2 : 1;
+    return hc_max(bytes * wide / (has_pairs ? 4 : 1), 1) * (has_tiles ? 7 : 1);
 }
 
 hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {

@@ -8,9 +8,9 @@
 #define D PRId64
 
 static void direct_definition(const hc_kernel *kernel, int64_t taps, int64_t run, const float *const *rows,
-                              const float *panel, int n_rows, float *c, int64_t ldc) {
+                              const float *panel, int n_rows, int columns, float *c, int64_t ldc) {
     for (int i = 0; i < n_rows; i++)
-        for (int j = 0; j < kernel->nr; j++) {
+        for (int j = 0; j < columns; j++) {
             float sum = 0.0f;
             for (int64_t t = 0; t < taps; t++)
                 for (int64_t v = 0; v < run; v++)
@@ -20,108 +20,38 @@ static void direct_definition(const hc_kernel *kernel, int64_t taps, int64_t run
 }
 
 /* Each run in memory of its own; pointers of rows that are not read point nowhere. */
-static void direct_case(const hc_kernel *kernel, int64_t taps, int64_t run, int n_rows, int64_t ldc, float_kind kind) {
-    const int64_t n = (n_rows - 1) * ldc + kernel->nr;
-    begin("%" D " taps of %" D ", %d rows, ldc %" D ", %s", taps, run, n_rows, ldc, float_kind_name(kind));
+static void direct_case(const hc_kernel *kernel, int64_t taps, int64_t run, int n_rows, int columns, int64_t ldc,
+                        float_kind kind) {
+    const int64_t n = (n_rows - 1) * ldc + columns;
+    begin("%" D " taps of %" D ", %d rows of %d, ldc %" D ", %s", taps, run, n_rows, columns, ldc,
+          float_kind_name(kind));
     const float *rows[64 * 16];
     for (int64_t t = 0; t < taps; t++)
         for (int i = 0; i < kernel->mr; i++)
             rows[t * kernel->mr + i] = i < n_rows ? floats(run, kind) : NULL;
     const float *panel = floats(taps * run * kernel->nr, kind);
     float *wanted = floats(n, kind), *got = copy_of(wanted, n, 4);
-    direct_definition(kernel, taps, run, rows, panel, n_rows, wanted, ldc);
-    kernel->fn.direct_f32(taps, run, rows, panel, n_rows, got, ldc);
+    direct_definition(kernel, taps, run, rows, panel, n_rows, columns, wanted, ldc);
+    kernel->fn.direct_f32(taps, run, rows, panel, n_rows, columns, got, ldc);
     same("c", F32, got, wanted, n);
-    BENCH(direct_definition(kernel, taps, run, rows, panel, n_rows, wanted, ldc),
-          kernel->fn.direct_f32(taps, run, rows, panel, n_rows, got, ldc));
+    BENCH(direct_definition(kernel, taps, run, rows, panel, n_rows, columns, wanted, ldc),
+          kernel->fn.direct_f32(taps, run, rows, panel, n_rows, columns, got, ldc));
 }
 
 void check_direct_f32(const hc_kernel *kernel) {
     for (int n_rows = 1; n_rows <= kernel->mr; n_rows++)
         for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-            direct_case(kernel, 1, 1, n_rows, kernel->nr, (float_kind)kind);
-            direct_case(kernel, 3, 5, n_rows, kernel->nr + 5, (float_kind)kind);
+            direct_case(kernel, 1, 1, n_rows, kernel->nr, kernel->nr, (float_kind)kind);
+            direct_case(kernel, 3, 5, n_rows, kernel->nr, kernel->nr + 5, (float_kind)kind);
         }
+    for (int columns = 1; columns < kernel->nr; columns++)
+        FOR_EACH(int, n_rows, 1, 2, kernel->mr)
+    direct_case(kernel, 2, 3, *n_rows, columns, columns + 3, PLAIN);
     FOR_EACH(int64_t, taps, 1, 2, 9)
     FOR_EACH(int64_t, run, 1, 2, 3, 16, 21)
-    direct_case(kernel, *taps, *run, kernel->mr, kernel->nr, PLAIN);
+    direct_case(kernel, *taps, *run, kernel->mr, kernel->nr, kernel->nr, PLAIN);
     usual();
-    direct_case(kernel, 9, 32, kernel->mr, kernel->nr, PLAIN);
-}
-
-/* The last tap, where there are several, is one run of zeros for all answers. */
-static void depthwise_case(const hc_kernel *kernel, int64_t taps, int64_t n, int64_t count, float_kind kind) {
-    const int64_t ld = count + 3, ldc = count + 5, answers = (n - 1) * ldc + count;
-    begin("%" D " taps, %" D " answers of %" D ", %s", taps, n, count, float_kind_name(kind));
-    const float *tap[64];
-    int64_t step[64];
-    for (int64_t t = 0; t < taps; t++) {
-        step[t] = t > 0 && t == taps - 1 ? 0 : count + t;
-        tap[t] = floats((n - 1) * step[t] + count, kind);
-    }
-    const float *panel = floats((taps - 1) * ld + count, kind);
-    float *wanted = floats(answers, kind), *got = copy_of(wanted, answers, 4);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < count; j++) {
-            float sum = 0.0f;
-            for (int64_t t = 0; t < taps; t++)
-                sum = fmaf(tap[t][i * step[t] + j], panel[t * ld + j], sum);
-            wanted[i * ldc + j] = sum;
-        }
-    kernel->fn.depthwise_f32(taps, tap, step, panel, ld, n, count, got, ldc);
-    same("c", F32, got, wanted, answers);
-    BENCH(hc_depthwise_f32_scalar(taps, tap, step, panel, ld, n, count, wanted, ldc),
-          kernel->fn.depthwise_f32(taps, tap, step, panel, ld, n, count, got, ldc));
-}
-
-void check_depthwise_f32(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, n, 1, 3, 4, 7, 8, 13)
-    FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
-    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-        depthwise_case(kernel, 1, *n, *count, (float_kind)kind);
-        depthwise_case(kernel, 9, *n, *count, (float_kind)kind);
-    }
-    usual();
-    depthwise_case(kernel, 9, 16, 64, PLAIN);
-}
-
-static void grouped_case(const hc_kernel *kernel, int run, int64_t taps, int64_t n, int64_t groups, float_kind kind) {
-    const int64_t count = groups * run, ldc = count + 5, answers = (n - 1) * ldc + count;
-    begin("groups of %d, %" D " taps, %" D " answers of %" D ", %s", run, taps, n, count, float_kind_name(kind));
-    const float *tap[64];
-    int64_t step[64];
-    for (int64_t t = 0; t < taps; t++) {
-        step[t] = t > 0 && t == taps - 1 ? 0 : count + t;
-        tap[t] = floats((n - 1) * step[t] + count, kind);
-    }
-    const float *panel = floats(((count - 1) / 8 * taps * run + taps * run - 1) * 8 + (count - 1) % 8 + 1, kind);
-    float *wanted = floats(answers, kind), *got = copy_of(wanted, answers, 4);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < count; j++) {
-            float sum = 0.0f;
-            for (int64_t t = 0; t < taps; t++)
-                for (int64_t v = 0; v < run; v++)
-                    sum = fmaf(tap[t][i * step[t] + j / run * run + v],
-                               panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], sum);
-            wanted[i * ldc + j] = sum;
-        }
-    kernel->fn.grouped_f32(run, taps, tap, step, panel, n, count, got, ldc);
-    same("c", F32, got, wanted, answers);
-    BENCH(hc_grouped_f32_scalar(run, taps, tap, step, panel, n, count, wanted, ldc),
-          kernel->fn.grouped_f32(run, taps, tap, step, panel, n, count, got, ldc));
-}
-
-void check_grouped_f32(const hc_kernel *kernel) {
-    FOR_EACH(int, run, 2, 4, 8)
-    FOR_EACH(int64_t, n, 1, 3, 4, 7, 8, 13)
-    FOR_EACH(int64_t, groups, 1, 3, 4, 11, 17)
-    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-        grouped_case(kernel, *run, 1, *n, *groups, (float_kind)kind);
-        grouped_case(kernel, *run, 9, *n, *groups, (float_kind)kind);
-    }
-    usual();
-    FOR_EACH(int, run, 2, 4, 8)
-    grouped_case(kernel, *run, 9, 16, 128 / *run, PLAIN);
+    direct_case(kernel, 9, 32, kernel->mr, kernel->nr, kernel->nr, PLAIN);
 }
 
 /* On values, (window, tap, value of a run) and (filter, the same). */

@@ -1,0 +1,62 @@
+/* What both sets of kernels of 3 x 3 filters of one channel share: a block of answers is in registers while each value of the
+ * image is loaded once for all of them, by rows, so that every answer sees its taps in order. Before it: the lanes' type HC_V,
+ * LANES, and HC_ZERO, HC_LOAD, HC_STORE (with how many values), HC_FMA, and MR x NR answers, each 1, 2 or 4. */
+#include "kernels/kernel.h"
+
+enum { R = 3, TAPS = R * R };
+
+#define INLINE __attribute__((always_inline)) static inline
+
+/* Answers down x across, `lanes` channels of each from c on; pixels `j` values behind x. */
+INLINE void block(const int stride, const int down, const int across, const float *const *x, int64_t j,
+                  const float *panel, int64_t ld, int64_t lanes, float *c, int64_t c_row, int64_t ldc) {
+    const int rows = (down - 1) * stride + R, columns = (across - 1) * stride + R;
+    HC_V sum[MR][NR], w[TAPS];
+#pragma GCC unroll 9
+    for (int t = 0; t < TAPS; t++)
+        w[t] = HC_LOAD(panel + t * ld + j, lanes);
+#pragma GCC unroll 4
+    for (int i = 0; i < down; i++)
+#pragma GCC unroll 4
+        for (int q = 0; q < across; q++)
+            sum[i][q] = HC_ZERO();
+#pragma GCC unroll 9
+    for (int h = 0; h < rows; h++)
+#pragma GCC unroll 9
+        for (int k = 0; k < columns; k++) {
+            const HC_V value = HC_LOAD(x[h * columns + k] + j, lanes);
+#pragma GCC unroll 4
+            for (int i = 0; i < down; i++)
+#pragma GCC unroll 4
+                for (int q = 0; q < across; q++) {
+                    const int r = h - i * stride, s = k - q * stride;
+                    if (r >= 0 && r < R && s >= 0 && s < R)
+                        sum[i][q] = HC_FMA(value, w[r * R + s], sum[i][q]);
+                }
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < down; i++)
+#pragma GCC unroll 4
+        for (int q = 0; q < across; q++)
+            HC_STORE(c + i * c_row + q * ldc + j, sum[i][q], lanes);
+}
+
+INLINE void channels(const int stride, const int down, const int across, const float *const *x, const float *panel,
+                     int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc) {
+    int64_t j = 0;
+    for (; j + LANES <= count; j += LANES)
+        block(stride, down, across, x, j, panel, ld, LANES, c, c_row, ldc);
+    if (j < count)
+        block(stride, down, across, x, j, panel, ld, count - j, c, c_row, ldc);
+}
+
+#define HC_CASE(stride, down, across)                                                                                  \
+    case (stride) * 64 + (down) * 8 + (across):                                                                        \
+        channels(stride, down, across, x, panel, ld, count, c, c_row, ldc);                                            \
+        break;
+#define HC_CASES(stride, down) HC_CASE(stride, down, 1) HC_CASE(stride, down, 2) HC_CASE(stride, down, 4)
+#define HC_DEPTHWISE3(isa, cases)                                                                                      \
+    void hc_depthwise3_f32_##isa(int stride, int down, int across, const float *const *x, const float *panel,          \
+                                 int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc) {                    \
+        switch (stride * 64 + down * 8 + across) { cases }                                                             \
+    }
