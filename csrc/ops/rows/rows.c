@@ -1,6 +1,7 @@
 /* Folded products without panels: rows of x times rows of w, both with k beside k (kernels/gemm/gemm.h, rows_s8). int8 codes
- * without groups are read as they are stored; other weights are decoded to int8, a group of rows at a time, once for all
- * rows of x. Integers of more than 8 bits become signed digits, each a row of its own:
+ * without groups, and codes of 4 bits where there is a kernel for them (rows_s4), are read as they are stored; other weights
+ * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed digits,
+ * each a row of its own:
  *
  *   x = sum_d 256^d x_d, w = sum_e 256^e w_e, |digits| <= 128      S = sum_d,e 256^(d + e) sum_k x_d[k] w_e[k]
  *
@@ -231,7 +232,7 @@ static void multiply_block(const hc_rows_job *job, hc_rows_s8_args *args, int64_
                 args->x = job->x + (d * job->block_rows + x_first) * job->ld + k;
                 args->x_sums = job->x_sums + (c * job->x_digits + d) * job->block_rows + x_first;
                 args->w = w + e * w_plane + k / codes;
-                args->scales = scales + (args->words ? k / (16 * args->words) : 0);
+                args->scales = args->words ? scales + k / (16 * args->words) : NULL;
                 args->start = job->starts ? job->starts + x_first * (job->ld / 8) + k / 8 : NULL;
                 args->next = next ? next + k / codes : NULL;
                 args->accumulate = c > 0;
