@@ -16,6 +16,7 @@
 #include "kernels/gemv/gemv.h"
 #include "kernels/peak/peak.h"
 #include "kernels/ptq/ptq.h"
+#include "kernels/rows/rows.h"
 #include "kernels/sparse/nm.h"
 #include "kernels/training/training.h"
 

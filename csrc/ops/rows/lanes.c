@@ -1,5 +1,5 @@
 /* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
- * weights stay as they lie (kernels/gemm/gemm.h, lanes_s8). int8 codes without groups are read as they are stored; other
+ * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored; other
  * weights are decoded to int8, a group of rows at a time, once for all rows of x: codes of 4 bits in an order that x takes too;
  * wider integers are signed digits (rows.c).
  *

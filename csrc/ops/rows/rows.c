@@ -1,4 +1,4 @@
-/* Folded products without panels: rows of x times rows of w, both with k beside k (kernels/gemm/gemm.h, rows_s8). int8 codes
+/* Folded products without panels: rows of x times rows of w, both with k beside k (kernels/rows/rows.h, rows_s8). int8 codes
  * without groups, and codes of 4 bits where there is a kernel for them (rows_s4), are read as they are stored; other weights
  * are decoded to int8, a group of rows at a time, once for all rows of x. Integers of more than 8 bits become signed digits,
  * each a row of its own:

@@ -1,4 +1,4 @@
-/* Dots of rows of x side by side as they are defined; kernels/gemm/gemm.h. Sums are unsigned here, so that they wrap. */
+/* Dots of rows of x side by side as they are defined; kernels/rows/rows.h. Sums are unsigned here, so that they wrap. */
 #include "kernels/kernel.h"
 
 void hc_lanes_s8_scalar(const hc_lanes_s8_args *args) {

@@ -1,5 +1,5 @@
 /* Dots of rows by vpdpbusd on 256-bit registers, w made unsigned by adding 128. */
-#include "kernels/gemm/rows_s8_avx2.h"
+#include "kernels/rows/rows_s8_avx2.h"
 
 enum { STEP = 32, ADDED = 128 };
 
@@ -16,7 +16,7 @@ INLINE vector load_w_tail(const int8_t *w, int n) {
     return load_w(bytes);
 }
 
-#include "kernels/gemm/rows_s8.h"
+#include "kernels/rows/rows_s8.h"
 
 void hc_rows_s8_avxvnni(const hc_rows_s8_args *args) {
     switch (args->n_x) { HC_ROWS_CASES }

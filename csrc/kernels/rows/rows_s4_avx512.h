@@ -6,7 +6,7 @@
 #ifndef HC_ROWS_S4_AVX512_H
 #define HC_ROWS_S4_AVX512_H
 
-#include "kernels/gemm/rows_s8_avx512.h"
+#include "kernels/rows/rows_s8_avx512.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Rows of codes of 4 bits to bytes, even columns before odd ones in blocks of 128. */
-#include "kernels/gemm/rows_s4_avx512.h"
+#include "kernels/rows/rows_s4_avx512.h"
 
 INLINE void of_words(const hc_rows_s8_args *args, const int words, int8_t *out, int64_t ld) {
     const int64_t bytes = (args->columns + 1) / 2;

@@ -1,5 +1,5 @@
 /* Dots of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 as they are loaded. */
-#include "kernels/gemm/rows_s8_avx512.h"
+#include "kernels/rows/rows_s8_avx512.h"
 
 enum { STEP = 32, ADDED = 0 };
 
@@ -16,7 +16,7 @@ INLINE vector load_w_tail(const int8_t *w, int n) {
 }
 INLINE vector load_x(const int8_t *x) { return load_w(x); }
 
-#include "kernels/gemm/rows_s8.h"
+#include "kernels/rows/rows_s8.h"
 
 void hc_rows_s8_avx512(const hc_rows_s8_args *args) {
     switch (args->n_x) { HC_ROWS_CASES }

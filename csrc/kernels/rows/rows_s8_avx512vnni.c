@@ -1,5 +1,5 @@
 /* Dots of rows by vpdpbusd, w made unsigned by adding 128. */
-#include "kernels/gemm/rows_s8_avx512.h"
+#include "kernels/rows/rows_s8_avx512.h"
 
 enum { STEP = 64, ADDED = 128 };
 
@@ -15,7 +15,7 @@ INLINE vector load_w_tail(const int8_t *w, int n) {
 }
 INLINE vector load_x(const int8_t *x) { return _mm512_loadu_si512(x); }
 
-#include "kernels/gemm/rows_s8.h"
+#include "kernels/rows/rows_s8.h"
 
 void hc_rows_s8_avx512vnni(const hc_rows_s8_args *args) {
     switch (args->n_x) { HC_ROWS_CASES }

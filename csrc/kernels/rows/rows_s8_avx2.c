@@ -1,5 +1,5 @@
 /* Dots of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 as they are loaded. */
-#include "kernels/gemm/rows_s8_avx2.h"
+#include "kernels/rows/rows_s8_avx2.h"
 
 enum { STEP = 16, ADDED = 0 };
 
@@ -18,7 +18,7 @@ INLINE vector load_w_tail(const int8_t *w, int n) {
     return load_w(bytes);
 }
 
-#include "kernels/gemm/rows_s8.h"
+#include "kernels/rows/rows_s8.h"
 
 /* |w| <= 8: 2 (w + 8) |x| <= 2 * 16 * 128, and int16 holds seven such sums of vpmaddubsw. */
 enum { SMALL_STEP = 32, SMALL_STEPS = 7, SMALL_ADDED = 8 };

@@ -3,7 +3,7 @@
  * lower half, by 0 its upper one. More rows meet scale * code + 128: two u of one group are a 16-bit number, low + 256 high,
  * whose product with the scale has both products as its bytes.
  */
-#include "kernels/gemm/rows_s4_avx512.h"
+#include "kernels/rows/rows_s4_avx512.h"
 
 /* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
 INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
