@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "ops/codec/decode.h"
 #include "ops/gemv/gemv.h"
+#include "ops/product/pack.h"
 
 #include <float.h>
 #include <math.h>
@@ -337,17 +338,6 @@ static void add_limbs(const hc_integers_job *job, const int8_t *x, int32_t *star
         }
 }
 
-/* Even places before odd ones, in blocks of 128. */
-static void order_limbs(int8_t *x, int64_t n) {
-    for (int8_t copy[128], *block = x; block < x + n; block += sizeof copy) {
-        memcpy(copy, block, sizeof copy);
-        for (int i = 0; i < 64; i++) {
-            block[i] = copy[2 * i];
-            block[64 + i] = copy[2 * i + 1];
-        }
-    }
-}
-
 /* Decodes vector v and stores its digits, their sums, and its scales; `limbs` holds 3 x padded bytes. */
 static void load_vector(const hc_integers_job *job, const hc_packed_context *x, int64_t v, int8_t *limbs,
                         float *group_scales) {
@@ -375,7 +365,7 @@ static void load_vector(const hc_integers_job *job, const hc_packed_context *x, 
         const int64_t line = v * job->n_signed_limbs + d;
         add_limbs(job, digits, job->start + line * job->words, job->sums + line * n);
         if (job->weights.bits == 4)
-            order_limbs(digits, job->x_bytes);
+            hc_order_nibbles(digits, job->x_bytes);
     }
 }
 

@@ -185,6 +185,16 @@ void hc_balance_limbs(int8_t *const digits[HC_MAX_SIGNED_LIMBS], int64_t ld, int
         }
 }
 
+void hc_order_nibbles(int8_t *x, int64_t n) {
+    for (int8_t copy[HC_NIBBLES_STEP], *block = x; block < x + n; block += sizeof copy) {
+        memcpy(copy, block, sizeof copy);
+        for (int i = 0; i < HC_NIBBLES_STEP / 2; i++) {
+            block[i] = copy[2 * i];
+            block[HC_NIBBLES_STEP / 2 + i] = copy[2 * i + 1];
+        }
+    }
+}
+
 /* Bytes of `rows` rows, `columns` of them from k on, into a panel of kr = 4. What follows in the last step is 0. */
 static void place_bytes(const hc_panels *side, const int8_t *from, int64_t rows, int64_t columns, int64_t k,
                         uint8_t *panel, uint8_t flip) {

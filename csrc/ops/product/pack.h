@@ -77,4 +77,9 @@ int64_t hc_pack_scratch(void);
 /* Packs rows first_row .. of the source (as many as there are, at most `tile`) into panel `panel`. */
 void hc_pack_panel(const hc_panels *side, const hc_kc *kc, int64_t first_row, int64_t panel, void *scratch);
 
+/* Even columns before odd ones, in blocks of HC_NIBBLES_STEP: the order of x for kernels that read codes of 4 bits as they
+ * are stored. n is a multiple of it. */
+enum { HC_NIBBLES_STEP = 128 };
+void hc_order_nibbles(int8_t *x, int64_t n);
+
 #endif

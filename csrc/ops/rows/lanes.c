@@ -87,7 +87,7 @@ static void x_task(void *context, int64_t unit, int thread) {
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
             if (job->to_bytes)
-                hc_rows_order(rows + i * job->ld, job->quads * 4);
+                hc_order_nibbles(rows + i * job->ld, job->quads * 4);
         }
         if (job->unit == UNIT)
             job->transpose(rows, job->ld, UNIT, job->quads, panel + d * job->x_plane, (int)lanes, 0x80808080);

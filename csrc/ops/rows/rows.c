@@ -157,16 +157,6 @@ static int32_t sum_of(const int8_t *values, int64_t n) {
     return (int32_t)sum;
 }
 
-void hc_rows_order(int8_t *x, int64_t n) {
-    for (int8_t copy[HC_NIBBLES_STEP], *block = x; block < x + n; block += sizeof copy) {
-        memcpy(copy, block, sizeof copy);
-        for (int i = 0; i < 64; i++) {
-            block[i] = copy[2 * i];
-            block[64 + i] = copy[2 * i + 1];
-        }
-    }
-}
-
 /* rows_s4's start of a row. */
 static void sum_words(const int8_t *x, int64_t words, int32_t *start) {
     for (int64_t i = 0; i < words; i++) {
@@ -194,7 +184,7 @@ static void x_task(void *context, int64_t task, int thread) {
             if (job->starts)
                 sum_words(row, job->ld / 8, job->starts + i * (job->ld / 8));
             if (job->nibbles)
-                hc_rows_order(row, hc_round_up(job->k, HC_NIBBLES_STEP));
+                hc_order_nibbles(row, hc_round_up(job->k, HC_NIBBLES_STEP));
         }
 }
 

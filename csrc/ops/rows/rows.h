@@ -14,13 +14,8 @@ bool hc_rows_direct_weights(const hc_product *product);
 /* Whether they are integers of 4 bits, two's complement, that the kernels rows_s4 and bytes_s4 read as they are stored: *words
  * 32-bit words of codes share a scale of 4 bits, or 0: a row has one scale alone. */
 bool hc_rows_nibble_weights(const hc_product *product, int *words);
-enum { HC_NIBBLES_STEP = 128 }; /* columns of a block of x that such weights meet */
-
 /* Weights as they are stored from a row on, args->n_w of them, and the scale of each row. */
 void hc_rows_stored(const hc_product *product, int64_t first, hc_rows_s8_args *args, float *scales);
-
-/* Even columns before odd ones, in blocks of HC_NIBBLES_STEP: the order of x for these kernels. */
-void hc_rows_order(int8_t *x, int64_t n);
 
 /* Rows as the signed digits of their folded integers, a plane each; so many planes, of which reading needs some. */
 void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int64_t plane, int8_t *to,
