@@ -44,8 +44,8 @@ typedef void hc_bytes_s4_fn(const hc_rows_s8_args *args, int8_t *out, int64_t ld
 /* lanes_s8:  c[j * ldc + i] = (accumulate ? c[j * ldc + i] : 0) + sum_k x_i[k] * w_j[k], modulo 2^32: w as in rows_s8, rows of
  * x side by side, x[(k / 4 * lanes + i) * 4 + k % 4] = x_i[k] + 128 as uint8, columns up to a multiple of 4. lanes is a
  * multiple of the line's mr, at most HC_LANES_X of them, or HC_LANES_FEW: then eight columns of a row lie together where
- * otherwise four do. Budget: as rows_s8. */
-enum { HC_LANES_X = 4, HC_LANES_FEW = 8 };
+ * otherwise four do. Budget: as rows_s8, at most HC_LANES_COLUMNS columns a call. */
+enum { HC_LANES_X = 4, HC_LANES_FEW = 8, HC_LANES_COLUMNS = 2048 };
 typedef struct {
     int lanes;
     int64_t n_w, columns;

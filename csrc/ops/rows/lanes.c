@@ -26,7 +26,6 @@ enum {
     MOST_GROUP = 96,
     DECODED_BYTES = 512 << 10, /* of decoded ones: 48 rows of 2048 take .93 to .97 of the time with 24, and 8 rows */
     MOST_DECODED = 48,         /* 1.2 times, 32 to 64 rows of x (Zen 4, 2026-11) */
-    CHUNK = 2048,              /* columns of x: 128 KiB a block */
     STORED = 8, /* rows of `out` at once: their lines, often in one set of L1, stay there until they are whole */
     FAR_BYTES = 1 << 20, /* weights that are prefetched: beyond L2 */
     UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW where there are no more */
@@ -155,8 +154,8 @@ static void group_task(void *context, int64_t task, int thread) {
         for (int d = 0; d < job->x_digits; d++)
             for (int e = 0; e < job->w_digits; e++) {
                 args.c = sums + pairs * tile;
-                for (int64_t k = 0; k < job->columns; k += CHUNK) {
-                    args.columns = hc_min(CHUNK, job->columns - k);
+                for (int64_t k = 0; k < job->columns; k += HC_LANES_COLUMNS) {
+                    args.columns = hc_min(HC_LANES_COLUMNS, job->columns - k);
                     args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * job->unit * 4;
                     args.w = w + e * w_plane + k;
                     args.next = next ? (const int8_t *)((uintptr_t)next + (uintptr_t)k) : NULL;

@@ -223,15 +223,15 @@ static void lanes_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t 
 }
 
 void check_lanes_s8(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, columns, 0, 1, 2, 3, 4, 5, 63, 64, 65, 130)
+    FOR_EACH(int64_t, columns, 0, 1, 2, 3, 4, 5, 63, 64, 65, 130, HC_LANES_COLUMNS - 1)
     for (int n = 0; n <= HC_LANES_X; n++)
         for (int i = 0; i < 4; i++)
             lanes_case(kernel, n ? n * kernel->mr : HC_LANES_FEW, 1 + (n * 7 + i * 5) % 19, *columns, i % 3 * 5, i,
                        (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n % N_INTEGER_KINDS));
     lanes_case(kernel, kernel->mr, 0, 64, 0, 0, ANY, ANY);
     for (int i = 0; i < 8; i++) /* the whole budget */
-        lanes_case(kernel, i < 4 ? kernel->mr : HC_LANES_FEW, 2, 65536, 0, i % 4, i % 2 ? LEAST : MOST,
-                   i / 2 % 2 ? LEAST : MOST);
+        lanes_case(kernel, i < 4 ? kernel->mr : HC_LANES_FEW, 2 + i % 4 * 3, HC_LANES_COLUMNS, 0, i % 4,
+                   i % 2 ? LEAST : MOST, i / 2 % 2 ? LEAST : MOST);
     usual();
     lanes_case(kernel, HC_LANES_X * kernel->mr, 24, 1024, 0, 0, ANY, ANY);
 }
