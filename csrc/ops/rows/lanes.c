@@ -33,8 +33,8 @@ enum {
 
 /* Of the time that others take to decode, what bytes_s4 does (Zen 4, 2048 x 2048 and 4096 x 4096, 16 to 128 rows). */
 #define BYTES_SHARE 0.25
-/* Of 8 rows of x: `rows` takes as long on an Emerald Rapids, and .86 of the time on a Zen 4 (2048 x 2048). */
-#define FEW_SHARE 1.1
+/* Of 8 rows of x: `rows` takes .96 of the time of 2048 x 2048 on a Zen 4, 1.05 of 768 x 768. */
+#define FEW_SHARE 1.12
 
 typedef struct {
     const hc_product *product;

@@ -43,6 +43,8 @@ enum {
 
 /* Of the time of other products, where the kernel has a faster sum for small weights (Zen 4 by AVX2, 2048 x 2048). */
 #define SMALL_SHARE 0.6
+/* More for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
+#define PIECE_SHARE 0.1
 /* And where rows_s4 multiplies codes by scales (Zen 4, 2048 x 2048). */
 #define WORDS_SHARE 1.13
 
@@ -293,6 +295,12 @@ static bool are_small(const hc_source *w, const hc_run *run) {
     return w->form[HC_INT_FOLDED].max_abs <= HC_BEST(rows_s8, run)->small;
 }
 
+/* Of a row, so that as many bytes of `rows` rows of x stay in L1; bytes: of all weights. */
+static int64_t chunks_of(bool is_far, int64_t bytes, int64_t rows, int64_t k) {
+    const bool is_in_memory = is_far && rows > 4 && bytes >= MEMORY_BYTES;
+    return hc_ceil_div(k * rows, is_in_memory ? FAR_CHUNK_BYTES : CHUNK_BYTES);
+}
+
 static void plan(hc_rows_job *job, const hc_product *p) {
     const hc_run run = hc_run_for(p);
     const hc_source *x = p->x, *w = p->w;
@@ -313,13 +321,9 @@ static void plan(hc_rows_job *job, const hc_product *p) {
         hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
     job->block_rows = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), HC_ROWS_X));
     const int64_t blocks = hc_ceil_div(job->block_rows, HC_ROWS_X), at_once = hc_ceil_div(job->block_rows, blocks);
-    const int64_t x_bytes = job->k * at_once;
     job->is_far = job->direct && blocks == 1 && job->bytes >= FAR_BYTES;
-    const bool is_in_memory = job->is_far && at_once > 4 && job->bytes >= MEMORY_BYTES;
     job->streams = job->is_far && at_once <= FAR_WHOLE_ROWS;
-    job->n_chunks = hc_ceil_div(x_bytes, is_in_memory ? FAR_CHUNK_BYTES : CHUNK_BYTES);
-    if (job->streams)
-        job->n_chunks = 1;
+    job->n_chunks = job->streams ? 1 : chunks_of(job->is_far, job->bytes, at_once, job->k);
     job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
     job->n_chunks = hc_ceil_div(job->k, job->chunk);
     const int64_t row_bytes = job->k * job->w_digits;
@@ -372,7 +376,9 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
-    const double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
+    double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
+    if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_ROWS_X && p->x->rows > 4)
+        share += PIECE_SHARE * (double)(chunks_of(true, (int64_t)codes, p->x->rows, p->w->columns) - 1);
     return (hc_work){direct ? codes : 0, direct ? 0 : codes, share * codes * (double)p->x->rows * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }
