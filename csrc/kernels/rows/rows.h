@@ -37,10 +37,6 @@ typedef void hc_rows_s8_fn(const hc_rows_s8_args *args);
  * x holds of each 128 columns the 64 even ones before the odd ones; it can be read up to a multiple of 128. There
  * is no scalar kernel: rows_s8 of decoded rows is it. */
 
-/* bytes_s4:  the rows of w that rows_s4 takes as int8, those of its x's order: out[j * ld + place], written up to a multiple of
- * 128 columns; `next` is a hint as there. No scalar kernel either. */
-typedef void hc_bytes_s4_fn(const hc_rows_s8_args *args, int8_t *out, int64_t ld);
-
 /* lanes_s8:  c[j * ldc + i] = (accumulate ? c[j * ldc + i] : 0) + sum_k x_i[k] * w_j[k], modulo 2^32: w as in rows_s8, rows of
  * x side by side, x[(k / 4 * lanes + i) * 4 + k % 4] = x_i[k] + 128 as uint8, columns up to a multiple of 4. lanes is a
  * multiple of the line's mr, at most HC_LANES_X of them, or HC_LANES_FEW: then eight columns of a row lie together where
@@ -56,7 +52,13 @@ typedef struct {
     int32_t *c;
     const int8_t *next; /* as in rows_s8 */
     int part, parts;
+    const uint8_t *scales; /* lanes_s4, as in rows_s4 */
+    int64_t ld_scales;
+    int words;
 } hc_lanes_s8_args;
 typedef void hc_lanes_s8_fn(const hc_lanes_s8_args *args);
+
+/* lanes_s4:  the same of the codes of 4 bits that rows_s4 takes, x in its order, columns up to a multiple of 128, where x is 0.
+ * No scalar kernel either. */
 
 #endif

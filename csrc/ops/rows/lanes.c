@@ -1,7 +1,7 @@
 /* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
- * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored; other
- * weights are decoded to int8, a group of rows at a time, once for all rows of x: codes of 4 bits in an order that x takes too;
- * wider integers are signed digits (rows.c).
+ * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and codes
+ * of 4 bits where there is a kernel for them (lanes_s4); other weights are decoded to int8, a group of rows at a time, once for
+ * all rows of x; wider integers are signed digits (rows.c).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  sums (group, lanes)  ->  scaled, transposed: out (lanes, group)
  *
@@ -31,8 +31,9 @@ enum {
     UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
 
-/* Of the time that others take to decode, what bytes_s4 does (Zen 4, 2048 x 2048 and 4096 x 4096, 16 to 128 rows). */
-#define BYTES_SHARE 0.25
+/* Of the time that others take to decode, what lanes_s4 takes for codes with scales, and without (Zen 4, 768 to 2048 columns). */
+#define WORDS_SHARE 0.17
+#define CODES_SHARE 0.02
 /* Of 8 rows of x: `rows` takes .96 of the time of 2048 x 2048 on a Zen 4, 1.05 of 768 x 768. */
 #define FEW_SHARE 1.12
 
@@ -46,10 +47,10 @@ typedef struct {
     hc_rows out;
     int n_threads, lanes; /* of a block, at most */
     int x_digits, w_digits;
-    bool direct;              /* weights as they are stored */
-    hc_bytes_s4_fn *to_bytes; /* of weights that it takes as they are stored, or NULL */
-    int words;
-    int64_t n, k, ld, columns, quads, x_plane;  /* columns: of the rows that meet */
+    bool direct;  /* weights as they are stored, */
+    bool nibbles; /* those of 4 bits, */
+    int words;    /* which share a scale, or 0 */
+    int64_t n, k, ld, quads, x_plane;
     int64_t block_rows, first_row, rows, units; /* of x: most at once; at hand */
     int unit;                                   /* rows of one */
     int64_t group_rows, parts, x_blocks;
@@ -85,7 +86,7 @@ static void x_task(void *context, int64_t unit, int thread) {
         for (int64_t i = 0; i < job->unit; i++) { /* lanes without a row are 0 */
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
-            if (job->to_bytes)
+            if (job->nibbles)
                 hc_order_nibbles(rows + i * job->ld, job->quads * 4);
         }
         if (job->unit == UNIT)
@@ -127,18 +128,17 @@ static void group_task(void *context, int64_t task, int thread) {
     hc_lanes_s8_args args = {.n_w = stored.n_w, .ld_w = job->ld};
     int8_t *decoded = (int8_t *)scratch + job->rows_at;
     const int8_t *w = decoded, *next = NULL;
+    const int codes = job->nibbles ? 2 : 1; /* of a byte */
     const int64_t w_plane = job->group_rows * job->ld;
     int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
     if (job->direct) {
         hc_rows_stored(job->product, first, &stored, scales);
         w = stored.w;
         args.ld_w = stored.ld_w;
-        if (job->n * job->k >= FAR_BYTES) /* maybe behind the end */
+        args.words = stored.words;
+        args.ld_scales = stored.ld_scales;
+        if (job->n * job->k / codes >= FAR_BYTES) /* maybe behind the end */
             next = (const int8_t *)((uintptr_t)w + (uintptr_t)(job->group_rows * args.ld_w));
-    } else if (job->to_bytes) {
-        hc_rows_stored(job->product, first, &stored, scales);
-        stored.next = (const int8_t *)((uintptr_t)stored.w + (uintptr_t)(job->group_rows * stored.ld_w));
-        job->to_bytes(&stored, decoded, job->ld);
     } else {
         hc_rows_load(job->product->w, first, args.n_w, job->ld, w_plane, decoded, scales);
     }
@@ -154,11 +154,12 @@ static void group_task(void *context, int64_t task, int thread) {
         for (int d = 0; d < job->x_digits; d++)
             for (int e = 0; e < job->w_digits; e++) {
                 args.c = sums + pairs * tile;
-                for (int64_t k = 0; k < job->columns; k += HC_LANES_COLUMNS) {
-                    args.columns = hc_min(HC_LANES_COLUMNS, job->columns - k);
+                for (int64_t k = 0; k < job->k; k += HC_LANES_COLUMNS) {
+                    args.columns = hc_min(HC_LANES_COLUMNS, job->k - k);
                     args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * job->unit * 4;
-                    args.w = w + e * w_plane + k;
-                    args.next = next ? (const int8_t *)((uintptr_t)next + (uintptr_t)k) : NULL;
+                    args.w = w + e * w_plane + k / codes;
+                    args.scales = args.words ? stored.scales + k / (16 * args.words) : NULL;
+                    args.next = next ? (const int8_t *)((uintptr_t)next + (uintptr_t)(k / codes)) : NULL;
                     args.accumulate = k > 0;
                     job->multiply(&args);
                 }
@@ -180,7 +181,8 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     const hc_run run = hc_run_for(p);
     const int64_t n_threads = run.n_threads;
     *job = (hc_lanes_job){.product = p, .n = p->w->rows, .k = p->w->columns};
-    job->multiply = HC_PICK(lanes_s8, &run);
+    job->nibbles = hc_rows_nibble_weights(p, &job->words);
+    job->multiply = job->nibbles ? HC_PICK(lanes_s4, &run) : HC_PICK(lanes_s8, &run);
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
@@ -188,17 +190,16 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->w_digits = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
-    job->direct = hc_rows_direct_weights(p);
+    job->direct = job->nibbles || hc_rows_direct_weights(p);
     job->unit = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
     job->lanes = HC_LANES_X * UNIT;
-    job->to_bytes = hc_rows_nibble_weights(p, &job->words) ? HC_PICK(bytes_s4, &run) : NULL;
-    job->columns = job->to_bytes ? hc_round_up(job->k, HC_NIBBLES_STEP) : job->k;
-    job->quads = hc_ceil_div(job->columns, 8) * 2;
-    job->ld = hc_round_up(job->columns, HC_CACHE_LINE) +
-              HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
+    const int64_t columns = job->nibbles ? hc_round_up(job->k, HC_NIBBLES_STEP) : job->k;
+    job->quads = hc_ceil_div(columns, 8) * 2;
+    job->ld =
+        hc_round_up(columns, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
     job->block_rows = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
     job->block_rows = hc_min(hc_round_up(p->x->rows, job->unit), job->block_rows);
-    const int64_t row_bytes = job->k * job->w_digits;
+    const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_digits;
     int64_t rows =
         job->direct ? hc_min(GROUP_BYTES / row_bytes, MOST_GROUP) : hc_min(DECODED_BYTES / row_bytes, MOST_DECODED);
     if (n_threads > 1)
@@ -245,7 +246,7 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     int words;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     const double lanes = p->x->rows <= HC_LANES_FEW ? FEW_SHARE * HC_LANES_FEW : (double)hc_round_up(p->x->rows, UNIT);
-    const double decoded = nibbles ? BYTES_SHARE : direct ? 0 : 1;
+    const double decoded = nibbles ? words ? WORDS_SHARE : CODES_SHARE : direct ? 0 : 1;
     return (hc_work){direct ? codes : 0, decoded * codes, codes * lanes * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }

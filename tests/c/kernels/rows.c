@@ -159,37 +159,6 @@ void check_rows_s4(const hc_kernel *kernel) {
     }
 }
 
-static void bytes_s4_definition(const hc_rows_s8_args *args, int8_t *out, int64_t ld) {
-    for (int64_t j = 0; j < args->n_w; j++)
-        for (int64_t k = 0; k < args->columns; k++)
-            out[j * ld + ordered(k)] = (int8_t)value_of(args, j, k);
-}
-
-/* Places behind the last column may hold anything. */
-static void bytes_s4_case(const hc_kernel *kernel, int64_t n_w, int64_t columns, int words, int64_t gap, int hints) {
-    const int64_t whole = (columns + 127) / 128 * 128, ld = whole + gap, n = n_w ? (n_w - 1) * ld + whole : 0;
-    begin("%" D " rows of %" D ", %d words, gap %" D, n_w, columns, words, gap);
-    const hc_rows_s8_args args = stored_rows(n_w, columns, words, gap, hints, ANY);
-    int8_t *wanted = items(n, 1), *got;
-    memset(wanted, 77, (size_t)n);
-    got = copy_of(wanted, n, 1);
-    bytes_s4_definition(&args, wanted, ld);
-    kernel->fn.bytes_s4(&args, got, ld);
-    for (int64_t j = 0; j < n_w; j++)
-        for (int64_t k = columns; k < whole; k++)
-            wanted[j * ld + ordered(k)] = got[j * ld + ordered(k)];
-    same("out", I8, got, wanted, n);
-    BENCH(bytes_s4_definition(&args, wanted, ld), kernel->fn.bytes_s4(&args, got, ld));
-}
-
-void check_bytes_s4(const hc_kernel *kernel) {
-    FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 63, 65, 127, 128, 129, 200, 513, 2047, 2049, 4500)
-    for (int i = 0; i < 16; i++)
-        bytes_s4_case(kernel, i % 5, *columns, WORDS[i % 4], i % 3 * 5, i);
-    usual();
-    bytes_s4_case(kernel, 24, 1024, 2, 0, 0);
-}
-
 /* Rows of x side by side, plus 128; w may end with its last column. */
 static void lanes_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t columns, int64_t gap, int hints,
                        integer_kind x_kind, integer_kind w_kind) {
@@ -234,4 +203,59 @@ void check_lanes_s8(const hc_kernel *kernel) {
                    i % 2 ? LEAST : MOST, i / 2 % 2 ? LEAST : MOST);
     usual();
     lanes_case(kernel, HC_LANES_X * kernel->mr, 24, 1024, 0, 0, ANY, ANY);
+}
+
+static void lanes_s4_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t columns, int words, int64_t gap,
+                          int hints, integer_kind x_kind, integer_kind w_kind) {
+    const int64_t whole = (columns + 127) / 128 * 128, width = lanes == HC_LANES_FEW ? 8 : 4, ldc = lanes + gap;
+    const int64_t n_x = whole * lanes, n_c = n_w ? (n_w - 1) * ldc + lanes : 0;
+    begin("%d lanes x %" D " rows of %" D ", %d words, gap %" D ", hints %d, x %s, w %s", lanes, n_w, columns, words,
+          gap, hints, integer_kind_name(x_kind), integer_kind_name(w_kind));
+    const hc_rows_s8_args rows = stored_rows(n_w, columns, words, gap, hints, w_kind);
+    uint8_t *x = items(n_x, 1);
+    int32_t *wanted = items(n_c, 4);
+    for (int64_t i = 0; i < n_x; i++)
+        x[i] = (uint8_t)draw_integer(0, 255, x_kind);
+    for (int64_t k = columns; k < whole; k++)
+        for (int i = 0; i < lanes; i++)
+            x[(ordered(k) / width * lanes + i) * width + ordered(k) % width] = 128;
+    for (int64_t i = 0; i < n_c; i++)
+        wanted[i] = (int32_t)draw();
+    int32_t *got = copy_of(wanted, n_c, 4);
+    hc_lanes_s8_args args = {.lanes = lanes, .n_w = n_w, .columns = columns, .ld_w = rows.ld_w, .ldc = ldc, .x = x};
+    args.w = rows.w;
+    args.accumulate = rows.accumulate;
+    args.next = rows.next;
+    args.part = rows.part;
+    args.parts = rows.parts;
+    args.scales = rows.scales;
+    args.ld_scales = rows.ld_scales;
+    args.words = rows.words;
+    args.c = got;
+    for (int64_t j = 0; j < n_w; j++)
+        for (int i = 0; i < lanes; i++) {
+            uint32_t sum = args.accumulate ? (uint32_t)wanted[j * ldc + i] : 0;
+            for (int64_t k = 0; k < columns; k++) {
+                const int64_t at = ordered(k);
+                sum += (uint32_t)((x[(at / width * lanes + i) * width + at % width] - 128) * value_of(&rows, j, k));
+            }
+            wanted[j * ldc + i] = (int32_t)sum;
+        }
+    kernel->fn.lanes_s4(&args);
+    same("c", I32, got, wanted, n_c);
+    BENCH((void)0, kernel->fn.lanes_s4(&args));
+}
+
+void check_lanes_s4(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 63, 65, 127, 128, 129, 200, 513, 2047, HC_LANES_COLUMNS)
+    for (int n = 0; n <= HC_LANES_X; n++)
+        for (int i = 0; i < 16; i++)
+            lanes_s4_case(kernel, n ? n * kernel->mr : HC_LANES_FEW, (n * 7 + i * 5) % 19, *columns, WORDS[i % 4],
+                          i % 3 * 5, i, (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n % N_INTEGER_KINDS));
+    for (int i = 0; i < 32; i++) /* the whole budget */
+        lanes_s4_case(kernel, i & 16 ? kernel->mr : HC_LANES_FEW, 9, HC_LANES_COLUMNS, WORDS[i % 4], 0, 0,
+                      i & 4 ? LEAST : MOST, i & 8 ? LEAST : MOST);
+    usual();
+    for (int i = 0; i < 2; i++)
+        lanes_s4_case(kernel, HC_LANES_X * kernel->mr, 24, 1024, WORDS[i], 0, 0, ANY, ANY);
 }
