@@ -279,6 +279,17 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
+/* The first multiple of 32 of n codes below 16, by a table; returns how many. */
+static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m256i code = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_shuffle_epi8(values, code));
+    }
+    return i;
+}
+
 /* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
  * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
 static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {

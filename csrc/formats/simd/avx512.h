@@ -264,6 +264,15 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
+/* The first multiple of 64 of n codes below 16, by a table; returns how many. */
+static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
+    const __m512i values = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64)
+        _mm512_storeu_si512(out + i, _mm512_shuffle_epi8(values, _mm512_loadu_si512(codes + i)));
+    return i;
+}
+
 static inline __attribute__((always_inline)) void fold4(const uint8_t *codes, const uint8_t *scales, const int group,
                                                         int64_t n, int8_t *out) {
     const int groups = 64 / group;

@@ -101,8 +101,15 @@ static inline int64_t decode_codes(const hc_format *format, const hc_geometry *g
 /* HC_INT_GROUPED of elements that are integers times 2^-fraction_bits: int8, or floats with two bits of exponent. */
 static inline __attribute__((always_inline)) void e2_integers(const uint8_t *restrict codes, int64_t n, int bits,
                                                               int8_t *restrict to) {
-    for (int64_t j = 0; j < n; j++)
-        to[j] = (int8_t)(uint8_t)(hc_e2_integer(codes[j], bits) - hc_e2_zero(bits));
+    int64_t i = 0;
+    if (bits == 1) {
+        int8_t table[16];
+        for (int code = 0; code < 16; code++)
+            table[code] = (int8_t)(uint8_t)(hc_e2_integer((uint8_t)code, bits) - hc_e2_zero(bits));
+        i = simd_lookup16(codes, n, table, to);
+    }
+    for (; i < n; i++)
+        to[i] = (int8_t)(uint8_t)(hc_e2_integer(codes[i], bits) - hc_e2_zero(bits));
 }
 
 static inline int64_t decode_integers(const hc_format *format, const hc_geometry *geometry,

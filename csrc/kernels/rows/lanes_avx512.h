@@ -53,44 +53,4 @@ INLINE void put_lanes(int32_t *c, const int width, bool accumulate, __m512i adde
     }
 }
 
-/* n_w rows of w from j on, of the kernel's kind of codes; next: the rows to prefetch, or 0. */
-INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width, const int words,
-                     int64_t j, uintptr_t next);
-
-INLINE void of_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w, const int width, const int words) {
-    int until = args->part; /* blocks of rows until the next one that prefetches */
-    int64_t j = 0;
-    for (; j + n_w <= args->n_w; j += n_w) {
-        uintptr_t next = 0;
-        if (args->next && until-- == 0) {
-            next = (uintptr_t)args->next + (uintptr_t)(j * args->ld_w); /* maybe behind the last row */
-            until = args->parts - 1;
-        }
-        multiply(args, n_x, n_w, width, words, j, next);
-    }
-    for (; j < args->n_w; j++)
-        multiply(args, n_x, 1, width, words, j, 0);
-}
-
-/* 24 sums where registers and addresses of rows last; 12 rows of w beside 2 registers of x were slower than 8 (Zen 5). */
-INLINE void of_lanes(const hc_lanes_s8_args *args, const int words) {
-    switch (args->lanes) {
-    case HC_LANES_FEW:
-        of_rows(args, 1, 8, 8, words);
-        break;
-    case 1 * LANES:
-        of_rows(args, 1, 8, 4, words);
-        break;
-    case 2 * LANES:
-        of_rows(args, 2, 8, 4, words);
-        break;
-    case 3 * LANES:
-        of_rows(args, 3, 8, 4, words);
-        break;
-    case 4 * LANES:
-        of_rows(args, 4, 6, 4, words);
-        break;
-    }
-}
-
 #endif

@@ -1,6 +1,6 @@
 /* lanes_s8_avx512vnni.c for codes of 4 bits as they are stored: while 128 columns of some rows of w meet x, the next 128 are
  * brought to bytes, a row at a time, in L1: what that takes waits for the dots' units in part only (multiplications by scales). */
-#include "kernels/rows/lanes_avx512.h"
+#include "kernels/rows/lanes_rows_avx512.h"
 #include "kernels/rows/rows_s4_avx512.h"
 
 enum { COLUMNS = 128, BYTES = 64 }; /* of a step */

@@ -2,7 +2,7 @@
  * four bytes each, and eight bytes of w. Nothing else is summed sideways. What the 128 that was added to x adds is taken away
  * by the sums of w's bytes: vpsadbw and what it needs wait for no unit of the dots, and by vpdpbusd they took a sixteenth of
  * the time of 16 rows of x (Zen 4). */
-#include "kernels/rows/lanes_avx512.h"
+#include "kernels/rows/lanes_rows_avx512.h"
 
 enum { BITS = 16 };
 

@@ -61,4 +61,21 @@ typedef void hc_lanes_s8_fn(const hc_lanes_s8_args *args);
 /* lanes_s4:  the same of the codes of 4 bits that rows_s4 takes, x in its order, columns up to a multiple of 128, where x is 0.
  * No scalar kernel either. */
 
+/* lanes_s8_scaled:  c[j * ldc + i] = fmaf(float(x_scales[i] * w_scales[j * ld_scales + g]), float(dot_g(i, j)), c), groups g of
+ * `group` columns ascending, the last maybe shorter; dot_g the exact sum over the group; c starts from +0 or from what it holds.
+ * x lies as in lanes_s8, signed, 0 behind the last column, w likewise up to a multiple of 4; group is a multiple of 4.
+ * start[g * lanes + i] is -128 times the sum of x_i over the group, for kernels that add 128 to w. lanes as there, but not
+ * HC_LANES_FEW. There is no scalar kernel: gemm_s8_scaled has the same bits. */
+typedef struct {
+    int lanes;
+    int64_t n_w, columns, group;
+    int64_t ld_w, ldc, ld_scales;
+    const int8_t *x, *w;
+    const int32_t *start;
+    const float *x_scales, *w_scales;
+    bool accumulate;
+    float *c;
+} hc_lanes_scaled_args;
+typedef void hc_lanes_scaled_fn(const hc_lanes_scaled_args *args);
+
 #endif

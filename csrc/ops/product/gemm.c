@@ -320,7 +320,10 @@ const char *hc_gemm_grouped_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_grouped_work(const hc_product *p) {
     const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, false, false, p->w, p->run);
-    return integer_work(p, kernel, kernel->small ? SMALL_SHARE : 1);
+    hc_work grouped = integer_work(p, kernel, kernel->small ? SMALL_SHARE : 1);
+    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_GROUPED, p->x, kernel, 1))
+        grouped.decoded = 0;
+    return grouped;
 }
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 

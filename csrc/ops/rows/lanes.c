@@ -26,7 +26,7 @@ enum {
     MOST_GROUP = 96,
     DECODED_BYTES = 512 << 10, /* of decoded ones: 48 rows of 2048 take .93 to .97 of the time with 24, and 8 rows */
     MOST_DECODED = 48,         /* 1.2 times, 32 to 64 rows of x (Zen 4, 2026-11) */
-    STORED = 8, /* rows of `out` at once: their lines, often in one set of L1, stay there until they are whole */
+    STORED = 8,
     FAR_BYTES = 1 << 20, /* weights that are prefetched: beyond L2 */
     UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
@@ -96,23 +96,23 @@ static void x_task(void *context, int64_t unit, int thread) {
     }
 }
 
-/* Rows of `out` from values (columns, ld) that lie transposed. */
-static void store(const hc_lanes_job *job, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t ld,
-                  const float *values) {
-    const int64_t step = job->out.n_dims ? job->out.stride[0] : 0;
-    if (job->out.n_dims <= 1 && job->out.column_stride == sizeof(float) && step >= 0 && step % 4 == 0 &&
+/* STORED rows of `out` at once: their lines, often in one set of L1, stay there until they are whole. */
+void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, int64_t rows, int64_t column,
+                    int64_t columns, int64_t ld, const float *values) {
+    const int64_t step = out->n_dims ? out->stride[0] : 0;
+    if (out->n_dims <= 1 && out->column_stride == sizeof(float) && step >= 0 && step % 4 == 0 &&
         step / 4 <= INT32_MAX) {
         for (int64_t i = 0; i < rows; i += STORED) {
-            char *to = hc_row(&job->out, row + i) + column * 4;
+            char *to = hc_row(out, row + i) + column * 4;
             for (int64_t j = 0; j < columns; j += UNIT)
-                job->transpose(values + j * ld + i, ld * 4, (int)hc_min(UNIT, columns - j), hc_min(STORED, rows - i),
-                               to + j * 4, (int)(step / 4), 0);
+                transpose(values + j * ld + i, ld * 4, (int)hc_min(UNIT, columns - j), hc_min(STORED, rows - i),
+                          to + j * 4, (int)(step / 4), 0);
         }
         return;
     }
     for (int64_t i = 0; i < rows; i++) {
-        char *to = hc_row(&job->out, row + i) + column * job->out.column_stride;
-        for (int64_t j = 0; j < columns; j++, to += job->out.column_stride)
+        char *to = hc_row(out, row + i) + column * out->column_stride;
+        for (int64_t j = 0; j < columns; j++, to += out->column_stride)
             memcpy(to, values + j * ld + i, sizeof(float));
     }
 }
@@ -173,7 +173,7 @@ static void group_task(void *context, int64_t task, int thread) {
             job->join(pairs, tile, sums, shifts, dots);
             job->dequantize_s64(args.n_w, rows, dots, args.ldc, scales, job->x_scales + row, values, args.ldc);
         }
-        store(job, job->first_row + row, rows, first, args.n_w, args.ldc, values);
+        hc_lanes_store(job->transpose, &job->out, job->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
 }
 

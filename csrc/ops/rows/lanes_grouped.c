@@ -1,0 +1,194 @@
+/* Products with a float32 scale a group of weights and one a row of x: rows of x in panels, side by side in lanes, rows of w
+ * decoded to int8, a group of rows at a time, once for all rows of x (kernels/rows/rows.h, lanes_s8_scaled).
+ *
+ *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  values (group, lanes), transposed: out (lanes, group)
+ *
+ * Chunks of k keep a panel in L1; values wait for the next one. Threads share groups of weight rows, and blocks of x where
+ * groups are few.
+ *
+ * Memory: X_BYTES for the panels at hand and half as much for their sums, PRIVATE_BYTES for weights and values of all threads.
+ */
+#include "base/threads.h"
+#include "ops/product/pack.h"
+#include "ops/rows/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    LONGEST = 65536, /* columns, which bound memory, and of a group the sums */
+    X_BYTES = 8 << 20,
+    PRIVATE_BYTES = 16 << 20,
+    DECODED_BYTES = 256 << 10,
+    GROUP_STEP = 12, /* a multiple of what kernels take at once */
+    MOST_GROUP = 96,
+    CHUNK_BYTES = 16 << 10,
+    UNIT = 16, /* rows of x packed at once */
+    ROW_PADDING = 64,
+};
+
+typedef struct {
+    const hc_product *product;
+    hc_lanes_scaled_fn *multiply;
+    hc_pack_x32_fn *transpose;
+    hc_rows out;
+    int n_threads;
+    int64_t n, k, group, segments, chunk, quads, ld;
+    int64_t block_rows, first_row, rows, units, x_blocks; /* of x: most at once; at hand */
+    int64_t group_rows, parts;
+    int64_t scales_at, values_at, private_bytes; /* of one thread, behind decoded rows */
+    uint8_t *memory, *private_memory;
+    int8_t *x;
+    int32_t *start; /* (segments, lanes) for each block of x */
+    float *x_scales;
+} hc_grouped_job;
+
+static int64_t first_unit(const hc_grouped_job *job, int64_t block) { return job->units * block / job->x_blocks; }
+
+static int32_t sum_of(const int8_t *values, int64_t n) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += values[i];
+    return sum;
+}
+
+static void load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int8_t *to, float *scales,
+                 int64_t ld_scales) {
+    const hc_int_tile tile = {.limb = {to}, .ld = ld, .group_scale = scales, .groups_ld = ld_scales};
+    source->integers(source, HC_INT_GROUPED, first, rows, 0, source->columns, &tile);
+    for (int64_t i = 0; i < rows; i++)
+        memset(to + i * ld + source->columns, 0, (size_t)(hc_round_up(source->columns, 4) - source->columns));
+}
+
+static void x_task(void *context, int64_t unit, int thread) {
+    const hc_grouped_job *job = context;
+    int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes;
+    const int64_t first = unit * UNIT, n = hc_min(UNIT, job->rows - first);
+    int64_t block = 0;
+    while (first_unit(job, block + 1) <= unit)
+        block++;
+    const int64_t begin = first_unit(job, block), lanes = (first_unit(job, block + 1) - begin) * UNIT;
+    memset(rows, 0, (size_t)(UNIT * job->ld)); /* lanes without a row are 0 */
+    memset(job->x_scales + first, 0, UNIT * sizeof(float));
+    load(job->product->x, job->first_row + first, n, job->ld, rows, job->x_scales + first, 1);
+    job->transpose(rows, job->ld, UNIT, job->quads, job->x + (begin * job->quads + unit - begin) * UNIT * 4, (int)lanes,
+                   0);
+    int32_t *start = job->start + (begin * job->segments + unit - begin) * UNIT;
+    for (int64_t i = 0; i < UNIT; i++)
+        for (int64_t s = 0; s < job->segments; s++) {
+            const int64_t k = s * job->group;
+            start[s * lanes + i] = -128 * sum_of(rows + i * job->ld + k, hc_min(job->group, job->k - k));
+        }
+}
+
+/* Some blocks of x times a group of weights. */
+static void group_task(void *context, int64_t task, int thread) {
+    const hc_grouped_job *job = context;
+    const int64_t part = task % job->parts, first = task / job->parts * job->group_rows;
+    const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
+    uint8_t *scratch = job->private_memory + thread * job->private_bytes;
+    int8_t *w = (int8_t *)scratch;
+    float *scales = (float *)(void *)(scratch + job->scales_at), *values = (float *)(void *)(scratch + job->values_at);
+    hc_lanes_scaled_args args = {.n_w = hc_min(job->group_rows, job->n - first),
+                                 .group = job->group,
+                                 .ld_w = job->ld,
+                                 .ld_scales = job->segments,
+                                 .c = values};
+    load(job->product->w, first, args.n_w, job->ld, w, scales, job->segments);
+    for (int64_t block = from; block < to; block++) {
+        const int64_t begin = first_unit(job, block), units = first_unit(job, block + 1) - begin;
+        const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, job->rows - row);
+        args.lanes = (int)units * UNIT;
+        args.ldc = args.lanes;
+        args.x_scales = job->x_scales + row;
+        for (int64_t k = 0; k < job->k; k += job->chunk) {
+            args.columns = hc_min(job->chunk, job->k - k);
+            args.x = job->x + (begin * job->quads + k / 4 * units) * UNIT * 4;
+            args.start = job->start + (begin * job->segments + k / job->group * units) * UNIT;
+            args.w = w + k;
+            args.w_scales = scales + k / job->group;
+            args.accumulate = k > 0;
+            job->multiply(&args);
+        }
+        for (int64_t i = 0; i < args.n_w * args.ldc; i++) /* every NaN is the same one */
+            values[i] = values[i] == values[i] ? values[i] : NAN;
+        hc_lanes_store(job->transpose, &job->out, job->first_row + row, rows, first, args.n_w, args.ldc, values);
+    }
+}
+
+static void plan(hc_grouped_job *job, const hc_product *p) {
+    const hc_run run = hc_run_for(p);
+    const int most_lanes = HC_LANES_X * UNIT;
+    *job = (hc_grouped_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
+    job->multiply = HC_PICK(lanes_s8_scaled, &run);
+    job->transpose = HC_PICK(pack_x32, &run);
+    job->out = hc_merged_rows(&p->out);
+    job->segments = hc_ceil_div(job->k, job->group);
+    job->quads = hc_ceil_div(job->k, 4);
+    job->ld = hc_round_up(job->k, ROW_PADDING) + ROW_PADDING; /* rows of 4 KiB would fall on the same places of L1 */
+    job->block_rows = hc_max(X_BYTES / (job->quads * 4) / most_lanes, 1) * most_lanes;
+    job->block_rows = hc_min(hc_round_up(p->x->rows, UNIT), job->block_rows);
+    const int64_t lanes = hc_min(job->block_rows, most_lanes);
+    job->chunk = hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group;
+    int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
+    if (run.n_threads > 1)
+        rows = hc_min(rows, hc_ceil_div(job->n, 2 * run.n_threads));
+    job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
+    job->scales_at = hc_max(job->group_rows, UNIT) * job->ld;
+    job->values_at = hc_round_up(job->scales_at + job->group_rows * job->segments * 4, HC_CACHE_LINE);
+    job->private_bytes = hc_round_up(job->values_at + job->group_rows * lanes * 4, HC_CACHE_LINE);
+    job->n_threads = (int)hc_max(hc_min(run.n_threads, PRIVATE_BYTES / job->private_bytes), 1);
+}
+
+static bool allocate(hc_grouped_job *job) {
+    const int64_t start_at = job->block_rows * job->quads * 4;
+    const int64_t scales_at = start_at + job->block_rows * job->segments * 4;
+    const int64_t private_at = hc_round_up(scales_at + job->block_rows * 4, HC_CACHE_LINE);
+    job->memory = hc_alloc_aligned(private_at + job->n_threads * job->private_bytes);
+    if (!job->memory)
+        return false;
+    job->x = (int8_t *)job->memory;
+    job->start = (int32_t *)(void *)(job->memory + start_at);
+    job->x_scales = (float *)(void *)(job->memory + scales_at);
+    job->private_memory = job->memory + private_at;
+    return true;
+}
+
+const char *hc_lanes_grouped_refuses(const hc_product *p) {
+    if (!HC_PICK(lanes_s8_scaled, p->run))
+        return "no kernel of this machine has rows of x in lanes and scales of groups";
+    if (p->w->columns > LONGEST)
+        return "rows of more than 65536 values";
+    if (p->x->group || !p->w->group || p->w->run_length != p->w->columns || p->w->group % 8)
+        return "not x with one scale a row and weights with groups of 8, 16, 24 ... columns";
+    if (p->x->form[HC_INT_GROUPED].n_limbs > 1 || hc_signed_limbs(&p->w->form[HC_INT_GROUPED]) > 1)
+        return "integers of more than 8 bits";
+    return NULL;
+}
+
+hc_work hc_lanes_grouped_work(const hc_product *p) {
+    const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
+    const double share =
+        1 + 8.0 / (double)p->w->group; /* two operations for each sum of a group, beside a quarter of its columns */
+    return (hc_work){0, codes, codes * lanes * share, (double)p->x->rows * (double)p->x->columns};
+}
+
+hc_status hc_lanes_grouped_run(const hc_product *p, hc_error *error) {
+    hc_grouped_job job;
+    plan(&job, p);
+    if (!allocate(&job))
+        return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
+    const int64_t groups = hc_ceil_div(job.n, job.group_rows);
+    for (int64_t first = 0; first < p->x->rows; first += job.block_rows) {
+        job.first_row = first;
+        job.rows = hc_min(job.block_rows, p->x->rows - first);
+        job.units = hc_ceil_div(job.rows, UNIT);
+        job.x_blocks = hc_ceil_div(job.units, HC_LANES_X);
+        job.parts = groups >= 2 * job.n_threads ? 1 : hc_ceil_div(2 * job.n_threads, groups);
+        job.parts = job.n_threads == 1 ? 1 : hc_min(job.parts, job.x_blocks);
+        hc_parallel(job.n_threads, job.units, x_task, &job);
+        hc_parallel(job.n_threads, groups * job.parts, group_task, &job);
+    }
+    hc_free_aligned(job.memory);
+    return HC_OK;
+}
