@@ -234,6 +234,19 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
         }
         return HC_DONE;
     }
+    if (mode == HC_INT_SPLIT && vsq_scale_bits(format) == 8 && !vsq_is_unsigned(format) &&
+        tile->first_column % 8 == 0) {
+        const int64_t first = tile->first_column / group;
+        const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, group) - first;
+        for (int64_t i = 0; i < tile->rows; i++) {
+            const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+            plain_integers(geometry, components, tile, i, format->bits, out);
+            for (int64_t g = 0; g < groups; g++)
+                out->group_scale[i * out->groups_ld + g] = scales[first + g];
+            out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);
+        }
+        return HC_DONE;
+    }
     if (mode != HC_INT_FOLDED || !folds_bytes(format, geometry, tile))
         return decode_integers(format, geometry, components, tile, mode, out);
     for (int64_t i = 0; i < tile->rows; i++) {

@@ -63,19 +63,21 @@ typedef void hc_lanes_s8_fn(const hc_lanes_s8_args *args);
 
 /* lanes_s8_scaled:  c[j * ldc + i] = fmaf(float(x_scales[i] * w_scales[j * ld_scales + g]), float(dot_g(i, j)), c), groups g of
  * `group` columns ascending, the last maybe shorter; dot_g the exact sum over the group; c starts from +0 or from what it holds.
+ * lanes_s8_split:  int32 c[j * ldc + i] += factors[j * ld_scales + g] * dot_g(i, j) likewise, modulo 2^32.
  * x lies as in lanes_s8, signed, 0 behind the last column, w likewise up to a multiple of 4; group is a multiple of 4.
  * start[g * lanes + i] is -128 times the sum of x_i over the group, for kernels that add 128 to w. lanes as there, but not
- * HC_LANES_FEW. There is no scalar kernel: gemm_s8_scaled has the same bits. */
+ * HC_LANES_FEW. There are no scalar kernels: gemm_s8_scaled and gemm_small_split have the same bits. */
 typedef struct {
     int lanes;
     int64_t n_w, columns, group;
     int64_t ld_w, ldc, ld_scales;
     const int8_t *x, *w;
     const int32_t *start;
-    const float *x_scales, *w_scales;
+    const float *x_scales, *w_scales; /* lanes_s8_scaled */
+    const int32_t *factors;           /* lanes_s8_split */
     bool accumulate;
-    float *c;
-} hc_lanes_scaled_args;
-typedef void hc_lanes_scaled_fn(const hc_lanes_scaled_args *args);
+    void *c;
+} hc_lanes_groups_args;
+typedef void hc_lanes_groups_fn(const hc_lanes_groups_args *args);
 
 #endif

@@ -1,7 +1,7 @@
 /* Folded products of many rows of x: these are brought into panels, rows side by side in lanes, and the
  * weights stay as they lie (kernels/rows/rows.h, lanes_s8). int8 codes without groups are read as they are stored, and codes
  * of 4 bits where there is a kernel for them (lanes_s4); other weights are decoded to int8, a group of rows at a time, once for
- * all rows of x; wider integers are signed digits (rows.c).
+ * all rows of x; wider integers are signed digits (rows.c), or integers of 8 bits and scales apart (lanes_groups.c).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  sums (group, lanes)  ->  scaled, transposed: out (lanes, group)
  *
@@ -240,6 +240,8 @@ const char *hc_lanes_folded_refuses(const hc_product *p) {
 }
 
 hc_work hc_lanes_folded_work(const hc_product *p) {
+    if (hc_lanes_splits(p))
+        return hc_lanes_groups_work(p);
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
@@ -253,6 +255,8 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
 
 hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {
     hc_lanes_job job;
+    if (hc_lanes_splits(p))
+        return hc_lanes_groups_run(p, true, error);
     plan(&job, p);
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);

@@ -26,4 +26,10 @@ int64_t hc_rows_planes(const hc_source *source);
 void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, int64_t rows, int64_t column,
                     int64_t columns, int64_t ld, const float *values);
 
+/* lanes_groups.c: whether integer scales of groups multiply sums there, so that a product of order FOLDED takes int8 once
+ * where `lanes` would have several digits of folded integers. */
+bool hc_lanes_splits(const hc_product *product);
+hc_work hc_lanes_groups_work(const hc_product *product);
+hc_status hc_lanes_groups_run(const hc_product *product, bool split, hc_error *error);
+
 #endif

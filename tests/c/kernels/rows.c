@@ -261,15 +261,15 @@ void check_lanes_s4(const hc_kernel *kernel) {
         lanes_s4_case(kernel, HC_LANES_X * kernel->mr, 24, 1024, WORDS[i], 0, 0, ANY, ANY);
 }
 
-static void lanes_scaled_case(const hc_kernel *kernel, int lanes, int64_t n_w, int64_t columns, int64_t group,
-                              int64_t gap, bool accumulate, float_kind kind) {
+static void lanes_groups_case(const hc_kernel *kernel, bool split, int lanes, int64_t n_w, int64_t columns,
+                              int64_t group, int64_t gap, bool accumulate, float_kind kind) {
     const int64_t whole = (columns + 3) / 4 * 4, groups = (columns + group - 1) / group;
     const int64_t ld_w = whole + gap, ldc = lanes + gap, ld_scales = groups + gap;
     const int64_t n_c = n_w ? (n_w - 1) * ldc + lanes : 0, n_scales = n_w ? (n_w - 1) * ld_scales + groups : 0;
     begin("%d lanes x %" D " rows of %" D ", groups of %" D ", gap %" D ", accumulate %d, scales %s", lanes, n_w,
           columns, group, gap, accumulate, float_kind_name(kind));
     int8_t *x = items(whole * lanes, 1), *w = items(n_w ? (n_w - 1) * ld_w + whole : 0, 1);
-    int32_t *start = items(groups * lanes, 4);
+    int32_t *start = items(groups * lanes, 4), *factors = items(n_scales, 4);
     float *x_scales = items(lanes, 4), *w_scales = items(n_scales, 4), *wanted = items(n_c, 4);
     memset(start, 0, (size_t)(groups * lanes) * 4);
     for (int64_t k = 0; k < whole; k++)
@@ -283,11 +283,11 @@ static void lanes_scaled_case(const hc_kernel *kernel, int lanes, int64_t n_w, i
     for (int i = 0; i < lanes; i++)
         x_scales[i] = draw_float(kind);
     for (int64_t i = 0; i < n_scales; i++)
-        w_scales[i] = draw_float(kind);
+        w_scales[i] = draw_float(kind), factors[i] = (int32_t)draw();
     for (int64_t i = 0; i < n_c; i++)
         wanted[i] = draw_float(kind);
     float *got = copy_of(wanted, n_c, 4);
-    hc_lanes_scaled_args args = {
+    hc_lanes_groups_args args = {
         .lanes = lanes, .n_w = n_w, .columns = columns, .group = group, .ld_w = ld_w, .ldc = ldc};
     args.ld_scales = ld_scales;
     args.x = x;
@@ -295,30 +295,41 @@ static void lanes_scaled_case(const hc_kernel *kernel, int lanes, int64_t n_w, i
     args.start = start;
     args.x_scales = x_scales;
     args.w_scales = w_scales;
+    args.factors = factors;
     args.accumulate = accumulate;
     args.c = got;
     for (int64_t j = 0; j < n_w; j++)
         for (int i = 0; i < lanes; i++) {
             float sum = accumulate ? wanted[j * ldc + i] : 0;
+            uint32_t integer = 0;
+            if (accumulate)
+                memcpy(&integer, wanted + j * ldc + i, sizeof integer);
             for (int64_t g = 0; g < groups; g++) {
                 int32_t dot = 0;
                 for (int64_t k = g * group; k < columns && k < (g + 1) * group; k++)
                     dot += x[(k / 4 * lanes + i) * 4 + k % 4] * w[j * ld_w + k];
+                integer += (uint32_t)factors[j * ld_scales + g] * (uint32_t)dot;
                 sum = fmaf(x_scales[i] * w_scales[j * ld_scales + g], (float)dot, sum);
             }
-            wanted[j * ldc + i] = sum;
+            memcpy(wanted + j * ldc + i, split ? (const void *)&integer : &sum, sizeof sum);
         }
-    kernel->fn.lanes_s8_scaled(&args);
-    same("c", F32, got, wanted, n_c);
-    BENCH((void)0, kernel->fn.lanes_s8_scaled(&args));
+    if (split)
+        kernel->fn.lanes_s8_split(&args);
+    else
+        kernel->fn.lanes_s8_scaled(&args);
+    same("c", split ? I32 : F32, got, wanted, n_c);
+    BENCH((void)0, split ? kernel->fn.lanes_s8_split(&args) : kernel->fn.lanes_s8_scaled(&args));
 }
 
-void check_lanes_s8_scaled(const hc_kernel *kernel) {
+static void check_groups(const hc_kernel *kernel, bool split) {
     FOR_EACH(int64_t, columns, 0, 1, 3, 4, 8, 31, 32, 33, 64, 100, 257)
     for (int n = 1; n <= HC_LANES_X; n++)
         for (int i = 0; i < 12; i++)
-            lanes_scaled_case(kernel, n * kernel->mr, (n * 7 + i * 5) % 27, *columns, 8 << i % 4, i % 3 * 5, i % 2,
-                              (float_kind)(i % N_FINITE_KINDS));
+            lanes_groups_case(kernel, split, n * kernel->mr, (n * 7 + i * 5) % 27, *columns, 8 << i % 4, i % 3 * 5,
+                              i % 2, (float_kind)(i % N_FINITE_KINDS));
     usual();
-    lanes_scaled_case(kernel, HC_LANES_X * kernel->mr, 24, 1024, 32, 0, false, PLAIN);
+    lanes_groups_case(kernel, split, HC_LANES_X * kernel->mr, 24, 1024, 32, 0, false, PLAIN);
 }
+
+void check_lanes_s8_scaled(const hc_kernel *kernel) { check_groups(kernel, false); }
+void check_lanes_s8_split(const hc_kernel *kernel) { check_groups(kernel, true); }

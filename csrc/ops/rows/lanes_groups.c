@@ -1,5 +1,7 @@
-/* Products with a float32 scale a group of weights and one a row of x: rows of x in panels, side by side in lanes, rows of w
- * decoded to int8, a group of rows at a time, once for all rows of x (kernels/rows/rows.h, lanes_s8_scaled).
+/* Products with a scale a group of weights and one a row of x: rows of x in panels, side by side in lanes, rows of w decoded to
+ * int8, a group of rows at a time, once for all rows of x (kernels/rows/rows.h, lanes_s8_scaled). Of order GROUPED, where scales
+ * are float32; and of order FOLDED where integer scales would make more than 8 bits of codes: there they multiply the sums of
+ * their groups (lanes_s8_split).
  *
  *   x panel (k / 4, lanes, 4 bytes)  x  w rows (group, k)  ->  values (group, lanes), transposed: out (lanes, group)
  *
@@ -29,21 +31,23 @@ enum {
 
 typedef struct {
     const hc_product *product;
-    hc_lanes_scaled_fn *multiply;
+    bool split; /* integer scales, multiplied into sums */
+    hc_lanes_groups_fn *multiply;
+    hc_dequantize_s32_fn *dequantize_s32;
     hc_pack_x32_fn *transpose;
     hc_rows out;
     int n_threads;
     int64_t n, k, group, segments, chunk, quads, ld;
     int64_t block_rows, first_row, rows, units, x_blocks; /* of x: most at once; at hand */
     int64_t group_rows, parts;
-    int64_t scales_at, values_at, private_bytes; /* of one thread, behind decoded rows */
+    int64_t scales_at, row_scales_at, sums_at, values_at, private_bytes; /* of one thread, behind decoded rows */
     uint8_t *memory, *private_memory;
     int8_t *x;
     int32_t *start; /* (segments, lanes) for each block of x */
     float *x_scales;
-} hc_grouped_job;
+} hc_groups_job;
 
-static int64_t first_unit(const hc_grouped_job *job, int64_t block) { return job->units * block / job->x_blocks; }
+static int64_t first_unit(const hc_groups_job *job, int64_t block) { return job->units * block / job->x_blocks; }
 
 static int32_t sum_of(const int8_t *values, int64_t n) {
     int32_t sum = 0;
@@ -52,16 +56,18 @@ static int32_t sum_of(const int8_t *values, int64_t n) {
     return sum;
 }
 
-static void load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int8_t *to, float *scales,
-                 int64_t ld_scales) {
-    const hc_int_tile tile = {.limb = {to}, .ld = ld, .group_scale = scales, .groups_ld = ld_scales};
-    source->integers(source, HC_INT_GROUPED, first, rows, 0, source->columns, &tile);
+/* Rows as int8, 0 up to a multiple of 4 columns. */
+static void load(const hc_source *source, hc_int_mode mode, int64_t first, int64_t rows, int64_t ld, int8_t *to,
+                 float *group_scales, int64_t ld_scales, float *row_scales) {
+    const hc_int_tile tile = {
+        .limb = {to}, .ld = ld, .group_scale = group_scales, .groups_ld = ld_scales, .row_scale = row_scales};
+    source->integers(source, mode, first, rows, 0, source->columns, &tile);
     for (int64_t i = 0; i < rows; i++)
         memset(to + i * ld + source->columns, 0, (size_t)(hc_round_up(source->columns, 4) - source->columns));
 }
 
 static void x_task(void *context, int64_t unit, int thread) {
-    const hc_grouped_job *job = context;
+    const hc_groups_job *job = context;
     int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes;
     const int64_t first = unit * UNIT, n = hc_min(UNIT, job->rows - first);
     int64_t block = 0;
@@ -70,7 +76,9 @@ static void x_task(void *context, int64_t unit, int thread) {
     const int64_t begin = first_unit(job, block), lanes = (first_unit(job, block + 1) - begin) * UNIT;
     memset(rows, 0, (size_t)(UNIT * job->ld)); /* lanes without a row are 0 */
     memset(job->x_scales + first, 0, UNIT * sizeof(float));
-    load(job->product->x, job->first_row + first, n, job->ld, rows, job->x_scales + first, 1);
+    float *scales = job->x_scales + first; /* of the one group of a row, or of the row */
+    load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, job->first_row + first, n, job->ld, rows, scales,
+         1, scales);
     job->transpose(rows, job->ld, UNIT, job->quads, job->x + (begin * job->quads + unit - begin) * UNIT * 4, (int)lanes,
                    0);
     int32_t *start = job->start + (begin * job->segments + unit - begin) * UNIT;
@@ -83,18 +91,26 @@ static void x_task(void *context, int64_t unit, int thread) {
 
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
-    const hc_grouped_job *job = context;
+    const hc_groups_job *job = context;
     const int64_t part = task % job->parts, first = task / job->parts * job->group_rows;
     const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     int8_t *w = (int8_t *)scratch;
     float *scales = (float *)(void *)(scratch + job->scales_at), *values = (float *)(void *)(scratch + job->values_at);
-    hc_lanes_scaled_args args = {.n_w = hc_min(job->group_rows, job->n - first),
+    float *row_scales = (float *)(void *)(scratch + job->row_scales_at);
+    int32_t *sums = (int32_t *)(void *)(scratch + job->sums_at);
+    hc_lanes_groups_args args = {.n_w = hc_min(job->group_rows, job->n - first),
                                  .group = job->group,
                                  .ld_w = job->ld,
                                  .ld_scales = job->segments,
-                                 .c = values};
-    load(job->product->w, first, args.n_w, job->ld, w, scales, job->segments);
+                                 .c = job->split ? (void *)sums : values};
+    load(job->product->w, job->split ? HC_INT_SPLIT : HC_INT_GROUPED, first, args.n_w, job->ld, w, scales,
+         job->segments, row_scales);
+    if (job->split) /* integers below 2^24, as floats: in their places as integers */
+        for (int64_t i = 0; i < args.n_w * job->segments; i++) {
+            const int32_t factor = (int32_t)scales[i];
+            memcpy(scales + i, &factor, sizeof factor);
+        }
     for (int64_t block = from; block < to; block++) {
         const int64_t begin = first_unit(job, block), units = first_unit(job, block + 1) - begin;
         const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, job->rows - row);
@@ -107,20 +123,25 @@ static void group_task(void *context, int64_t task, int thread) {
             args.start = job->start + (begin * job->segments + k / job->group * units) * UNIT;
             args.w = w + k;
             args.w_scales = scales + k / job->group;
+            args.factors = (const int32_t *)(const void *)args.w_scales;
             args.accumulate = k > 0;
             job->multiply(&args);
         }
-        for (int64_t i = 0; i < args.n_w * args.ldc; i++) /* every NaN is the same one */
+        if (job->split)
+            job->dequantize_s32(args.n_w, rows, sums, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
+        for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* every NaN is the same one */
             values[i] = values[i] == values[i] ? values[i] : NAN;
         hc_lanes_store(job->transpose, &job->out, job->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
 }
 
-static void plan(hc_grouped_job *job, const hc_product *p) {
+static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     const hc_run run = hc_run_for(p);
     const int most_lanes = HC_LANES_X * UNIT;
-    *job = (hc_grouped_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
-    job->multiply = HC_PICK(lanes_s8_scaled, &run);
+    *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
+    job->split = split;
+    job->multiply = split ? HC_PICK(lanes_s8_split, &run) : HC_PICK(lanes_s8_scaled, &run);
+    job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
     job->segments = hc_ceil_div(job->k, job->group);
@@ -135,12 +156,14 @@ static void plan(hc_grouped_job *job, const hc_product *p) {
         rows = hc_min(rows, hc_ceil_div(job->n, 2 * run.n_threads));
     job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
     job->scales_at = hc_max(job->group_rows, UNIT) * job->ld;
-    job->values_at = hc_round_up(job->scales_at + job->group_rows * job->segments * 4, HC_CACHE_LINE);
+    job->row_scales_at = job->scales_at + job->group_rows * job->segments * 4;
+    job->sums_at = hc_round_up(job->row_scales_at + job->group_rows * 4, HC_CACHE_LINE);
+    job->values_at = job->sums_at + (split ? job->group_rows * lanes * 4 : 0);
     job->private_bytes = hc_round_up(job->values_at + job->group_rows * lanes * 4, HC_CACHE_LINE);
     job->n_threads = (int)hc_max(hc_min(run.n_threads, PRIVATE_BYTES / job->private_bytes), 1);
 }
 
-static bool allocate(hc_grouped_job *job) {
+static bool allocate(hc_groups_job *job) {
     const int64_t start_at = job->block_rows * job->quads * 4;
     const int64_t scales_at = start_at + job->block_rows * job->segments * 4;
     const int64_t private_at = hc_round_up(scales_at + job->block_rows * 4, HC_CACHE_LINE);
@@ -154,28 +177,40 @@ static bool allocate(hc_grouped_job *job) {
     return true;
 }
 
+static bool has_even_groups(const hc_source *w) { return w->group && w->run_length == w->columns && w->group % 8 == 0; }
+
 const char *hc_lanes_grouped_refuses(const hc_product *p) {
     if (!HC_PICK(lanes_s8_scaled, p->run))
         return "no kernel of this machine has rows of x in lanes and scales of groups";
     if (p->w->columns > LONGEST)
         return "rows of more than 65536 values";
-    if (p->x->group || !p->w->group || p->w->run_length != p->w->columns || p->w->group % 8)
+    if (p->x->group || !has_even_groups(p->w))
         return "not x with one scale a row and weights with groups of 8, 16, 24 ... columns";
     if (p->x->form[HC_INT_GROUPED].n_limbs > 1 || hc_signed_limbs(&p->w->form[HC_INT_GROUPED]) > 1)
         return "integers of more than 8 bits";
     return NULL;
 }
 
-hc_work hc_lanes_grouped_work(const hc_product *p) {
-    const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
-    const double share =
-        1 + 8.0 / (double)p->w->group; /* two operations for each sum of a group, beside a quarter of its columns */
-    return (hc_work){0, codes, codes * lanes * share, (double)p->x->rows * (double)p->x->columns};
+bool hc_lanes_splits(const hc_product *p) {
+    const hc_int_form *x = &p->x->form[HC_INT_FOLDED], *w = &p->w->form[HC_INT_FOLDED];
+    const hc_int_form *split = &p->w->form[HC_INT_SPLIT];
+    if (!HC_PICK(lanes_s8_split, p->run) || !split->available || hc_signed_limbs(split) > 1 ||
+        hc_signed_limbs(w) == 1 || x->n_limbs > 1 || p->w->columns > LONGEST || !has_even_groups(p->w))
+        return false;
+    return p->w->columns <= INT32_MAX / (128 * (int64_t)w->max_abs); /* the sums */
 }
 
-hc_status hc_lanes_grouped_run(const hc_product *p, hc_error *error) {
-    hc_grouped_job job;
-    plan(&job, p);
+hc_work hc_lanes_groups_work(const hc_product *p) {
+    const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
+    const double share =
+        1 + 8.0 / (double)p->w->group; /* two operations for the sum of a group beside a quarter of its columns */
+    return (hc_work){0, codes, codes * lanes * share, (double)p->x->rows * (double)p->x->columns};
+}
+hc_work hc_lanes_grouped_work(const hc_product *p) { return hc_lanes_groups_work(p); }
+
+hc_status hc_lanes_groups_run(const hc_product *p, bool split, hc_error *error) {
+    hc_groups_job job;
+    plan(&job, p, split);
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
     const int64_t groups = hc_ceil_div(job.n, job.group_rows);
@@ -192,3 +227,4 @@ hc_status hc_lanes_grouped_run(const hc_product *p, hc_error *error) {
     hc_free_aligned(job.memory);
     return HC_OK;
 }
+hc_status hc_lanes_grouped_run(const hc_product *p, hc_error *error) { return hc_lanes_groups_run(p, false, error); }
