@@ -189,12 +189,11 @@ def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
     -------
     Calibration or None
     """
-    from ..files.opening import load  # 18 ms
     from ..ptq.network import calibrate  # 18 ms
 
     patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
     if arguments.calibration is not None:
-        held = load(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
+        held = held_in(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
         if names_function(arguments.calibration):
             return calibrate(held, function_of(arguments.calibration, "--calibration"), **patterns)
         from ..ptq.streaming import Inputs  # 20 ms
@@ -204,6 +203,33 @@ def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
         return None
     examples = weights.train_x[:EXAMPLES]
     return calibrate(weights.weights, lambda held: weights.forward(held, examples), **patterns)
+
+
+def held_in(path: str) -> Any:
+    """Return all arrays of a checkpoint whose values are weights.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    dict of str to array, or one array
+
+    Raises
+    ------
+    ValueError, OSError
+        As of `load`; another program has quantized it.
+    """
+    from ..files.layouts.table import refuse_layout  # 18 ms
+    from ..files.opening import load, reader_of  # 18 ms
+
+    with reader_of(path) as reader:
+        try:
+            refuse_layout(reader)
+        except ValueError as error:
+            raise ValueError(f"{printable(path)}: {error}") from None
+    return load(path)
 
 
 def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:

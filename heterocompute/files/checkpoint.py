@@ -21,7 +21,7 @@ from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from .changes import Change, decoded, in_layout, packed, plain, rounded
 from .foreign import Foreign, foreign_reader
-from .layouts.table import KEY as CONFIG_KEY, LAYOUTS, check_layout, described, layout_said
+from .layouts.table import KEY as CONFIG_KEY, LAYOUTS, check_layout, described, layout_said, refuse_layout
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, rewrite, rewrite_whole
@@ -334,11 +334,7 @@ def _chosen(
 
 def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: bool) -> None:
     """Raise ValueError where a packed array is held, but for those of a pattern alone if they may stand there."""
-    said = layout_said(reader)
-    if said is not None:
-        raise ValueError(
-            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
-        )
+    refuse_layout(reader)
     for name, entry in held.items():
         if entry is not None:
             plain = isinstance(entry.format, Sparse) and entry.format.is_plain

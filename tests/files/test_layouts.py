@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from common import same_bits
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
 from heterocompute.base.tensors import Info
+from heterocompute.cli import main
 from heterocompute.files.checkpoint import (
     dequantize_checkpoint,
     inspect as hc_inspect,
@@ -94,12 +96,37 @@ def test_a_checkpoint_of_another_program_as_plain_tensors(tmp_path, layout, fmt)
     assert not (tmp_path / "none").exists()
 
 
-def test_scales_of_another_program_are_no_weights(tmp_path):
+def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
     path, out = str(tmp_path / "gptq.safetensors"), str(tmp_path / "out.safetensors")
     hc.save(path, {"fc.weight": hc.quantize(W, "int4-g32-f16")}, layout="gptq")
-    for call in (lambda: quantize_checkpoint(path, out, "int8"), lambda: prune_checkpoint(path, out, "2:4")):
-        with pytest.raises(ValueError, match=r"gptq.safetensors: is already quantized, in the layout gptq: dequantize"):
+    h = hc.ptq.Hessian(W.shape[1])
+    h.add(W)
+    np.savez(tmp_path / "x.npz", **{"fc.weight": W})
+    calls = (
+        lambda: quantize_checkpoint(path, out, "int8"),
+        lambda: prune_checkpoint(path, out, "2:4"),
+        lambda: hc.study(path, ["int8"]),
+        lambda: hc.study_density(path, evaluate=lambda weights: 1.0),
+        lambda: hc.ptq.quantize_checkpoint(path, out, {"fc.weight": h}, "int8"),
+    )
+    sentence = f"{path}: is already quantized, in the layout gptq: dequantize --layout gptq makes a plain one of it"
+    for call in calls:
+        with pytest.raises(ValueError, match=re.escape(sentence)):
             call()
+    inputs = ["--calibration", str(tmp_path / "x.npz")]
+    for words in (
+        ["study", path, "--formats", "int8"],
+        ["study", path, "--formats", "int8", *inputs],
+        ["search", path, "--budget", "bits=4"],
+        ["ptq", path, out, "--format", "int8", *inputs],
+    ):
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert said.endswith(f"heterocompute {words[0]}: {sentence}\n") and said.count(path) == 1
+    assert main(["inspect", path]) == 0
+    assert capsys.readouterr().out.endswith("the layout gptq: --layout gptq lists them\n")
+    assert main(["inspect", path, "--layout", "gptq"]) == 0
+    assert "layout" not in capsys.readouterr().out
     with pytest.raises(ValueError, match="is in the layout gptq: wanted layout='gptq'"):
         dequantize_checkpoint(path, out)
     dequantize_checkpoint(path, out, layout="gptq")

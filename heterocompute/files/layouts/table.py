@@ -23,7 +23,8 @@ from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .linear import Parts
 
-__all__ = ["LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in"]
+__all__ = ["LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
+           "refuse_layout"]  # fmt: skip
 
 KEY = "quantization_config"
 
@@ -219,6 +220,25 @@ def layout_said(reader: Tensors) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return said if any(one.endswith(mark) for one in reader.names) else None
+
+
+def refuse_layout(reader: Tensors) -> None:
+    """Raise ValueError where another program has quantized what a file holds: codes and scales are no weights.
+
+    Parameters
+    ----------
+    reader : Tensors
+
+    Raises
+    ------
+    ValueError
+        Without the name of the file.
+    """
+    said = layout_said(reader)
+    if said is not None:
+        raise ValueError(
+            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
+        )
 
 
 class Decoded(NamedTuple):
