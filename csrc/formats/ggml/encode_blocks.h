@@ -8,85 +8,9 @@
 
 #include "formats/format.h"
 #include "formats/ggml/kinds.h"
+#include "formats/ggml/tile.h"
 
-enum { GROUPS = 16, CANDIDATES = 8 };
-
-/* Of each group: sums of w, w x, w q, w q^2 and w q x. */
-typedef struct {
-    _Alignas(64) float w[GROUPS], x[GROUPS], q[GROUPS], qq[GROUPS], qx[GROUPS];
-} hc_ggml_sums;
-
-typedef struct {
-    _Alignas(64) float x[GGML_MAX_GROUP][GROUPS], w[GGML_MAX_GROUP][GROUPS]; /* place by place, lanes of groups */
-    _Alignas(64) float scale[GROUPS], minimum[GROUPS];                       /* value = scale * q - minimum */
-    _Alignas(64) float inverse[GROUPS];                                      /* of scales, or 0 */
-    hc_ggml_sums sums;
-    float d[GROUPS], e[GROUPS];                 /* of blocks */
-    _Alignas(64) float small[2][GROUPS];        /* the integers of scales and minima */
-    uint8_t rows[GROUPS * GGML_MAX_GROUP + 64]; /* codes in order, and what packing may read behind them */
-} hc_ggml_tile;
-
-/* a / b, 0 where b is 0. */
-static inline lanes lanes_ratio(lanes a, lanes b) {
-    return lanes_pick(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
-}
-
-/* Every value cut to what counts. */
-static inline lanes ggml_counted(lanes x) {
-    const lanes most = lanes_of(0x1p40f), zero = lanes_of(0);
-    x = lanes_max(lanes_min(x, most), lanes_sub(zero, most));
-    return lanes_pick(lanes_above(lanes_of(0x1p-40f), lanes_abs(x)), zero, x);
-}
-
-/* `present` groups of n values each, contiguous, into lanes; other lanes hold zeros. n is a multiple of 16. */
-static inline __attribute__((always_inline)) void ggml_spread(const float *values, int n, int present, bool counts,
-                                                              float to[GGML_MAX_GROUP][GROUPS]) {
-    float padded[GROUPS * GGML_MAX_GROUP];
-    if (present < GROUPS) {
-        memset(padded, 0, sizeof padded);
-        memcpy(padded, values, (size_t)(present * n) * sizeof *padded);
-        values = padded;
-    }
-    for (int lane = 0; lane < GROUPS; lane += LANES)
-        for (int j = 0; j < n; j += LANES) {
-            lanes block[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) {
-                block[i] = lanes_load(values + (lane + i) * n + j);
-                block[i] = counts ? ggml_counted(block[i]) : block[i];
-            }
-            lanes_turn(block);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                lanes_store(&to[j + i][lane], block[i]);
-        }
-}
-
-/* weights: as values, or NULL. */
-static inline void ggml_load(const float *values, const float *weights, int n, int present, hc_ggml_tile *tile) {
-    ggml_spread(values, n, present, true, tile->x);
-    if (weights)
-        ggml_spread(weights, n, present, false, tile->w);
-}
-
-/* The first value of the largest magnitude. */
-static inline lanes ggml_largest(const hc_ggml_tile *tile, int n, int lane) {
-    lanes found = lanes_load(&tile->x[0][lane]);
-    for (int j = 1; j < n; j++) {
-        const lanes x = lanes_load(&tile->x[j][lane]);
-        found = lanes_pick(lanes_above(lanes_abs(x), lanes_abs(found)), x, found);
-    }
-    return found;
-}
-
-static inline void ggml_ends(const hc_ggml_tile *tile, int n, int lane, lanes *low, lanes *high) {
-    *low = *high = lanes_load(&tile->x[0][lane]);
-    for (int j = 1; j < n; j++) {
-        const lanes x = lanes_load(&tile->x[j][lane]);
-        *low = lanes_min(x, *low);
-        *high = lanes_max(x, *high);
-    }
-}
+#include "formats/ggml/plain.h"
 
 /* The level nearest to each lane; its number goes to *number. */
 static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, lanes *number) {
@@ -258,63 +182,6 @@ static inline __attribute__((always_inline)) void ggml_codes(const hc_ggml_kind 
             lanes_store_bytes(tile->rows + j, q);
         }
     }
-}
-
-/* Codes of the types without a search, in the order of the values. */
-static inline __attribute__((always_inline)) void ggml_plain_codes(bool has_minimum, bool is_byte, float largest,
-                                                                   const float *values, int n, int present,
-                                                                   hc_ggml_tile *tile) {
-    const lanes zero = lanes_of(0), half = lanes_of(0.5f), two = lanes_of(2), most = lanes_of(largest);
-    for (int g = 0; g < present; g++) {
-        const lanes least = lanes_of(tile->minimum[g]), inverse = lanes_of(tile->inverse[g]);
-        /* H(d) = 0, at most half of float16's smallest */
-        const lanes_mask used = lanes_above(lanes_abs(lanes_of(tile->scale[g])), lanes_of(0x1p-25f));
-        for (int j = g * n; j < (g + 1) * n; j += LANES) {
-            lanes q = ggml_counted(lanes_load(values + j));
-            if (has_minimum) {
-                q = lanes_trunc(lanes_add(lanes_mul(lanes_sub(q, least), inverse), half));
-                q = lanes_min(lanes_max(q, zero), most);
-            } else if (!is_byte) {
-                q = lanes_trunc(lanes_add(lanes_mul(q, inverse), lanes_of(largest + 1.5f)));
-                q = lanes_min(lanes_max(q, zero), lanes_of(largest + largest + 1));
-                q = lanes_sub(q, lanes_of(largest + 1));
-            } else {
-                q = lanes_mul(q, inverse);
-                const lanes magnitude = lanes_abs(q), whole = lanes_trunc(magnitude);
-                lanes nearest = lanes_add(whole, lanes_trunc(lanes_mul(lanes_sub(magnitude, whole), two)));
-                nearest = lanes_min(nearest, most);
-                q = lanes_pick(lanes_above(zero, q), lanes_sub(zero, nearest), nearest);
-            }
-            lanes_store_bytes(tile->rows + j, lanes_pick(used, q, zero));
-        }
-    }
-}
-
-/* The types without a search, as ggml has them. Their minimum is added, not subtracted. */
-static inline void ggml_plain(const hc_ggml_kind *kind, const float *values, int present, hc_ggml_tile *tile) {
-    const int n = kind->group;
-    const float largest = (float)((1 << (kind->has_minimum ? kind->bits : kind->bits - 1)) - 1);
-    const lanes zero = lanes_of(0), limit = lanes_of(65504);
-    for (int lane = 0; lane < GROUPS; lane += LANES) {
-        lanes low, high, d, least = zero;
-        if (kind->has_minimum) {
-            ggml_ends(tile, n, lane, &low, &high);
-            least = lanes_max(lanes_min(low, limit), lanes_sub(zero, limit));
-            d = lanes_div(lanes_sub(high, least), lanes_of(largest));
-        } else if (kind->bits < 8) {
-            d = lanes_div(ggml_largest(tile, n, lane), lanes_of(-(largest + 1)));
-        } else {
-            d = lanes_div(lanes_abs(ggml_largest(tile, n, lane)), lanes_of(largest));
-        }
-        d = lanes_max(lanes_min(d, limit), lanes_sub(zero, limit));
-        lanes_store(&tile->scale[lane], d);
-        lanes_store(&tile->minimum[lane], least);
-        lanes_store(&tile->inverse[lane], lanes_ratio(lanes_of(1), d));
-    }
-    if (kind->has_minimum)
-        ggml_plain_codes(true, false, largest, values, n, present, tile);
-    else
-        ggml_plain_codes(false, kind->bits == 8, largest, values, n, present, tile);
 }
 
 static inline float ggml_cut(float value) { return value > 65504 ? 65504 : value < -65504 ? -65504 : value; }
