@@ -158,7 +158,7 @@ class Inputs(Known):
                 raise ValueError(f"{where}: holds nothing, {WANTED}")
             for name in reader.names:
                 if name not in plain:
-                    raise ValueError(f"{where}: there is no tensor {unknown(name, plain)}")
+                    raise ValueError(f"{where}: has {unknown(name, plain)}")
                 info, shape = reader.info(name), plain[name].shape
                 fits = len(shape) == 2 and info.shape[-1:] == shape[1:] and 0 not in info.shape
                 if np.dtype(info.dtype).kind not in "fiu" or not fits:
