@@ -410,7 +410,7 @@ def _parser() -> argparse.ArgumentParser:
     dequantize.add_argument(
         "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
     )
-    dequantize.add_argument("--layout", metavar="L", help=IN_LAYOUT)
+    dequantize.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: what its configuration says")
     add_threads(dequantize)
 
     inspect = command(

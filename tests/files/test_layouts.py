@@ -127,12 +127,41 @@ def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
     assert capsys.readouterr().out.endswith("the layout gptq: --layout gptq lists them\n")
     assert main(["inspect", path, "--layout", "gptq"]) == 0
     assert "layout" not in capsys.readouterr().out
-    with pytest.raises(ValueError, match="is in the layout gptq: wanted layout='gptq'"):
-        dequantize_checkpoint(path, out)
-    dequantize_checkpoint(path, out, layout="gptq")
+    other = tmp_path / "other.safetensors"
+    summary = dequantize_checkpoint(path, str(other))  # what its configuration names
+    assert summary["tensors"] == dequantize_checkpoint(path, out, layout="gptq")["tensors"]
+    assert other.read_bytes() == (tmp_path / "out.safetensors").read_bytes()
+    assert same_bits(hc.load(out)["fc.weight"], hc.quantize(W, "int4-g32-f16").dequantize())
     quantize_checkpoint(out, str(tmp_path / "again.safetensors"), "int8")
     with pytest.raises(FileNotFoundError, match=r"has no quantization_config, and no config.json .*out.safetensors"):
         hc_inspect(out, layout="gptq")
+
+
+@pytest.mark.parametrize("layout, fmt", [PLACES[0], PLACES[5], PLACES[10], PLACES[11]])
+def test_a_layout_is_known_by_its_names_alone(tmp_path, layout, fmt):
+    hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, fmt)}, layout=layout)
+    save_arrays(tmp_path / "b", hc.load(tmp_path / "a"), {})  # its configuration is lost
+    with pytest.raises(ValueError, match=f"b: is already quantized, in the layout {layout}"):
+        hc.study(tmp_path / "b", ["int8"])
+    if layout != "bitsandbytes":  # which keeps all that is needed beside the weights
+        with pytest.raises(FileNotFoundError, match="has no quantization_config"):
+            dequantize_checkpoint(tmp_path / "b", tmp_path / "c")
+
+
+def test_weights_of_a_layout_that_is_not_read(tmp_path):
+    path = tmp_path / "model.safetensors"
+    eights = hc.quantize(W, "fp8_e4m3fn").view_ml_dtypes()
+    hc.save(path, {"fc.weight": eights, "fc.weight_scale_inv": np.ones((1, 1), np.float32)})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "fp8"}}))
+    out = tmp_path / "out.safetensors"
+    sentence = "model.safetensors: is already quantized, by 'fp8' with 'fc.weight_scale_inv', in no layout that is read"
+    for call in (quantize_checkpoint, dequantize_checkpoint):
+        with pytest.raises(ValueError, match=sentence):
+            call(path, out, *["int8"] * (call is quantize_checkpoint))
+    with pytest.raises(ValueError, match=sentence):
+        hc.study(path, ["int8"])
+    hc.save(path, {"fc.weight": W})  # what was made plain, beside the configuration that it had
+    quantize_checkpoint(path, out, "int8")
 
 
 def test_columns_in_the_order_of_their_activations(tmp_path):
