@@ -148,6 +148,24 @@ def test_a_layout_is_known_by_its_names_alone(tmp_path, layout, fmt):
             dequantize_checkpoint(tmp_path / "b", tmp_path / "c")
 
 
+@pytest.mark.parametrize("layout, fmt, name, words", [
+    ("gptq", "int4-g32-f16", "quantize_config.json", {"bits": 4, "group_size": 32, "sym": True, "desc_act": False}),
+    ("awq", "int4-g32-asym-f16", "quant_config.json", {"w_bit": 4, "q_group_size": 32, "zero_point": True}),
+])  # fmt: skip
+def test_configurations_of_older_programs(tmp_path, layout, fmt, name, words):
+    q, model, out = hc.quantize(W, fmt), tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout=layout)
+    save_arrays(model / "model.safetensors", hc.load(tmp_path / "a"), {})
+    (model / "config.json").write_text('{"layers": 2}')
+    (model / name).write_text(json.dumps(words))
+    assert hc.load(model, layout=layout)["fc.weight"] == q
+    dequantize_checkpoint(model, out)  # by its names
+    assert same_bits(hc.load(out)["fc.weight"], q.dequantize())
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+    hc.study(out, ["int8"])
+
+
 def test_weights_of_a_layout_that_is_not_read(tmp_path):
     path = tmp_path / "model.safetensors"
     eights = hc.quantize(W, "fp8_e4m3fn").view_ml_dtypes()

@@ -20,6 +20,7 @@ from ...base.json_text import strict_json
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted, read_small
 from ...base.values import shown
+from ..beside import CONFIG, OLDER_CONFIGS
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .linear import Parts
 
@@ -367,5 +368,12 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
 
 
 def _config_beside(path: str) -> Any:
-    """Return the quantization_config of config.json in the folder of a file."""
-    return strict_json(read_small(os.path.join(os.path.dirname(path), "config.json"), 1 << 24))[KEY]
+    """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
+    folder = os.path.dirname(path)
+    try:
+        return strict_json(read_small(os.path.join(folder, CONFIG), 1 << 24))[KEY]
+    except (FileNotFoundError, KeyError):
+        for name in OLDER_CONFIGS:
+            if os.path.lexists(os.path.join(folder, name)):
+                return strict_json(read_small(os.path.join(folder, name), 1 << 24))
+        raise
