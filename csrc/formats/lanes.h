@@ -2,6 +2,8 @@
 #ifndef HC_LANES_H
 #define HC_LANES_H
 
+#include "base/convert.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,13 +25,15 @@ static inline lanes_mask lanes_above(lanes a, lanes b) { return a > b; }
 static inline lanes_mask lanes_both(lanes_mask a, lanes_mask b) { return a && b; }
 static inline lanes lanes_pick(lanes_mask mask, lanes a, lanes b) { return mask ? a : b; }
 static inline lanes lanes_trunc(lanes a) { return (float)(int32_t)a; }
+/* RNE of |a| < 2^22; no two sets need agree on the sign of 0. */
+static inline lanes lanes_nearest(lanes a) { return (a + 0x1.8p23f) - 0x1.8p23f; }
+/* sum + a b, where both are exact. */
+static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return sum + a * b; }
+/* LANES x LANES values: lane j of a[i] becomes lane i of a[j]. */
+static inline void lanes_turn(lanes *a) { (void)a; }
+/* float16, RNE, of |a| <= 65504; and back. */
+static inline uint16_t lanes_to_f16(float a) { return hc_f32_to_f16(a); }
+static inline float lanes_from_f16(uint16_t a) { return hc_f16_to_f32(a); }
 static inline void lanes_store_bytes(uint8_t *to, lanes a) { *to = (uint8_t)(int32_t)a; }
-
-/* 4 x 4 values: row i at from + i * stride becomes column i of what is written. */
-static inline void lanes_transpose4(const float *from, int64_t stride, float *to, int64_t to_stride) {
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++)
-            to[j * to_stride + i] = from[i * stride + j];
-}
 
 #endif

@@ -46,6 +46,7 @@ from .parts import (
     print_table,
     recipe_of,
     say,
+    say_words,
     standard_output,
     thread_count,
     tidy,
@@ -277,6 +278,8 @@ def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., 
 
 def _inspect(arguments: argparse.Namespace) -> int:
     from ..files.checkpoint import inspect  # 18 ms
+    from ..files.layouts.table import layout_said  # 18 ms
+    from ..files.opening import reader_of  # 18 ms
 
     with ProgressBar("inspect", arguments.file) as progress:
         rows = interruptible(lambda: inspect(arguments.file, progress.update, arguments.layout))
@@ -294,6 +297,11 @@ def _inspect(arguments: argparse.Namespace) -> int:
     ]
     print_table(columns, rows)
     say(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
+    if arguments.layout is None:
+        with reader_of(arguments.file) as reader:
+            said = layout_said(reader)
+        if said is not None:
+            say_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
     return 0
 
 
@@ -402,7 +410,7 @@ def _parser() -> argparse.ArgumentParser:
     dequantize.add_argument(
         "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
     )
-    dequantize.add_argument("--layout", metavar="L", help=IN_LAYOUT)
+    dequantize.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: what its configuration says")
     add_threads(dequantize)
 
     inspect = command(

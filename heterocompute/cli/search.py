@@ -25,7 +25,7 @@ from .parts import (
     say_words,
 )
 from .ptq import function_of
-from .study import NETWORKS, calibrated
+from .study import NETWORKS, calibrated, held_in
 
 FORMATS = "vsq2-g16-s4 vsq3-g16-s4 vsq4-g16-s4 vsq5-g16-s4 vsq6-g16-s6 int8".split()
 FIGURE = "{:.3g}".format
@@ -134,7 +134,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: ProgressBar) -> Any:
     from .. import zoo  # 16 ms
-    from ..files.opening import load  # 18 ms
     from ..ptq.search import search  # 40 ms
 
     weights: Any
@@ -143,7 +142,7 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
         weights = getattr(zoo, arguments.network or NETWORKS[0])()
         metric = metric or (None if arguments.evaluate else "kl")
     else:
-        weights = load(arguments.model)
+        weights = held_in(arguments.model)
         if not isinstance(weights, dict):
             raise ValueError(f"{printable(arguments.model)}: holds one array, wanted a checkpoint")
     device = arguments.device

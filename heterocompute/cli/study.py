@@ -189,12 +189,11 @@ def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
     -------
     Calibration or None
     """
-    from ..files.opening import load  # 18 ms
     from ..ptq.network import calibrate  # 18 ms
 
     patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
     if arguments.calibration is not None:
-        held = load(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
+        held = held_in(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
         if names_function(arguments.calibration):
             return calibrate(held, function_of(arguments.calibration, "--calibration"), **patterns)
         from ..ptq.streaming import Inputs  # 20 ms
@@ -204,6 +203,33 @@ def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
         return None
     examples = weights.train_x[:EXAMPLES]
     return calibrate(weights.weights, lambda held: weights.forward(held, examples), **patterns)
+
+
+def held_in(path: str) -> Any:
+    """Return all arrays of a checkpoint whose values are weights.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    dict of str to array, or one array
+
+    Raises
+    ------
+    ValueError, OSError
+        As of `load`; another program has quantized it.
+    """
+    from ..files.layouts.table import refuse_layout  # 18 ms
+    from ..files.opening import load, reader_of  # 18 ms
+
+    with reader_of(path) as reader:
+        try:
+            refuse_layout(reader)
+        except ValueError as error:
+            raise ValueError(f"{printable(path)}: {error}") from None
+    return load(path)
 
 
 def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
@@ -233,12 +259,15 @@ def _is_onnx(model: str | None) -> bool:
 
 
 def _onnx(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the network of an ONNX file, or its weights where no examples judge it, and their axes."""
-    from ..interop.onnx_run import OnnxNetwork  # 20 ms
+    """Return the network of an ONNX file, or its weights where no examples judge it, and their axes.
+
+    A file in which nothing multiplies by a constant is a checkpoint like others.
+    """
+    from ..interop.onnx_run import OnnxNetwork, onnx_weights  # 20 ms
 
     if arguments.data is None:
-        network = OnnxNetwork(arguments.model)
-        return network.weights, network.axis
+        weights, axis = onnx_weights(arguments.model)
+        return (weights, axis) if weights else (arguments.model, None)
     network = OnnxNetwork(arguments.model, _array(arguments.data), _array(arguments.labels))
     return network, network.axis
 

@@ -12,9 +12,11 @@ from ..base.texts import printable, read_small
 from .containers.container import inside
 from .containers.folder import INDEX
 
-__all__ = ["files_beside"]
+__all__ = ["CONFIG", "OLDER_CONFIGS", "files_beside"]
 
 CONFIG = "config.json"
+# Where AutoGPTQ and AutoAWQ said how weights are quantized before it stood there.
+OLDER_CONFIGS = ("quantize_config.json", "quant_config.json")
 MAX_CONFIG = 16 << 20
 # Weights, of this program or of others: a copy would be another model beside the one that is written.
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".onnx_data", ".gguf", ".npz", ".npy", ".h5",
@@ -47,6 +49,8 @@ def files_beside(path: str, config: Mapping[str, Any]) -> dict[str, str | bytes]
         place = inside(folder, name)
         if place and os.path.isfile(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
+    if None in config.values():  # plain from now on
+        found = {name: place for name, place in found.items() if name not in OLDER_CONFIGS}
     if config and CONFIG in found:
         place = os.path.join(folder, CONFIG)
         try:

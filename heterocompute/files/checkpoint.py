@@ -21,7 +21,15 @@ from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from .changes import Change, decoded, in_layout, packed, plain, rounded
 from .foreign import Foreign, foreign_reader
-from .layouts.table import KEY as CONFIG_KEY, LAYOUTS, check_layout, described, layout_said
+from .layouts.table import (
+    KEY as CONFIG_KEY,
+    LAYOUTS,
+    check_layout,
+    described,
+    layout_said,
+    refuse_layout,
+    refuse_unread,
+)
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, rewrite, rewrite_whole
@@ -234,7 +242,8 @@ def dequantize_checkpoint(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
-        The program that has packed what `in_path` holds, as of `load`. GPTQ's columns may lie in the order of their
+        The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
+        names, if any. GPTQ's columns may lie in the order of their
         activations (``desc_act``) here. Weights are decoded twice, first for their shapes. A ``config.json`` goes
         along without its ``quantization_config``.
 
@@ -265,15 +274,17 @@ def dequantize_checkpoint(
     wanted = None if dtype is None else plain_dtype(dtype)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        said = None if layout else layout_said(reader)
-        if said is not None:
-            raise ValueError(f"is in the layout {said}: wanted layout={said!r}, on the command line --layout {said}")
+        if layout is None:
+            refuse_unread(reader)
         changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
         if isinstance(reader, Foreign):
             formats = {name: reader.format_of(name) for name in reader.names}
             changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
         return changes
 
+    if layout is None:
+        with reader_of(in_path) as reader:
+            layout = layout_said(reader)
     if layout is None:
         return rewrite(in_path, out_path, choose, progress)
     source = partial(foreign_reader, layout=layout)
@@ -334,11 +345,7 @@ def _chosen(
 
 def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: bool) -> None:
     """Raise ValueError where a packed array is held, but for those of a pattern alone if they may stand there."""
-    said = layout_said(reader)
-    if said is not None:
-        raise ValueError(
-            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
-        )
+    refuse_layout(reader)
     for name, entry in held.items():
         if entry is not None:
             plain = isinstance(entry.format, Sparse) and entry.format.is_plain

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import FLOATS
+from ..arrays.dense import FLOATS, as_any
 from ..arrays.layout import as_path
 from ..arrays.quantized import QuantizedArray
 from ..base.texts import quoted
@@ -23,6 +23,7 @@ __all__ = ["save_gguf"]
 
 Array = np.ndarray[Any, Any]
 PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+INTEGERS = {"i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64)}
 MOST_DIMENSIONS = 4
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
@@ -46,7 +47,7 @@ def save_gguf(
     tensors : mapping of str to ndarray or QuantizedArray
         Of float dtypes, 1 to 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
         checkpoint of `open_checkpoint` is one. Quantized ones, along the last axis and of a type of ggml, are written
-        as they are.
+        as they are, and so are signed integers, such as positions.
     metadata : mapping of str to str, bool, int, float, or a list of one of these, optional
         Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one.
     types : mapping of str to Format or str, optional
@@ -68,7 +69,7 @@ def save_gguf(
     ImportError
         The package gguf is not installed.
     TypeError
-        No floats; a key or a type of another kind.
+        Neither floats nor signed integers; a key or a type of another kind.
     ValueError
         NaN or infinity in what is quantized, a name that is too long, an unknown type, a format without a place in
         GGUF, importance of another length.
@@ -190,19 +191,22 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
             raise ValueError(f"save_gguf: {what}: gguf stores what is quantized along the last axis")
         _type_of(kind)
     else:
-        array = np.asarray(array)
-        if array.dtype.name not in FLOATS:
-            raise TypeError(f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, wanted {', '.join(FLOATS)}")
+        array = as_any(array, f"save_gguf: tensor {quoted(name)}")
+        kind = next((text for text, dtype in INTEGERS.items() if array.dtype == dtype), kind)
+        if array.dtype.name not in FLOATS and kind not in INTEGERS:
+            raise TypeError(
+                f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, wanted {', '.join(FLOATS)}, int8 to int64"
+            )
     shape = tuple(array.shape)
     if not 1 <= len(shape) <= MOST_DIMENSIONS:
         raise ValueError(
             f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted 1 to {MOST_DIMENSIONS} dimensions"
         )
-    if not isinstance(array, QuantizedArray):
+    if not isinstance(array, QuantizedArray) and kind not in INTEGERS:
         kind = _fitting(kind or "f32", shape)
     assert kind is not None
     if isinstance(kind, str):
-        dtype = PLAIN[kind]
+        dtype = {**PLAIN, **INTEGERS}[kind]
         writer.add_tensor_info(name, shape, dtype, int(np.prod(shape)) * dtype.itemsize)
         return kind
     block, text = block_of(kind), kind_of(kind)
@@ -232,7 +236,9 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
     """The bytes of a tensor, and the scale that stands beside it."""
     if isinstance(array, QuantizedArray):
         return _in_order(name, array)
-    array = np.asarray(array)
+    array = as_any(array, f"save_gguf: tensor {quoted(name)}")
+    if kind in INTEGERS:
+        return [np.ascontiguousarray(array)]
     if isinstance(kind, str):
         with np.errstate(over="ignore"):
             stored = np.ascontiguousarray(array.astype(PLAIN[kind], copy=False))

@@ -7,7 +7,7 @@ weights (initializers and constants) may be packed here. Convolutions of images 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..products.matmul import linear, matmul
 from ..products.quantize import quantize
 from ..products.window import as_window
 
-__all__ = ["OnnxNetwork", "run_onnx"]
+__all__ = ["OnnxNetwork", "onnx_weights", "run_onnx"]
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("float16", "float32", "float64")
@@ -103,7 +103,7 @@ class OnnxNetwork:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
         self._now: Mapping[str, Any] = {}  # what this evaluation multiplies by
         self._activations: Any = None
-        self._evaluator, proto = _loaded(model, self)
+        self._evaluator, proto = _loaded(model, self._evaluated)
         held = {one.name for one in proto.graph.initializer}
         self._inputs = [one.name for one in proto.graph.input if one.name not in held]
         self._outputs = [one.name for one in proto.graph.output]
@@ -200,6 +200,12 @@ class OnnxNetwork:
         if self._x.dtype.kind == "f":
             refuse_infinite(self._x, "OnnxNetwork: x")
 
+    def _evaluated(self, model: Any) -> tuple[Any, Any]:
+        """Return onnx's evaluator of a model, with operators of ours, and the model."""
+        from onnx.reference import ReferenceEvaluator  # optional
+
+        return ReferenceEvaluator(model, new_ops=_operators(self)), model
+
     # What the operators below ask.
 
     def operand(self, name: str, value: Array) -> Any:
@@ -210,11 +216,27 @@ class OnnxNetwork:
         return self._activations
 
 
-def _loaded(model: Any, network: OnnxNetwork) -> tuple[Any, Any]:
-    """Return onnx's evaluator of a model, with operators of ours, and the model."""
+def onnx_weights(model: Any) -> tuple[dict[str, Array], dict[str, int | tuple[int, ...]]]:
+    """Return the constants that Conv, Gemm and MatMul of a model multiply by, and their reduction axes.
+
+    Nothing is evaluated: other operators may be those of a runtime, such as com.microsoft's.
+
+    Parameters
+    ----------
+    model : path, bytes or onnx.ModelProto
+
+    Raises
+    ------
+    TypeError, ValueError, OSError, ImportError
+        As of `OnnxNetwork`.
+    """
+    return _weights(_loaded(model, lambda found: found))
+
+
+def _loaded(model: Any, use: Callable[[Any], Any]) -> Any:
+    """Return what a function makes of a model that onnx has checked; what it raises is the model's fault."""
     try:
         import onnx  # optional
-        from onnx.reference import ReferenceEvaluator  # optional
     except ImportError:
         raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install heterocompute[onnx]") from None
     place = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "run_onnx: model"
@@ -229,7 +251,7 @@ def _loaded(model: Any, network: OnnxNetwork) -> tuple[Any, Any]:
         elif not isinstance(model, onnx.ModelProto):
             model = onnx.load(os.fspath(model))
         onnx.checker.check_model(model)
-        return ReferenceEvaluator(model, new_ops=_operators(network)), model
+        return use(model)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{place}: no ONNX model: {shortened(first[0])}") from None

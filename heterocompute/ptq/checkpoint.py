@@ -18,6 +18,7 @@ from ..base.texts import is_same_file, printable
 from ..base.values import shown
 from ..base.version import __version__
 from ..files.changes import Change
+from ..files.layouts.table import refuse_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Progress, Work, rewrite
 from ..files.safetensors import save
@@ -137,6 +138,7 @@ def round_checkpoint(
     roundings: dict[str, Change] = {}
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
+        refuse_layout(reader)
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
         check_patterns(plain, texts)
         if missing := [name for name in hessians if name not in held]:

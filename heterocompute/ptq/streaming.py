@@ -25,6 +25,7 @@ from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, read_small
 from ..base.version import __version__
 from ..files.containers.numpy_files import Npz
+from ..files.layouts.table import refuse_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Work, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
@@ -96,6 +97,8 @@ def quantize_streamed(
         Staging(out_path).refuse_taken(resume)
     parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}
     with reader_of(in_path) as reader:
+        with about(reader):
+            refuse_layout(reader)
         refuse_replacing(located(reader), out_path)
         held = dict(contents(reader, entries(reader)[0]))
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
@@ -155,7 +158,7 @@ class Inputs(Known):
                 raise ValueError(f"{where}: holds nothing, {WANTED}")
             for name in reader.names:
                 if name not in plain:
-                    raise ValueError(f"{where}: there is no tensor {unknown(name, plain)}")
+                    raise ValueError(f"{where}: has {unknown(name, plain)}")
                 info, shape = reader.info(name), plain[name].shape
                 fits = len(shape) == 2 and info.shape[-1:] == shape[1:] and 0 not in info.shape
                 if np.dtype(info.dtype).kind not in "fiu" or not fits:

@@ -17,8 +17,9 @@ from ..arrays.foreign import Unreadable
 from ..arrays.quantized import QuantizedArray
 from ..base.modules import is_module
 from ..base.tensors import Tensors
-from ..base.texts import quoted, sentence
+from ..base.texts import printable, quoted, sentence
 from ..base.values import shown
+from ..files.layouts.table import refuse_layout
 from ..files.opening import reader_of
 from ..files.safetensors import contents, entries, read_array
 
@@ -35,6 +36,10 @@ class Source:
         self._arrays: Mapping[str, Any] = {}
         if isinstance(weights, (str, os.PathLike)):
             self._reader = stack.enter_context(reader_of(weights))
+            try:
+                refuse_layout(self._reader)
+            except ValueError as error:
+                raise ValueError(f"{printable(os.fsdecode(weights))}: {error}") from None
             self._packed, _ = entries(self._reader)
             self.names = []
             for name, entry in contents(self._reader, self._packed):

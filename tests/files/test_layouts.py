@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from common import same_bits
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
 from heterocompute.base.tensors import Info
+from heterocompute.cli import main
 from heterocompute.files.checkpoint import (
     dequantize_checkpoint,
     inspect as hc_inspect,
@@ -94,18 +96,90 @@ def test_a_checkpoint_of_another_program_as_plain_tensors(tmp_path, layout, fmt)
     assert not (tmp_path / "none").exists()
 
 
-def test_scales_of_another_program_are_no_weights(tmp_path):
+def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
     path, out = str(tmp_path / "gptq.safetensors"), str(tmp_path / "out.safetensors")
     hc.save(path, {"fc.weight": hc.quantize(W, "int4-g32-f16")}, layout="gptq")
-    for call in (lambda: quantize_checkpoint(path, out, "int8"), lambda: prune_checkpoint(path, out, "2:4")):
-        with pytest.raises(ValueError, match=r"gptq.safetensors: is already quantized, in the layout gptq: dequantize"):
+    h = hc.ptq.Hessian(W.shape[1])
+    h.add(W)
+    np.savez(tmp_path / "x.npz", **{"fc.weight": W})
+    calls = (
+        lambda: quantize_checkpoint(path, out, "int8"),
+        lambda: prune_checkpoint(path, out, "2:4"),
+        lambda: hc.study(path, ["int8"]),
+        lambda: hc.study_density(path, evaluate=lambda weights: 1.0),
+        lambda: hc.ptq.quantize_checkpoint(path, out, {"fc.weight": h}, "int8"),
+    )
+    sentence = f"{path}: is already quantized, in the layout gptq: dequantize --layout gptq makes a plain one of it"
+    for call in calls:
+        with pytest.raises(ValueError, match=re.escape(sentence)):
             call()
-    with pytest.raises(ValueError, match="is in the layout gptq: wanted layout='gptq'"):
-        dequantize_checkpoint(path, out)
-    dequantize_checkpoint(path, out, layout="gptq")
+    inputs = ["--calibration", str(tmp_path / "x.npz")]
+    for words in (
+        ["study", path, "--formats", "int8"],
+        ["study", path, "--formats", "int8", *inputs],
+        ["search", path, "--budget", "bits=4"],
+        ["ptq", path, out, "--format", "int8", *inputs],
+    ):
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert said.endswith(f"heterocompute {words[0]}: {sentence}\n") and said.count(path) == 1
+    assert main(["inspect", path]) == 0
+    assert capsys.readouterr().out.endswith("the layout gptq: --layout gptq lists them\n")
+    assert main(["inspect", path, "--layout", "gptq"]) == 0
+    assert "layout" not in capsys.readouterr().out
+    other = tmp_path / "other.safetensors"
+    summary = dequantize_checkpoint(path, str(other))  # what its configuration names
+    assert summary["tensors"] == dequantize_checkpoint(path, out, layout="gptq")["tensors"]
+    assert other.read_bytes() == (tmp_path / "out.safetensors").read_bytes()
+    assert same_bits(hc.load(out)["fc.weight"], hc.quantize(W, "int4-g32-f16").dequantize())
     quantize_checkpoint(out, str(tmp_path / "again.safetensors"), "int8")
     with pytest.raises(FileNotFoundError, match=r"has no quantization_config, and no config.json .*out.safetensors"):
         hc_inspect(out, layout="gptq")
+
+
+@pytest.mark.parametrize("layout, fmt", [PLACES[0], PLACES[5], PLACES[10], PLACES[11]])
+def test_a_layout_is_known_by_its_names_alone(tmp_path, layout, fmt):
+    hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, fmt)}, layout=layout)
+    save_arrays(tmp_path / "b", hc.load(tmp_path / "a"), {})  # its configuration is lost
+    with pytest.raises(ValueError, match=f"b: is already quantized, in the layout {layout}"):
+        hc.study(tmp_path / "b", ["int8"])
+    if layout != "bitsandbytes":  # which keeps all that is needed beside the weights
+        with pytest.raises(FileNotFoundError, match="has no quantization_config"):
+            dequantize_checkpoint(tmp_path / "b", tmp_path / "c")
+
+
+@pytest.mark.parametrize("layout, fmt, name, words", [
+    ("gptq", "int4-g32-f16", "quantize_config.json", {"bits": 4, "group_size": 32, "sym": True, "desc_act": False}),
+    ("awq", "int4-g32-asym-f16", "quant_config.json", {"w_bit": 4, "q_group_size": 32, "zero_point": True}),
+])  # fmt: skip
+def test_configurations_of_older_programs(tmp_path, layout, fmt, name, words):
+    q, model, out = hc.quantize(W, fmt), tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout=layout)
+    save_arrays(model / "model.safetensors", hc.load(tmp_path / "a"), {})
+    (model / "config.json").write_text('{"layers": 2}')
+    (model / name).write_text(json.dumps(words))
+    assert hc.load(model, layout=layout)["fc.weight"] == q
+    dequantize_checkpoint(model, out)  # by its names
+    assert same_bits(hc.load(out)["fc.weight"], q.dequantize())
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+    hc.study(out, ["int8"])
+
+
+def test_weights_of_a_layout_that_is_not_read(tmp_path):
+    path = tmp_path / "model.safetensors"
+    eights = hc.quantize(W, "fp8_e4m3fn").view_ml_dtypes()
+    hc.save(path, {"fc.weight": eights, "fc.weight_scale_inv": np.ones((1, 1), np.float32)})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "fp8"}}))
+    out = tmp_path / "out.safetensors"
+    sentence = "model.safetensors: is already quantized, by 'fp8' with 'fc.weight_scale_inv', in no layout that is read"
+    for call in (quantize_checkpoint, dequantize_checkpoint):
+        with pytest.raises(ValueError, match=sentence):
+            call(path, out, *["int8"] * (call is quantize_checkpoint))
+    with pytest.raises(ValueError, match=sentence):
+        hc.study(path, ["int8"])
+    hc.save(path, {"fc.weight": W})  # what was made plain, beside the configuration that it had
+    quantize_checkpoint(path, out, "int8")
 
 
 def test_columns_in_the_order_of_their_activations(tmp_path):

@@ -181,7 +181,8 @@ def test_importance_lowers_the_error_where_it_lies(tmp_path: Path) -> None:
         ({"w": weights(1, 256)}, {"importance": {"w": [1.0]}}, "importance of 'w' has shape"),
         ({"w": weights(1, 256)}, {"importance": {"v": [1.0]}}, "'v', which is no tensor"),
         ({"w": np.float32(1)}, {}, "wanted 1 to 4 dimensions"),
-        ({"w": np.arange(32)}, {}, "has dtype int64"),
+        ({"w": np.arange(32, dtype=np.uint64)}, {}, "has dtype uint64"),
+        ({"w": np.ones(32, bool)}, {}, "has dtype bool"),
         ({"w": weights(1, 32)}, {"metadata": {"a": {}}}, "'a' is {}, wanted a str"),
         ({"w": weights(1, 32)}, {"metadata": {"a": 2**64}}, "integers of 64 bits"),
         ({"w": np.full((1, 3), 1e9, np.float32)}, {"types": {"*": "f16"}}, "beyond float16's largest"),
@@ -203,6 +204,24 @@ def test_what_has_no_place_is_refused_and_nothing_is_left(tmp_path: Path, tensor
         hc.save_gguf(tmp_path / "model.gguf", tensors, **more)
     assert words in str(caught.value)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_integers_are_written_as_they_are(tmp_path: Path, dtype: Any) -> None:
+    positions, path = np.arange(-3, 61, dtype=dtype).reshape(2, 32), tmp_path / "model.gguf"
+    chosen = hc.save_gguf(path, {"positions": positions, "w": weights(2, 256)})
+    assert chosen == {"positions": f"i{positions.itemsize * 8}", "w": "q4_k"}
+    for found in (hc.load(path)["positions"], hc.load(path, layout="gguf")["positions"]):
+        assert found.dtype == dtype and found.tolist() == positions.tolist()
+
+
+def test_a_tensor_of_torch_that_requires_a_gradient_is_refused_by_name(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path, w = tmp_path / "model.gguf", torch.from_numpy(weights(2, 256))
+    with pytest.raises(TypeError, match="save_gguf: tensor 'w' is a Parameter that requires a gradient"):
+        hc.save_gguf(path, {"w": torch.nn.Parameter(w)})
+    hc.save_gguf(path, {"w": w.to(torch.bfloat16)}, types={"*": "f32"})
+    assert hc.load(path)["w"].tolist() == w.to(torch.bfloat16).float().tolist()
 
 
 def test_changed_bytes_of_blocks_never_stop_the_reader(tmp_path: Path) -> None:

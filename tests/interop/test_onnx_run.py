@@ -143,6 +143,20 @@ def test_a_study_judges_an_onnx_model_by_examples(tmp_path: Path, capsys: pytest
     assert code == 2 and "need an ONNX file" in error
 
 
+def test_a_study_of_weights_evaluates_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    w, path = reals((64, 32), 3), str(tmp_path / "net.onnx")
+    multiplied = [helper.make_node("MatMul", ["x", "w"], ["a"])]
+    unknown = [*multiplied, helper.make_node("FastGelu", ["a"], ["y"], domain="com.microsoft")]
+    for nodes, axis in [(unknown, 0), ([], -1)]:  # operators that onnx cannot evaluate; constants alone
+        model = model_of(nodes, {"w": w}, {"x": [1, 64]} if nodes else {}, {"y": [1, 32]} if nodes else {})
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        onnx.save(model, path)
+        code, out, error = run(capsys, "study", path, "--formats", "int4-g16", "--json")
+        assert code == 0, error
+        bits = {row["format"]: row["sqnr_db"] for row in json.loads(out)["rows"]}
+        assert bits["int4-g16"] == hc.study(w, "int4-g16", axis=axis).to_dict()["rows"][1]["sqnr_db"]
+
+
 def test_activations_are_rounded_in_a_vector_too_and_are_a_format() -> None:
     w, x = np.eye(2, dtype=np.float32), np.float32([1.003, 2])
     model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, {"x": [2]}, {"y": [2]})

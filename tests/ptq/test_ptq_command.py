@@ -72,7 +72,7 @@ def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
         (("--format", "int4"), 2, "--calibration is needed"),
         (("--format", "int4", "--calibration", "absent.npz"), 1, "absent.npz"),
         (("--format", "int4", "--calibration", "model.safetensors"), 1, "is no .npz file"),
-        (("--format", "int4", "--calibration", "other.npz"), 1, "there is no tensor 'nothing'"),
+        (("--format", "int4", "--calibration", "other.npz"), 1, "other.npz: has 'nothing', which is no tensor"),
         (("--format", "int4", "--calibration", "no_such_module:run"), 1, "no_such_module"),
     ):
         found, _, err = run(capsys, *begin, *more)

@@ -8,80 +8,9 @@
 
 #include "formats/format.h"
 #include "formats/ggml/kinds.h"
+#include "formats/ggml/tile.h"
 
-enum { GROUPS = 16, CANDIDATES = 8 };
-
-/* Of each group: sums of w, w x, w q, w q^2 and w q x. */
-typedef struct {
-    _Alignas(64) float w[GROUPS], x[GROUPS], q[GROUPS], qq[GROUPS], qx[GROUPS];
-} hc_ggml_sums;
-
-typedef struct {
-    _Alignas(64) float x[GGML_MAX_GROUP][GROUPS], w[GGML_MAX_GROUP][GROUPS]; /* place by place, lanes of groups */
-    _Alignas(64) float scale[GROUPS], minimum[GROUPS];                       /* value = scale * q - minimum */
-    _Alignas(64) uint8_t codes[GGML_MAX_GROUP][GROUPS];
-    hc_ggml_sums sums;
-    float d[GROUPS], e[GROUPS];                 /* of blocks */
-    float small[2][GROUPS];                     /* the integers of scales and minima */
-    uint8_t rows[GROUPS * GGML_MAX_GROUP + 64]; /* codes in order, and what packing may read behind them */
-} hc_ggml_tile;
-
-/* RNE of |a| < 2^22. */
-static inline lanes lanes_nearest(lanes a) { return lanes_sub(lanes_add(a, lanes_of(0x1.8p23f)), lanes_of(0x1.8p23f)); }
-
-/* a / b, 0 where b is 0. */
-static inline lanes lanes_ratio(lanes a, lanes b) {
-    return lanes_pick(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
-}
-
-/* Every value cut to what counts. */
-static inline lanes ggml_counted(lanes x) {
-    const lanes most = lanes_of(0x1p40f), zero = lanes_of(0);
-    x = lanes_max(lanes_min(x, most), lanes_sub(zero, most));
-    return lanes_pick(lanes_above(lanes_of(0x1p-40f), lanes_abs(x)), zero, x);
-}
-
-/* `present` groups of n values each, contiguous, into lanes; other lanes hold zeros. */
-static inline void ggml_spread(const float *values, int n, int present, float to[GGML_MAX_GROUP][GROUPS]) {
-    float padded[GROUPS * GGML_MAX_GROUP];
-    if (present < GROUPS) {
-        memset(padded, 0, sizeof padded);
-        memcpy(padded, values, (size_t)(present * n) * sizeof *padded);
-        values = padded;
-    }
-    for (int lane = 0; lane < GROUPS; lane += 4)
-        for (int j = 0; j < n; j += 4)
-            lanes_transpose4(values + lane * n + j, n, &to[j][lane], GROUPS);
-}
-
-/* weights: as values, or NULL. */
-static inline void ggml_load(const float *values, const float *weights, int n, int present, hc_ggml_tile *tile) {
-    ggml_spread(values, n, present, tile->x);
-    if (weights)
-        ggml_spread(weights, n, present, tile->w);
-    for (int j = 0; j < n; j++)
-        for (int lane = 0; lane < GROUPS; lane += LANES)
-            lanes_store(&tile->x[j][lane], ggml_counted(lanes_load(&tile->x[j][lane])));
-}
-
-/* The first value of the largest magnitude. */
-static inline lanes ggml_largest(const hc_ggml_tile *tile, int n, int lane) {
-    lanes found = lanes_load(&tile->x[0][lane]);
-    for (int j = 1; j < n; j++) {
-        const lanes x = lanes_load(&tile->x[j][lane]);
-        found = lanes_pick(lanes_above(lanes_abs(x), lanes_abs(found)), x, found);
-    }
-    return found;
-}
-
-static inline void ggml_ends(const hc_ggml_tile *tile, int n, int lane, lanes *low, lanes *high) {
-    *low = *high = lanes_load(&tile->x[0][lane]);
-    for (int j = 1; j < n; j++) {
-        const lanes x = lanes_load(&tile->x[j][lane]);
-        *low = lanes_min(x, *low);
-        *high = lanes_max(x, *high);
-    }
-}
+#include "formats/ggml/plain.h"
 
 /* The level nearest to each lane; its number goes to *number. */
 static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, lanes *number) {
@@ -115,6 +44,11 @@ static inline lanes ggml_weight(const hc_ggml_tile *tile, bool weighted, int j, 
     return weighted ? lanes_load(&tile->w[j][lane]) : lanes_of(1);
 }
 
+/* sum + w q q: of codes alone integers below 2^24, which need no rounding between. */
+static inline __attribute__((always_inline)) lanes ggml_add_square(bool weighted, lanes sum, lanes wq, lanes q) {
+    return weighted ? lanes_add(sum, lanes_mul(wq, q)) : lanes_add_exact(sum, wq, q);
+}
+
 static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_kind *kind, bool has_levels,
                                                                   bool weighted, int lane, hc_ggml_tile *tile) {
     const int n = kind->group;
@@ -123,14 +57,22 @@ static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_
     const lanes one_over = lanes_ratio(lanes_of(1), largest);
     lanes low, high, best = zero, scale = lanes_div(largest, lanes_of(-ends));
     ggml_range(kind, &low, &high);
+#pragma GCC unroll 8
     for (int candidate = 0; candidate < CANDIDATES; candidate++) {
         const lanes inverse = lanes_mul(lanes_of(-(ends + step * ((float)candidate - 4) / 4)), one_over);
         lanes qq = zero, qx = zero;
         for (int j = 0; j < n; j++) {
-            const lanes x = lanes_load(&tile->x[j][lane]);
-            const lanes q = ggml_nearest(has_levels, lanes_mul(x, inverse), low, high);
+            const lanes x = lanes_load(&tile->x[j][lane]), quotient = lanes_mul(x, inverse);
+            lanes q;
+            if (has_levels) {
+                q = ggml_level(quotient, NULL);
+            } else { /* within ends + (candidate - 4) / 4: few candidates reach beyond -ends or ends - 1 */
+                q = lanes_nearest(quotient);
+                q = candidate < 6 ? q : lanes_max(q, low);
+                q = candidate < 2 ? q : lanes_min(q, high);
+            }
             const lanes wq = weighted ? lanes_mul(lanes_load(&tile->w[j][lane]), q) : q;
-            qq = lanes_add(qq, lanes_mul(wq, q));
+            qq = ggml_add_square(weighted, qq, wq, q);
             qx = lanes_add(qx, lanes_mul(wq, x));
         }
         const lanes s = lanes_div(qx, qq), gain = lanes_mul(s, qx);
@@ -165,7 +107,7 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
             const lanes q = ggml_nearest(false, lanes_mul(lanes_sub(x, low), inverse), zero, high);
             const lanes wq = weighted ? lanes_mul(lanes_load(&tile->w[j][lane]), q) : q;
             q_sum = lanes_add(q_sum, wq);
-            qq = lanes_add(qq, lanes_mul(wq, q));
+            qq = ggml_add_square(weighted, qq, wq, q);
             qx = lanes_add(qx, lanes_mul(wq, x));
         }
         const lanes determinant = lanes_sub(lanes_mul(w_sum, qq), lanes_mul(q_sum, q_sum));
@@ -207,7 +149,7 @@ static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *
                 x_sum = lanes_add(x_sum, lanes_mul(w, x));
                 q_sum = lanes_add(q_sum, wq);
             }
-            qq = lanes_add(qq, lanes_mul(wq, q));
+            qq = ggml_add_square(weighted, qq, wq, q);
             qx = lanes_add(qx, lanes_mul(wq, x));
         }
         lanes_store(&tile->sums.w[lane], w_sum);
@@ -225,10 +167,11 @@ static inline __attribute__((always_inline)) void ggml_codes(const hc_ggml_kind 
     const lanes zero = lanes_of(0);
     lanes low, high;
     ggml_range(kind, &low, &high);
+    for (int lane = 0; lane < GROUPS; lane += LANES)
+        lanes_store(&tile->inverse[lane], lanes_ratio(lanes_of(1), lanes_load(&tile->scale[lane])));
     for (int g = 0; g < present; g++) {
-        const lanes minimum = lanes_of(tile->minimum[g]);
+        const lanes minimum = lanes_of(tile->minimum[g]), inverse = lanes_of(tile->inverse[g]);
         const float scale = tile->scale[g];
-        const lanes inverse = lanes_of(scale != 0 ? 1 / scale : 0);
         for (int j = g * n; j < (g + 1) * n; j += LANES) {
             const lanes quotient = lanes_mul(lanes_add(ggml_counted(lanes_load(values + j)), minimum), inverse);
             lanes q;
@@ -241,50 +184,8 @@ static inline __attribute__((always_inline)) void ggml_codes(const hc_ggml_kind 
     }
 }
 
-/* The types without a search, as ggml has them. Their minimum is added, not subtracted. */
-static inline void ggml_plain(const hc_ggml_kind *kind, hc_ggml_tile *tile) {
-    const int n = kind->group;
-    const lanes zero = lanes_of(0), limit = lanes_of(65504), half = lanes_of(0.5f), two = lanes_of(2);
-    for (int lane = 0; lane < GROUPS; lane += LANES) {
-        lanes low, high, d, least;
-        ggml_ends(tile, n, lane, &low, &high);
-        least = lanes_max(lanes_min(low, limit), lanes_sub(zero, limit));
-        const float largest = (float)((1 << (kind->has_minimum ? kind->bits : kind->bits - 1)) - 1);
-        if (kind->has_minimum)
-            d = lanes_div(lanes_sub(high, least), lanes_of(largest));
-        else if (kind->bits < 8)
-            d = lanes_div(ggml_largest(tile, n, lane), lanes_of(-(largest + 1)));
-        else
-            d = lanes_div(lanes_abs(ggml_largest(tile, n, lane)), lanes_of(largest));
-        d = lanes_max(lanes_min(d, limit), lanes_sub(zero, limit));
-        const lanes inverse = lanes_ratio(lanes_of(1), d);
-        /* H(d) = 0, at most half of float16's smallest */
-        const lanes_mask used = lanes_above(lanes_abs(d), lanes_of(0x1p-25f));
-        for (int j = 0; j < n; j++) {
-            lanes q = lanes_load(&tile->x[j][lane]);
-            if (kind->has_minimum) {
-                q = lanes_trunc(lanes_add(lanes_mul(lanes_sub(q, least), inverse), half));
-                q = lanes_min(lanes_max(q, zero), lanes_of(largest));
-            } else if (kind->bits < 8) {
-                q = lanes_trunc(lanes_add(lanes_mul(q, inverse), lanes_of(largest + 1.5f)));
-                q = lanes_min(lanes_max(q, zero), lanes_of(largest + largest + 1));
-                q = lanes_sub(q, lanes_of(largest + 1));
-            } else {
-                q = lanes_mul(q, inverse);
-                const lanes magnitude = lanes_abs(q), whole = lanes_trunc(magnitude);
-                lanes nearest = lanes_add(whole, lanes_trunc(lanes_mul(lanes_sub(magnitude, whole), two)));
-                nearest = lanes_min(nearest, lanes_of(largest));
-                q = lanes_pick(lanes_above(zero, q), lanes_sub(zero, nearest), nearest);
-            }
-            lanes_store_bytes(&tile->codes[j][lane], lanes_pick(used, q, zero));
-        }
-        lanes_store(&tile->scale[lane], d);
-        lanes_store(&tile->minimum[lane], least);
-    }
-}
-
 static inline float ggml_cut(float value) { return value > 65504 ? 65504 : value < -65504 ? -65504 : value; }
-static inline float ggml_rounded(float value) { return hc_f16_to_f32(hc_f32_to_f16(ggml_cut(value))); }
+static inline float ggml_rounded(float value) { return lanes_from_f16(lanes_to_f16(ggml_cut(value))); }
 
 static inline float ggml_integer(float value, float inverse, float low, float high) {
     float quotient = value * inverse;
@@ -385,10 +286,7 @@ static inline void ggml_encode_tile(const hc_ggml_kind *kind, bool weighted, con
     } else if (kind->scale_bits) {
         ggml_searched(kind, false, false, values, present, tile);
     } else {
-        ggml_plain(kind, tile);
-        for (int g = 0; g < GROUPS; g++)
-            for (int j = 0; j < kind->group; j++)
-                tile->rows[g * kind->group + j] = tile->codes[j][g];
+        ggml_plain(kind, values, present, tile);
     }
 }
 
@@ -402,9 +300,9 @@ static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_ti
     uint8_t *minima = kind->has_minimum ? hc_part(out, HC_MINIMA, row) : NULL;
     if (kind->scale_bits == 0) {
         for (int g = 0; g < present; g++) {
-            hc_store_u16(scales + (first + g) * 2, hc_f32_to_f16(ggml_cut(tile->scale[g])));
+            hc_store_u16(scales + (first + g) * 2, lanes_to_f16(ggml_cut(tile->scale[g])));
             if (minima)
-                hc_store_u16(minima + (first + g) * 2, hc_f32_to_f16(ggml_cut(tile->minimum[g])));
+                hc_store_u16(minima + (first + g) * 2, lanes_to_f16(ggml_cut(tile->minimum[g])));
         }
         return;
     }
@@ -418,9 +316,9 @@ static inline void ggml_store_factors(const hc_ggml_kind *kind, const hc_ggml_ti
     uint8_t *coarse = hc_part(out, HC_COARSE, row);
     for (int64_t block = 0; block < present / per; block++) {
         const int64_t place = first / per + block;
-        hc_store_u16(coarse + (minima ? 2 * place : place) * 2, hc_f32_to_f16(tile->d[block]));
+        hc_store_u16(coarse + (minima ? 2 * place : place) * 2, lanes_to_f16(tile->d[block]));
         if (minima)
-            hc_store_u16(coarse + (2 * place + 1) * 2, hc_f32_to_f16(tile->e[block]));
+            hc_store_u16(coarse + (2 * place + 1) * 2, lanes_to_f16(tile->e[block]));
     }
 }
 

@@ -246,25 +246,25 @@ static inline void load_scales(const hc_format *format, const hc_geometry *geome
 
 static inline void group_values(const double *restrict magnitudes, int n_codes, double scale,
                                 const uint8_t *restrict codes, int64_t n, float *restrict values) {
+    if (n_codes <= 16) {
+        const float unused[1] = {0};
+        simd_elements(codes, n, HC_BY_TABLE16, scaled_table16(magnitudes, scale), unused, false, 1, values);
+        return;
+    }
     for (int64_t i = 0; i < n && n < n_codes; i++)
         values[i] = hc_saturated(scale * magnitudes[codes[i]]);
     if (n < n_codes)
         return;
-    _Alignas(64) float table[256];
-    memset(table, 0, 16 * sizeof *table);
+    float table[256];
     for (int i = 0; i < n_codes; i++)
         table[i] = hc_saturated(scale * magnitudes[i]);
-    const hc_table16 table16 = load_table16(table);
-    if (n_codes <= 16)
-        simd_elements(codes, n, HC_BY_TABLE16, table16, table, false, 1, values);
-    else
-        simd_elements(codes, n, HC_BY_TABLE, table16, table, false, 1, values);
+    simd_elements(codes, n, HC_BY_TABLE, load_table16(table), table, false, 1, values);
 }
 
 static inline int64_t decode_products(const hc_format *format, const hc_geometry *geometry,
                                       const hc_components *components, const hc_tile *tile, float *values, int64_t ld) {
     hc_elements elements;
-    double magnitudes[256];
+    double magnitudes[256] = {0};
     const int half = fill_magnitudes(format, magnitudes), n_codes = 2 * half;
     for (int e = 0; e < half; e++)
         magnitudes[half + e] = -magnitudes[e];

@@ -341,6 +341,19 @@ static inline hc_table16 load_table16(const float *table) {
     return (hc_table16){_mm256_loadu_ps(table), _mm256_loadu_ps(table + 8)};
 }
 
+static inline __m256 scaled_products(const double *table, double scale) {
+    const __m256d factor = _mm256_set1_pd(scale);
+    const __m128 low = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table)));
+    const __m128 high = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table + 4)));
+    const __m256 all = _mm256_set_m128(high, low), most = _mm256_set1_ps(FLT_MAX);
+    return _mm256_max_ps(_mm256_min_ps(all, most), _mm256_sub_ps(_mm256_setzero_ps(), most));
+}
+
+/* 16 products, each rounded once from float64 and saturated. */
+static inline hc_table16 scaled_table16(const double *table, double scale) {
+    return (hc_table16){scaled_products(table, scale), scaled_products(table + 8, scale)};
+}
+
 /* Elements of 8 codes. */
 static inline __attribute__((always_inline)) __m256 elements_f32x8(const uint8_t *codes, hc_element_kind kind,
                                                                    hc_table16 table, const float *large) {

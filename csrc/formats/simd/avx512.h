@@ -330,6 +330,15 @@ typedef __m512 hc_table16;
 
 static inline hc_table16 load_table16(const float *table) { return _mm512_loadu_ps(table); }
 
+/* 16 products, each rounded once from float64 and saturated. */
+static inline hc_table16 scaled_table16(const double *table, double scale) {
+    const __m512d factor = _mm512_set1_pd(scale);
+    const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(factor, _mm512_loadu_pd(table)));
+    const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(factor, _mm512_loadu_pd(table + 8)));
+    const __m512 all = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1), most = _mm512_set1_ps(FLT_MAX);
+    return _mm512_max_ps(_mm512_min_ps(all, most), _mm512_sub_ps(_mm512_setzero_ps(), most));
+}
+
 /* Elements of 16 codes. */
 static inline __attribute__((always_inline)) __m512 elements_f32x16(const uint8_t *codes, hc_element_kind kind,
                                                                     hc_table16 table, const float *large) {

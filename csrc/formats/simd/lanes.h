@@ -1,5 +1,5 @@
 /* Several floats as one, 16 or 8 by the SIMD set that a file is compiled for; formats/lanes.h has one. What is written
- * with these does the same operations everywhere, each rounded once.
+ * with these does the same operations everywhere, each rounded once; formats/lanes.h says what each is.
  */
 #ifndef HC_LANES_H
 #define HC_LANES_H
@@ -25,6 +25,41 @@ static inline lanes_mask lanes_above(lanes a, lanes b) { return _mm512_cmp_ps_ma
 static inline lanes_mask lanes_both(lanes_mask a, lanes_mask b) { return a & b; }
 static inline lanes lanes_pick(lanes_mask mask, lanes a, lanes b) { return _mm512_mask_mov_ps(b, mask, a); }
 static inline lanes lanes_trunc(lanes a) { return _mm512_cvtepi32_ps(_mm512_cvttps_epi32(a)); }
+static inline lanes lanes_nearest(lanes a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm512_fmadd_ps(a, b, sum); }
+static inline void lanes_turn(lanes *a) {
+    __m512 b[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) { /* columns c, c + 4, c + 8, c + 12 of 4 rows */
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const __m512d first = _mm512_castps_pd(b[i + half]), second = _mm512_castps_pd(b[i + 2 + half]);
+            a[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second));
+            a[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* quarters 0 and 2, 1 and 3 of 8 rows */
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88);
+        a[i + 4] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88);
+        a[i + 8] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd);
+        a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
+    }
+}
 static inline void lanes_store_bytes(uint8_t *to, lanes a) {
     _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(a)));
 }
@@ -46,6 +81,33 @@ static inline lanes_mask lanes_above(lanes a, lanes b) { return _mm256_cmp_ps(a,
 static inline lanes_mask lanes_both(lanes_mask a, lanes_mask b) { return _mm256_and_ps(a, b); }
 static inline lanes lanes_pick(lanes_mask mask, lanes a, lanes b) { return _mm256_blendv_ps(b, a, mask); }
 static inline lanes lanes_trunc(lanes a) { return _mm256_cvtepi32_ps(_mm256_cvttps_epi32(a)); }
+static inline lanes lanes_nearest(lanes a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm256_fmadd_ps(a, b, sum); }
+static inline void lanes_turn(lanes *a) {
+    __m256 b[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) { /* columns c and c + 4 of 4 rows */
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const __m256d first = _mm256_castps_pd(b[i + half]), second = _mm256_castps_pd(b[i + 2 + half]);
+            a[i + 2 * half] = _mm256_castpd_ps(_mm256_unpacklo_pd(first, second));
+            a[i + 2 * half + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(first, second));
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        b[i] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20);
+        b[i + 4] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        a[i] = b[i];
+}
 static inline void lanes_store_bytes(uint8_t *to, lanes a) {
     const __m256i whole = _mm256_cvttps_epi32(a);
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
@@ -54,15 +116,7 @@ static inline void lanes_store_bytes(uint8_t *to, lanes a) {
 }
 #endif
 
-/* 4 x 4 values: row i at from + i * stride becomes column i of what is written. */
-static inline void lanes_transpose4(const float *from, int64_t stride, float *to, int64_t to_stride) {
-    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + stride);
-    __m128 c = _mm_loadu_ps(from + 2 * stride), d = _mm_loadu_ps(from + 3 * stride);
-    _MM_TRANSPOSE4_PS(a, b, c, d);
-    _mm_storeu_ps(to, a);
-    _mm_storeu_ps(to + to_stride, b);
-    _mm_storeu_ps(to + 2 * to_stride, c);
-    _mm_storeu_ps(to + 3 * to_stride, d);
-}
+static inline uint16_t lanes_to_f16(float a) { return (uint16_t)_cvtss_sh(a, _MM_FROUND_TO_NEAREST_INT); }
+static inline float lanes_from_f16(uint16_t a) { return _cvtsh_ss(a); }
 
 #endif

@@ -93,10 +93,12 @@ typedef void hc_gemv_minima_fn(int64_t n, int64_t ld, int64_t n_lines, const flo
 /* gemv_scaled:  gemv_dots and gemv_chain of up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A segment fills 4, 8,
  * 16 or 32 words and has a float16 or float32 as its scale; start[w] = -zero * sum of x over word w. There is no
  * scalar kernel: those two are it. Budget: |x| <= 128; so a word's sum of codes of 4 bits, less their zero, is within 15360,
- * two int16 (those of a table are at most 15 too), and one of bytes below 64 (is_small) within 32256. */
+ * two int16 (those of a table are at most 15 too), and one of bytes below 64 (is_small) within 32256.
+ * gemv_scaled_packed is the same of codes of 2 to 7 bits, packed: words are those that they fill as bytes, and x is in the
+ * order of bytes. gemv_unpack before gemv_scaled does its work. */
 typedef struct {
     int bits, flip, words, scale_bits;
-    const uint8_t *table; /* as in gemv_dots */
+    const uint8_t *table; /* as in gemv_dots; of gemv_scaled_packed NULL, and is_small false */
     bool is_small;
     int n_rows, n_lines;
     int64_t segments;

@@ -1,243 +1,25 @@
-/* gemv_scaled: 4 rows at a time, whose 32-bit lanes of sums are added until every slice, 128 bits of codes, has one a
- * row: parts[slice][row]. Those of 16 rows are transposed to slices of 16 rows in lanes, each lane the chain of its row.
- */
+/* gemv_scaled of codes that are bytes, or 4 bits. */
 #include "kernels/gemv/gemv_transpose_avx512.h"
 #include "kernels/kernel.h"
 
-enum { ROWS = 16, QUADS = 4, CHUNK = 32 }; /* registers of codes between two turns of the chains: Zen 4, 2026-11 */
-
-typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
-
-/* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back. */
-INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
-    return sum;
-}
+typedef struct {
+    int64_t bytes; /* of codes in a register */
+} hc_code_loader;
 
 /* 64 bytes of codes, of which the row has `left`. */
-INLINE __m512i load_codes(const uint8_t *codes, int64_t left) {
+INLINE __m512i load_codes(const hc_code_loader *loader, const uint8_t *codes, int64_t left) {
+    (void)loader;
     __m512i stored = left >= 64 ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8((1ull << left) - 1, codes);
     __asm__("" : "+v"(stored)); /* else gcc loads them twice, which costs as much again where they are misaligned */
     return stored;
 }
 
-/* Sums of neighbours, in every 128 bits those of a before those of b; of small codes all are within int16, of 4
- * bits sums of two as well. */
-INLINE __m512i add_pairs(__m512i a, __m512i b, bool is_small) {
-    if (is_small)
-        return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
-    const __m512 first = _mm512_castsi512_ps(a), second = _mm512_castsi512_ps(b);
-    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88)),
-                            _mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd)));
-}
-
-/* A register of codes of each of 4 rows, times n lines of x. */
-INLINE void add_parts(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
-                      int bits, bool tabled, bool is_small, int n_lines, hc_parts *parts, int64_t at, int quad) {
-    const __m512i nibbles = _mm512_set1_epi8(15), flip = _mm512_set1_epi8((char)args->flip);
-    const __m512i table =
-        tabled ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)args->table)) : flip;
-    const int8_t *x = args->x + place * 8 / bits;
-    const int32_t *start = args->start + place / 4;
-    __m512i sum[HC_GEMV_LINES][4];
-#pragma GCC unroll 4
-    for (int row = 0; row < 4; row++) {
-        const __m512i stored = load_codes(codes[row] + place, left);
-        __m512i low = _mm512_xor_si512(stored, flip), high = low;
-        if (tabled) {
-            low = _mm512_shuffle_epi8(table, _mm512_and_si512(stored, nibbles));
-            high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(stored, 4), nibbles));
-        } else if (bits == 4) { /* (codes & 15) ^ flip */
-            low = _mm512_ternarylogic_epi32(stored, nibbles, flip, 0x6a);
-            high = _mm512_ternarylogic_epi32(_mm512_srli_epi16(stored, 4), nibbles, flip, 0x6a);
-        }
-#pragma GCC unroll 4
-        for (int line = 0; line < n_lines; line++) {
-            const int8_t *of_line = x + line * args->x_bytes;
-            sum[line][row] = _mm512_loadu_si512(start + line * args->ld_start);
-            sum[line][row] = dot(sum[line][row], low, _mm512_loadu_si512(of_line));
-            if (bits == 4)
-                sum[line][row] = dot(sum[line][row], high, _mm512_loadu_si512(of_line + 64));
-        }
-    }
-#pragma GCC unroll 4
-    for (int line = 0; line < n_lines; line++) {
-        const __m512i even = add_pairs(sum[line][0], sum[line][1], is_small);
-        parts[line][at][quad] = add_pairs(even, add_pairs(sum[line][2], sum[line][3], is_small), bits == 4);
-    }
-}
-
-/* The parts of 16 rows from `place` on, n bytes of each row's codes. */
-INLINE void add_chunk(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t n, int bits,
-                      bool tabled, bool is_small, int n_lines, hc_parts *parts) {
-    const int64_t ahead = ROWS * args->code_stride; /* of the next call */
-    for (int quad = 0; quad < QUADS; quad++) {
-        const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
-        int64_t i = 0;
-        for (; i + 256 <= n; i += 256) {
-#pragma GCC unroll 4
-            for (int row = 0; row < 4; row++)
-#pragma GCC unroll 4
-                for (int j = 0; j < 4; j++)
-                    _mm_prefetch(rows[row] + place + i + ahead + 64 * j, _MM_HINT_T1);
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
-                add_parts(args, rows, place + i + 64 * j, 64, bits, tabled, is_small, n_lines, parts, i / 64 + j, quad);
-        }
-        for (; i < n; i += 64)
-            add_parts(args, rows, place + i, n - i, bits, tabled, is_small, n_lines, parts, i / 64, quad);
-    }
-}
-
-/* 4 slices of 16 rows. */
-INLINE void turn_parts(const __m512i *parts, __m512i *slices) {
-    const __m512i a = _mm512_shuffle_i32x4(parts[0], parts[1], 0x88),
-                  b = _mm512_shuffle_i32x4(parts[0], parts[1], 0xdd);
-    const __m512i c = _mm512_shuffle_i32x4(parts[2], parts[3], 0x88),
-                  d = _mm512_shuffle_i32x4(parts[2], parts[3], 0xdd);
-    slices[0] = _mm512_shuffle_i32x4(a, c, 0x88);
-    slices[1] = _mm512_shuffle_i32x4(b, d, 0x88);
-    slices[2] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    slices[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
-}
-
-/* Float16 scales of 16 segments of 16 rows. */
-INLINE void load_halves(const uint8_t *const *from, int64_t s, __mmask16 mask, __m512 *scales) {
-    const __m512i even = _mm512_setr_epi64(0, 8, 4, 12, 2, 10, 6, 14);
-    const __m512i odd = _mm512_setr_epi64(1, 9, 5, 13, 3, 11, 7, 15);
-    __m512i a[8], b[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        const __m256i low = _mm256_maskz_loadu_epi16(mask, from[i] + 2 * s);
-        a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_maskz_loadu_epi16(mask, from[i + 8] + 2 * s), 1);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm512_unpacklo_epi16(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_epi16(a[i], a[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        a[i] = _mm512_unpacklo_epi32(b[i], b[i + 2]);
-        a[i + 1] = _mm512_unpackhi_epi32(b[i], b[i + 2]);
-        a[i + 2] = _mm512_unpacklo_epi32(b[i + 1], b[i + 3]);
-        a[i + 3] = _mm512_unpackhi_epi32(b[i + 1], b[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* segments 2 i and 2 i + 1 below, those 8 further above */
-        const __m512i first = _mm512_permutex2var_epi64(a[i], even, a[i + 4]);
-        const __m512i second = _mm512_permutex2var_epi64(a[i], odd, a[i + 4]);
-        scales[2 * i] = _mm512_cvtph_ps(_mm512_castsi512_si256(first));
-        scales[2 * i + 1] = _mm512_cvtph_ps(_mm512_castsi512_si256(second));
-        scales[2 * i + 8] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(first, 1));
-        scales[2 * i + 9] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(second, 1));
-    }
-}
-
-INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t s, __mmask16 mask,
-                        __m512 *scales) {
-    const int64_t place = s * args->scale_bits / 8;
-    if (place % 64 == 0)
-        for (int i = 0; i < ROWS; i++)
-            _mm_prefetch(from[i] + place + ROWS * args->scale_stride, _MM_HINT_T1);
-    if (args->scale_bits == 16) {
-        load_halves(from, s, mask, scales);
-        return;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; i++)
-        scales[i] = _mm512_maskz_loadu_ps(mask, from[i] + 4 * s);
-    transpose(scales);
-}
-
-/* The next `steps` segments, at most 16, of `slices` slices each; above 4 that is `more` times 4. */
-INLINE __m512 add_segments(__m512 acc, int64_t steps, int slices, int more, const float *x_scales, const __m512 *scales,
-                           const __m512i (*parts)[QUADS]) {
-    const int at_once = slices < 4 ? 4 / slices : 1;
-#pragma GCC unroll 16
-    for (int s = 0; s < 16; s += at_once) {
-        __m512i dots[4];
-        if (s >= steps)
-            break;
-        turn_parts(*parts++, dots);
-        for (int i = 1; i < more; i++) {
-            __m512i others[4];
-            turn_parts(*parts++, others);
-            for (int j = 0; j < 4; j++)
-                dots[j] = _mm512_add_epi32(dots[j], others[j]);
-        }
-#pragma GCC unroll 2
-        for (int n = 4; n > at_once; n /= 2)
-#pragma GCC unroll 2
-            for (int i = 0; i < n / 2; i++)
-                dots[i] = _mm512_add_epi32(dots[2 * i], dots[2 * i + 1]);
-#pragma GCC unroll 4
-        for (int i = 0; i < at_once; i++) {
-            if (s + i >= steps)
-                break;
-            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[s + i]), scales[s + i]);
-            acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dots[i]), acc);
-        }
-    }
-    return acc;
-}
-
-/* The end of a row, once for all forms. */
-static __attribute__((noinline)) __m512 add_last(__m512 acc, int64_t steps, int slices, int more, const float *x_scales,
-                                                 const __m512 *scales, const __m512i (*parts)[QUADS]) {
-    return slices == 1   ? add_segments(acc, steps, 1, 1, x_scales, scales, parts)
-           : slices == 2 ? add_segments(acc, steps, 2, 1, x_scales, scales, parts)
-                         : add_segments(acc, steps, 4, more, x_scales, scales, parts);
-}
-
-INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t first, int64_t n,
-                       int slices, int more, int n_lines, const hc_parts *parts, __m512 *acc) {
-    for (int64_t s = 0; s < n; s += 16) {
-        const int64_t steps = hc_min(n - s, 16), at = s * slices * more / 4;
-        __m512 scales[16];
-        load_scales(args, from, first + s, (__mmask16)(0xffffu >> (16 - steps)), scales);
-#pragma GCC unroll 4
-        for (int line = 0; line < n_lines; line++) {
-            const float *x_scales = args->x_scales + line * args->ld_scales + first + s;
-            acc[line] = steps == 16 ? add_segments(acc[line], 16, slices, more, x_scales, scales, parts[line] + at)
-                                    : add_last(acc[line], steps, slices, more, x_scales, scales, parts[line] + at);
-        }
-    }
-}
-
-INLINE void gemv_scaled(const hc_gemv_scaled_args *args, int bits, bool tabled, bool is_small, int n_lines) {
-    const int64_t chunk_segments = CHUNK * 16 / args->words;
-    const uint8_t *codes[ROWS], *scales[ROWS];
-    hc_parts parts[HC_GEMV_LINES];
-    __m512 acc[HC_GEMV_LINES];
-    for (int i = 0; i < ROWS; i++) {
-        codes[i] = args->codes + hc_min(i, args->n_rows - 1) * args->code_stride;
-        scales[i] = args->scales + hc_min(i, args->n_rows - 1) * args->scale_stride;
-    }
-#pragma GCC unroll 4
-    for (int line = 0; line < n_lines; line++)
-        acc[line] = _mm512_setzero_ps();
-    for (int64_t first = 0; first < args->segments; first += chunk_segments) {
-        const int64_t n = hc_min(args->segments - first, chunk_segments);
-        add_chunk(args, codes, first * args->words * 4, n * args->words * 4, bits, tabled, is_small, n_lines, parts);
-        args->words == 4   ? add_chains(args, scales, first, n, 1, 1, n_lines, parts, acc)
-        : args->words == 8 ? add_chains(args, scales, first, n, 2, 1, n_lines, parts, acc)
-                           : add_chains(args, scales, first, n, 4, args->words / 16, n_lines, parts, acc);
-    }
-#pragma GCC unroll 4
-    for (int line = 0; line < n_lines; line++)
-        _mm512_storeu_ps(args->out + ROWS * line, acc[line]);
-}
-
-INLINE void gemv_scaled_bits(const hc_gemv_scaled_args *args, int bits, bool tabled, bool is_small) {
-    args->n_lines == 1   ? gemv_scaled(args, bits, tabled, is_small, 1)
-    : args->n_lines == 2 ? gemv_scaled(args, bits, tabled, is_small, 2)
-                         : gemv_scaled(args, bits, tabled, is_small, 4);
-}
+#include "kernels/gemv/gemv_scaled_avx512.h"
 
 void hc_gemv_scaled_avx512vnni(const hc_gemv_scaled_args *args) {
-    args->bits == 4 && args->table ? gemv_scaled_bits(args, 4, true, true)
-    : args->bits == 4              ? gemv_scaled_bits(args, 4, false, true)
-    : args->is_small               ? gemv_scaled_bits(args, 8, false, true)
-                                   : gemv_scaled_bits(args, 8, false, false);
+    const hc_code_loader bytes = {64};
+    args->bits == 4 && args->table ? gemv_scaled_bits(args, &bytes, 4, true, true)
+    : args->bits == 4              ? gemv_scaled_bits(args, &bytes, 4, false, true)
+    : args->is_small               ? gemv_scaled_bits(args, &bytes, 8, false, true)
+                                   : gemv_scaled_bits(args, &bytes, 8, false, false);
 }

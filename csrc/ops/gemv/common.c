@@ -170,7 +170,7 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
         memcpy(out->row_tables, hc_part(components, HC_CODEBOOK, row), sizeof out->row_tables);
     out->table = form->has_row_tables ? out->row_tables : form->has_table ? form->table : NULL;
     out->codes = hc_part(components, HC_CODES, row);
-    if (form->bits != weights->bits) {
+    if (form->bits != weights->bits && !weights->keeps_codes) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
         weights->unpack(out->codes, weights->row_bytes, form->bits, geometry->padded, codes);
         if (weights->as_integers)

@@ -14,6 +14,7 @@ typedef struct {
     hc_stored_form form;
     int64_t rows;
     bool decodes;
+    bool keeps_codes; /* of other widths: rows come without a byte for each */
     int bits, flip;
     float zero;                       /* of a code after the flip, where there are no zero points */
     bool as_integers;                 /* small floats of 4 bits by `table`, of more as bytes */

@@ -6,69 +6,29 @@
  * A segment ends at every boundary of a group of either side; one-group rows are cut every SEGMENT codes. More than
  * HC_GEMV_MOST vectors go through the weights in turns.
  */
+#include "ops/gemv/int.h"
 #include "base/convert.h"
 #include "base/threads.h"
 #include "ops/codec/decode.h"
-#include "ops/gemv/gemv.h"
 #include "ops/product/pack.h"
 
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
-/* Of the time of codes of 4 bits in groups of 32 and more: of wider ones, and of shorter groups where gemv_scaled takes the others, and
- * where it does not (Zen 4, 2048 x 2048). */
+/* Of the time of codes of 4 bits in groups of 32 and more: of wider ones; of shorter groups, where gemv_scaled takes the others
+ * and where it does not; and of integer scales that make several digits of codes (Zen 4, 2048 x 2048). */
 #define BYTES_SHARE 1.5
 #define SHORT_SHARE 1.9
 #define SHORT_DOTS_SHARE 1.35
+#define DIGITS_SHARE 1.5
 
-enum { ROWS = 16, SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
-
-typedef struct {
-    hc_gemv_weights weights;
-    const hc_geometry *geometry; /* of the rows that meet x: those of a pattern are made dense */
-    hc_gemv_densified dense;
-    bool densifies;
-    hc_order kind;
-    bool folds;                      /* every segment has an integer scale, which is multiplied into its dot */
-    float unit;                      /* GROUPED: what an integer of the weights stands for */
-    int64_t first_vector, n_vectors; /* of this turn */
-    int64_t segment, segments, padded_segments, x_bytes;
-    int64_t words; /* of 32 bits of codes, in a row of x_bytes places */
-    int n_signed_limbs;
-    int8_t *x;            /* (n_vectors, n_signed_limbs, x_bytes), in the kernel's order */
-    int32_t *sums;        /* (n_vectors, n_signed_limbs, padded_segments): of x */
-    int32_t *corrections; /* the same times the weights' one zero point */
-    int32_t *start;       /* (n_vectors, n_signed_limbs, words), minus zero times the sums over words */
-    float *x_scales;      /* GROUPED: (n_vectors, padded_segments); FOLDED: (n_vectors) */
-    int64_t task_rows, n_tasks, scratch_bytes;
-    int64_t lines_bytes, load_bytes; /* of what x becomes, and on the way */
-    int n_threads;
-    uint8_t *scratch;
-    hc_gemv_scaled_fn *scaled; /* or NULL: dots and chain do its work */
-    hc_gemv_folded_fn *folded; /* or NULL: dots and sum do its work */
-    hc_gemv_dots_fn *dots;
-    hc_gemv_sum_fn *sum;
-    hc_gemv_chain_fn *chain;
-    const hc_rows *out;
-} hc_integers_job;
-
-/* What one thread works with, in its scratch. */
-typedef struct {
-    uint8_t *row;
-    int32_t *dots;        /* (n_vectors, n_signed_limbs, padded_segments) */
-    int32_t *corrections; /* (n_signed_limbs, padded_segments) */
-    float *ones;          /* (padded_segments) */
-    float *scales;        /* GROUPED: (ROWS, padded_segments) */
-    void *values;         /* GROUPED: (n_vectors, ROWS, padded_segments), int32 dots or float32 */
-    uint8_t *dense;       /* of a row of a pattern */
-} hc_integers_scratch;
+enum { SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
-    const int64_t grouped = job->kind == HC_ORDER_GROUPED ? ROWS * line : 0;
+    const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
     *scratch = (hc_integers_scratch){.row = memory};
-    const int64_t rows = job->scaled && job->weights.form.bits != job->weights.bits ? ROWS : 1; /* unpacked */
+    const int64_t rows =
+        job->scaled && job->weights.form.bits != job->weights.bits && !job->is_packed ? HC_INTEGERS_ROWS : 1;
     uint8_t *next = memory + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
     scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
@@ -90,24 +50,6 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
             scratch->corrections[d * n + s] =
                 job->sums[(v * job->n_signed_limbs + d) * n + s] * (int32_t)row->zeros[s * job->segment / group];
     return scratch->corrections;
-}
-
-/* The stored scales of a row, made those of its segments' integers; they lie in scales[0 .. groups). */
-static void expand_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
-    const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
-    const float row_scale = row->row_scale, unit = job->unit;
-    /* Scales that were multiplied before are bytes of at most 448 times the coarse one. */
-    if (job->weights.form.has_coarse && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
-        for (int64_t g = 0; g < groups; g++) {
-            float scale = row_scale * scales[g];
-            scale = FLT_MAX < scale ? FLT_MAX : scale; /* one after the other: compilers make vectors of this */
-            scales[g] = scale < -FLT_MAX ? -FLT_MAX : scale;
-        }
-    if (unit != 1)
-        for (int64_t g = 0; g < groups; g++)
-            scales[g] *= unit;
-    for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
-        scales[s] = scales[s / parts];
 }
 
 /* The digits' dots joined, exact, as float32. */
@@ -143,78 +85,6 @@ static void dot_row(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t
     }
 }
 
-static void store_rows(const hc_rows *out, int64_t row, int64_t vector, int64_t n, const float *y) {
-    char *to = hc_row(out, vector) + row * out->column_stride;
-    for (int64_t i = 0; i < n; i++, to += out->column_stride)
-        *(float *)to = y[i] == y[i] ? y[i] : NAN;
-}
-
-/* Codes of other widths as bytes, and scales that the kernel does not read as they are as float32, of some rows. */
-static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
-                        hc_gemv_scaled_args *args) {
-    const hc_gemv_weights *weights = &job->weights;
-    const hc_stored_form *form = &weights->form;
-    const bool unpacks = form->bits != weights->bits;
-    const bool loads =
-        form->has_coarse || job->unit != 1 || (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32);
-    const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
-    for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
-        float *scales = scratch->scales + i * n;
-        hc_gemv_row row;
-        if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and so is the unit */
-            const int64_t stored = weights->packed->first_row + block + i;
-            weights->scales(hc_part(weights->packed->components, HC_SCALES, stored), HC_SCALES_E8M0, job->unit,
-                            job->geometry->groups, scales);
-            continue;
-        }
-        hc_gemv_row_load(weights, block + i, loads, scratch->row + i * stride, scales, &row);
-        if (loads)
-            expand_scales(job, &row, scales);
-        if (unpacks && i == 0)
-            args->codes = row.codes, args->code_stride = stride;
-    }
-    if (loads) {
-        args->scale_bits = 32;
-        args->scales = (const uint8_t *)scratch->scales;
-        args->scale_stride = n * (int64_t)sizeof(float);
-    }
-}
-
-static void scaled_block(const hc_integers_job *job, int64_t block, int64_t n_rows,
-                         const hc_integers_scratch *scratch) {
-    const hc_gemv_weights *weights = &job->weights;
-    const hc_components *components = weights->packed->components;
-    const int64_t row = weights->packed->first_row + block;
-    hc_gemv_scaled_args args = {.bits = weights->bits,
-                                .flip = weights->flip,
-                                .table = weights->as_integers && weights->bits == 4 ? weights->table : NULL,
-                                .words = (int)(job->segment * weights->bits / 32),
-                                .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
-                                .is_small = weights->form.bits <= 6 && !weights->as_integers,
-                                .n_rows = (int)n_rows,
-                                .segments = job->segments,
-                                .code_stride = components->part[HC_CODES].row_stride,
-                                .scale_stride = components->part[HC_SCALES].row_stride,
-                                .codes = hc_part(components, HC_CODES, row),
-                                .scales = hc_part(components, HC_SCALES, row),
-                                .x_bytes = job->x_bytes,
-                                .ld_start = job->words,
-                                .ld_scales = job->padded_segments};
-    spread_rows(job, block, n_rows, scratch, &args);
-    for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
-        const int64_t left = job->n_vectors - v;
-        float y[ROWS * HC_GEMV_LINES];
-        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        args.x = job->x + v * job->x_bytes;
-        args.start = job->start + v * job->words;
-        args.x_scales = job->x_scales + v * job->padded_segments;
-        args.out = y;
-        job->scaled(&args);
-        for (int line = 0; line < args.n_lines; line++)
-            store_rows(job->out, block, job->first_vector + v + line, n_rows, y + line * ROWS);
-    }
-}
-
 /* GROUPED: 16 rows' dots first, then their chains side by side. One digit without zero points stays int32, and a few
  * lines of x, which L1 holds, meet all rows before the next, unless rows are unpacked. */
 static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, int64_t block, int64_t n_rows,
@@ -223,14 +93,14 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
     const bool joins = job->n_signed_limbs > 1 || job->weights.form.has_zero_points;
     const bool unpacks = job->densifies || job->weights.form.bits != job->weights.bits;
     const int64_t at_once = joins || unpacks ? lines : HC_GEMV_LINES;
-    args->ld = joins ? n : ROWS * n;
+    args->ld = joins ? n : HC_INTEGERS_ROWS * n;
     for (int64_t first = 0; first < lines; first += at_once)
         for (int64_t i = 0; i < n_rows; i++) {
             float *scales = scratch->scales + i * n;
             hc_gemv_row row;
             hc_gemv_row_load(&job->weights, block + i, first == 0, scratch->row, scales, &row);
             if (first == 0)
-                expand_scales(job, &row, scales);
+                hc_integers_scales(job, &row, scales);
             if (job->densifies)
                 hc_gemv_densified_row(&job->dense, &job->weights, block + i, scratch->dense, &row);
             args->codes = row.codes;
@@ -238,18 +108,20 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
                     joins ? scratch->dots : (int32_t *)scratch->values + i * n);
             for (int64_t v = 0; joins && v < job->n_vectors; v++)
                 join_limbs(job, scratch->dots + v * job->n_signed_limbs * n, row_corrections(job, &row, v, scratch),
-                           (float *)scratch->values + (v * ROWS + i) * n);
+                           (float *)scratch->values + (v * HC_INTEGERS_ROWS + i) * n);
         }
     for (int64_t v = 0; v < job->n_vectors; v++) {
-        float y[ROWS];
+        float y[HC_INTEGERS_ROWS];
         job->chain(job->segments, n, job->x_scales + v * n, scratch->scales,
-                   (const int32_t *)scratch->values + v * ROWS * n, joins ? NULL : job->corrections + v * n, y);
-        store_rows(job->out, block, job->first_vector + v, n_rows, y);
+                   (const int32_t *)scratch->values + v * HC_INTEGERS_ROWS * n, joins ? NULL : job->corrections + v * n,
+                   y);
+        hc_integers_store(job->out, block, job->first_vector + v, n_rows, y);
     }
 }
 
 /* FOLDED straight from storage: S of every row and line, a few lines after the other as above. */
-static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows, int64_t sums[ROWS][MAX_LINES]) {
+static void folded_sums(const hc_integers_job *job, int64_t block, int64_t n_rows,
+                        int64_t sums[HC_INTEGERS_ROWS][MAX_LINES]) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_components *components = weights->packed->components;
     hc_gemv_folded_args args = {.flip = weights->flip,
@@ -275,7 +147,7 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
                          const hc_integers_scratch *scratch) {
     const hc_gemv_weights *weights = &job->weights;
     const int n_signed_limbs = job->n_signed_limbs;
-    int64_t sums[ROWS][MAX_LINES];
+    int64_t sums[HC_INTEGERS_ROWS][MAX_LINES];
     args->ld = job->padded_segments;
     if (job->folded)
         folded_sums(job, block, n_rows, sums);
@@ -319,10 +191,10 @@ static void integer_rows(void *context, int64_t task, int thread) {
                               .row_bytes = job->densifies ? job->dense.row_bytes
                                                           : hc_ceil_div(job->geometry->padded * weights->bits, 8),
                               .x_bytes = job->x_bytes};
-    for (int64_t block = first; block < last; block += ROWS) {
-        const int64_t n_rows = hc_min(ROWS, last - block);
+    for (int64_t block = first; block < last; block += HC_INTEGERS_ROWS) {
+        const int64_t n_rows = hc_min(HC_INTEGERS_ROWS, last - block);
         if (job->scaled)
-            scaled_block(job, block, n_rows, &scratch);
+            hc_integers_scaled(job, block, n_rows, &scratch);
         else if (job->kind == HC_ORDER_GROUPED)
             grouped_block(job, &args, block, n_rows, &scratch);
         else
@@ -393,15 +265,6 @@ static int64_t choose_segment(const hc_integers_job *job, const hc_geometry *x_g
     return bits % 32 == 0 && fits && segment <= LONGEST ? segment : 0;
 }
 
-/* Whether gemv_scaled takes these segments. */
-static bool reads_scaled(const hc_integers_job *job) {
-    const hc_stored_form *form = &job->weights.form;
-    const int64_t words = job->segment * job->weights.bits / 32;
-    return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
-           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) && !form->has_zero_points &&
-           form->scale != HC_SCALE_NONE;
-}
-
 /* Whether one code stands for 0 in all rows: of small floats that become bytes it is not that of their zero. */
 static bool has_zero_byte(const hc_gemv_weights *weights) {
     return hc_gemv_zero_code(&weights->form) >= 0 && !(weights->as_integers && weights->bits == 8);
@@ -440,10 +303,9 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     if (job->folds && p->w_packed->format->bits == 4 && job->weights.form.scale_bits == 4 &&
         geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) && job->segment == geometry->group)
         job->folded = HC_PICK(gemv_folded, run);
-    if (reads_scaled(job))
-        job->scaled = HC_PICK(gemv_scaled, run);
+    hc_integers_scaled_plan(job, run);
     const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);
-    job->task_rows = hc_round_up(hc_max(tasks_rows, 1), ROWS);
+    job->task_rows = hc_round_up(hc_max(tasks_rows, 1), HC_INTEGERS_ROWS);
     hc_integers_scratch unused;
     job->scratch_bytes = hc_round_up(scratch_init(job, NULL, &unused), HC_CACHE_LINE);
     job->n_tasks = hc_ceil_div(p->w->rows, job->task_rows);
@@ -476,6 +338,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
         share = BYTES_SHARE;
     else if (p->order == HC_ORDER_GROUPED && p->w->group < 32)
         share = SHORT_DOTS_SHARE;
+    else if (p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1 &&
+             HC_PICK(gemv_scaled, p->run))
+        share = DIGITS_SHARE;
     return (hc_work){turns * codes, 0, share * codes * lines, lines * (double)p->w->columns};
 }
 

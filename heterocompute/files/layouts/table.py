@@ -20,10 +20,12 @@ from ...base.json_text import strict_json
 from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted, read_small
 from ...base.values import shown
+from ..beside import CONFIG, OLDER_CONFIGS
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .linear import Parts
 
-__all__ = ["LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in"]
+__all__ = ["LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
+           "refuse_layout", "refuse_unread"]  # fmt: skip
 
 KEY = "quantization_config"
 
@@ -62,6 +64,15 @@ LAYOUTS = {
     "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, ".qweight"),
     "bitsandbytes": Layout(nf4.layout_of, nf4.parts_of, nf4.config_of, nf4.array_from, ".weight.absmax"),
 }
+# Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
+SIGNS = {
+    "compressed-tensors": (".weight_packed", ".weight_scale"),
+    "bitsandbytes": (".weight.absmax", ".weight.quant_map"),
+    "gptq": (".qweight", ".qzeros", ".scales", ".g_idx"),
+    "awq": (".qweight", ".qzeros", ".scales"),
+}
+# How programs call scales or codes of a weight, and we do not.
+SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 # Files of their own kind.
 WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
 NAMES = (*LAYOUTS, *WHOLE)
@@ -201,7 +212,7 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
 
 
 def layout_said(reader: Tensors) -> str | None:
-    """Return the layout that a file's configuration names, if there are weights in it.
+    """Return the layout of a file's weights: what its configuration names, or without one what its tensors are called.
 
     Parameters
     ----------
@@ -210,15 +221,70 @@ def layout_said(reader: Tensors) -> str | None:
     Returns
     -------
     str or None
-        Of `LAYOUTS`; None as well where the configuration cannot be read.
+        Of `LAYOUTS`; None where there are no weights in one, or the configuration names another program.
     """
+    method = _method_in(reader)
+    names = reader.names
+    if method is not None:
+        found = LAYOUTS.get(method)
+        return method if found is not None and any(one.endswith(found.mark) for one in names) else None
+    for layout, ends in SIGNS.items():
+        prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
+        if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends):
+            return layout
+    return None
+
+
+def _method_in(reader: Tensors) -> str | None:
+    """Return the program that a file's configuration names; None as well where it cannot be read."""
     try:
         config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
         said = config["quant_method"]
-        mark = LAYOUTS[said].mark
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return said if any(one.endswith(mark) for one in reader.names) else None
+    return said if isinstance(said, str) else None
+
+
+def refuse_layout(reader: Tensors) -> None:
+    """Raise ValueError where another program has quantized what a file holds: codes and scales are no weights.
+
+    Parameters
+    ----------
+    reader : Tensors
+
+    Raises
+    ------
+    ValueError
+        Without the name of the file.
+    """
+    said = layout_said(reader)
+    if said is not None:
+        raise ValueError(
+            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
+        )
+    refuse_unread(reader)
+
+
+def refuse_unread(reader: Tensors) -> None:
+    """Raise ValueError where it has been quantized in a way that no layout here is: its codes lack their scales.
+
+    Parameters
+    ----------
+    reader : Tensors
+
+    Raises
+    ------
+    ValueError
+        Without the name of the file.
+    """
+    method = _method_in(reader)
+    if method is not None and layout_said(reader) is None:
+        scales = next((one for one in reader.names if one.endswith(SCALES)), None)
+        if scales is not None:
+            raise ValueError(
+                f"is already quantized, by {shown(method)} with {quoted(scales)}, in no layout that is read here: "
+                "wanted the original"
+            )
 
 
 class Decoded(NamedTuple):
@@ -302,5 +368,12 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
 
 
 def _config_beside(path: str) -> Any:
-    """Return the quantization_config of config.json in the folder of a file."""
-    return strict_json(read_small(os.path.join(os.path.dirname(path), "config.json"), 1 << 24))[KEY]
+    """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
+    folder = os.path.dirname(path)
+    try:
+        return strict_json(read_small(os.path.join(folder, CONFIG), 1 << 24))[KEY]
+    except (FileNotFoundError, KeyError):
+        for name in OLDER_CONFIGS:
+            if os.path.lexists(os.path.join(folder, name)):
+                return strict_json(read_small(os.path.join(folder, name), 1 << 24))
+        raise

@@ -247,22 +247,33 @@ static void scaled_definition(const hc_gemv_scaled_args *args) {
     }
 }
 
-static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t segments, int n_rows, int n_lines,
-                        int scale_bits, integer_kind codes, integer_kind values, float_kind kind) {
-    const int64_t row_bytes = segments * words * 4, scale_bytes = segments * scale_bits / 8, gap = n_rows % 3 * 5;
-    begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s", bits,
-          segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes), integer_kind_name(values),
-          float_kind_name(kind));
+/* Codes of 2 to 7 bits in rows of their own, to a byte each. */
+static const uint8_t *unpacked_rows(const uint8_t *stored, int64_t stride, int64_t row_bytes, int bits, int n_rows,
+                                    int64_t n) {
+    uint8_t *bytes = items(n_rows * (n + 8), 1);
+    for (int row = 0; row < n_rows; row++)
+        hc_gemv_unpack_scalar(stored + row * stride, row_bytes, bits, n, bytes + row * (n + 8));
+    return bytes;
+}
+
+/* Of codes with packed_bits in the place of bytes, where that is not 0. */
+static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int words, int64_t segments, int n_rows,
+                        int n_lines, int scale_bits, integer_kind codes, integer_kind values, float_kind kind) {
+    const int64_t row_bytes = segments * words * (packed_bits ? packed_bits : 8) / 2, gap = n_rows % 3 * 5;
+    const int64_t scale_bytes = segments * scale_bits / 8, words_bytes = segments * words * 4;
+    begin("%d bits, %" D " segments of %d words, %d rows, %d lines, scales of %d bits, codes %s, x %s, scales %s",
+          packed_bits ? packed_bits : bits, segments, words, n_rows, n_lines, scale_bits, integer_kind_name(codes),
+          integer_kind_name(values), float_kind_name(kind));
     const bool tabled = bits == 4 && draw_below(3) == 0, is_signed = !tabled && draw_below(2);
-    const bool is_small = bits == 8 && draw_below(2);
-    const int flip = is_signed ? 1 << (is_small ? 5 : bits - 1) : 0;
-    const int zero = tabled      ? 15
-                     : is_small  ? flip
-                     : bits == 8 ? (is_signed ? 128 : (int)draw_below(256))
-                                 : draw_zero(is_signed);
-    const int64_t x_bytes = hc_round_up(row_bytes, 64) * 8 / bits,
+    const bool is_small = bits == 8 && !packed_bits && draw_below(2);
+    const int flip = is_signed ? 1 << ((packed_bits ? packed_bits : is_small ? 6 : bits) - 1) : 0;
+    const int zero = tabled                    ? 15
+                     : is_small || packed_bits ? flip
+                     : bits == 8               ? (is_signed ? 128 : (int)draw_below(256))
+                                               : draw_zero(is_signed);
+    const int64_t x_bytes = hc_round_up(words_bytes, 64) * 8 / bits,
                   code_bytes = (n_rows - 1) * (row_bytes + gap) + row_bytes;
-    uint8_t *stored = draw_codes(code_bytes, flip * (bits == 4 ? 17 : 1), codes);
+    uint8_t *stored = draw_codes(code_bytes, packed_bits ? 0 : flip * (bits == 4 ? 17 : 1), codes);
     for (int64_t i = 0; i < code_bytes && is_small; i++)
         stored[i] &= 63;
     uint8_t *table = tabled ? items(16, 1) : NULL;
@@ -283,7 +294,7 @@ static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t se
                                 .x_bytes = x_bytes,
                                 .ld_start = x_bytes * bits / 32,
                                 .ld_scales = segments,
-                                .x = draw_lines(bits, n_lines, x_bytes, row_bytes * 8 / bits, values),
+                                .x = draw_lines(bits, n_lines, x_bytes, words_bytes * 8 / bits, values),
                                 .x_scales = floats(n_lines * segments, kind)},
                         other;
     uint8_t *scales = random_bytes((n_rows - 1) * (scale_bytes + 2 * gap) + scale_bytes);
@@ -298,23 +309,41 @@ static void scaled_case(const hc_kernel *kernel, int bits, int words, int64_t se
     other = args;
     args.out = items(16 * n_lines, 4);
     other.out = items(16 * n_lines, 4);
+    if (packed_bits) {
+        other.codes = unpacked_rows(stored, args.code_stride, row_bytes, packed_bits, n_rows, words_bytes);
+        other.code_stride = words_bytes + 8;
+        args.bits = packed_bits;
+    }
+    hc_gemv_scaled_fn *const fn = packed_bits ? kernel->fn.gemv_scaled_packed : kernel->fn.gemv_scaled;
     scaled_definition(&other);
-    kernel->fn.gemv_scaled(&args);
+    fn(&args);
     for (int line = 0; line < n_lines; line++)
         same("out", F32, args.out + 16 * line, other.out + 16 * line, n_rows);
-    BENCH(scaled_definition(&other), kernel->fn.gemv_scaled(&args));
+    BENCH(scaled_definition(&other), fn(&args));
+}
+
+static void scaled_cases(const hc_kernel *kernel, int bits, int packed_bits) {
+    int i = 0;
+    for (int words = 4; words <= 32; words *= 2)
+        FOR_EACH(int64_t, segments, 1, 2, 3, 4, 5, 15, 16, 17, 31, 67, 131)
+    for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
+        for (int scale_bits = 16; scale_bits <= 32; scale_bits += 16, i++)
+            scaled_case(kernel, bits, packed_bits, words, *segments, i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines,
+                        scale_bits, (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS),
+                        (float_kind)(i / 2 % N_FLOAT_KINDS));
 }
 
 void check_gemv_scaled(const hc_kernel *kernel) {
-    int i = 0;
-    for (int bits = 4; bits <= 8; bits += 4)
-        for (int words = 4; words <= 32; words *= 2)
-            FOR_EACH(int64_t, segments, 1, 2, 3, 4, 5, 15, 16, 17, 31, 67, 131)
-    for (int n_lines = 1; n_lines <= 4; n_lines *= 2)
-        for (int scale_bits = 16; scale_bits <= 32; scale_bits += 16, i++)
-            scaled_case(kernel, bits, words, *segments, i % 5 == 0 ? 16 : 1 + (int)draw_below(16), n_lines, scale_bits,
-                        (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(i / 3 % N_INTEGER_KINDS),
-                        (float_kind)(i / 2 % N_FLOAT_KINDS));
+    scaled_cases(kernel, 4, 0);
+    scaled_cases(kernel, 8, 0);
     usual();
-    scaled_case(kernel, 4, 4, 128, 16, 1, 16, ANY, ANY, PLAIN);
+    scaled_case(kernel, 4, 0, 4, 128, 16, 1, 16, ANY, ANY, PLAIN);
+}
+
+void check_gemv_scaled_packed(const hc_kernel *kernel) {
+    for (int bits = 2; bits <= 7; bits++)
+        if (bits != 4)
+            scaled_cases(kernel, 8, bits);
+    usual();
+    scaled_case(kernel, 8, 6, 4, 128, 16, 1, 32, ANY, ANY, PLAIN);
 }

@@ -1,0 +1,91 @@
+/* gemv_minima: 16 rows in a register. The minima of some segments are transposed once for all lines of x. */
+#include "kernels/gemv/gemv_transpose_avx512.h"
+#include "kernels/kernel.h"
+
+#include <string.h>
+
+enum { SEGMENTS = 64, LINES = 4 };
+
+/* n_lines lines of x, 1 to LINES, and the next `steps` segments. */
+INLINE void add_lines(int n_lines, int64_t steps, int64_t ld, const float *x_scales, const float *sums,
+                      const float *turned, float *out) {
+    __m512 acc[LINES];
+#pragma GCC unroll 4
+    for (int line = 0; line < n_lines; line++)
+        acc[line] = _mm512_loadu_ps(out + line * 16);
+    for (int64_t s = 0; s < steps; s++) {
+        const __m512 minima = _mm512_load_ps(turned + s * 16);
+#pragma GCC unroll 4
+        for (int line = 0; line < n_lines; line++) {
+            const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[line * ld + s]), minima);
+            acc[line] = _mm512_fmadd_ps(scale, _mm512_set1_ps(sums[line * ld + s]), acc[line]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int line = 0; line < n_lines; line++)
+        _mm512_storeu_ps(out + line * 16, acc[line]);
+}
+
+INLINE void load_block(const float *minima, int64_t ld, __m512 *block) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        block[i] = _mm512_loadu_ps(minima + i * ld);
+    transpose(block);
+}
+
+/* Few lines, 1 to LINES: chains wait for themselves, and the next block is turned meanwhile. */
+INLINE void add_few(int n_lines, int64_t n, int64_t ld, const float *x_scales, const float *sums, const float *minima,
+                    float *out) {
+    __m512 acc[LINES];
+#pragma GCC unroll 4
+    for (int line = 0; line < n_lines; line++)
+        acc[line] = _mm512_setzero_ps();
+    for (int64_t s = 0; s < n; s += 16) {
+        __m512 block[16];
+        load_block(minima + s, ld, block);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) {
+            if (s + i >= n)
+                break;
+#pragma GCC unroll 4
+            for (int line = 0; line < n_lines; line++) {
+                const int64_t at = line * ld + s + i;
+                const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(x_scales[at]), block[i]);
+                acc[line] = _mm512_fmadd_ps(scale, _mm512_set1_ps(sums[at]), acc[line]);
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int line = 0; line < n_lines; line++)
+        _mm512_storeu_ps(out + line * 16, acc[line]);
+}
+
+void hc_gemv_minima_avx512(int64_t n, int64_t ld, int64_t n_lines, const float *x_scales, const float *sums,
+                           const float *minima, float *out) {
+    _Alignas(64) float turned[SEGMENTS * 16];
+    if (n_lines == 1) {
+        add_few(1, n, ld, x_scales, sums, minima, out);
+        return;
+    }
+    if (n_lines == LINES) {
+        add_few(LINES, n, ld, x_scales, sums, minima, out);
+        return;
+    }
+    memset(out, 0, (size_t)n_lines * 16 * sizeof *out);
+    for (int64_t first = 0; first < n; first += SEGMENTS) {
+        const int64_t steps = hc_min(n - first, SEGMENTS);
+        for (int64_t s = 0; s < steps; s += 16) {
+            __m512 block[16];
+            load_block(minima + first + s, ld, block);
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++)
+                _mm512_store_ps(turned + (s + i) * 16, block[i]);
+        }
+        int64_t line = 0;
+        for (; line + LINES <= n_lines; line += LINES)
+            add_lines(LINES, steps, ld, x_scales + line * ld + first, sums + line * ld + first, turned,
+                      out + line * 16);
+        for (; line < n_lines; line++)
+            add_lines(1, steps, ld, x_scales + line * ld + first, sums + line * ld + first, turned, out + line * 16);
+    }
+}

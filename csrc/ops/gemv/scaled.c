@@ -1,0 +1,118 @@
+/* Blocks of rows that gemv_scaled multiplies: codes and float16 or float32 scales straight from storage, others made so
+ * first, 16 rows at a time.
+ */
+#include "ops/gemv/int.h"
+
+#include "base/convert.h"
+
+#include <float.h>
+#include <math.h>
+
+void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, float *scales) {
+    const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
+    const float row_scale = row->row_scale, unit = job->unit;
+    /* Scales that were multiplied before are bytes of at most 448 times the coarse one. */
+    if (job->weights.form.has_coarse && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
+        for (int64_t g = 0; g < groups; g++) {
+            float scale = row_scale * scales[g];
+            scale = FLT_MAX < scale ? FLT_MAX : scale; /* one after the other: compilers make vectors of this */
+            scales[g] = scale < -FLT_MAX ? -FLT_MAX : scale;
+        }
+    if (unit != 1)
+        for (int64_t g = 0; g < groups; g++)
+            scales[g] *= unit;
+    for (int64_t s = job->segments - 1; parts > 1 && s >= 0; s--)
+        scales[s] = scales[s / parts];
+}
+
+void hc_integers_store(const hc_rows *out, int64_t row, int64_t vector, int64_t n, const float *y) {
+    char *to = hc_row(out, vector) + row * out->column_stride;
+    for (int64_t i = 0; i < n; i++, to += out->column_stride)
+        *(float *)to = y[i] == y[i] ? y[i] : NAN;
+}
+
+/* Codes of other widths as bytes, and scales that the kernel does not read as they are as float32, of some rows. */
+static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch,
+                        hc_gemv_scaled_args *args) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_stored_form *form = &weights->form;
+    const bool unpacks = form->bits != weights->bits && !job->is_packed;
+    const bool loads =
+        form->has_coarse || job->unit != 1 || (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32);
+    const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
+    for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
+        float *scales = scratch->scales + i * n;
+        hc_gemv_row row;
+        if (!unpacks && form->scale == HC_SCALE_E8M0) { /* powers of two, and so is the unit */
+            const int64_t stored = weights->packed->first_row + block + i;
+            weights->scales(hc_part(weights->packed->components, HC_SCALES, stored), HC_SCALES_E8M0, job->unit,
+                            job->geometry->groups, scales);
+            continue;
+        }
+        hc_gemv_row_load(weights, block + i, loads, scratch->row + i * stride, scales, &row);
+        if (loads)
+            hc_integers_scales(job, &row, scales);
+        if (unpacks && i == 0)
+            args->codes = row.codes, args->code_stride = stride;
+    }
+    if (loads) {
+        args->scale_bits = 32;
+        args->scales = (const uint8_t *)scratch->scales;
+        args->scale_stride = n * (int64_t)sizeof(float);
+    }
+}
+
+void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_rows, const hc_integers_scratch *scratch) {
+    const hc_gemv_weights *weights = &job->weights;
+    const hc_components *components = weights->packed->components;
+    const int64_t row = weights->packed->first_row + block;
+    hc_gemv_scaled_args args = {.bits = job->is_packed ? weights->form.bits : weights->bits,
+                                .flip = weights->flip,
+                                .table = weights->as_integers && weights->bits == 4 ? weights->table : NULL,
+                                .words = (int)(job->segment * weights->bits / 32),
+                                .scale_bits = weights->form.scale == HC_SCALE_F16 ? 16 : 32,
+                                .is_small = weights->form.bits <= 6 && !weights->as_integers && !job->is_packed,
+                                .n_rows = (int)n_rows,
+                                .segments = job->segments,
+                                .code_stride = components->part[HC_CODES].row_stride,
+                                .scale_stride = components->part[HC_SCALES].row_stride,
+                                .codes = hc_part(components, HC_CODES, row),
+                                .scales = hc_part(components, HC_SCALES, row),
+                                .x_bytes = job->x_bytes,
+                                .ld_start = job->words,
+                                .ld_scales = job->padded_segments};
+    spread_rows(job, block, n_rows, scratch, &args);
+    for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
+        const int64_t left = job->n_vectors - v;
+        float y[HC_INTEGERS_ROWS * HC_GEMV_LINES];
+        args.n_lines = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        args.x = job->x + v * job->x_bytes;
+        args.start = job->start + v * job->words;
+        args.x_scales = job->x_scales + v * job->padded_segments;
+        args.out = y;
+        job->scaled(&args);
+        for (int line = 0; line < args.n_lines; line++)
+            hc_integers_store(job->out, block, job->first_vector + v + line, n_rows, y + line * HC_INTEGERS_ROWS);
+    }
+}
+
+/* Whether gemv_scaled takes these segments. */
+static bool reads_scaled(const hc_integers_job *job) {
+    const hc_stored_form *form = &job->weights.form;
+    const int64_t words = job->segment * job->weights.bits / 32;
+    return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
+           !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) && !form->has_zero_points &&
+           form->scale != HC_SCALE_NONE;
+}
+
+void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run) {
+    const hc_stored_form *form = &job->weights.form;
+    if (!reads_scaled(job))
+        return;
+    if (form->bits != job->weights.bits && !job->weights.as_integers && !form->lift)
+        job->scaled = HC_PICK(gemv_scaled_packed, run);
+    job->is_packed = job->scaled;
+    job->weights.keeps_codes = job->is_packed;
+    if (!job->is_packed)
+        job->scaled = HC_PICK(gemv_scaled, run);
+}
