@@ -36,6 +36,12 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) 
                    ns->value * work->values);
 }
 
+bool hc_decodes_slowly(const hc_product *product) {
+    const hc_format *format = product->w_packed ? product->w_packed->format : NULL;
+    const bool unpacks = format && format->bits != 4 && format->bits != 8;
+    return unpacks || product->w->form[HC_INT_GROUPED].has_minima;
+}
+
 enum {
     SAMPLE_X = 384, /* rows of either side that are measured */
     SAMPLE_W = 192,
