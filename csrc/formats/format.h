@@ -96,6 +96,8 @@ typedef struct {
     bool (*fits_any_axis)(const hc_format *format);
     /* Codes are float32 values as they are, nothing scales them; NULL: no. */
     bool (*is_plain)(const hc_format *format);
+    /* A row has one float32 scale, s = absmax / the largest code, and codes clip(RNE(x / s)); NULL: no. */
+    bool (*is_nearest)(const hc_format *format);
 } hc_format_ops;
 
 /* The kernels of a format for one SIMD set, in formats/<name>/<name>_simd.c: what it has gives the bits of the scalar

@@ -216,6 +216,10 @@ static bool int_stored_form(const hc_format *format, hc_stored_form *form) {
     return format->bits <= 8;
 }
 
+static bool int_is_nearest(const hc_format *format) {
+    return format->group == 0 && int_is_symmetric(format) && !int_has_half_scales(format);
+}
+
 const hc_format_ops hc_format_int = {
     .name = "int",
     .description = "uniform integers, one scale for a row or a group, zero point or none",
@@ -231,4 +235,5 @@ const hc_format_ops hc_format_int = {
     .decode_codes = int_decode_codes,
     .stored_form = int_stored_form,
     .clip_domain = int_clip_domain,
+    .is_nearest = int_is_nearest,
 };

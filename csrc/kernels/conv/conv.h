@@ -31,16 +31,32 @@ typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float 
 typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                int64_t n, int64_t count, float *c, int64_t ldc);
 
+/* largest_f32:  the largest of so_far and the bits of |x[i]|, i < n, as integers: that of a NaN is above all numbers. */
+typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
+
+/* codes_s8:  code i = RNE(x[i] / scale), the quotient in float64, cut to -127 .. 127; 0 where scale is 0; for i < n. `to`: bytes
+ * code + 128 for form HC_PANEL_U8, int16 for HC_PANEL_S16. |x[i]| is at most 128 * scale where scale is normal. */
+typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
+
 /* direct_s8:  c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run + v, j),
- * modulo 2^32, for i < n_rows <= mr and all nr columns; run is a multiple of 4. The panel and what stands in a row for a
+ * modulo 2^32, for i < n_rows <= mr and j < columns <= nr, perhaps for others of the nr; run is a multiple of 4. The panel and what stands in a row for a
  * value, uint8 or int16, are those of b and a of gemm_s8 with the same form; so is the budget, of taps * run values. */
 typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, const void *const *rows,
-                             const int8_t *panel, const int32_t *init, int n_rows, int32_t *c, int64_t ldc);
+                             const int8_t *panel, const int32_t *init, int n_rows, int columns, int32_t *c,
+                             int64_t ldc);
 
 /* depthwise_s16:  c[i * ldc + j] = sum over pairs p and u < 2 of x[i * step + tap[2 * p + u] + j] * panel[(p * ld + j) * 2 + u], for
  * i < n and j < count, modulo 2^32. */
 typedef void hc_depthwise_s16_fn(int64_t pairs, const int64_t *tap, int64_t step, const int16_t *x,
                                  const int16_t *panel, int64_t ld, int64_t n, int64_t count, int32_t *c, int64_t ldc);
+
+/* depthwise3_s8:  c[i * c_row + q * ldc + j] = init[j] + sum over taps (r, s) of 3 x 3 of
+ * x[(i * stride + r) * row_step + (q * stride + s) * pixel_step + j] * panel[((j / 16 * 3 + r) * 16 + j % 16) * 4 + s], modulo 2^32,
+ * for i < down <= mr, q < across and j < count; stride 1 or 2. Every fourth value of the panel is 0; panel and init go on to
+ * a multiple of 16. */
+typedef void hc_depthwise3_s8_fn(int stride, int down, int64_t across, const uint8_t *x, int64_t row_step,
+                                 int64_t pixel_step, const int8_t *panel, const int32_t *init, int64_t count,
+                                 int32_t *c, int64_t c_row, int64_t ldc);
 
 /* direct_s16:  c[i * ldc + j] = sum over k < 2 * pairs of rows[i][k] * panel[(k / 2 * nr + j) * 2 + k % 2], modulo 2^32, for
  * i < n_rows <= mr and all nr columns. Budget: the products of a pair keep their sum inside int32. */

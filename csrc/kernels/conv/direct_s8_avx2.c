@@ -31,6 +31,7 @@ INLINE void put(int32_t *c, const int32_t *init, vector low, vector high) {
     const __m256i dots = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8);
     _mm256_storeu_si256((__m256i *)c, _mm256_add_epi32(_mm256_loadu_si256((const __m256i *)init), dots));
 }
+INLINE void put_half(int32_t *c, const int32_t *init, vector sum) { put(c, init, sum, sum); } /* never called */
 
 #include "kernels/conv/direct_s8.h"
 

@@ -34,6 +34,7 @@ INLINE void put(int32_t *c, const int32_t *init, vector low, vector high) {
         _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high), _mm512_permutex2var_epi32(low, odd, high));
     _mm512_storeu_si512(c, _mm512_add_epi32(_mm512_loadu_si512(init), dots));
 }
+INLINE void put_half(int32_t *c, const int32_t *init, vector sum) { put(c, init, sum, sum); } /* never called */
 
 #include "kernels/conv/direct_s8.h"
 

@@ -28,7 +28,11 @@ INLINE void put(int32_t *c, const int32_t *init, vector low, vector high) {
     _mm512_storeu_si512(c, low);
     _mm512_storeu_si512(c + 16, high);
 }
+INLINE void put_half(int32_t *c, const int32_t *init, vector sum) {
+    (void)init;
+    _mm512_storeu_si512(c, sum);
+}
 
 #include "kernels/conv/direct_s8.h"
 
-HC_DIRECT_S8(avx512vnni, HC_CASES_12)
+HC_DIRECT_S8_HALVES(avx512vnni, HC_CASES_12)

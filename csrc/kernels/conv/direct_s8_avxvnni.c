@@ -28,7 +28,11 @@ INLINE void put(int32_t *c, const int32_t *init, vector low, vector high) {
     _mm256_storeu_si256((__m256i *)c, low);
     _mm256_storeu_si256((__m256i *)(c + 8), high);
 }
+INLINE void put_half(int32_t *c, const int32_t *init, vector sum) {
+    (void)init;
+    _mm256_storeu_si256((__m256i *)c, sum);
+}
 
 #include "kernels/conv/direct_s8.h"
 
-HC_DIRECT_S8(avxvnni, HC_CASES_6)
+HC_DIRECT_S8_HALVES(avxvnni, HC_CASES_6)

@@ -4,7 +4,8 @@
 enum { NR = 8 };
 
 void hc_direct_s8_scalar(int64_t taps, const int64_t *tap, int64_t run, const void *const *rows, const int8_t *panel,
-                         const int32_t *init, int n_rows, int32_t *c, int64_t ldc) {
+                         const int32_t *init, int n_rows, int columns, int32_t *c, int64_t ldc) {
+    (void)columns;
     for (int i = 0; i < n_rows; i++) {
         uint32_t sum[NR];
         for (int j = 0; j < NR; j++)

@@ -5,7 +5,6 @@
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/rows.h"
-#include "ops/rows/rows.h"
 
 #include <string.h>
 
@@ -13,8 +12,18 @@ enum {
     BAND_BYTES = 768 << 10,
     MOST_BYTES = 16 << 20, /* of one row of windows */
     SLACK = 64,            /* kernels read runs up to a multiple of 4 */
-    SHORT_LINE = 256,      /* values of a line that is not worth the steps that each line costs */
+    LARGEST = 127,         /* code */
 };
+
+/* Whether codes are what the kernels codes_s8 make of an image's largest magnitude. */
+static bool is_nearest(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    hc_int_form form = {0};
+    if (!ops->is_nearest || !ops->is_nearest(format))
+        return false;
+    ops->int_form(format, HC_INT_FOLDED, &form);
+    return form.max_abs == LARGEST;
+}
 
 static bool has_bytes(const hc_format *format) {
     const hc_format_ops *ops = hc_format_find(format->family);
@@ -76,10 +85,7 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     c->row_step = c->width * c->depth;
     c->plane_step = c->height * c->row_step;
     c->image_step = c->planes * c->plane_step;
-    const hc_format *format = conv->activations;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    c->by_lines = x->dtype == HC_F32 && hc_rows_are_bytes(format) && ops->passes(format) == 0 &&
-                  ops->clip_domain(format) == HC_CLIP_ABSOLUTE && s->width * c->depth >= SHORT_LINE;
+    c->by_lines = x->dtype == HC_F32 && is_nearest(conv->activations);
     c->in_place = (uintptr_t)x->data % sizeof(float) == 0 && x->strides[0] % 4 == 0 && x->strides[1] == 4 &&
                   x->strides[2] % 4 == 0 && x->strides[3] == c->depth * 4 && c->planes == 1;
     c->values_at = hc_round_up(s->width * c->depth + SLACK, HC_CACHE_LINE);
@@ -103,18 +109,12 @@ hc_status hc_codes_begin(hc_codes *c, hc_error *error) {
     const hc_run *run = c->conv->run;
     const hc_conv_shape *s = &c->conv->shape;
     const hc_format *format = c->conv->activations;
-    static const int IMAGE[] = {1, 3, 4, 2}, LINE[] = {4, 2};
+    static const int IMAGE[] = {1, 3, 4, 2};
     hc_geometry geometry = {0};
     hc_status status = hc_check_encoding("conv2d: activations: x", &c->view, format, 4, IMAGE, &geometry, error);
     if (status != HC_OK)
         return status;
     hc_encoder_init(&c->encoder, run, "conv2d: activations", "x", &c->view, format, &geometry, 4, IMAGE);
-    if (c->by_lines) {
-        status = hc_check_encoding("conv2d: activations: x", &c->view, format, 2, LINE, &geometry, error);
-        if (status != HC_OK)
-            return status;
-        hc_encoder_init(&c->lines, run, "conv2d: activations", "x", &c->view, format, &geometry, 2, LINE);
-    }
     status = hc_encoder_observe(&c->encoder, run, error);
     if (status == HC_OK && !c->by_lines)
         status = hc_components_alloc(format, &c->encoder.geometry, c->images, &c->codes, error);
@@ -165,32 +165,12 @@ static const float *read_line(const hc_codes *c, int64_t line, float *values) {
     return values;
 }
 
-/* As signed integers, which every instruction set compares; in lanes, which do not wait for each other. */
-static uint32_t largest_of(const float *values, int64_t n, uint32_t so_far) {
-    enum { N = 16 };
-    int32_t lane[N];
-    for (int j = 0; j < N; j++)
-        lane[j] = (int32_t)so_far;
-    int64_t i = 0;
-    for (; i + N <= n; i += N)
-        for (int j = 0; j < N; j++) {
-            const int32_t bits = (int32_t)(hc_f32_bits(values[i + j]) & 0x7fffffff);
-            lane[j] = bits > lane[j] ? bits : lane[j];
-        }
-    for (int j = 0; i < n; i++, j++) {
-        const int32_t bits = (int32_t)(hc_f32_bits(values[i]) & 0x7fffffff);
-        lane[j] = bits > lane[j] ? bits : lane[j];
-    }
-    for (int j = 1; j < N; j++)
-        lane[0] = lane[j] > lane[0] ? lane[j] : lane[0];
-    return (uint32_t)lane[0];
-}
-
 /* The largest magnitude of a line of the band's images, in the order of memory. */
 static void largest_task(void *context, int64_t task, int thread) {
     const hc_codes *c = context;
     const int64_t lines = c->planes * c->conv->shape.height, width = c->conv->shape.width, *strides = c->view.strides;
     const int64_t line = c->answers.image * lines + task;
+    hc_largest_f32_fn *largest_of = HC_PICK(largest_f32, c->conv->run);
     uint32_t largest = 0;
     if (!c->in_place && strides[4] == 4 && (strides[0] | strides[1] | strides[2] | strides[3]) % 4 == 0 &&
         (uintptr_t)c->view.data % 4 == 0)
@@ -228,26 +208,27 @@ static hc_status quantize(hc_codes *c, int64_t images, hc_error *error) {
     return status;
 }
 
-/* Codes of a line into `to`; its scale. */
-static float line_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int8_t *to, float *values) {
+/* Codes of a line, as many as `to` has place for, as they are read; its scale. */
+static float line_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int64_t n, uint8_t *own,
+                        uint8_t *to) {
     const hc_conv_shape *s = &c->conv->shape;
-    const int64_t n = s->width * c->depth, line = plane * s->height + h;
-    float scale;
-    if (!c->by_lines) {
-        const hc_int_tile tile = {.limb = {to}, .ld = n, .row_scale = &scale};
-        c->source.integers(&c->source, HC_INT_FOLDED, image, 1, line * n, n, &tile);
+    const int64_t lines = c->planes * s->height, line = plane * s->height + h, all = s->width * c->depth;
+    if (c->by_lines) {
+        const float scale = hc_f32_from_bits(c->largest[image * lines]) / LARGEST;
+        const float *values =
+            read_line(c, (c->answers.image + image) * lines + line, (float *)(void *)(own + c->values_at));
+        HC_PICK(codes_s8, c->conv->run)(values, n, scale, c->form, to);
         return scale;
     }
-    const int64_t lines = c->planes * s->height;
-    const float threshold = hc_f32_from_bits(c->largest[image * lines]);
-    const hc_float_rows x = {.data = read_line(c, (c->answers.image + image) * lines + line, values),
-                             .dtype = HC_F32,
-                             .row_stride = n,
-                             .rows = 1};
-    hc_components one = {0};
-    one.part[HC_CODES].data = (uint8_t *)to;
-    one.part[HC_SCALES].data = (uint8_t *)&scale;
-    hc_encode_block(&c->lines, c->conv->run->isa, &x, &threshold, NULL, &one);
+    float scale;
+    const int8_t *codes = (const int8_t *)own;
+    const hc_int_tile tile = {.limb = {(int8_t *)own}, .ld = all, .row_scale = &scale};
+    c->source.integers(&c->source, HC_INT_FOLDED, image, 1, line * all, all, &tile);
+    int16_t *words = c->form == HC_PANEL_S16 ? (int16_t *)(void *)to : NULL;
+    for (int64_t i = 0; i < n && words; i++)
+        words[i] = codes[i];
+    for (int64_t i = 0; i < n && !words; i++)
+        to[i] = (uint8_t)codes[i] ^ 0x80;
     return scale;
 }
 
@@ -259,24 +240,17 @@ static void fill_task(void *context, int64_t task, int thread) {
     const int64_t line = task % c->height, plane = task / c->height % c->planes, image = task / c->height / c->planes;
     const int64_t h = c->answers.row * window->stride[0] - window->pad_before[0] + line;
     const int64_t before = hc_min(window->pad_before[1], c->width), inside = hc_min(s->width, c->width - before);
-    const int64_t left = before * c->depth, n = inside * c->depth;
-    uint8_t *to = c->memory + task * c->row_step * c->code_bytes, *own = c->own + thread * c->thread_bytes;
-    const bool is_wide = c->form == HC_PANEL_S16;
-    const int zero = is_wide ? 0 : 128;
+    const int64_t size = c->code_bytes, left = before * c->depth, n = inside * c->depth, end = left + n;
+    uint8_t *to = c->memory + task * c->row_step * size, *own = c->own + thread * c->thread_bytes;
+    const int zero = c->form == HC_PANEL_S16 ? 0 : 128;
     c->line_scale[task] = 0;
     if (h < 0 || h >= s->height || inside == 0) {
-        memset(to, zero, (size_t)(c->row_step * c->code_bytes));
+        memset(to, zero, (size_t)(c->row_step * size));
         return;
     }
-    const int8_t *codes = (const int8_t *)own;
-    c->line_scale[task] = line_codes(c, image, plane, h, (int8_t *)own, (float *)(void *)(own + c->values_at));
-    memset(to, zero, (size_t)(left * c->code_bytes));
-    memset(to + (left + n) * c->code_bytes, zero, (size_t)((c->row_step - left - n) * c->code_bytes));
-    int16_t *words = is_wide ? (int16_t *)(void *)to + left : NULL;
-    for (int64_t i = 0; i < n && is_wide; i++)
-        words[i] = codes[i];
-    for (int64_t i = 0; i < n && !is_wide; i++)
-        to[left + i] = (uint8_t)codes[i] ^ 0x80;
+    memset(to, zero, (size_t)(left * size));
+    c->line_scale[task] = line_codes(c, image, plane, h, n, own, to + left * size);
+    memset(to + end * size, zero, (size_t)((c->row_step - end) * size));
 }
 
 hc_status hc_codes_band(hc_codes *c, int64_t band, hc_error *error) {
@@ -300,12 +274,12 @@ hc_status hc_codes_band(hc_codes *c, int64_t band, hc_error *error) {
     return HC_OK;
 }
 
-void hc_code_windows(const hc_codes *c, int64_t plane, int64_t first, int n, const void **rows, float *scales) {
+void hc_code_windows(const hc_codes *c, int64_t group, int64_t first, int n, const void **rows, float *scales) {
     const int64_t *stride = c->conv->window->stride, width = c->conv->shape.out_width, height = c->answers.n_rows;
+    const int64_t corner = group * (c->planes > 1 ? c->plane_step : c->conv->shape.group_channels);
     int64_t q = first % width, p = first / width % height, image = first / width / height;
     for (int i = 0; i < n; i++) {
-        const int64_t at =
-            image * c->image_step + plane * c->plane_step + p * stride[0] * c->row_step + q * stride[1] * c->depth;
+        const int64_t at = image * c->image_step + corner + p * stride[0] * c->row_step + q * stride[1] * c->depth;
         rows[i] = c->memory + at * c->code_bytes;
         scales[i] = c->scale[image];
         if (++q == width) {

@@ -24,7 +24,7 @@ typedef struct {
     int64_t height;                           /* lines of a whole band */
     int64_t row_step, plane_step, image_step; /* codes */
     hc_pixels answers;                        /* where those of the band at hand go; nothing else of it is set */
-    hc_encoder encoder, lines;                /* of images, of lines */
+    hc_encoder encoder;                       /* of images */
     hc_packed_context packed;
     hc_source source; /* the codes of the band's images */
     bool by_lines, in_place;
@@ -52,8 +52,8 @@ static inline int64_t hc_code_tap(const hc_codes *codes, int64_t r, int64_t s) {
     const int64_t *dilation = codes->conv->window->dilation;
     return r * dilation[0] * codes->row_step + s * dilation[1] * codes->depth;
 }
-/* Corners of the windows of answers first .. first + n of the band in a plane, and the scales of their images. */
-void hc_code_windows(const hc_codes *codes, int64_t plane, int64_t first, int n, const void **rows, float *scales);
+/* Corners of the windows of answers first .. first + n of the band in a group, and the scales of their images. */
+void hc_code_windows(const hc_codes *codes, int64_t group, int64_t first, int n, const void **rows, float *scales);
 
 /* `direct`, `depthwise` and F(m x m, 3 x 3) of integers, as algorithms.def has them. */
 const char *hc_direct_codes_refuse(const hc_convolution *conv);

@@ -1,29 +1,52 @@
 /* `depthwise` of integers: channels in lanes among padded codes (codes.h), exact in int32, then one scaling. Taps meet two at
- * a time. A task is a row of answers.
+ * a time, and a task is a row of answers; or, where a kernel has 3 x 3 filters of bytes, three at a time, and a task is some
+ * rows, in blocks of answers that share what they read.
  *
- * Memory: the filters as int16, tap by tap, their scales, and what codes take.
+ * Memory: the filters as int16 or bytes, tap by tap, their scales, and what codes take.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/decode.h"
 #include "ops/conv/codes.h"
+#include "ops/product/prepack.h"
 
 #include <string.h>
 
 /* Answers and filters of a call, what hc_write_answers takes; the kernel's budget. */
 enum { ANSWERS = 16, PART = 64, LONGEST = 65536, DECODED = 16 << 10 };
 
+/* Of blocks: answers of a row and rows at most, which stay in the nearest cache; what a panel goes on to a multiple of. */
+enum { ACROSS = 8, DOWN = 4, LANES = 16 };
+
 typedef struct {
     const hc_convolution *conv;
     hc_depthwise_s16_fn *kernel;
+    const hc_kernel *block; /* of bytes that are met in blocks; else NULL */
     hc_dequantize_s32_fn *dequantize;
     hc_codes codes;
     int64_t filters, pairs, at_once;
+    int64_t panel_bytes;
     int16_t *panel; /* (pair, filter, tap of the pair) */
+    int8_t *bytes;  /* of blocks: (LANES filters, row of taps, filter, tap) */
+    int32_t *init;  /* of blocks: what codes that are ZERO too large add, taken off */
     float *scales;
     int64_t *tap;
     int8_t *decoded; /* filters, at_once of them */
 } hc_depthwise_codes_job;
+
+/* The kernel for blocks of answers of these filters, or NULL. */
+static const hc_kernel *block_kernel(const hc_convolution *conv) {
+    const hc_window *window = conv->window;
+    const hc_kernel *kernel = HC_BEST(depthwise3_s8, conv->run);
+    const bool fits = conv->shape.r == 3 && conv->shape.s == 3 && window->dilation[0] == 1 &&
+                      window->dilation[1] == 1 && window->stride[0] == window->stride[1] && window->stride[0] <= 2;
+    return fits && kernel->fn.depthwise3_s8 ? kernel : NULL;
+}
+
+static bool codes_plan(hc_codes *codes, const hc_convolution *conv) {
+    const hc_kernel *block = block_kernel(conv);
+    return hc_codes_plan(codes, conv, block ? HC_PANEL_U8 : HC_PANEL_S16, false, block ? block->mr : 1);
+}
 
 const char *hc_depthwise_codes_refuse(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
@@ -37,7 +60,7 @@ const char *hc_depthwise_codes_refuse(const hc_convolution *conv) {
         return "x has a scale for every value"; /* groups end with a channel's pixel */
     if (s->r * s->s > LONGEST)
         return "windows of more than 65536 values";
-    return hc_codes_plan(&codes, conv, HC_PANEL_S16, false, 1) ? NULL : "a row of windows takes more than 16 MiB";
+    return codes_plan(&codes, conv) ? NULL : "a row of windows takes more than 16 MiB";
 }
 
 static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
@@ -45,9 +68,14 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
     *job = (hc_depthwise_codes_job){.conv = conv, .filters = s->filters, .pairs = hc_ceil_div(s->r * s->s, 2)};
     job->kernel = HC_PICK(depthwise_s16, conv->run);
     job->dequantize = HC_PICK(dequantize_s32, conv->run);
-    hc_codes_plan(&job->codes, conv, HC_PANEL_S16, false, 1);
+    job->block = block_kernel(conv);
+    codes_plan(&job->codes, conv);
     job->at_once = hc_max(1, hc_min(job->filters, DECODED / s->geometry.padded));
-    return job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (4 * job->pairs + (int64_t)sizeof(float)) +
+    job->panel_bytes = 4 * job->filters * job->pairs;
+    if (job->block)
+        job->panel_bytes = hc_round_up(job->filters, LANES) * (3 * 4 + (int64_t)sizeof *job->init);
+    job->panel_bytes = hc_round_up(job->panel_bytes, HC_CACHE_LINE);
+    return job->panel_bytes + job->pairs * (int64_t)(2 * sizeof *job->tap) + job->filters * (int64_t)sizeof(float) +
            job->at_once * s->geometry.padded;
 }
 
@@ -59,21 +87,67 @@ hc_conv_work hc_depthwise_codes_work(const hc_convolution *conv) {
     return (hc_conv_work){answers * (double)(job.filters * s->r * s->s), bytes + hc_codes_bytes(&job.codes)};
 }
 
-/* The filters tap by tap, decoded some at a time; the last pair may have one. */
+/* Filter `filter` from its codes, tap by tap, into the panel; of pairs, the last may have one. */
+static void load_filter(const hc_depthwise_codes_job *job, int64_t filter, int64_t taps, const int8_t *codes) {
+    enum { SIDE = 3, ZERO = 128 };
+    if (!job->block) {
+        for (int64_t t = 0; t < taps; t++)
+            job->panel[(t / 2 * job->filters + filter) * 2 + t % 2] = codes[t];
+        return;
+    }
+    int8_t *to = job->bytes + (filter / LANES * SIDE * LANES + filter % LANES) * 4;
+    int32_t sum = 0;
+    for (int r = 0; r < SIDE; r++, to += LANES * 4, codes += SIDE) {
+        const int8_t row[4] = {codes[0], codes[1], codes[2], 0};
+        sum += row[0] + row[1] + row[2];
+        memcpy(to, row, sizeof row);
+    }
+    job->init[filter] = -ZERO * sum;
+}
+
+/* Codes of `rows` filters from `first` on, a filter after the other, into job->decoded, and their scales: of panels of products
+ * that were packed before, or decoded. */
+static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packed, int64_t first, int64_t rows,
+                       int64_t taps) {
+    const hc_packed *w = job->conv->w->packed;
+    const hc_geometry *geometry = &job->conv->shape.geometry;
+    if (packed) {
+        const int64_t nr = packed->nr, kr = packed->kr;
+        hc_panels side = {0};
+        hc_prepacked_panels(w->prepacked, 0, &side);
+        for (int64_t f = first; f < first + rows; f++) {
+            const int8_t *from = (const int8_t *)side.panels + f / nr * side.limb_bytes + f % nr * kr;
+            for (int64_t t = 0; t < taps; t++)
+                job->decoded[(f - first) * taps + t] = from[t / kr * nr * kr + t % kr];
+            job->scales[f] = side.row_scales[f];
+        }
+        return;
+    }
+    const int64_t padded = geometry->padded, step = padded / taps; /* a tap is a run of one */
+    const hc_tile tile = {first, rows, 0, padded};
+    const hc_int_tile out = {.limb = {job->decoded}, .ld = padded, .row_scale = job->scales + first};
+    hc_decode_int_tile(job->conv->run, &w->format, geometry, &w->components, &tile, HC_INT_FOLDED, &out);
+    for (int64_t f = 0; f < rows && step > 1; f++)
+        for (int64_t t = 0; t < taps; t++)
+            job->decoded[f * taps + t] = job->decoded[f * padded + t * step];
+}
+
 static void load_filters(const hc_depthwise_codes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
-    const hc_packed *w = job->conv->w->packed;
-    const int64_t taps = s->r * s->s, padded = s->geometry.padded, step = padded / taps; /* a tap is a run of one */
+    const int64_t taps = s->r * s->s;
     for (int64_t t = 0; t < 2 * job->pairs; t++)
         job->tap[t] = t < taps ? hc_code_tap(&job->codes, t / s->s, t % s->s) : job->tap[t - 1];
-    memset(job->panel, 0, (size_t)(4 * job->pairs * job->filters));
+    memset(job->panel, 0, (size_t)job->panel_bytes);
+    hc_filters context;
+    const hc_source w = hc_filter_source(job->conv, 0, job->filters, &context);
+    const hc_kernel *packed = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, job->conv->run);
+    if (!hc_prepacked_fits(w.prepacked, HC_ORDER_FOLDED, &w, packed, 1))
+        packed = NULL;
     for (int64_t first = 0; first < job->filters; first += job->at_once) {
-        const hc_tile tile = {first, hc_min(job->at_once, job->filters - first), 0, padded};
-        const hc_int_tile out = {.limb = {job->decoded}, .ld = padded, .row_scale = job->scales + first};
-        hc_decode_int_tile(job->conv->run, &w->format, &s->geometry, &w->components, &tile, HC_INT_FOLDED, &out);
-        for (int64_t t = 0; t < taps; t++)
-            for (int64_t f = 0; f < tile.rows; f++)
-                job->panel[(t / 2 * job->filters + first + f) * 2 + t % 2] = job->decoded[f * padded + t * step];
+        const int64_t rows = hc_min(job->at_once, job->filters - first);
+        read_codes(job, packed, first, rows, taps);
+        for (int64_t f = 0; f < rows; f++)
+            load_filter(job, first + f, taps, job->decoded + f * taps);
     }
 }
 
@@ -106,6 +180,42 @@ static void multiply_task(void *context, int64_t task, int thread) {
     }
 }
 
+/* `down` rows of answers, as many as a block has, and all columns. */
+static void blocks_task(void *context, int64_t task, int thread) {
+    const hc_depthwise_codes_job *job = context;
+    const hc_codes *codes = &job->codes;
+    const hc_pixels *answers = &codes->answers;
+    const int64_t width = job->conv->shape.out_width, per = hc_ceil_div(answers->n_rows, job->block->mr);
+    const int64_t row = task % per * job->block->mr, first = (task / per * answers->n_rows + row) * width;
+    const int down = (int)hc_min(job->block->mr, answers->n_rows - row), stride = (int)job->conv->window->stride[0];
+    const bool finishes = job->conv->bias || job->conv->relu;
+    (void)thread;
+    HC_ASSUME(down <= DOWN);
+    for (int64_t q = 0; q < width; q += ACROSS) {
+        const int n = (int)hc_min(ACROSS, width - q);
+        const void *corner[ACROSS];
+        float scales[ACROSS], values[ACROSS * PART], *rows[DOWN];
+        _Alignas(HC_CACHE_LINE) int32_t sums[DOWN * ACROSS * PART];
+        int64_t lds[DOWN];
+        hc_code_windows(codes, 0, first + q, n, corner, scales);
+        for (int i = 0; i < down; i++)
+            rows[i] = hc_answers_at(answers, first + i * width + q, n, 0, &lds[i]);
+        for (int64_t filter = 0; filter < job->filters; filter += PART) {
+            const int64_t part = hc_min(PART, job->filters - filter);
+            job->block->fn.depthwise3_s8(stride, down, n, (const uint8_t *)corner[0] + filter, codes->row_step,
+                                         codes->depth, job->bytes + filter * 3 * 4, job->init + filter, part, sums,
+                                         ACROSS * PART, PART);
+            for (int i = 0; i < down; i++) {
+                float *place = rows[i] ? rows[i] + filter : values;
+                const int64_t ld = rows[i] ? lds[i] : PART;
+                job->dequantize(n, part, sums + i * ACROSS * PART, PART, scales, job->scales + filter, place, ld);
+                if (place == values || finishes)
+                    hc_write_answers(answers, first + i * width + q, n, filter, part, place, ld);
+            }
+        }
+    }
+}
+
 hc_status hc_depthwise_codes_run(const hc_convolution *conv, hc_error *error) {
     hc_depthwise_codes_job job;
     uint8_t *memory = hc_alloc_aligned(plan(&job, conv));
@@ -113,17 +223,20 @@ hc_status hc_depthwise_codes_run(const hc_convolution *conv, hc_error *error) {
     if (status == HC_OK && !memory)
         status = hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
     if (status == HC_OK) {
-        job.tap = (int64_t *)(void *)memory;
+        job.panel = (int16_t *)(void *)memory;
+        job.bytes = (int8_t *)memory;
+        job.init = (int32_t *)(void *)(memory + hc_round_up(job.filters, LANES) * 3 * 4);
+        job.tap = (int64_t *)(void *)(memory + job.panel_bytes);
         job.scales = (float *)(void *)(job.tap + 2 * job.pairs);
-        job.panel = (int16_t *)(void *)(job.scales + job.filters);
-        job.decoded = (int8_t *)(job.panel + 2 * job.pairs * job.filters);
+        job.decoded = (int8_t *)(job.scales + job.filters);
         load_filters(&job);
     }
     for (int64_t band = 0; status == HC_OK && band < job.codes.n_bands; band++) {
         status = hc_codes_band(&job.codes, band, error);
+        const hc_pixels *answers = &job.codes.answers;
+        const int64_t tasks = answers->n_images * hc_ceil_div(answers->n_rows, job.block ? job.block->mr : 1);
         if (status == HC_OK)
-            hc_parallel(conv->run->n_threads, job.codes.answers.n_images * job.codes.answers.n_rows, multiply_task,
-                        &job);
+            hc_parallel(conv->run->n_threads, tasks, job.block ? blocks_task : multiply_task, &job);
     }
     hc_codes_free(&job.codes);
     hc_free_aligned(memory);

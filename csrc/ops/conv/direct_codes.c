@@ -46,11 +46,17 @@ static int64_t panels_bytes(const hc_direct_codes_job *job) {
     return n * (job->side.limb_bytes + 2 * job->kernel->nr * 4);
 }
 
+/* Whether codes of a group lie in a plane of their own: of formats with groups, and where steps of 4 values would take those of
+ * the next group. */
+static bool has_planes(const hc_convolution *conv) {
+    return conv->window->groups > 1 && (conv->activations->group || conv->shape.group_channels % 4 != 0);
+}
+
 static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     const hc_kernel *kernel = HC_BEST(direct_s8, conv->run);
     const int64_t groups = conv->window->groups;
-    const bool joins = conv->window->dilation[1] == 1;
+    const bool joins = conv->window->dilation[1] == 1 && (groups == 1 || has_planes(conv));
     *job = (hc_direct_codes_job){.conv = conv, .kernel = kernel, .dequantize = HC_PICK(dequantize_s32, conv->run)};
     job->group_filters = s->filters / groups;
     job->panels = hc_ceil_div(job->group_filters, kernel->nr);
@@ -81,7 +87,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     int64_t bytes;
     if (!hc_mul_size(groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) || bytes > PANELS_BYTES)
         return "its filters as panels take more than 40 MiB";
-    if (!hc_codes_plan(&job->codes, conv, kernel->form, true, 1))
+    if (!hc_codes_plan(&job->codes, conv, kernel->form, has_planes(conv), 1))
         return "a row of windows takes more than 16 MiB";
     job->kc = (hc_kc){.columns = job->taps * job->run,
                       .steps = job->steps,
@@ -128,8 +134,10 @@ static void pack_task(void *context, int64_t task, int thread) {
                                   side.init + task * side.tile);
 }
 
-/* Windows copied beside each other into `to`, each as one run. Blocks may end behind a line, where the next one follows. */
-static void copy_windows(const hc_direct_codes_job *job, int n, const void **rows, uint8_t *to) {
+/* Windows copied beside each other into `to`, each as one run, at `copies`. Blocks may end behind a line, where the next one
+ * follows. */
+static void copy_windows(const hc_direct_codes_job *job, int n, const void *const *rows, uint8_t *to,
+                         const void **copies) {
     enum { BYTES = 16 };
     const int64_t size = job->codes.code_bytes, line = job->line * size;
     for (int i = 0; i < n; i++, to += (COPIED + AFTER) * size) {
@@ -138,54 +146,67 @@ static void copy_windows(const hc_direct_codes_job *job, int n, const void **row
             for (int64_t at = 0; at < line; at += BYTES)
                 memcpy(to + t * line + at, from + at, BYTES);
         }
-        rows[i] = to;
+        copies[i] = to;
     }
 }
 
-/* Answers [first, first + n) of the band, n at most AT_ONCE, for a block of filters of a group. */
-static void multiply(const hc_direct_codes_job *job, int64_t group, int64_t first, int n, int64_t column) {
+/* Windows of a task, found once for all filters: where each begins and the scale of its image; where the answers of each
+ * AT_ONCE go, filter 0, or NULL. */
+typedef struct {
+    const void *rows[TASK_WINDOWS];
+    float scales[TASK_WINDOWS];
+    float *place[TASK_WINDOWS];
+    int64_t ld[TASK_WINDOWS];
+} hc_task_windows;
+
+/* Answers first .. first + n of the band, n at most AT_ONCE, those `at` on of the task's windows, for a block of filters of a
+ * group. */
+static void multiply(const hc_direct_codes_job *job, const hc_task_windows *windows, int64_t at, int64_t group,
+                     int64_t first, int n, int64_t column) {
     static const int32_t zeros[BLOCK];
+    static const int64_t whole = 0;
     const int mr = job->kernel->mr, nr = job->kernel->nr;
     const int64_t columns = hc_min(BLOCK, job->group_filters - column), filter = group * job->group_filters + column;
     const int64_t from = group * job->panels + column / nr;
-    const hc_pixels *answers = &job->codes.answers;
-    const void *rows[AT_ONCE];
-    float scales[AT_ONCE], values[AT_ONCE * BLOCK];
-    int32_t sums[AT_ONCE * BLOCK];
+    const void *copied[AT_ONCE], *const *rows = windows->rows + at;
+    float values[AT_ONCE * BLOCK];
+    _Alignas(HC_CACHE_LINE) int32_t sums[AT_ONCE * BLOCK];
     int16_t copies[AT_ONCE * (COPIED + AFTER)];
-    static const int64_t whole = 0;
-    hc_code_windows(&job->codes, group, first, n, rows, scales);
-    if (job->lines)
-        copy_windows(job, n, rows, (uint8_t *)copies);
+    if (job->lines) {
+        copy_windows(job, n, rows, (uint8_t *)copies, copied);
+        rows = copied;
+    }
+    float *place = windows->place[at] ? windows->place[at] + filter : values;
+    const int64_t ld = windows->place[at] ? windows->ld[at] : BLOCK;
     for (int64_t j = 0; j < columns; j += nr) {
         const int64_t panel = from + j / nr;
         const int8_t *b = (const int8_t *)job->side.panels + panel * job->side.limb_bytes;
         const int32_t *init = job->side.init ? job->side.init + panel * nr : zeros;
         for (int i = 0; i < n; i += mr)
             job->kernel->fn.direct_s8(job->taps, job->lines ? &whole : job->tap, hc_round_up(job->run, 4), rows + i, b,
-                                      init, hc_min(mr, n - i), sums + i * BLOCK + j, BLOCK);
+                                      init, hc_min(mr, n - i), (int)hc_min(nr, columns - j), sums + i * nr, nr);
+        job->dequantize(n, hc_min(nr, columns - j), sums, nr, windows->scales + at, job->side.row_scales + panel * nr,
+                        place + j, ld);
     }
-    int64_t ld;
-    float *place = hc_answers_at(answers, first, n, filter, &ld);
-    if (!place) {
-        place = values;
-        ld = BLOCK;
-    }
-    job->dequantize(n, columns, sums, BLOCK, scales, job->side.row_scales + from * nr, place, ld);
     if (place == values || job->conv->bias || job->conv->relu)
-        hc_write_answers(answers, first, n, filter, columns, place, ld);
+        hc_write_answers(&job->codes.answers, first, n, filter, columns, place, ld);
 }
 
 static void multiply_task(void *context, int64_t task, int thread) {
     const hc_direct_codes_job *job = context;
-    const int64_t part = task % job->parts, tasks = hc_ceil_div(job->codes.answers.answers, job->windows);
+    const hc_pixels *answers = &job->codes.answers;
+    const int64_t part = task % job->parts, tasks = hc_ceil_div(answers->answers, job->windows);
     const int64_t group = task / job->parts / tasks, first = task / job->parts % tasks * job->windows;
-    const int64_t end = hc_min(first + job->windows, job->codes.answers.answers);
+    const int64_t n = hc_min(job->windows, answers->answers - first);
     const int64_t blocks = hc_ceil_div(job->group_filters, BLOCK), step = AT_ONCE / job->kernel->mr * job->kernel->mr;
+    hc_task_windows windows;
     (void)thread;
+    hc_code_windows(&job->codes, group, first, (int)n, windows.rows, windows.scales);
+    for (int64_t i = 0; i < n; i += step)
+        windows.place[i] = hc_answers_at(answers, first + i, (int)hc_min(step, n - i), 0, &windows.ld[i]);
     for (int64_t block = blocks * part / job->parts; block < blocks * (part + 1) / job->parts; block++)
-        for (int64_t i = first; i < end; i += step)
-            multiply(job, group, i, (int)hc_min(step, end - i), block * BLOCK);
+        for (int64_t i = 0; i < n; i += step)
+            multiply(job, &windows, i, group, first + i, (int)hc_min(step, n - i), block * BLOCK);
 }
 
 static bool prepare(hc_direct_codes_job *job) {

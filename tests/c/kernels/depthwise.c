@@ -118,3 +118,51 @@ void check_grouped_f32(const hc_kernel *kernel) {
     FOR_EACH(int, run, 2, 4, 8)
     grouped_case(kernel, *run, 9, 16, 128 / *run, PLAIN);
 }
+
+static void depthwise3_integers_case(const hc_kernel *kernel, int stride, int down, int64_t across, int64_t count,
+                                     integer_kind x_kind, integer_kind w_kind) {
+    const int64_t pixel = count + 1, row = ((across - 1) * stride + 3) * pixel + 5, padded = (count + 15) / 16 * 16;
+    const int64_t ldc = count + 5, c_row = across * ldc + 2, answers = (down - 1) * c_row + (across - 1) * ldc + count;
+    begin("stride %d, %d x %" D " answers of %" D ", x %s, w %s", stride, down, across, count,
+          integer_kind_name(x_kind), integer_kind_name(w_kind));
+    const int64_t bytes = ((down - 1) * stride + 2) * row + ((across - 1) * stride + 2) * pixel + count;
+    uint8_t *x = items(bytes, 1);
+    for (int64_t i = 0; i < bytes; i++)
+        x[i] = (uint8_t)draw_integer(0, 255, x_kind);
+    int8_t *panel = items(padded * 12, 1);
+    for (int64_t i = 0; i < padded * 12; i++)
+        panel[i] = i % 4 == 3 || i / 192 * 16 + i / 4 % 16 >= count ? 0 : (int8_t)draw_integer(-128, 127, w_kind);
+    int32_t *init = items(padded, 4), *wanted = items(answers, 4);
+    for (int64_t j = 0; j < padded; j++)
+        init[j] = (int32_t)draw();
+    for (int64_t i = 0; i < answers; i++)
+        wanted[i] = (int32_t)draw();
+    int32_t *got = copy_of(wanted, answers, 4);
+    for (int i = 0; i < down; i++)
+        for (int64_t q = 0; q < across; q++)
+            for (int64_t j = 0; j < count; j++) {
+                uint32_t sum = (uint32_t)init[j];
+                for (int r = 0; r < 3; r++)
+                    for (int s = 0; s < 3; s++)
+                        sum += (uint32_t)(x[(i * stride + r) * row + (q * stride + s) * pixel + j] *
+                                          panel[((j / 16 * 3 + r) * 16 + j % 16) * 4 + s]);
+                wanted[i * c_row + q * ldc + j] = (int32_t)sum;
+            }
+    kernel->fn.depthwise3_s8(stride, down, across, x, row, pixel, panel, init, count, got, c_row, ldc);
+    same("c", I32, got, wanted, answers);
+    BENCH((void)0, kernel->fn.depthwise3_s8(stride, down, across, x, row, pixel, panel, init, count, got, c_row, ldc));
+}
+
+void check_depthwise3_s8(const hc_kernel *kernel) {
+    for (int stride = 1; stride <= 2; stride++)
+        for (int down = 1; down <= kernel->mr; down++) {
+            FOR_EACH(int64_t, across, 1, 2, 3, 8)
+            FOR_EACH(int64_t, count, 1, 7, 15, 16, 17, 33)
+            depthwise3_integers_case(kernel, stride, down, *across, *count, ANY, ANY);
+            for (int i = 0; i < N_INTEGER_KINDS * N_INTEGER_KINDS; i++)
+                depthwise3_integers_case(kernel, stride, down, 3, 19, (integer_kind)(i / N_INTEGER_KINDS),
+                                         (integer_kind)(i % N_INTEGER_KINDS));
+        }
+    usual();
+    depthwise3_integers_case(kernel, 1, kernel->mr, 8, 64, ANY, ANY);
+}

@@ -1,0 +1,79 @@
+/* What is made of the values of an image: largest magnitudes, codes of 8 bits, against their equations. */
+#include "kernels.h"
+
+#include "base/convert.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define D PRId64
+
+static void largest_case(const hc_kernel *kernel, int64_t n, uint32_t so_far, float_kind kind) {
+    begin("n %" D ", %08" PRIx32 " so far, %s", n, so_far, float_kind_name(kind));
+    const float *x = floats(n, kind);
+    uint32_t wanted = so_far;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(x[i]) & 0x7fffffff;
+        wanted = bits > wanted ? bits : wanted;
+    }
+    const uint32_t got = kernel->fn.largest_f32(x, n, so_far);
+    same("the largest", I32, &got, &wanted, 1);
+    BENCH(hc_largest_f32_scalar(x, n, so_far), kernel->fn.largest_f32(x, n, so_far));
+}
+
+void check_largest_f32(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, n, 0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 200)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+        for (int some = 0; some < 2; some++)
+            largest_case(kernel, *n, some ? 0x3f800000 : 0, (float_kind)kind);
+    usual();
+    largest_case(kernel, 3584, 0, PLAIN);
+}
+
+/* Of quotients: anywhere, halfway between two codes and the floats beside those, or beyond the last code. */
+typedef enum { ANYWHERE, HALFWAY, BEYOND, N_QUOTIENTS } quotient_kind;
+
+static float draw_value(float scale, quotient_kind kind) {
+    const double code = (double)draw_below(255) - 127;
+    const float value = (float)((code + 0.5) * (double)scale);
+    if (kind == BEYOND)
+        return (draw() & 1 ? 1.0f : -1.0f) * (float)(127.0 + (double)draw_below(1001) / 1000) * scale;
+    if (kind == ANYWHERE)
+        return (float)(code + (double)draw_below(1000) / 1000) * scale;
+    const int beside = (int)draw_below(3);
+    return beside ? nextafterf(value, beside == 1 ? INFINITY : -INFINITY) : value;
+}
+
+static void codes_case(const hc_kernel *kernel, int64_t n, float scale, int form, quotient_kind kind) {
+    begin("n %" D ", scale %a, %s, quotients %d", n, (double)scale, form == HC_PANEL_S16 ? "int16" : "uint8", kind);
+    const bool is_wide = form == HC_PANEL_S16;
+    float *x = items(n, 4);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = draw_value(scale, kind);
+    uint8_t *wanted = items(n, is_wide ? 2 : 1), *got = copy_of(wanted, n, is_wide ? 2 : 1);
+    int16_t *words = (int16_t *)(void *)wanted;
+    for (int64_t i = 0; i < n; i++) {
+        const double quotient = scale > 0 ? fmin(fmax((double)x[i] / (double)scale, -127), 127) : 0;
+        const int code = (int)nearbyint(quotient);
+        if (is_wide)
+            words[i] = (int16_t)code;
+        else
+            wanted[i] = (uint8_t)(code + 128);
+    }
+    kernel->fn.codes_s8(x, n, scale, form, got);
+    same("codes", is_wide ? U16 : U8, got, wanted, n);
+    BENCH(hc_codes_s8_scalar(x, n, scale, form, wanted), kernel->fn.codes_s8(x, n, scale, form, got));
+}
+
+void check_codes_s8(const hc_kernel *kernel) {
+    FOR_EACH(int, form, HC_PANEL_U8, HC_PANEL_S16)
+    for (int kind = 0; kind < N_QUOTIENTS; kind++) {
+        FOR_EACH(int64_t, n, 0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 200)
+        FOR_EACH(float, scale, 0.0f, 1.0f, 0.0123f, 0x1p-126f, 0x1.fffffep-127f, 0x1p-149f, 0x1.02p-140f, 0x1p120f)
+        codes_case(kernel, *n, *scale, *form, (quotient_kind)kind);
+        for (int i = 0; i < 40; i++) /* fractions of all bits */
+            codes_case(kernel, 500, fabsf(draw_float(PLAIN)), *form, (quotient_kind)kind);
+    }
+    usual();
+    codes_case(kernel, 3584, 0.0123f, HC_PANEL_U8, ANYWHERE);
+}
