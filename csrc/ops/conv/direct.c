@@ -1,7 +1,7 @@
 /* Convolution without a copy of any window: a tile is mr windows, which need not be neighbours, times nr filters, one fmaf
  * chain over (r, s, c) each, held in registers from the first tap to the last (kernels/conv/conv.h). A task is some tiles,
- * whose windows are found once, and all panels of filters; or, where all images stay in a cache and all panels would not, a
- * panel, which is packed and met by all tiles before it leaves the cache too.
+ * whose windows are found once for all groups, and all panels of filters; or, where all images stay in a cache and all
+ * panels would not, a panel, which is packed and met by all tiles before it leaves the cache too.
  *
  * Memory: FILTER_BYTES of panels (one panel at least), and less than 1 MiB a thread: a band of images where they do not lie
  * as a kernel reads them (pixels.h), POINTER_BYTES, and what packing takes.
@@ -30,6 +30,7 @@ typedef struct {
     hc_filter_panels filters;
     hc_pixels pixels;
     int64_t group, tiles; /* tiles whose windows are found at once: of a task, where tasks are tiles */
+    int64_t groups;       /* from group `group` on, which windows that are found once serve */
     bool by_panels;       /* a task is a panel; a thread has memory for one */
     bool far;             /* answers are beyond the nearer caches */
     bool packed;          /* all panels were packed before */
@@ -54,13 +55,17 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
                      fit >= n_threads && job->filters.panels > L2_BYTES / 2 / hc_max(panel_bytes, 1) &&
                      pixels <= L2_BYTES / line && conv->shape.n <= L2_BYTES / line / hc_max(pixels, 1);
     job->panels_at_once = job->by_panels ? n_threads : hc_min(job->filters.panels, fit);
+    const int64_t together =
+        job->packed ? conv->window->groups : hc_min(conv->window->groups, fit / job->filters.panels);
+    job->groups = job->by_panels ? 1 : hc_max(1, together);
+    job->panels_at_once *= job->groups;
     job->panels_bytes = job->packed ? 0 : job->panels_at_once * panel_bytes;
     const int64_t pointers = job->pixels.taps * kernel->mr * (int64_t)sizeof(float *);
     const int64_t tiles = conv->shape.n * conv->shape.out_height * conv->shape.out_width / kernel->mr;
     /* Four tasks a thread at least, to end together. */
     int64_t even = n_threads == 1 ? TASK_TILES : tiles / (4 * n_threads);
     if (job->filters.panels * panel_bytes <= L2_BYTES / 4)
-        even = hc_min(even, hc_max(2, L1_BYTES / 2 / (kernel->mr * line)));
+        even = hc_min(even, hc_max(2, L1_BYTES / 2 / (kernel->mr * hc_max(line / conv->window->groups, 1))));
     job->tiles = hc_max(1, hc_min(hc_min(TASK_TILES, POINTER_BYTES / pointers), even));
     job->private_bytes = hc_round_up(hc_max(job->tiles * pointers, hc_pack_scratch()), HC_CACHE_LINE);
     const double answers = (double)conv->shape.n * (double)(conv->shape.out_height * conv->shape.out_width);
@@ -83,9 +88,9 @@ hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {
     return work_of(&job, conv);
 }
 
-/* Panels of the group at hand that were packed before. */
-static const float *packed_panel(const hc_direct_job *job, int64_t panel) {
-    return hc_prepacked_filter_panels(job->conv, job->kernel, 0, job->group) +
+/* Panels of a group that were packed before. */
+static const float *packed_panel(const hc_direct_job *job, int64_t group, int64_t panel) {
+    return hc_prepacked_filter_panels(job->conv, job->kernel, 0, group) +
            panel * job->filters.side.limb_bytes / (int64_t)sizeof(float);
 }
 
@@ -93,10 +98,23 @@ static float *panel_at(const hc_direct_job *job, int64_t place) {
     return (float *)(void *)(job->panels + place * job->filters.side.limb_bytes);
 }
 
+/* Groups at hand: from job->group on. */
+static int64_t groups_at_hand(const hc_direct_job *job) {
+    return hc_min(job->groups, job->conv->window->groups - job->group);
+}
+
 static void pack_task(void *context, int64_t task, int thread) {
     const hc_direct_job *job = context;
-    hc_filter_panel(&job->filters, job->first_panel + task, panel_at(job, task),
-                    job->private_memory + thread * job->private_bytes);
+    const int64_t group = task / job->n_panels, panel = job->first_panel + task % job->n_panels;
+    uint8_t *scratch = job->private_memory + thread * job->private_bytes;
+    if (group == 0) {
+        hc_filter_panel(&job->filters, panel, panel_at(job, task), scratch);
+        return;
+    }
+    hc_filter_panels filters;
+    hc_filter_panels_init(&filters, job->conv, job->kernel);
+    hc_filter_panels_group(&filters, job->group + group);
+    hc_filter_panel(&filters, panel, panel_at(job, task), scratch);
 }
 
 /* Lines of a tile of answers that is written soon, so that they arrive while it is summed. */
@@ -106,64 +124,92 @@ static void fetch(const float *tile, int n, int64_t columns, int64_t ld) {
             __builtin_prefetch(tile + j, 1);
 }
 
-/* Answers [first, first + answers), at most job->tiles tiles, and n_panels panels, the first of which is panel `panel` of the
- * group and lies at b. */
-static void multiply(const hc_direct_job *job, int64_t first, int64_t answers, int64_t panel, int64_t n_panels,
-                     const float *b, const float **rows) {
+/* Windows of at most job->tiles tiles, in a group, and where filter 0 of their answers goes, or NULL. */
+typedef struct {
+    int64_t first, answers;
+    const float **rows; /* of each tile: a pointer a tap and a window */
+    float *place[TASK_TILES];
+    int64_t ld[TASK_TILES];
+} hc_direct_windows;
+
+static hc_direct_windows find_windows(const hc_direct_job *job, int64_t first, uint8_t *memory) {
+    const hc_pixels *pixels = &job->pixels;
+    const int64_t mr = job->kernel->mr, answers = hc_min(job->tiles * mr, pixels->answers - first);
+    hc_direct_windows w = {.first = first, .answers = answers, .rows = (const float **)(void *)memory};
+    for (int64_t t = 0; t * mr < answers; t++) {
+        const int64_t n = hc_min(mr, answers - t * mr);
+        hc_windows(pixels, job->group * job->conv->shape.group_channels, first + t * mr, n, (int)mr,
+                   w.rows + t * pixels->taps * mr);
+        w.place[t] = hc_answers_at(pixels, first + t * mr, (int)n, 0, &w.ld[t]);
+    }
+    return w;
+}
+
+/* The same windows in the next group. */
+static void go_on(const hc_direct_job *job, const hc_direct_windows *w) {
+    const int64_t mr = job->kernel->mr, channels = job->conv->shape.group_channels;
+    const float **rows = w->rows;
+    for (int64_t first = 0; first < w->answers; first += mr)
+        for (int64_t t = 0; t < job->pixels.taps; t++, rows += mr)
+            for (int64_t i = 0; i < hc_min(mr, w->answers - first); i++)
+                rows[i] += channels;
+}
+
+/* The answers of these windows in a group, and n_panels panels, the first of which is panel `panel` of the group and lies at
+ * b. */
+static void multiply(const hc_direct_job *job, const hc_direct_windows *w, int64_t group, int64_t panel,
+                     int64_t n_panels, const float *b) {
     const hc_pixels *pixels = &job->pixels;
     const int mr = job->kernel->mr, nr = job->kernel->nr;
     const int64_t pointers = pixels->taps * mr;
-    float *place[TASK_TILES]; /* of filter 0 */
-    int64_t lds[TASK_TILES];
-    for (int64_t t = 0; t * mr < answers; t++) {
-        const int64_t n = hc_min(mr, answers - t * mr);
-        hc_windows(pixels, job->group * job->conv->shape.group_channels, first + t * mr, n, mr, rows + t * pointers);
-        place[t] = hc_answers_at(pixels, first + t * mr, (int)n, 0, &lds[t]);
-    }
     const bool finishes = job->conv->bias || job->conv->relu;
     for (int64_t end = panel + n_panels; panel < end; panel++, b += job->filters.side.limb_bytes / (int64_t)sizeof *b) {
         const int64_t column = panel * nr, columns = hc_min(nr, job->filters.filters - column);
-        const int64_t filter = job->filters.first + column;
-        for (int64_t t = 0; t * mr < answers; t++) {
-            const int n = (int)hc_min(mr, answers - t * mr);
+        const int64_t filter = group * job->filters.filters + column;
+        for (int64_t t = 0; t * mr < w->answers; t++) {
+            const int n = (int)hc_min(mr, w->answers - t * mr);
             float own[MAX_TILE];
-            const int64_t ld = place[t] ? lds[t] : nr;
-            float *tile = place[t] ? place[t] + filter : own;
-            if (job->far && place[t])
+            const int64_t ld = w->place[t] ? w->ld[t] : nr;
+            float *tile = w->place[t] ? w->place[t] + filter : own;
+            if (job->far && w->place[t])
                 fetch(tile, n, columns, ld);
-            job->kernel->fn.direct_f32(pixels->taps, pixels->run, rows + t * pointers, b, n, (int)columns, tile, ld);
+            job->kernel->fn.direct_f32(pixels->taps, pixels->run, w->rows + t * pointers, b, n, (int)columns, tile, ld);
             if (tile == own || finishes)
-                hc_write_answers(pixels, first + t * mr, n, filter, columns, tile, ld);
+                hc_write_answers(pixels, w->first + t * mr, n, filter, columns, tile, ld);
         }
     }
 }
 
 static void tiles_task(void *context, int64_t task, int thread) {
     const hc_direct_job *job = context;
-    const int64_t at_once = job->tiles * job->kernel->mr, first = task * at_once;
-    multiply(job, first, hc_min(at_once, job->pixels.answers - first), job->first_panel, job->n_panels,
-             job->packed ? packed_panel(job, job->first_panel) : panel_at(job, 0),
-             (const float **)(void *)(job->private_memory + thread * job->private_bytes));
+    const hc_direct_windows w =
+        find_windows(job, task * job->tiles * job->kernel->mr, job->private_memory + thread * job->private_bytes);
+    for (int64_t g = 0; g < groups_at_hand(job); g++) {
+        if (g)
+            go_on(job, &w);
+        multiply(job, &w, job->group + g, job->first_panel, job->n_panels,
+                 job->packed ? packed_panel(job, job->group + g, job->first_panel) : panel_at(job, g * job->n_panels));
+    }
 }
 
 static void panel_task(void *context, int64_t task, int thread) {
     const hc_direct_job *job = context;
-    const int64_t at_once = job->tiles * job->kernel->mr;
     uint8_t *memory = job->private_memory + thread * job->private_bytes;
-    const float *panel = job->packed ? packed_panel(job, task) : panel_at(job, thread);
+    const float *panel = job->packed ? packed_panel(job, job->group, task) : panel_at(job, thread);
     if (!job->packed)
         hc_filter_panel(&job->filters, task, panel_at(job, thread), memory);
-    for (int64_t first = 0; first < job->pixels.answers; first += at_once)
-        multiply(job, first, hc_min(at_once, job->pixels.answers - first), task, 1, panel,
-                 (const float **)(void *)memory);
+    for (int64_t first = 0; first < job->pixels.answers; first += job->tiles * job->kernel->mr) {
+        const hc_direct_windows w = find_windows(job, first, memory);
+        multiply(job, &w, job->group, task, 1, panel);
+    }
 }
 
-/* All panels of a group, as many at once as there is memory for. */
+/* All panels of the groups at hand; of one, as many at once as there is memory for. */
 static void tiles_by_panels(hc_direct_job *job, int n_threads) {
     for (job->first_panel = 0; job->first_panel < job->filters.panels; job->first_panel += job->panels_at_once) {
         job->n_panels = hc_min(job->panels_at_once, job->filters.panels - job->first_panel);
         if (!job->packed)
-            hc_parallel(n_threads, job->n_panels, pack_task, job);
+            hc_parallel(n_threads, job->n_panels * groups_at_hand(job), pack_task, job);
         for (int64_t band = 0; band < job->pixels.n_bands; band++) {
             hc_pixels_band(&job->pixels, band);
             hc_parallel(n_threads, hc_ceil_div(job->pixels.answers, job->tiles * job->kernel->mr), tiles_task, job);
@@ -182,7 +228,7 @@ hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
     job.private_memory = job.panels + hc_max(job.panels_bytes, HC_CACHE_LINE);
     if (has_memory && job.by_panels)
         hc_pixels_band(&job.pixels, 0);
-    for (job.group = 0; has_memory && job.group < conv->window->groups; job.group++) {
+    for (job.group = 0; has_memory && job.group < conv->window->groups; job.group += job.groups) {
         hc_filter_panels_group(&job.filters, job.group);
         if (job.by_panels)
             hc_parallel(n_threads, job.filters.panels, panel_task, &job);

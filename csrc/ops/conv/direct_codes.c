@@ -20,6 +20,7 @@ enum {
     TASK_WINDOWS = 96,
     TASKS = 4, /* a thread at least, to end together */
     LANES = 16,
+    L2_BYTES = 1 << 20,
     COPIED = 256, /* codes of a window at most; beyond, what steps waste is little */
     AFTER = 32,   /* codes that copying in whole blocks writes behind a window */
 };
@@ -204,9 +205,13 @@ static void multiply_task(void *context, int64_t task, int thread) {
     hc_code_windows(&job->codes, group, first, (int)n, windows.rows, windows.scales);
     for (int64_t i = 0; i < n; i += step)
         windows.place[i] = hc_answers_at(answers, first + i, (int)hc_min(step, n - i), 0, &windows.ld[i]);
-    for (int64_t block = blocks * part / job->parts; block < blocks * (part + 1) / job->parts; block++)
+    const int64_t from = blocks * part / job->parts, end = blocks * (part + 1) / job->parts;
+    /* Answers beside each other follow each other in memory, where panels stay in a near cache. */
+    const int64_t beside = job->panels * job->side.limb_bytes <= L2_BYTES / 4 ? end - from : 1;
+    for (int64_t block = from; block < end; block += beside)
         for (int64_t i = 0; i < n; i += step)
-            multiply(job, &windows, i, group, first + i, (int)hc_min(step, n - i), block * BLOCK);
+            for (int64_t b = block; b < block + beside; b++)
+                multiply(job, &windows, i, group, first + i, (int)hc_min(step, n - i), b * BLOCK);
 }
 
 static bool prepare(hc_direct_codes_job *job) {
