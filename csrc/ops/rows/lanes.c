@@ -248,7 +248,8 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     int words;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     const double lanes = p->x->rows <= HC_LANES_FEW ? FEW_SHARE * HC_LANES_FEW : (double)hc_round_up(p->x->rows, UNIT);
-    const double decoded = nibbles ? words ? WORDS_SHARE : CODES_SHARE : direct ? 0 : 1;
+    const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* lanes_s4 decodes for each */
+    const double decoded = nibbles ? blocks * (words ? WORDS_SHARE : CODES_SHARE) : direct ? 0 : 1;
     return (hc_work){direct ? codes : 0, decoded * codes, codes * lanes * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }
