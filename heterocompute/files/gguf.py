@@ -23,7 +23,7 @@ __all__ = ["save_gguf"]
 
 Array = np.ndarray[Any, Any]
 PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
-INTEGERS = {"i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64)}
+INTEGERS: dict[str, np.dtype[Any]] = {f"i{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 MOST_DIMENSIONS = 4
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
