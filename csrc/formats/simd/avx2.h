@@ -346,7 +346,7 @@ static inline __m256 scaled_products(const double *table, double scale) {
     const __m128 low = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table)));
     const __m128 high = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table + 4)));
     const __m256 all = _mm256_set_m128(high, low), most = _mm256_set1_ps(FLT_MAX);
-    return _mm256_max_ps(_mm256_min_ps(all, most), _mm256_sub_ps(_mm256_setzero_ps(), most));
+    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(most, all)); /* of a NaN the second stays */
 }
 
 /* 16 products, each rounded once from float64 and saturated. */

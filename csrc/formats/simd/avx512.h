@@ -336,7 +336,7 @@ static inline hc_table16 scaled_table16(const double *table, double scale) {
     const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(factor, _mm512_loadu_pd(table)));
     const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(factor, _mm512_loadu_pd(table + 8)));
     const __m512 all = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1), most = _mm512_set1_ps(FLT_MAX);
-    return _mm512_max_ps(_mm512_min_ps(all, most), _mm512_sub_ps(_mm512_setzero_ps(), most));
+    return _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_min_ps(most, all)); /* of a NaN the second stays */
 }
 
 /* Elements of 16 codes. */
