@@ -80,9 +80,9 @@ static void x_task(void *context, int64_t unit, int thread) {
     const int64_t begin = first_unit(job, block), lanes = (first_unit(job, block + 1) - begin) * UNIT;
     memset(rows, 0, (size_t)(UNIT * job->ld)); /* lanes without a row are 0 */
     memset(job->x_scales + first, 0, UNIT * sizeof(float));
-    float *scales = job->x_scales + first; /* of the one group of a row, or of the row */
-    load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, job->first_row + first, n, job->ld, rows, scales,
-         1, scales);
+    float *scales = job->x_scales + first; /* of the row, or of its one group */
+    load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, job->first_row + first, n, job->ld, rows,
+         job->split ? NULL : scales, 1, job->split ? scales : NULL);
     job->transpose(rows, job->ld, UNIT, job->quads, job->x + (begin * job->quads + unit - begin) * UNIT * 4, (int)lanes,
                    0);
     int32_t *start = job->start + (begin * job->segments + unit - begin) * UNIT;
