@@ -17,7 +17,7 @@ from .containers.gguf_files import Gguf
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LEGACY, LegacyTorch, ZipTorch
-from .layouts.table import readers_in
+from .layouts.table import readers_in, refuse_layout
 from .safetensors import contents, entries, read_array
 
 __all__ = ["Checkpoint", "load", "open_checkpoint", "reader_of"]
@@ -134,6 +134,21 @@ class Checkpoint(Mapping[str, Any]):
             return self._reader.info(name)
         stored = sum(self._reader.info(f"{name}.{key}").nbytes for key in entry.components)
         return Info(entry.dtype, entry.shape, stored)
+
+    def check_weights(self) -> None:
+        """Check that the arrays are weights, not what another program has made of them.
+
+        Raises
+        ------
+        ValueError
+            Another program has quantized what the file holds, and it was opened without that layout.
+        """
+        if self._held is None:
+            return
+        try:
+            refuse_layout(self._reader)
+        except ValueError as error:
+            raise ValueError(f"{printable(self.path)}: {error}") from None
 
     def close(self) -> None:
         """Close the file."""

@@ -123,6 +123,10 @@ def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
         assert main(words) == 1
         said = capsys.readouterr().err
         assert said.endswith(f"heterocompute {words[0]}: {sentence}\n") and said.count(path) == 1
+    with hc.open_checkpoint(path) as opened, pytest.raises(ValueError, match=re.escape(sentence)):
+        hc.study(opened, ["int8"])
+    with hc.open_checkpoint(path, layout="gptq") as opened, pytest.raises(ValueError, match="no float tensor"):
+        hc.study(opened, ["int8"])
     assert main(["inspect", path]) == 0
     assert capsys.readouterr().out.endswith("the layout gptq: --layout gptq lists them\n")
     assert main(["inspect", path, "--layout", "gptq"]) == 0

@@ -39,8 +39,9 @@ typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 
 /* direct_s8:  c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run + v, j),
- * modulo 2^32, for i < n_rows <= mr and j < columns <= nr, perhaps for others of the nr; run is a multiple of 4. The panel and what stands in a row for a
- * value, uint8 or int16, are those of b and a of gemm_s8 with the same form; so is the budget, of taps * run values. */
+ * modulo 2^32, for i < n_rows <= mr and j < columns <= nr, perhaps for others of the nr; run is a multiple of 4. The panel and
+ * what stands in a row for a value, uint8 or int16, are those of b and a of gemm_s8 with the same form; so is the budget, of
+ * taps * run values. */
 typedef void hc_direct_s8_fn(int64_t taps, const int64_t *tap, int64_t run, const void *const *rows,
                              const int8_t *panel, const int32_t *init, int n_rows, int columns, int32_t *c,
                              int64_t ldc);

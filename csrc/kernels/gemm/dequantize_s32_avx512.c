@@ -3,6 +3,7 @@
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -18,7 +19,7 @@ INLINE void some(int64_t rows, const __mmask16 mask, const int32_t *c, int64_t l
     int32_t last = 0; /* bits of the scale before */
     for (int64_t i = 0; i < rows; i++, c += ldc, out += ldo) {
         int32_t bits;
-        __builtin_memcpy(&bits, scale_a + i, sizeof bits);
+        memcpy(&bits, scale_a + i, sizeof bits);
         if (i == 0 || bits != last) {
             const __m512d scale = _mm512_set1_pd((double)scale_a[i]);
             both[0] = _mm512_mul_pd(scale, scales[0]);

@@ -10,9 +10,9 @@
  * Memory: X_BYTES for the panels at hand, PRIVATE_BYTES for weights and sums of all threads.
  */
 #include "base/convert.h"
-#include "base/threads.h"
 #include "ops/product/pack.h"
 #include "ops/product/prepack.h"
+#include "ops/rows/blocks.h"
 #include "ops/rows/rows.h"
 
 #include <string.h>
@@ -26,9 +26,8 @@ enum {
     MOST_GROUP = 96,
     DECODED_BYTES = 512 << 10, /* of decoded ones: 48 rows of 2048 take .93 to .97 of the time with 24, and 8 rows */
     MOST_DECODED = 48,         /* 1.2 times, 32 to 64 rows of x (Zen 4, 2026-11) */
-    STORED = 8,
-    FAR_BYTES = 1 << 20, /* weights that are prefetched: beyond L2 */
-    UNIT = 16,           /* rows of x packed at once; HC_LANES_FEW where there are no more */
+    FAR_BYTES = 1 << 20,       /* weights that are prefetched: beyond L2 */
+    UNIT = 16,                 /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
 
 /* Of the time that others take to decode, what lanes_s4 takes for codes with scales, and without (Zen 4, 768 to 2048 columns). */
@@ -45,21 +44,18 @@ typedef struct {
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
     hc_rows out;
-    int n_threads, lanes; /* of a block, at most */
+    hc_lanes_blocks x_rows;
+    int lanes; /* of a block, at most */
     int x_digits, w_digits;
     bool direct;  /* weights as they are stored, */
     bool nibbles; /* those of 4 bits, */
     int words;    /* which share a scale, or 0 */
     int64_t n, k, ld, quads, x_plane;
-    int64_t block_rows, first_row, rows, units; /* of x: most at once; at hand */
-    int unit;                                   /* rows of one */
-    int64_t group_rows, parts, x_blocks;
+    int64_t group_rows;
     int64_t sums_at, values_at, dots_at, rows_at, private_bytes; /* of one thread */
     uint8_t *memory, *x, *private_memory;
     float *x_scales;
 } hc_lanes_job;
-
-static int64_t first_unit(const hc_lanes_job *job, int64_t block) { return job->units * block / job->x_blocks; }
 
 /* Eight columns of eight rows after the other. */
 static void pack_few(const int8_t *rows, int64_t ld, int64_t steps, uint8_t *panel) {
@@ -74,54 +70,33 @@ static void pack_few(const int8_t *rows, int64_t ld, int64_t steps, uint8_t *pan
 
 static void x_task(void *context, int64_t unit, int thread) {
     const hc_lanes_job *job = context;
+    const hc_lanes_blocks *blocks = &job->x_rows;
     int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes + job->rows_at;
-    const int64_t first = unit * job->unit, n = hc_min(job->unit, job->rows - first);
-    int64_t block = 0;
-    while (first_unit(job, block + 1) <= unit)
-        block++;
-    const int64_t start = first_unit(job, block), lanes = (first_unit(job, block + 1) - start) * job->unit;
-    uint8_t *panel = job->x + (start * job->quads + unit - start) * job->unit * 4;
-    hc_rows_load(job->product->x, job->first_row + first, n, job->ld, UNIT * job->ld, rows, job->x_scales + first);
+    const int64_t first = unit * blocks->unit, n = hc_min(blocks->unit, blocks->rows - first);
+    const int64_t block = hc_lanes_block_of(blocks, unit), start = hc_lanes_first_unit(blocks, block);
+    const int64_t lanes = (hc_lanes_first_unit(blocks, block + 1) - start) * blocks->unit;
+    uint8_t *panel = job->x + (start * job->quads + unit - start) * blocks->unit * 4;
+    hc_rows_load(job->product->x, blocks->first_row + first, n, job->ld, UNIT * job->ld, rows, job->x_scales + first);
     for (int d = 0; d < job->x_digits; d++, rows += UNIT * job->ld) {
-        for (int64_t i = 0; i < job->unit; i++) { /* lanes without a row are 0 */
+        for (int64_t i = 0; i < blocks->unit; i++) { /* lanes without a row are 0 */
             const int64_t present = i < n ? job->k : 0;
             memset(rows + i * job->ld + present, 0, (size_t)(job->ld - present));
             if (job->nibbles)
                 hc_order_nibbles(rows + i * job->ld, job->quads * 4);
         }
-        if (job->unit == UNIT)
+        if (blocks->unit == UNIT)
             job->transpose(rows, job->ld, UNIT, job->quads, panel + d * job->x_plane, (int)lanes, 0x80808080);
         else
             pack_few(rows, job->ld, job->quads / 2, panel + d * job->x_plane);
     }
 }
 
-/* STORED rows of `out` at once: their lines, often in one set of L1, stay there until they are whole. */
-void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, int64_t rows, int64_t column,
-                    int64_t columns, int64_t ld, const float *values) {
-    const int64_t step = out->n_dims ? out->stride[0] : 0;
-    if (out->n_dims <= 1 && out->column_stride == sizeof(float) && step >= 0 && step % 4 == 0 &&
-        step / 4 <= INT32_MAX) {
-        for (int64_t i = 0; i < rows; i += STORED) {
-            char *to = hc_row(out, row + i) + column * 4;
-            for (int64_t j = 0; j < columns; j += UNIT)
-                transpose(values + j * ld + i, ld * 4, (int)hc_min(UNIT, columns - j), hc_min(STORED, rows - i),
-                          to + j * 4, (int)(step / 4), 0);
-        }
-        return;
-    }
-    for (int64_t i = 0; i < rows; i++) {
-        char *to = hc_row(out, row + i) + column * out->column_stride;
-        for (int64_t j = 0; j < columns; j++, to += out->column_stride)
-            memcpy(to, values + j * ld + i, sizeof(float));
-    }
-}
-
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_lanes_job *job = context;
-    const int64_t part = task % job->parts, first = task / job->parts * job->group_rows;
-    const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
+    const hc_lanes_blocks *blocks = &job->x_rows;
+    const int64_t part = task % blocks->parts, first = task / blocks->parts * job->group_rows;
+    const int64_t from = blocks->n * part / blocks->parts, to = blocks->n * (part + 1) / blocks->parts;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     float *scales = (float *)(void *)scratch, *values = (float *)(void *)(scratch + job->values_at);
     hc_rows_s8_args stored = {.n_w = hc_min(job->group_rows, job->n - first), .columns = job->k, .words = job->words};
@@ -143,9 +118,10 @@ static void group_task(void *context, int64_t task, int thread) {
         hc_rows_load(job->product->w, first, args.n_w, job->ld, w_plane, decoded, scales);
     }
     for (int64_t block = from; block < to; block++) {
-        const int64_t start = first_unit(job, block), units = first_unit(job, block + 1) - start;
-        const int64_t row = start * job->unit, rows = hc_min(units * job->unit, job->rows - row);
-        args.lanes = (int)units * job->unit;
+        const int64_t start = hc_lanes_first_unit(blocks, block),
+                      units = hc_lanes_first_unit(blocks, block + 1) - start;
+        const int64_t row = start * blocks->unit, rows = hc_min(units * blocks->unit, blocks->rows - row);
+        args.lanes = (int)units * blocks->unit;
         args.ldc = args.lanes;
         args.part = (int)(block - from);
         args.parts = (int)(to - from);
@@ -156,7 +132,7 @@ static void group_task(void *context, int64_t task, int thread) {
                 args.c = sums + pairs * tile;
                 for (int64_t k = 0; k < job->k; k += HC_LANES_COLUMNS) {
                     args.columns = hc_min(HC_LANES_COLUMNS, job->k - k);
-                    args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * job->unit * 4;
+                    args.x = job->x + d * job->x_plane + (start * job->quads + k / 4 * units) * blocks->unit * 4;
                     args.w = w + e * w_plane + k / codes;
                     args.scales = args.words ? stored.scales + k / (16 * args.words) : NULL;
                     args.next = next ? (const int8_t *)((uintptr_t)next + (uintptr_t)(k / codes)) : NULL;
@@ -173,12 +149,13 @@ static void group_task(void *context, int64_t task, int thread) {
             job->join(pairs, tile, sums, shifts, dots);
             job->dequantize_s64(args.n_w, rows, dots, args.ldc, scales, job->x_scales + row, values, args.ldc);
         }
-        hc_lanes_store(job->transpose, &job->out, job->first_row + row, rows, first, args.n_w, args.ldc, values);
+        hc_lanes_store(job->transpose, &job->out, blocks->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
 }
 
 static void plan(hc_lanes_job *job, const hc_product *p) {
     const hc_run run = hc_run_for(p);
+    hc_lanes_blocks *blocks = &job->x_rows;
     const int64_t n_threads = run.n_threads;
     *job = (hc_lanes_job){.product = p, .n = p->w->rows, .k = p->w->columns};
     job->nibbles = hc_rows_nibble_weights(p, &job->words);
@@ -191,21 +168,21 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     job->transpose = HC_PICK(pack_x32, &run);
     job->out = hc_merged_rows(&p->out);
     job->direct = job->nibbles || hc_rows_direct_weights(p);
-    job->unit = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
+    blocks->unit = p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT;
     job->lanes = HC_LANES_X * UNIT;
     const int64_t columns = job->nibbles ? hc_round_up(job->k, HC_NIBBLES_STEP) : job->k;
     job->quads = hc_ceil_div(columns, 8) * 2;
     job->ld =
         hc_round_up(columns, HC_CACHE_LINE) + HC_CACHE_LINE; /* rows of 4 KiB would fall on the same places of L1 */
-    job->block_rows = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
-    job->block_rows = hc_min(hc_round_up(p->x->rows, job->unit), job->block_rows);
+    blocks->most = hc_max(X_BYTES / (job->quads * 4 * job->x_digits) / job->lanes, 1) * job->lanes;
+    blocks->most = hc_min(hc_round_up(p->x->rows, blocks->unit), blocks->most);
     const int64_t row_bytes = job->nibbles ? hc_ceil_div(job->k, 2) : job->k * job->w_digits;
     int64_t rows =
         job->direct ? hc_min(GROUP_BYTES / row_bytes, MOST_GROUP) : hc_min(DECODED_BYTES / row_bytes, MOST_DECODED);
     if (n_threads > 1)
         rows = hc_min(rows, hc_ceil_div(job->n, 2 * n_threads));
     job->group_rows = hc_max(rows / GROUP_STEP, 1) * GROUP_STEP;
-    job->x_plane = job->block_rows * job->quads * 4;
+    job->x_plane = blocks->most * job->quads * 4;
     const int64_t tile = job->group_rows * job->lanes * 4, pairs = job->x_digits * job->w_digits;
     job->sums_at = hc_round_up(job->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->values_at = job->sums_at + pairs * tile;
@@ -214,13 +191,13 @@ static void plan(hc_lanes_job *job, const hc_product *p) {
     const int64_t x_kept = UNIT * hc_rows_planes(p->x), w_kept = job->group_rows * hc_rows_planes(p->w);
     const int64_t kept = job->direct ? x_kept : hc_max(x_kept, w_kept);
     job->private_bytes = hc_round_up(job->rows_at + kept * job->ld, HC_CACHE_LINE);
-    job->n_threads = (int)hc_max(hc_min(n_threads, PRIVATE_BYTES / job->private_bytes), 1);
+    blocks->n_threads = (int)hc_max(hc_min(n_threads, PRIVATE_BYTES / job->private_bytes), 1);
 }
 
 static bool allocate(hc_lanes_job *job) {
     const int64_t x_bytes = job->x_digits * job->x_plane;
-    const int64_t private_at = hc_round_up(x_bytes + job->block_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
-    job->memory = hc_alloc_aligned(private_at + job->n_threads * job->private_bytes);
+    const int64_t private_at = hc_round_up(x_bytes + job->x_rows.most * (int64_t)sizeof(float), HC_CACHE_LINE);
+    job->memory = hc_alloc_aligned(private_at + job->x_rows.n_threads * job->private_bytes);
     if (!job->memory)
         return false;
     job->x = job->memory;
@@ -262,16 +239,7 @@ hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
     const int64_t groups = hc_ceil_div(job.n, job.group_rows);
-    for (int64_t first = 0; first < p->x->rows; first += job.block_rows) {
-        job.first_row = first;
-        job.rows = hc_min(job.block_rows, p->x->rows - first);
-        job.units = hc_ceil_div(job.rows, job.unit);
-        job.x_blocks = hc_ceil_div(job.units, HC_LANES_X);
-        job.parts = groups >= 2 * job.n_threads ? 1 : hc_ceil_div(2 * job.n_threads, groups);
-        job.parts = job.n_threads == 1 ? 1 : hc_min(job.parts, job.x_blocks);
-        hc_parallel(job.n_threads, job.units, x_task, &job);
-        hc_parallel(job.n_threads, groups * job.parts, group_task, &job);
-    }
+    hc_lanes_walk(&job.x_rows, p->x->rows, groups, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;
 }

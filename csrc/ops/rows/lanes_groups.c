@@ -10,9 +10,9 @@
  *
  * Memory: X_BYTES for the panels at hand and half as much for their sums, PRIVATE_BYTES for weights and values of all threads.
  */
-#include "base/threads.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
+#include "ops/rows/blocks.h"
 #include "ops/rows/rows.h"
 
 #include <math.h>
@@ -40,25 +40,15 @@ typedef struct {
     hc_dequantize_s32_fn *dequantize_s32;
     hc_pack_x32_fn *transpose;
     hc_rows out;
-    int n_threads;
+    hc_lanes_blocks x_rows;
     int64_t n, k, group, segments, chunk, quads, ld;
-    int64_t block_rows, first_row, rows, units, x_blocks; /* of x: most at once; at hand */
-    int64_t group_rows, parts;
+    int64_t group_rows;
     int64_t scales_at, row_scales_at, sums_at, values_at, private_bytes; /* of one thread, behind decoded rows */
     uint8_t *memory, *private_memory;
     int8_t *x;
     int32_t *start; /* (segments, lanes) for each block of x */
     float *x_scales;
 } hc_groups_job;
-
-static int64_t first_unit(const hc_groups_job *job, int64_t block) { return job->units * block / job->x_blocks; }
-
-static int32_t sum_of(const int8_t *values, int64_t n) {
-    int32_t sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += values[i];
-    return sum;
-}
 
 /* Rows as int8, 0 up to a multiple of 4 columns. */
 static void load(const hc_source *source, hc_int_mode mode, int64_t first, int64_t rows, int64_t ld, int8_t *to,
@@ -72,16 +62,15 @@ static void load(const hc_source *source, hc_int_mode mode, int64_t first, int64
 
 static void x_task(void *context, int64_t unit, int thread) {
     const hc_groups_job *job = context;
+    const hc_lanes_blocks *blocks = &job->x_rows;
     int8_t *rows = (int8_t *)job->private_memory + thread * job->private_bytes;
-    const int64_t first = unit * UNIT, n = hc_min(UNIT, job->rows - first);
-    int64_t block = 0;
-    while (first_unit(job, block + 1) <= unit)
-        block++;
-    const int64_t begin = first_unit(job, block), lanes = (first_unit(job, block + 1) - begin) * UNIT;
+    const int64_t first = unit * UNIT, n = hc_min(UNIT, blocks->rows - first);
+    const int64_t block = hc_lanes_block_of(blocks, unit), begin = hc_lanes_first_unit(blocks, block);
+    const int64_t lanes = (hc_lanes_first_unit(blocks, block + 1) - begin) * UNIT;
     memset(rows, 0, (size_t)(UNIT * job->ld)); /* lanes without a row are 0 */
     memset(job->x_scales + first, 0, UNIT * sizeof(float));
     float *scales = job->x_scales + first; /* of the row, or of its one group */
-    load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, job->first_row + first, n, job->ld, rows,
+    load(job->product->x, job->split ? HC_INT_FOLDED : HC_INT_GROUPED, blocks->first_row + first, n, job->ld, rows,
          job->split ? NULL : scales, 1, job->split ? scales : NULL);
     job->transpose(rows, job->ld, UNIT, job->quads, job->x + (begin * job->quads + unit - begin) * UNIT * 4, (int)lanes,
                    0);
@@ -89,15 +78,16 @@ static void x_task(void *context, int64_t unit, int thread) {
     for (int64_t i = 0; i < UNIT; i++)
         for (int64_t s = 0; s < job->segments; s++) {
             const int64_t k = s * job->group;
-            start[s * lanes + i] = -128 * sum_of(rows + i * job->ld + k, hc_min(job->group, job->k - k));
+            start[s * lanes + i] = -128 * hc_rows_sum(rows + i * job->ld + k, hc_min(job->group, job->k - k));
         }
 }
 
 /* Some blocks of x times a group of weights. */
 static void group_task(void *context, int64_t task, int thread) {
     const hc_groups_job *job = context;
-    const int64_t part = task % job->parts, first = task / job->parts * job->group_rows;
-    const int64_t from = job->x_blocks * part / job->parts, to = job->x_blocks * (part + 1) / job->parts;
+    const hc_lanes_blocks *blocks = &job->x_rows;
+    const int64_t part = task % blocks->parts, first = task / blocks->parts * job->group_rows;
+    const int64_t from = blocks->n * part / blocks->parts, to = blocks->n * (part + 1) / blocks->parts;
     uint8_t *scratch = job->private_memory + thread * job->private_bytes;
     int8_t *w = (int8_t *)scratch;
     float *scales = (float *)(void *)(scratch + job->scales_at), *values = (float *)(void *)(scratch + job->values_at);
@@ -116,8 +106,9 @@ static void group_task(void *context, int64_t task, int thread) {
             memcpy(scales + i, &factor, sizeof factor);
         }
     for (int64_t block = from; block < to; block++) {
-        const int64_t begin = first_unit(job, block), units = first_unit(job, block + 1) - begin;
-        const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, job->rows - row);
+        const int64_t begin = hc_lanes_first_unit(blocks, block),
+                      units = hc_lanes_first_unit(blocks, block + 1) - begin;
+        const int64_t row = begin * UNIT, rows = hc_min(units * UNIT, blocks->rows - row);
         args.lanes = (int)units * UNIT;
         args.ldc = args.lanes;
         args.x_scales = job->x_scales + row;
@@ -135,15 +126,17 @@ static void group_task(void *context, int64_t task, int thread) {
             job->dequantize_s32(args.n_w, rows, sums, args.ldc, row_scales, job->x_scales + row, values, args.ldc);
         for (int64_t i = 0; !job->split && i < args.n_w * args.ldc; i++) /* every NaN is the same one */
             values[i] = values[i] == values[i] ? values[i] : NAN;
-        hc_lanes_store(job->transpose, &job->out, job->first_row + row, rows, first, args.n_w, args.ldc, values);
+        hc_lanes_store(job->transpose, &job->out, blocks->first_row + row, rows, first, args.n_w, args.ldc, values);
     }
 }
 
 static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     const hc_run run = hc_run_for(p);
+    hc_lanes_blocks *blocks = &job->x_rows;
     const int most_lanes = HC_LANES_X * UNIT;
     *job = (hc_groups_job){.product = p, .n = p->w->rows, .k = p->w->columns, .group = p->w->group};
     job->split = split;
+    blocks->unit = UNIT;
     job->multiply = split ? HC_PICK(lanes_s8_split, &run) : HC_PICK(lanes_s8_scaled, &run);
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->transpose = HC_PICK(pack_x32, &run);
@@ -151,9 +144,9 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->segments = hc_ceil_div(job->k, job->group);
     job->quads = hc_ceil_div(job->k, 4);
     job->ld = hc_round_up(job->k, ROW_PADDING) + ROW_PADDING; /* rows of 4 KiB would fall on the same places of L1 */
-    job->block_rows = hc_max(X_BYTES / (job->quads * 4) / most_lanes, 1) * most_lanes;
-    job->block_rows = hc_min(hc_round_up(p->x->rows, UNIT), job->block_rows);
-    const int64_t lanes = hc_min(job->block_rows, most_lanes);
+    blocks->most = hc_max(X_BYTES / (job->quads * 4) / most_lanes, 1) * most_lanes;
+    blocks->most = hc_min(hc_round_up(p->x->rows, UNIT), blocks->most);
+    const int64_t lanes = hc_min(blocks->most, most_lanes);
     job->chunk = hc_max(CHUNK_BYTES / lanes / job->group, 1) * job->group;
     int64_t rows = hc_min(DECODED_BYTES / job->ld, MOST_GROUP);
     if (run.n_threads > 1)
@@ -164,14 +157,14 @@ static void plan(hc_groups_job *job, const hc_product *p, bool split) {
     job->sums_at = hc_round_up(job->row_scales_at + job->group_rows * 4, HC_CACHE_LINE);
     job->values_at = job->sums_at + (split ? job->group_rows * lanes * 4 : 0);
     job->private_bytes = hc_round_up(job->values_at + job->group_rows * lanes * 4, HC_CACHE_LINE);
-    job->n_threads = (int)hc_max(hc_min(run.n_threads, PRIVATE_BYTES / job->private_bytes), 1);
+    blocks->n_threads = (int)hc_max(hc_min(run.n_threads, PRIVATE_BYTES / job->private_bytes), 1);
 }
 
 static bool allocate(hc_groups_job *job) {
-    const int64_t start_at = job->block_rows * job->quads * 4;
-    const int64_t scales_at = start_at + job->block_rows * job->segments * 4;
-    const int64_t private_at = hc_round_up(scales_at + job->block_rows * 4, HC_CACHE_LINE);
-    job->memory = hc_alloc_aligned(private_at + job->n_threads * job->private_bytes);
+    const int64_t start_at = job->x_rows.most * job->quads * 4;
+    const int64_t scales_at = start_at + job->x_rows.most * job->segments * 4;
+    const int64_t private_at = hc_round_up(scales_at + job->x_rows.most * 4, HC_CACHE_LINE);
+    job->memory = hc_alloc_aligned(private_at + job->x_rows.n_threads * job->private_bytes);
     if (!job->memory)
         return false;
     job->x = (int8_t *)job->memory;
@@ -219,16 +212,7 @@ hc_status hc_lanes_groups_run(const hc_product *p, bool split, hc_error *error) 
     if (!allocate(&job))
         return hc_fail(error, HC_MEMORY, "product: no memory for rows of %lld columns", (long long)job.k);
     const int64_t groups = hc_ceil_div(job.n, job.group_rows);
-    for (int64_t first = 0; first < p->x->rows; first += job.block_rows) {
-        job.first_row = first;
-        job.rows = hc_min(job.block_rows, p->x->rows - first);
-        job.units = hc_ceil_div(job.rows, UNIT);
-        job.x_blocks = hc_ceil_div(job.units, HC_LANES_X);
-        job.parts = groups >= 2 * job.n_threads ? 1 : hc_ceil_div(2 * job.n_threads, groups);
-        job.parts = job.n_threads == 1 ? 1 : hc_min(job.parts, job.x_blocks);
-        hc_parallel(job.n_threads, job.units, x_task, &job);
-        hc_parallel(job.n_threads, groups * job.parts, group_task, &job);
-    }
+    hc_lanes_walk(&job.x_rows, p->x->rows, groups, x_task, group_task, &job);
     hc_free_aligned(job.memory);
     return HC_OK;
 }

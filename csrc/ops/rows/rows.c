@@ -141,7 +141,7 @@ void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t 
 }
 
 /* Eight bytes at a time, made unsigned, in lanes of 16 bits: no instruction set adds bytes of different signs. */
-static int32_t sum_of(const int8_t *values, int64_t n) {
+int32_t hc_rows_sum(const int8_t *values, int64_t n) {
     const uint64_t low = 0x00ff00ff00ff00ff;
     int64_t sum = 0, i = 0;
     while (i + 8 <= n) {
@@ -184,7 +184,7 @@ static void x_task(void *context, int64_t task, int thread) {
             memset(row + job->k, 0, (size_t)(job->ld - job->k));
             for (int64_t c = 0; c < job->n_chunks; c++)
                 job->x_sums[(c * job->x_digits + d) * job->block_rows + i] =
-                    sum_of(row + c * job->chunk, hc_min(job->chunk, job->k - c * job->chunk));
+                    hc_rows_sum(row + c * job->chunk, hc_min(job->chunk, job->k - c * job->chunk));
             if (job->starts)
                 sum_words(row, job->ld / 8, job->starts + i * (job->ld / 8));
             if (job->nibbles)

@@ -22,9 +22,8 @@ void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t 
                   float *scales);
 int64_t hc_rows_planes(const hc_source *source);
 
-/* Rows [row, row + rows) of `out`, from `column` on, from values (columns, ld) that lie transposed. */
-void hc_lanes_store(hc_pack_x32_fn *transpose, const hc_rows *out, int64_t row, int64_t rows, int64_t column,
-                    int64_t columns, int64_t ld, const float *values);
+/* Of n values. */
+int32_t hc_rows_sum(const int8_t *values, int64_t n);
 
 /* lanes_groups.c: whether integer scales of groups multiply sums there, so that a product of order FOLDED takes int8 once
  * where `lanes` would have several digits of folded integers. */
