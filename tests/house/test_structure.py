@@ -138,6 +138,11 @@ def test_a_folder_can_be_read_at_a_glance() -> None:
     report("three files that begin alike are a folder", groups)
 
 
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    names = Counter(path.name for path in TEST_FILES if path.name.startswith("test_"))
+    assert not [name for name, count in names.items() if count > 1]  # pytest imports them without their folders
+
+
 def test_a_file_is_one_room() -> None:
     lines = {name(path): path.read_text().count("\n") for path in C_FILES + PY_FILES + TEST_FILES}
     report(f"above {MAX_LINES} lines it is two rooms", (f"{at}: {n}" for at, n in lines.items() if n > MAX_LINES))
