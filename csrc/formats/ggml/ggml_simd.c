@@ -50,8 +50,8 @@ static inline void load_halves(const uint8_t *from, int64_t n, float *to) {
 }
 
 #ifdef HC_SIMD_avx512
-/* The same of [first, n) as below, 16 groups at a time, first and n multiples of 16: integers of 8 bits of a block of 16
- * groups, or of 6 bits without a sign of two blocks of 8; returns where it ended. */
+/* The same of n groups as below, 16 at a time, n a multiple of 16: integers of 8 bits of a block of 16 groups, or of 6 bits
+ * without a sign of two blocks of 8; returns how many, 0 of other types. */
 static inline int64_t load_factors16(const hc_ggml_kind *kind, const uint8_t *from, const uint8_t *coarse,
                                      bool is_minimum, int64_t n, float *out) {
     if (kind->scale_bits == 8) {
@@ -96,10 +96,13 @@ static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geo
     }
     const uint8_t *coarse = hc_part(components, HC_COARSE, row);
 #ifdef HC_SIMD_avx512
-    if (first == 0) {
-        first = load_factors16(kind, from, coarse, id == HC_MINIMA, n & ~(int64_t)15, out);
-        out += first;
-        n -= first;
+    if (first % 16 == 0) {
+        const int64_t block = first / (kind->block / kind->group) * (kind->has_minimum ? 4 : 2);
+        const int64_t done =
+            load_factors16(kind, from + first / 8 * bits, coarse + block, id == HC_MINIMA, n & ~(int64_t)15, out);
+        first += done;
+        out += done;
+        n -= done;
         if (n == 0)
             return;
     }
@@ -179,15 +182,22 @@ static int64_t decode_values(const hc_format *format, const hc_geometry *geometr
 
 static int64_t decode_integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                                const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    hc_ggml_chunk terms;
     (void)mode;
-    for (int64_t i = 0; i < tile->rows; i++)
-        HC_FOR_CHUNKS(i, terms) {
-            float *scales =
-                out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
-            FOR_RUNS(g) { scales[g] = terms.scale[g]; }
-            memcpy(out->limb[0] + i * out->ld + chunk.column - tile->first_column, terms.codes, (size_t)chunk.n);
+    enum { PIECE = 64 };
+    const hc_ggml_kind *kind = ggml_kind(format);
+    const int64_t first = tile->first_column / kind->group;
+    const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, kind->group) - first;
+    for (int64_t i = 0; i < tile->rows; i++) {
+        plain_integers(geometry, components, tile, i, kind->bits, kind->is_signed, out);
+        float *scales = out->group_scale + i * out->groups_ld;
+        for (int64_t g = 0; g < groups; g += PIECE) {
+            float factors[8 + PIECE + 8];
+            const int64_t n = hc_min(PIECE, groups - g), skip = kind->scale_bits ? (first + g) % 8 : 0;
+            load_factors(kind, geometry, components, tile->first_row + i, HC_SCALES, first + g - skip, n + skip,
+                         factors);
+            memcpy(scales + g, factors + skip, (size_t)n * sizeof *scales);
         }
+    }
     return HC_DONE;
 }
 

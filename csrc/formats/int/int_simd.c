@@ -188,7 +188,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, geometry->group) - first;
     for (int64_t i = 0; i < tile->rows; i++) {
         const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-        plain_integers(geometry, components, tile, i, format->bits, out);
+        plain_integers(geometry, components, tile, i, format->bits, true, out);
         if (mode == HC_INT_FOLDED)
             out->row_scale[i] = int_load_scale(format, scales, 0);
         else if (int_has_half_scales(format))

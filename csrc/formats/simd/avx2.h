@@ -279,6 +279,32 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
+/* A multiple of 32 of n codes of up to 7 bits, as bytes, the last of a row not; returns how many. 16 codes go into each
+ * half; 4 of them into 32 bits, where odd quads of an odd number of bits begin in the middle of a byte; codes 2 and 3 into
+ * the upper half of these, and 1 and 3 into the upper halves of halves. */
+static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64_t n, int bits, bool is_signed,
+                                  uint8_t *out) {
+    uint8_t at[16];
+    quad_bytes(bits, at);
+    const __m256i quads = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m256i begin = _mm256_set1_epi64x((int64_t)(bits % 2) << 34);
+    const __m128i up = _mm_cvtsi32_si128(16 - 2 * bits), up_byte = _mm_cvtsi32_si128(8 - bits);
+    const __m256i code = _mm256_set1_epi16(0xff), mask = _mm256_set1_epi8((int8_t)((1 << bits) - 1));
+    const __m256i sign = _mm256_set1_epi8((int8_t)(is_signed ? 1 << (bits - 1) : 0));
+    int64_t i = 0;
+    for (; i + 32 <= n && end - from >= 2 * bits + 16; i += 32, from += 4 * bits) {
+        const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)from);
+        const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * bits));
+        __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+        v = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, quads), begin);
+        v = _mm256_blend_epi16(v, _mm256_sll_epi32(v, up), 0xaa);
+        v = _mm256_blendv_epi8(_mm256_sll_epi16(v, up_byte), v, code);
+        v = _mm256_and_si256(v, mask);
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_sub_epi8(_mm256_xor_si256(v, sign), sign));
+    }
+    return i;
+}
+
 /* The first multiple of 32 of n codes below 16, by a table; returns how many. */
 static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
     const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));

@@ -264,6 +264,37 @@ static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signe
     return i;
 }
 
+/* The first multiple of 64 of n codes of up to 7 bits, as bytes; returns how many. 16 codes go into each quarter; 4 of them
+ * into 32 bits, where odd quads of an odd number of bits begin in the middle of a byte; codes 2 and 3 into the upper half
+ * of these, and 1 and 3 into the upper halves of halves. */
+static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64_t n, int bits, bool is_signed,
+                                  uint8_t *out) {
+    (void)end;
+    uint8_t at[16];
+    quad_bytes(bits, at);
+    const __m512i quads = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i begin = _mm512_set1_epi64((int64_t)(bits % 2) << 34);
+    const __m512i place = _mm512_broadcast_i32x4(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m512i quarter = _mm512_setr_epi64(0, 0, 0x0001000100010001, 0x0001000100010001, 0x0002000200020002,
+                                              0x0002000200020002, 0x0003000300030003, 0x0003000300030003);
+    const __m512i words = _mm512_add_epi16(place, _mm512_mullo_epi16(quarter, _mm512_set1_epi16((int16_t)bits)));
+    const __m128i up = _mm_cvtsi32_si128(16 - 2 * bits), up_byte = _mm_cvtsi32_si128(8 - bits);
+    const __m512i pair = _mm512_set1_epi32(0xffff), code = _mm512_set1_epi16(0xff);
+    const __m512i mask = _mm512_set1_epi8((int8_t)((1 << bits) - 1));
+    const __m512i sign = _mm512_set1_epi8((int8_t)(is_signed ? 1 << (bits - 1) : 0));
+    const __mmask64 present = ~(uint64_t)0 >> (64 - 8 * bits);
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64, from += 8 * bits) {
+        __m512i v = _mm512_permutexvar_epi16(words, _mm512_maskz_loadu_epi8(present, from));
+        v = _mm512_srlv_epi32(_mm512_shuffle_epi8(v, quads), begin);
+        v = _mm512_ternarylogic_epi32(pair, v, _mm512_sll_epi32(v, up), 0xca); /* v where `pair` has ones */
+        v = _mm512_ternarylogic_epi32(code, v, _mm512_sll_epi16(v, up_byte), 0xca);
+        v = _mm512_and_si512(v, mask);
+        _mm512_storeu_si512(out + i, _mm512_sub_epi8(_mm512_xor_si512(v, sign), sign));
+    }
+    return i;
+}
+
 /* The first multiple of 64 of n codes below 16, by a table; returns how many. */
 static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
     const __m512i values = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));

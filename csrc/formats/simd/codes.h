@@ -83,6 +83,12 @@ static const _Alignas(64) int8_t hc_times4[16][16] = {
     HC_TIMES(0), HC_TIMES(1), HC_TIMES(2),  HC_TIMES(3),  HC_TIMES(4),  HC_TIMES(5),  HC_TIMES(6),  HC_TIMES(7),
     HC_TIMES(8), HC_TIMES(9), HC_TIMES(10), HC_TIMES(11), HC_TIMES(12), HC_TIMES(13), HC_TIMES(14), HC_TIMES(15)};
 
+/* Of 16 codes, 2 x bits bytes: where the 32 bits begin that hold 4 of them each. */
+static inline void quad_bytes(int bits, uint8_t at[16]) {
+    for (int i = 0; i < 16; i++)
+        at[i] = (uint8_t)(i / 4 * bits / 2 + i % 4);
+}
+
 /* How codes of up to 8 bits become floats, each exactly: by a table, as integers, or as a float16 with the same bits and
  * another bias. Codes as bytes: unsigned for tables, else with their signs extended. */
 typedef enum {

@@ -174,23 +174,6 @@ static inline int64_t decode_wide_rows(const hc_format *format, const hc_compone
     return HC_DONE;
 }
 
-/* Columns of a row whose codes of up to 8 bits are the integers, from a multiple of 8 on, straight to where these are wanted. */
-static inline void plain_integers(const hc_geometry *geometry, const hc_components *components, const hc_tile *tile,
-                                  int64_t i, int bits, const hc_int_tile *out) {
-    const int64_t row_bytes = (geometry->padded * bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
-    const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-    uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
-    const int64_t tile_bytes = tile->columns * bits / 8; /* the next columns, if they are wanted: */
-    for (int64_t ahead = tile_bytes; ahead < 2 * tile_bytes; ahead += HC_CACHE_LINE)
-        _mm_prefetch((const char *)codes + tile->first_column * bits / 8 + ahead, _MM_HINT_T0);
-    unpack_codes(codes, row_bytes, tile->first_column, whole, bits, true, to);
-    if (whole < tile->columns) {
-        const int64_t left = tile->columns - whole;
-        unpack_codes(codes, row_bytes, tile->first_column + whole, left, bits, true, last);
-        memcpy(to + whole, last, (size_t)left);
-    }
-}
-
 static inline int64_t decode_integers(const hc_format *format, const hc_geometry *geometry,
                                       const hc_components *components, const hc_tile *tile, hc_int_mode mode,
                                       const hc_int_tile *out) {

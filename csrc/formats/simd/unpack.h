@@ -1,4 +1,5 @@
-/* Bit-packed codes to bytes, and the chunks of a row in which tiles are decoded. The SIMD set gives simd_unpack4. */
+/* Bit-packed codes to bytes, and the chunks of a row in which tiles are decoded. The SIMD set gives
+ * simd_unpack4 and simd_unpack. */
 #ifndef HC_UNPACK_H
 #define HC_UNPACK_H
 
@@ -29,10 +30,8 @@ static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t f
         memcpy(out, from, (size_t)n);
         return;
     }
-    if (bits == 4) {
-        i = simd_unpack4(from, n, is_signed, out);
-        from += i / 2;
-    }
+    i = bits == 4 ? simd_unpack4(from, n, is_signed, out) : simd_unpack(from, end, n, bits, is_signed, out);
+    from += i / 8 * bits;
     const int64_t first_left = i;
     const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
     for (; i < n; i += 8, from += bits) {
@@ -53,6 +52,23 @@ static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t f
     const uint8_t sign = (uint8_t)(1 << (bits - 1));
     for (i = first_left; i < n; i++)
         out[i] = (uint8_t)((out[i] ^ sign) - sign);
+}
+
+/* Columns of a tile's row whose codes are the integers, from a multiple of 8 on, straight to where these are wanted. */
+static inline void plain_integers(const hc_geometry *geometry, const hc_components *components, const hc_tile *tile,
+                                  int64_t i, int bits, bool is_signed, const hc_int_tile *out) {
+    const int64_t row_bytes = (geometry->padded * bits + 7) / 8, whole = tile->columns & ~(int64_t)7;
+    const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
+    uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
+    const int64_t tile_bytes = tile->columns * bits / 8; /* the next columns, if they are wanted: */
+    for (int64_t ahead = tile_bytes; ahead < 2 * tile_bytes; ahead += HC_CACHE_LINE)
+        _mm_prefetch((const char *)codes + tile->first_column * bits / 8 + ahead, _MM_HINT_T0);
+    unpack_codes(codes, row_bytes, tile->first_column, whole, bits, is_signed, to);
+    if (whole < tile->columns) {
+        const int64_t left = tile->columns - whole;
+        unpack_codes(codes, row_bytes, tile->first_column + whole, left, bits, is_signed, last);
+        memcpy(to + whole, last, (size_t)left);
+    }
 }
 
 /* Numbers [first, first + n) of `bits` bits, any first and up to 10 bits, as int32. */

@@ -229,7 +229,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
         const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, group) - first;
         for (int64_t i = 0; i < tile->rows; i++) {
             const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-            plain_integers(geometry, components, tile, i, format->bits, out);
+            plain_integers(geometry, components, tile, i, format->bits, true, out);
             memcpy(out->group_scale + i * out->groups_ld, scales + 4 * first, (size_t)groups * 4);
         }
         return HC_DONE;
@@ -240,7 +240,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
         const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, group) - first;
         for (int64_t i = 0; i < tile->rows; i++) {
             const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-            plain_integers(geometry, components, tile, i, format->bits, out);
+            plain_integers(geometry, components, tile, i, format->bits, true, out);
             for (int64_t g = 0; g < groups; g++)
                 out->group_scale[i * out->groups_ld + g] = scales[first + g];
             out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);

@@ -73,6 +73,14 @@ static void load_minima(const hc_minima_job *job, int64_t row, float *groups, fl
         to[s] = groups[k / job->group];
 }
 
+/* Columns that lie side by side. */
+static void add_line(const float *added, int64_t n, float *to) {
+    for (int64_t r = 0; r < n; r++) {
+        const float sum = to[r] + added[r];
+        to[r] = sum == sum ? sum : NAN;
+    }
+}
+
 static void add_rows(void *context, int64_t task, int thread) {
     const hc_minima_job *job = context;
     float *minima = job->minima + thread * (ROWS + 1) * job->ld, *groups = minima + ROWS * job->ld;
@@ -84,12 +92,12 @@ static void add_rows(void *context, int64_t task, int thread) {
             load_minima(job, row + r, groups, minima + r * job->ld);
         job->multiply(job->segments, job->ld, job->n_x, job->x_scales, job->sums, minima, added);
         for (int64_t i = 0; i < job->n_x; i++) {
-            const int64_t x_row = job->first_x + i;
-            for (int64_t r = 0; r < n_rows; r++) {
-                char *to = job->is_swapped ? hc_row(job->out, row + r) + x_row * job->out->column_stride
-                                           : hc_row(job->out, x_row) + (row + r) * job->out->column_stride;
-                const float sum = *(const float *)(const void *)to + added[i * ROWS + r];
-                *(float *)(void *)to = sum == sum ? sum : NAN;
+            const int64_t x_row = job->first_x + i, stride = job->out->column_stride;
+            const bool is_line = !job->is_swapped && stride == sizeof(float);
+            for (int64_t r = 0; r < n_rows; r += is_line ? n_rows : 1) {
+                char *to = job->is_swapped ? hc_row(job->out, row + r) + x_row * stride
+                                           : hc_row(job->out, x_row) + (row + r) * stride;
+                add_line(added + i * ROWS + r, is_line ? n_rows : 1, (float *)(void *)to);
             }
         }
     }

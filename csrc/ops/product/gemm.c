@@ -33,8 +33,6 @@ enum {
  * (Zen 4 by AVX2, 2048 x 2048). */
 #define SMALL_SHARE 0.65
 #define SPLIT_DECODING 2.5
-/* Of decoding codes of 4 and 8 bits with scales of groups, what hc_decodes_slowly (Zen 4, q4_k and q6_k of 2048 x 2048). */
-#define SLOW_DECODING 2
 
 /* Tasks. */
 
@@ -326,8 +324,8 @@ hc_work hc_gemm_grouped_work(const hc_product *p) {
     hc_work grouped = integer_work(p, kernel, kernel->small ? SMALL_SHARE : 1);
     if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_GROUPED, p->x, kernel, 1))
         grouped.decoded = 0;
-    else if (hc_decodes_slowly(p))
-        grouped.decoded *= SLOW_DECODING;
+    else
+        grouped.decoded *= hc_decoding_share(p);
     return grouped;
 }
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }

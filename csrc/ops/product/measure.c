@@ -36,10 +36,13 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) 
                    ns->value * work->values);
 }
 
-bool hc_decodes_slowly(const hc_product *product) {
+/* Zen 4: int3-g32, q4_k and q6_k of 2048 x 2048. */
+#define UNPACKING_SHARE 1.6
+
+double hc_decoding_share(const hc_product *product) {
     const hc_format *format = product->w_packed ? product->w_packed->format : NULL;
     const bool unpacks = format && format->bits != 4 && format->bits != 8;
-    return unpacks || product->w->form[HC_INT_GROUPED].has_minima;
+    return unpacks || product->w->form[HC_INT_GROUPED].has_minima ? UNPACKING_SHARE : 1;
 }
 
 enum {

@@ -15,9 +15,9 @@ typedef enum {
 /* Estimate in one thread, by the measures of the best class of machines that the run's instruction sets allow. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
-/* Whether weights with scales of groups are slower to decode than those of 4 and 8 bits: codes of other widths, unpacked in
- * general registers, and K-quants, which have their own loops. */
-bool hc_decodes_slowly(const hc_product *product);
+/* What decoding weights with scales of groups takes, of that of codes of 4 and 8 bits: more for codes of other widths and
+ * for minima. */
+double hc_decoding_share(const hc_product *product);
 
 /* Instead of estimates: seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, measured on a part of the
  * operands and remembered; false where that is not worth it or there is no memory. */

@@ -30,9 +30,6 @@ enum {
     ROW_PADDING = 64,
 };
 
-/* Of decoding codes of 4 and 8 bits, what hc_decodes_slowly (Zen 4, q4_k and q6_k of 2048 x 2048). */
-#define SLOW_DECODING 3.5
-
 typedef struct {
     const hc_product *product;
     bool split; /* integer scales, multiplied into sums */
@@ -201,7 +198,7 @@ hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
     const double share =
         1 + 8.0 / (double)p->w->group; /* two operations for the sum of a group beside a quarter of its columns */
-    return (hc_work){0, hc_decodes_slowly(p) ? SLOW_DECODING * codes : codes, codes * lanes * share,
+    return (hc_work){0, hc_decoding_share(p) * codes, codes * lanes * share,
                      (double)p->x->rows * (double)p->x->columns};
 }
 hc_work hc_lanes_grouped_work(const hc_product *p) { return hc_lanes_groups_work(p); }
