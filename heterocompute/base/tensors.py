@@ -75,6 +75,14 @@ class Tensors:
         except KeyError:
             self._fail(f"no tensor {quoted(name)}")
 
+    def format_of(self, name: str) -> str | None:
+        """Return the format of a tensor that is stored as codes, though it is read as values; None of others."""
+        return None
+
+    def stored_bytes(self, name: str) -> int:
+        """Return how many bytes of the file a tensor takes."""
+        return self.info(name).nbytes
+
     def tensor(self, name: str) -> NDArray[Any]:
         """Read one tensor into an array of its own; bfloat16 and float8 as the dtypes of ml_dtypes."""
         raise NotImplementedError

@@ -357,7 +357,7 @@ def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: 
 def inspect(
     path: str | os.PathLike[str], progress: Progress | None = None, layout: str | None = None
 ) -> list[dict[str, Any]]:
-    """Describe the tensors of a safetensors file, reading one at a time.
+    """Describe the tensors of a checkpoint, reading one at a time.
 
     Parameters
     ----------
@@ -371,7 +371,8 @@ def inspect(
     -------
     list of dict
         One a tensor, in the file's order: `name`; `dtype`, NumPy's name of it, of a quantized array the dtype
-        that was quantized; `shape`; `format`, a text, or None for a plain tensor; `bytes` stored; `min` and
+        that was quantized; `shape`; `format`, a text (blocks of a GGUF file have float32 and their type), or None
+        for a plain tensor; `bytes` stored; `min` and
         `max` of the values that are no NaN, None where there are none or they have no order; `nan`, how many.
 
     Raises
@@ -400,7 +401,7 @@ def inspect(
             if progress:
                 progress(done, total, name)
             rows.append(_plain_row(reader, name) if entry is None else _packed_row(reader, name, entry))
-            done += rows[-1]["bytes"]
+            done += reader.info(name).nbytes if entry is None else rows[-1]["bytes"]
         if progress:
             progress(total, total, "")
     return rows
@@ -410,8 +411,7 @@ def _plain_row(reader: Tensors, name: str) -> dict[str, Any]:
     info = reader.info(name)
     packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # no array, and neither NaN nor infinity
     low, high, n_nan = (None, None, 0) if packed else _range(reader.parts(name))
-    fmt = reader.format_of(name) if isinstance(reader, Foreign) else None
-    return _row(name, info.dtype, info.shape, fmt, info.nbytes, low, high, n_nan)
+    return _row(name, info.dtype, info.shape, reader.format_of(name), reader.stored_bytes(name), low, high, n_nan)
 
 
 def _packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..base.values import as_real, shown
 from ..files.selection import axis_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .density_result import DensityStudy
-from .parts import Source, evaluator, named, network_of, retrainer, several, train_again
+from .parts import Source, evaluator, multiplied, named, network_of, retrainer, several, train_again
 
 __all__ = ["study_density"]
 
@@ -54,7 +54,8 @@ def study_density(
     include, exclude : str or iterable of str, optional
         Globs over the names. Without them: float tensors with two or more dimensions.
     axis : int, tuple of int or mapping of str to these, optional
-        Reduction axes. Default: (2, 3, 1) of a 4-D tensor, else the last.
+        Reduction axes. Default: of an ONNX file those that its operators multiply along; (2, 3, 1) of a 4-D tensor,
+        else the last.
     slack : float, optional
         The loss that counts as none, in units of the first number of `evaluate`: 0.005 is half a point of accuracy.
     progress : callable, optional
@@ -99,7 +100,8 @@ def study_density(
         raise ValueError(f"study_density: slack is {shown(slack)}, wanted a positive number")
 
     with ExitStack() as stack:
-        source = Source(network.weights, stack)
+        weights, axis = multiplied(network.weights, axis)
+        source = Source(weights, stack)
         names = select(source.infos, include, exclude)
         if not names:
             raise ValueError("study_density: no float tensor with two or more dimensions among the weights")

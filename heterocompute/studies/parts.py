@@ -91,6 +91,20 @@ def network_of(weights: Any) -> Network:
     return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
 
 
+def multiplied(weights: Any, axis: Any = None) -> tuple[Any, Any]:
+    """Return what Conv, Gemm and MatMul of an ONNX file multiply by, and its axes; anything else as it came.
+
+    So is a file in which nothing multiplies by a constant: a checkpoint like others.
+    """
+    is_path = isinstance(weights, (str, os.PathLike))
+    if axis is not None or not is_path or not os.fsdecode(weights).lower().endswith(".onnx"):
+        return weights, axis
+    from ..interop.onnx_run import onnx_weights  # 20 ms
+
+    found, axes = onnx_weights(weights)
+    return (found, axes) if found else (weights, None)
+
+
 def several(value: Any, name: str, wanted: str) -> list[Any]:
     """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
     try:

@@ -47,6 +47,7 @@ from .parts import (
     Source,
     evaluator,
     finite,
+    multiplied,
     named,
     network_of,
     retrainer,
@@ -86,7 +87,7 @@ def run(
 ) -> Study:
     """Do what `heterocompute.study` describes."""
     network = network_of(weights)
-    weights = network.weights
+    weights, axis = multiplied(network.weights, axis)
     to_retrain: list[str] | None = None  # None: each that loses something
     if evaluate is None and network.evaluate is not None:
         evaluate = network.evaluate

@@ -55,7 +55,8 @@ def study(
         Formats of the other operand; ``evaluate(weights, activations=format)`` is then called with each of them as
         well as with None. Default: ``["int8"]`` for a network with the default formats or with `emulate`, else none.
     axis : int, tuple of int or mapping of str to these, optional
-        Reduction axes, for all tensors or by name pattern. Default: (2, 3, 1) of a 4-D tensor, else the last.
+        Reduction axes, for all tensors or by name pattern. Default: of an ONNX file those that its operators multiply
+        along; (2, 3, 1) of a 4-D tensor, else the last.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
     device : str or Device, optional

@@ -12,6 +12,7 @@ from common import same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import pack
+from heterocompute.files.checkpoint import inspect
 
 gguf = pytest.importorskip("gguf")
 TYPES = (*hc.GGML.examples, "mxfp4")
@@ -36,6 +37,14 @@ def test_every_type_is_read_back(tmp_path: Path) -> None:
     assert np.array_equal(ours["f16"], tensors["f16"].astype(np.float16)) and np.array_equal(
         ours["f32"], tensors["f32"]
     )
+
+
+def test_inspect_says_what_is_stored(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    hc.save_gguf(path, {text: weights(4, 512) for text in TYPES} | {"f16": weights(3, 5)}, types={t: t for t in TYPES})
+    found = {row["name"]: (row["format"], row["bytes"]) for row in inspect(path)}
+    kinds = {tensor.name: tensor.data.nbytes for tensor in gguf.GGUFReader(path).tensors}
+    assert found == {name: (name if name in TYPES else None, kinds[name]) for name in kinds}
 
 
 def packed_as(text: str, w: np.ndarray[Any, Any]) -> hc.QuantizedArray:

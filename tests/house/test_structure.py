@@ -77,7 +77,7 @@ OPTIONAL = {
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
 SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "zoo")}
-SLOW_ROOMS |= {("studies", "hardware"), ("ptq", "hardware"), ("cli", "interop")}
+SLOW_ROOMS |= {("studies", "hardware"), ("studies", "interop"), ("ptq", "hardware"), ("cli", "interop")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else
 
 TOP_LEVEL = {"csrc", "heterocompute", "tests", "notebooks", "docs"}

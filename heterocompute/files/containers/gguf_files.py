@@ -95,6 +95,16 @@ class Gguf(Container):
         """Return the type of a tensor of blocks; None of others."""
         return BLOCKS[self._blocks[name][0]][0] if name in self._blocks else None
 
+    def format_of(self, name: str) -> str | None:
+        """Return the name of a type of blocks as formats have it."""
+        kind = self.kind(name)
+        return kind and kind.lower()
+
+    def stored_bytes(self, name: str) -> int:
+        """Return the bytes of a tensor, of its blocks where it has such."""
+        info = self.info(name)
+        return self._nbytes(name, info.shape, self._blocks[name][0]) if name in self._blocks else info.nbytes
+
     def blocks(self, name: str) -> tuple[str, NDArray[np.uint8]] | None:
         """Return the type and the bytes of a tensor of blocks, (rows, bytes of a row); None where it has none."""
         shape = self.info(name).shape
