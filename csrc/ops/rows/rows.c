@@ -24,16 +24,17 @@ enum {
     GROUP_BYTES = 128 << 10, /* decoded, or read again and again: from L2 */
     MOST_ROWS = 504,         /* of a group; a multiple of what kernels take at once */
     LEAST_ROWS = 12,
-    /* Bytes of x that stay in L1 beside the stream of weights: 16 of 48 KiB gave more than 24 and 32 (Zen 5, one thread,
-     * 4096 x 14336, 2026-11). Where weights come from memory, pieces of their rows are read slower than whole ones: eight
-     * rows of x have 32 KiB (340 -> 460 GOP/s of 14336 x 4096), one to three are whole, and several rows of w are read at
-     * once (2 x 4096 x 14336: 105 -> 140; one row: 3.5 -> 2.2 ms in the median of an Emerald Rapids, whose stream of one row
-     * was as fast at best only). */
+    /* Bytes of x that stay in L1 beside the stream of weights: 16 of 48 KiB gave more than 24 and 32 where blocks of x meet
+     * weights from L2 (Zen 5, one thread, 4096 x 14336, 2026-11), up to 32 KiB where there is one block (Zen 4, int8, 8 rows:
+     * 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668). Beyond that, where bytes of weights come from far, pieces of their
+     * rows are read slower than whole ones, but by 4 and 5 rows of x, whose pieces are short (Zen 4, int8, 4096 x 14336, ms
+     * with whole rows, pieces of 32 and of 16 KiB: 4 rows 2.9, 2.9, 2.1; 6 rows 1.9, 2.7, 2.7; 7 rows 3.9, 3.2, 3.4; 8 rows 2.6, 3.3, 3.4). */
     CHUNK_BYTES = 16 << 10,
-    FAR_CHUNK_BYTES = 32 << 10,
+    ONE_BLOCK_BYTES = 32 << 10,
+    WHOLE_BYTES = 128 << 10, /* in L2 */
     FAR_WHOLE_ROWS = 3,
+    FAR_SHORT_ROWS = 5,
     FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
-    MEMORY_BYTES = 24 << 20, /* and beyond most of L3 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
     X_TASK_ROWS = 8,
     /* Panels that exist are as fast from 32 rows on: 716 and 712 GOP/s of 2048 x 2048 there, 794 and 644 of 4096 x 4096 with
@@ -65,7 +66,6 @@ typedef struct {
     bool nibbles;        /* those of 4 bits, */
     int words;           /* which share a scale, or 0 */
     bool is_far;         /* and they come from memory, once */
-    bool streams;        /* whole rows of these, several at once */
     int64_t n, k, bytes; /* those of the codes */
     int64_t ld, chunk, n_chunks;
     int64_t block_rows, first_row, rows; /* of x: most at once; at hand */
@@ -297,10 +297,16 @@ static bool are_small(const hc_source *w, const hc_run *run) {
     return w->form[HC_INT_FOLDED].max_abs <= HC_BEST(rows_s8, run)->small;
 }
 
-/* Of a row, so that as many bytes of `rows` rows of x stay in L1; bytes: of all weights. */
-static int64_t chunks_of(bool is_far, int64_t bytes, int64_t rows, int64_t k) {
-    const bool is_in_memory = is_far && rows > 4 && bytes >= MEMORY_BYTES;
-    return hc_ceil_div(k * rows, is_in_memory ? FAR_CHUNK_BYTES : CHUNK_BYTES);
+/* Of a row, for `rows` rows of x at once. */
+static int64_t chunks_of(bool is_far, bool is_one_block, bool nibbles, int64_t rows, int64_t k) {
+    const int64_t bytes = k * rows;
+    if (!is_one_block)
+        return hc_ceil_div(bytes, CHUNK_BYTES);
+    if (is_far && rows <= FAR_WHOLE_ROWS)
+        return 1;
+    if (nibbles || !is_far || bytes <= ONE_BLOCK_BYTES)
+        return hc_ceil_div(bytes, ONE_BLOCK_BYTES);
+    return hc_ceil_div(bytes, rows > FAR_SHORT_ROWS ? WHOLE_BYTES : CHUNK_BYTES);
 }
 
 static void plan(hc_rows_job *job, const hc_product *p) {
@@ -324,8 +330,7 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->block_rows = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), HC_ROWS_X));
     const int64_t blocks = hc_ceil_div(job->block_rows, HC_ROWS_X), at_once = hc_ceil_div(job->block_rows, blocks);
     job->is_far = job->direct && blocks == 1 && job->bytes >= FAR_BYTES;
-    job->streams = job->is_far && at_once <= FAR_WHOLE_ROWS;
-    job->n_chunks = job->streams ? 1 : chunks_of(job->is_far, job->bytes, at_once, job->k);
+    job->n_chunks = chunks_of(job->is_far, blocks == 1, job->nibbles, at_once, job->k);
     job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
     job->n_chunks = hc_ceil_div(job->k, job->chunk);
     const int64_t row_bytes = job->k * job->w_digits;
@@ -380,7 +385,7 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
     if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_ROWS_X && p->x->rows > 4)
-        share += PIECE_SHARE * (double)(chunks_of(true, (int64_t)codes, p->x->rows, p->w->columns) - 1);
+        share += PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
     const bool has_digits = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
     return (hc_work){direct ? codes : 0,
                      direct       ? 0
