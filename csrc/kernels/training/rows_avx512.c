@@ -5,6 +5,8 @@
 
 HC_MARKED(avx512)
 
+#define GOLDEN 0x9e3779b97f4a7c15u
+
 /* Levels that lie evenly, that lie evenly in a binade, and up to 16 of a table. */
 typedef enum { EVEN, BINADES, FEW } kind_of_levels;
 
@@ -101,54 +103,283 @@ static inline __attribute__((always_inline)) void round_group(kind_of_levels kin
     }
 }
 
-static inline __attribute__((always_inline)) void round_groups(kind_of_levels kind, const hc_chance_levels *levels,
-                                                               const hc_chance_run *run, const void *x, bool is_double,
-                                                               float *y) {
-    const uint64_t golden = 0x9e3779b97f4a7c15u, step = run->step * golden;
-    const bool few = kind == FEW, even = kind == EVEN;
+static inline group_levels shared_levels(kind_of_levels kind, const hc_chance_levels *levels) {
+    const bool even = kind == EVEN;
     group_levels at = {.least = _mm512_set1_pd(levels->least)};
     at.units = _mm512_set1_pd(even ? levels->fraction / levels->least : levels->fraction);
     at.back = _mm512_set1_pd(even ? levels->least / levels->fraction : 1 / levels->fraction);
-    if (few) {
+    if (kind == FEW) {
         at.first = _mm512_loadu_pd(levels->table);
         at.second = _mm512_loadu_pd(levels->table + 8);
         at.middle = levels->table[8];
         at.last = levels->n - 2;
     }
+    return at;
+}
+
+static inline void set_group(kind_of_levels kind, const hc_chance_levels *levels, const hc_chance_run *run, int64_t g,
+                             group_levels *at) {
+    const bool few = kind == FEW;
+    at->scale = _mm512_set1_pd(run->scale[g]);
+    at->scaled = run->scale[g] != 0 ? 0xff : 0;
+    at->low = _mm512_set1_pd(few ? levels->table[0] : run->low[g]);
+    at->high = _mm512_set1_pd(few ? levels->table[levels->n - 1] : run->high[g]);
+}
+
+/* What is added for the value after the first c. */
+static inline uint64_t counter_of(const hc_chance_run *run, int64_t c) {
+    return run->seed + (run->index + (uint64_t)c * run->step + 1) * GOLDEN;
+}
+
+static inline __attribute__((always_inline)) void round_groups(kind_of_levels kind, const hc_chance_levels *levels,
+                                                               const hc_chance_run *run, const void *x, bool is_double,
+                                                               float *y) {
+    group_levels at = shared_levels(kind, levels);
     int64_t end = run->group - run->skip;
     for (int64_t c = 0, g = 0; c < run->n; c = end, end += run->group, g++) {
-        const double scale = run->scale[g];
-        at.scale = _mm512_set1_pd(scale);
-        at.scaled = scale != 0 ? 0xff : 0;
-        at.low = _mm512_set1_pd(few ? levels->table[0] : run->low[g]);
-        at.high = _mm512_set1_pd(few ? levels->table[levels->n - 1] : run->high[g]);
-        const uint64_t counter = run->seed + (run->index + (uint64_t)c * run->step + 1) * golden;
-        round_group(kind, &at, hc_min(end, run->n) - c, (const char *)x + c * (is_double ? 8 : 4), is_double, counter,
-                    step, y + c);
+        set_group(kind, levels, run, g, &at);
+        round_group(kind, &at, hc_min(end, run->n) - c, (const char *)x + c * (is_double ? 8 : 4), is_double,
+                    counter_of(run, c), run->step * GOLDEN, y + c);
     }
 }
 
+/* Where a float32 holds enough to say which level is taken, 16 values are done at once; where a chance lies so near that
+ * more bits count, those are done again in float64. Errors: of t 2^-23 of it (1 / scale, and x times that), of a chance
+ * 2^-24, of their difference as much again. `limit` leaves more than twice that. */
+typedef struct {
+    __m512 low, high, reciprocal, scale; /* where levels are EVEN, in steps; scale: of a step */
+    __m512 units, back, least;           /* as of group_levels */
+    __m512 table, widths, middle, limit;
+    __m512i ends; /* a chance as near to 0 or 1 as this may belong to the levels beside */
+    group_levels exact;
+} near_levels;
+
+/* The upper 31 bits of 16 chances, and one that the last step of the mix would change. */
+static inline __m512i early_chances(__m512i low, __m512i high) {
+    const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    __m512i h[2] = {low, high};
+    for (int i = 0; i < 2; i++) {
+        h[i] = _mm512_xor_si512(h[i], _mm512_srli_epi64(h[i], 30));
+        h[i] = _mm512_mullo_epi64(h[i], _mm512_set1_epi64((int64_t)0xbf58476d1ce4e5b9u));
+        h[i] = _mm512_xor_si512(h[i], _mm512_srli_epi64(h[i], 27));
+        h[i] = _mm512_mullo_epi64(h[i], _mm512_set1_epi64((int64_t)0x94d049bb133111ebu));
+    }
+    return _mm512_permutex2var_epi32(h[0], odd, h[1]);
+}
+
+/* 16 levels times a scale in float64, rounded once. */
+static inline __m512 products(const group_levels *levels, __m512d low, __m512d high) {
+    const __m256 first = _mm512_cvtpd_ps(_mm512_maskz_mul_pd(levels->scaled, low, levels->scale));
+    const __m256 second = _mm512_cvtpd_ps(_mm512_maskz_mul_pd(levels->scaled, high, levels->scale));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(first), second, 1);
+}
+
+static inline __attribute__((always_inline)) __m512 near_few(bool is_single, const near_levels *levels, __m512 t,
+                                                             __m512i chances, __m512 chance, __mmask16 *unsure) {
+    __m512i place = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(t, levels->middle, _CMP_GE_OQ), _mm512_set1_epi32(8));
+    for (int step = 4; step > 0; step /= 2) {
+        const __m512i next = _mm512_add_epi32(place, _mm512_set1_epi32(step));
+        const __m512 level = _mm512_permutexvar_ps(next, levels->table);
+        place = _mm512_mask_mov_epi32(place, _mm512_cmp_ps_mask(t, level, _CMP_GE_OQ), next);
+    }
+    place = _mm512_min_epi32(place, _mm512_set1_epi32(levels->exact.last));
+    const __m512 part = _mm512_sub_ps(t, _mm512_permutexvar_ps(place, levels->table));
+    const __m512 apart = _mm512_fmsub_ps(chance, _mm512_permutexvar_ps(place, levels->widths), part);
+    const __mmask16 taken = _mm512_cmp_ps_mask(apart, _mm512_setzero_ps(), _CMP_LT_OQ);
+    const __m512i turned = _mm512_add_epi32(chances, levels->ends);
+    *unsure = _mm512_cmp_ps_mask(_mm512_abs_ps(apart), levels->limit, _CMP_NGT_UQ) |
+              _mm512_cmple_epu32_mask(turned, _mm512_add_epi32(levels->ends, levels->ends));
+    place = _mm512_mask_add_epi32(place, taken, place, _mm512_set1_epi32(1));
+    if (is_single)
+        return _mm512_maskz_mul_ps((__mmask16)(levels->exact.scaled * 0x101),
+                                   _mm512_permutexvar_ps(place, levels->table), levels->scale);
+    const __m512i low = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(place));
+    const __m512i high = _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(place, 1));
+    return products(&levels->exact, _mm512_permutex2var_pd(levels->exact.first, low, levels->exact.second),
+                    _mm512_permutex2var_pd(levels->exact.first, high, levels->exact.second));
+}
+
+/* 16 values; where *unsure says so they may be wrong. is_single: levels and scales are float32. */
+static inline __attribute__((always_inline)) __m512 near_rounded(kind_of_levels kind, bool is_single,
+                                                                 const near_levels *levels, __m512 x, __m512i chances,
+                                                                 __mmask16 *unsure) {
+    const __m512 zero = _mm512_setzero_ps(), infinity = _mm512_set1_ps(INFINITY);
+    const __m512 chance = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(chances, 8)), _mm512_set1_ps(0x1p-24f));
+    /* the second operand where either is NaN: that stays, and is never sure */
+    const __m512 t = _mm512_min_ps(levels->high, _mm512_max_ps(levels->low, _mm512_mul_ps(x, levels->reciprocal)));
+    if (kind == FEW)
+        return near_few(is_single, levels, t, chances, chance, unsure);
+    __m512 steps = t, step = levels->back, scale = levels->scale;
+    if (kind == BINADES) {
+        const __m512 binade = _mm512_max_ps(_mm512_and_ps(t, infinity), levels->least);
+        const __m512i inverse = _mm512_sub_epi32(_mm512_set1_epi32(0x7f000000), _mm512_castps_si512(binade));
+        steps = _mm512_mul_ps(t, _mm512_mul_ps(_mm512_castsi512_ps(inverse), levels->units));
+        step = _mm512_mul_ps(binade, levels->back);
+        scale = _mm512_mul_ps(binade, levels->scale);
+    }
+    /* ceil(steps - chance) as -floor(chance - steps), which makes no -0 */
+    const __m512 apart = _mm512_sub_ps(chance, steps);
+    const __m512 level = _mm512_roundscale_ps(apart, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const __m512 middle = _mm512_sub_ps(_mm512_sub_ps(apart, level), _mm512_set1_ps(0.5f));
+    *unsure = _mm512_cmp_ps_mask(_mm512_abs_ps(middle), levels->limit, _CMP_NLT_UQ);
+    if (is_single)
+        return _mm512_fnmadd_ps(level, scale, zero);
+    const __m512 value = _mm512_fnmadd_ps(level, step, zero);
+    return products(&levels->exact, _mm512_cvtps_pd(_mm512_castps512_ps256(value)),
+                    _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, 1)));
+}
+
+/* n values of group g again, at most 16. */
+static inline __attribute__((always_inline)) void round_again(kind_of_levels kind, const hc_chance_levels *levels,
+                                                              const hc_chance_run *run, int64_t g, int64_t n,
+                                                              const float *x, uint64_t at, float *y) {
+    group_levels group = shared_levels(kind, levels);
+    set_group(kind, levels, run, g, &group);
+    round_group(kind, &group, n, x, false, at, run->step * GOLDEN, y);
+}
+#define ROUND_AGAIN(name, kind)                                                                                        \
+    static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run, int64_t g,    \
+                                               int64_t n, const float *x, uint64_t at, float *y) {                     \
+        round_again(kind, levels, run, g, n, x, at, y);                                                                \
+    }
+ROUND_AGAIN(again_even, EVEN)
+ROUND_AGAIN(again_binades, BINADES)
+ROUND_AGAIN(again_few, FEW)
+
+/* Scales whose products with steps and levels up to 2^26 are normal. */
+static inline bool is_plain(float scale) { return (scale == 0) | ((scale >= 0x1p-90f) & (scale <= 0x1p90f)); }
+
+static inline void near_shared(kind_of_levels kind, const hc_chance_levels *levels, near_levels *at) {
+    at->exact = shared_levels(kind, levels);
+    at->units = _mm512_set1_ps((float)levels->fraction);
+    at->back = _mm512_set1_ps((float)(kind == EVEN ? levels->least / levels->fraction : 1 / levels->fraction));
+    at->least = _mm512_set1_ps((float)levels->least);
+    if (kind != FEW)
+        return;
+    float table[16], widths[16] = {0}, narrowest = INFINITY;
+    for (int i = 0; i < 16; i++)
+        table[i] = (float)levels->table[i];
+    for (int i = 0; i + 1 < levels->n; i++) {
+        widths[i] = (float)(levels->table[i + 1] - levels->table[i]);
+        narrowest = fminf(narrowest, widths[i]);
+    }
+    const float most = fmaxf(-table[0], table[levels->n - 1]), end = most * 0x1p-20f / narrowest;
+    at->table = _mm512_loadu_ps(table);
+    at->widths = _mm512_loadu_ps(widths);
+    at->middle = _mm512_set1_ps(table[8]);
+    at->ends = _mm512_set1_epi32(end < 0.25f ? (int32_t)(end * 0x1p32f) : INT32_MAX);
+}
+
+/* The group's scale, ends and how near is too near. */
+static inline void near_set_group(kind_of_levels kind, const hc_chance_levels *levels, const hc_chance_run *run,
+                                  int64_t g, float unit, near_levels *at) {
+    const float scale = (float)run->scale[g], per_unit = 1 / unit;
+    const float low = (float)(kind == FEW ? levels->table[0] : run->low[g]) * per_unit;
+    const float high = (float)(kind == FEW ? levels->table[levels->n - 1] : run->high[g]) * per_unit;
+    const float most = -low > high ? -low : high, steps = kind == EVEN ? most : 2 * (float)levels->fraction;
+    const bool plain = is_plain(scale) & (most <= 0x1p26f);
+    at->exact.scale = _mm512_set1_pd(run->scale[g]);
+    at->exact.scaled = run->scale[g] != 0 ? 0xff : 0;
+    at->low = _mm512_set1_ps(low);
+    at->high = _mm512_set1_ps(high);
+    at->reciprocal = _mm512_set1_ps(scale == 0 ? 0 : per_unit / scale);
+    at->scale = _mm512_set1_ps(scale * (kind == BINADES ? 1 / (float)levels->fraction : unit));
+    if (kind == FEW) /* how far `apart` is; else from the middle of two steps */
+        at->limit = _mm512_set1_ps(plain ? most * 0x1p-20f : INFINITY);
+    else
+        at->limit = _mm512_set1_ps(plain ? 0.5f - (steps + 2) * 0x1p-21f : 0);
+}
+
+static inline __attribute__((always_inline)) void near_groups(kind_of_levels kind, bool is_single,
+                                                              const hc_chance_levels *levels, const hc_chance_run *run,
+                                                              const float *x, float *y) {
+    const uint64_t step = run->step * GOLDEN;
+    const __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i low = _mm512_mullo_epi64(lane, _mm512_set1_epi64((int64_t)step));
+    const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64((int64_t)(8 * step)));
+    const float unit = kind == EVEN ? (float)(levels->least / levels->fraction) : 1; /* a power of two */
+    near_levels near;
+    near_shared(kind, levels, &near);
+    int64_t end = run->group - run->skip;
+    for (int64_t c = 0, g = 0; c < run->n; c = end, end += run->group, g++) {
+        near_set_group(kind, levels, run, g, unit, &near);
+        uint64_t at = counter_of(run, c);
+        const int64_t last = hc_min(end, run->n);
+        for (int64_t i = c; i < last; i += 16, at += 16 * step) {
+            const int64_t n = hc_min(last - i, 16);
+            const __m512i counter = _mm512_set1_epi64((int64_t)at);
+            const __m512i chances = early_chances(_mm512_add_epi64(low, counter), _mm512_add_epi64(high, counter));
+            __mmask16 unsure, there = (__mmask16)(0xffff >> (16 - n));
+            const __m512 values = n == 16 ? _mm512_loadu_ps(x + i) : _mm512_maskz_loadu_ps(there, x + i);
+            const __m512 found = near_rounded(kind, is_single, &near, values, chances, &unsure);
+            if (__builtin_expect(unsure & there, 0))
+                (kind == FEW    ? again_few
+                 : kind == EVEN ? again_even
+                                : again_binades)(levels, run, g, n, x + i, at, y + i);
+            else if (n == 16)
+                _mm512_storeu_ps(y + i, found);
+            else
+                _mm512_mask_storeu_ps(y + i, there, found);
+        }
+    }
+}
+
+static bool are_single(int64_t n, const double *values) {
+    bool single = true;
+    for (int64_t i = 0; i < n; i++)
+        single &= (double)(float)values[i] == values[i];
+    return single;
+}
+
 /* True where no level leaves the lowest binade. */
-static bool is_even(const hc_chance_levels *levels, const hc_chance_run *run) {
-    const int64_t groups = hc_ceil_div(run->skip + run->n, run->group);
+static bool is_even(const hc_chance_levels *levels, const hc_chance_run *run, int64_t groups) {
     bool even = true;
     for (int64_t g = 0; g < groups; g++)
-        even = even && -levels->least <= run->low[g] && run->high[g] <= levels->least;
+        even &= (-levels->least <= run->low[g]) & (run->high[g] <= levels->least);
     return even;
 }
 
-void hc_round_by_chance_avx512(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
-                               float *y) {
-    if (levels->n > 16)
-        hc_round_by_chance_body(levels, run, x, is_double, y);
-    else if (levels->n > 0 && is_double)
+/* A function each, as the fast ones need all registers. */
+#define NEAR_GROUPS(name, kind, is_single)                                                                             \
+    static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run,               \
+                                               const float *x, float *y) {                                             \
+        near_groups(kind, is_single, levels, run, x, y);                                                               \
+    }
+NEAR_GROUPS(near_even, EVEN, false)
+NEAR_GROUPS(near_even_single, EVEN, true)
+NEAR_GROUPS(near_binades, BINADES, false)
+NEAR_GROUPS(near_binades_single, BINADES, true)
+NEAR_GROUPS(near_few_levels, FEW, false)
+NEAR_GROUPS(near_few_single, FEW, true)
+
+static void exact_groups(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
+                         float *y) {
+    if (levels->n > 0 && is_double)
         round_groups(FEW, levels, run, x, true, y);
     else if (levels->n > 0)
         round_groups(FEW, levels, run, x, false, y);
-    else if (is_even(levels, run) && !is_double)
-        round_groups(EVEN, levels, run, x, false, y);
     else if (is_double)
         round_groups(BINADES, levels, run, x, true, y);
     else
         round_groups(BINADES, levels, run, x, false, y);
+}
+
+void hc_round_by_chance_avx512(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
+                               float *y) {
+    const int64_t groups = hc_ceil_div(run->skip + run->n, run->group);
+    const double step = levels->least / levels->fraction;
+    const bool is_few = levels->n > 0;
+    if (levels->n > 16) {
+        hc_round_by_chance_body(levels, run, x, is_double, y);
+    } else if (is_double || (!is_few && !(step >= 0x1p-26 && step <= 0x1p26))) {
+        exact_groups(levels, run, x, is_double, y);
+    } else {
+        const bool single = are_single(groups, run->scale) && are_single(levels->n, levels->table);
+        if (is_few)
+            (single ? near_few_single : near_few_levels)(levels, run, x, y);
+        else if (is_even(levels, run, groups))
+            (single ? near_even_single : near_even)(levels, run, x, y);
+        else
+            (single ? near_binades_single : near_binades)(levels, run, x, y);
+    }
 }
