@@ -211,6 +211,15 @@ static inline void hc_mark_inside_body(int64_t n, const void *x, bool is_double,
     }
 }
 
+static inline void hc_note_factors_body(int64_t n, const float *restrict x, float low, float high,
+                                        float *restrict factors) {
+    for (int64_t i = 0; i < n; i++) {
+        const bool inside = (low <= x[i]) & (x[i] <= high);
+        const float bound = x[i] < 0 ? low : high;
+        factors[i] = (inside ? 1.0f : bound) / (inside ? 1.0f : x[i]);
+    }
+}
+
 typedef int32_t hc_choice __attribute__((vector_size(4 * HC_LANES), aligned(4), may_alias));
 
 static inline void hc_keep_marked_body(int64_t n, const float *g, const uint8_t *bits, float *y) {
@@ -237,6 +246,9 @@ static inline void hc_keep_marked_body(int64_t n, const float *g, const uint8_t 
     void hc_mark_inside_##isa(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,         \
                               float low, float high, uint8_t *bits) {                                                  \
         hc_mark_inside_body(n, x, is_double, group, threshold, low, high, bits);                                       \
+    }                                                                                                                  \
+    void hc_note_factors_##isa(int64_t n, const float *x, float low, float high, float *factors) {                     \
+        hc_note_factors_body(n, x, low, high, factors);                                                                \
     }                                                                                                                  \
     void hc_keep_marked_##isa(int64_t n, const float *g, const uint8_t *bits, float *y) {                              \
         hc_keep_marked_body(n, g, bits, y);                                                                            \

@@ -1,4 +1,5 @@
-/* hc_round_by_chance_avx512, hc_mark_inside_avx512 and hc_keep_marked_avx512: kernels/training/training.h. */
+/* hc_round_by_chance_avx512, hc_mark_inside_avx512, hc_note_factors_avx512 and hc_keep_marked_avx512:
+ * kernels/training/training.h. */
 #define HC_LANES 16
 #define HC_DOUBLES 8
 #include "kernels/training/rows.h"

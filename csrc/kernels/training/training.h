@@ -38,6 +38,9 @@ typedef void hc_round_by_chance_fn(const hc_chance_levels *levels, const hc_chan
 typedef void hc_mark_inside_fn(int64_t n, const void *x, bool is_double, int64_t group, const float *threshold,
                                float low, float high, uint8_t *bits);
 
+/* 1 where low <= x[i] <= high; beyond, the bound divided by x[i]. */
+typedef void hc_note_factors_fn(int64_t n, const float *x, float low, float high, float *factors);
+
 /* y[i] = g[i] where bit i is set, else +0 */
 typedef void hc_keep_marked_fn(int64_t n, const float *g, const uint8_t *bits, float *y);
 

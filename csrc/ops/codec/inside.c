@@ -28,14 +28,17 @@ hc_status hc_inside_bytes(const hc_format *format, int ndim, const int64_t *shap
 
 /* 1 inside; beyond, the bound divided by the value, rounded to float32 once. Of one group, whose bits begin at `first`;
  * x and factors have their own strides, in values and in bytes. */
-static void note_group(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, double low, double high,
-                       const uint8_t *bits, char *factors, int64_t stride) {
-    if (stride == sizeof(float) && (uintptr_t)factors % sizeof(float) == 0)
-        for (int64_t c = 0; c < n; c++)
-            ((float *)(void *)factors)[c] = 1;
-    else
-        for (int64_t c = 0; c < n; c++)
-            hc_store_f32(factors + c * stride, 1);
+static void note_group(hc_note_factors_fn *note, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
+                       double low, double high, const uint8_t *bits, char *factors, int64_t stride) {
+    const bool adjacent = stride == sizeof(float) && (uintptr_t)factors % sizeof(float) == 0;
+    if (adjacent && x->dtype == HC_F32 && (double)(float)low == low && (double)(float)high == high) {
+        /* of two float32 the quotient in float64, rounded again, is that in float32 */
+        const float *values = (const float *)x->data + i * x->row_stride + first;
+        note(n, values, (float)low, (float)high, (float *)(void *)factors);
+        return;
+    }
+    for (int64_t c = 0; c < n; c++)
+        hc_store_f32(factors + c * stride, 1);
     const int64_t last = first + n;
     for (int64_t c = first, end; c < last; c = end) {
         end = hc_min((c / 8 + 1) * 8, last);
@@ -48,8 +51,9 @@ static void note_group(const hc_float_rows *x, int64_t i, int64_t first, int64_t
     }
 }
 
-static void note_factors(const hc_row_view *factors, const hc_inside *inside, const hc_geometry *g,
-                         const hc_float_rows *x, int64_t i, const float *thresholds, const uint8_t *bits) {
+static void note_factors(hc_note_factors_fn *note, const hc_row_view *factors, const hc_inside *inside,
+                         const hc_geometry *g, const hc_float_rows *x, int64_t i, const float *thresholds,
+                         const uint8_t *bits) {
     const int64_t run = g->padded / g->runs, joined = factors->padded_run;
     for (int64_t place = 0, n; place < g->padded; place += n) {
         const int64_t skip = place % run, group = place / g->group;
@@ -57,7 +61,7 @@ static void note_factors(const hc_row_view *factors, const hc_inside *inside, co
         const int64_t values = hc_min(n, g->run_length - skip); /* the others pad the run */
         const double t = thresholds ? (double)thresholds[group] : 1;
         if (values > 0)
-            note_group(x, i, place, values, (double)inside->low * t, (double)inside->high * t, bits,
+            note_group(note, x, i, place, values, (double)inside->low * t, (double)inside->high * t, bits,
                        factors->data + hc_rows_offset(factors, x->first_row + i, place), factors->column_stride);
     }
 }
@@ -76,7 +80,7 @@ void hc_inside_rows(const hc_inside *inside, const hc_encoder *encoder, const hc
         mark(g->padded, (const char *)x->data + i * x->row_stride * size, x->dtype == HC_F64, g->group, t, inside->low,
              inside->high, bits);
         if (inside->factor)
-            note_factors(&factors, inside, g, x, i, t, bits);
+            note_factors(HC_PICK(note_factors, run), &factors, inside, g, x, i, t, bits);
     }
 }
 

@@ -1,6 +1,7 @@
 /* Rounding by chance and where gradients pass, against their equations. */
 #include "kernels.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -131,6 +132,31 @@ void check_mark_inside(const hc_kernel *kernel) {
     mark_case(kernel, 1300, 7, false, true, PLAIN);
     usual();
     mark_case(kernel, 1024, 32, false, true, PLAIN);
+}
+
+static void note_case(const hc_kernel *kernel, int64_t n, float low, float high, float_kind kind) {
+    begin("n %" D ", low %g, high %g, %s", n, (double)low, (double)high, float_kind_name(kind));
+    float *x = items(n, 4), *wanted = items(n + 3, 4), *got;
+    for (int64_t i = 0; i < n + 3; i++)
+        wanted[i] = draw_float(kind);
+    got = copy_of(wanted, n + 3, 4);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = draw_below(2) ? draw_float(kind) : (float)draw_below(9) - 4;
+        const double bound = (double)(x[i] < 0 ? low : high);
+        wanted[i] = low <= x[i] && x[i] <= high ? 1 : (float)(bound / (double)x[i]);
+    }
+    kernel->fn.note_factors(n, x, low, high, got);
+    same("factors", F32, got, wanted, n + 3);
+    BENCH((void)0, kernel->fn.note_factors(n, x, low, high, got));
+}
+
+void check_note_factors(const hc_kernel *kernel) {
+    FOR_EACH(float, high, 0, 0x1p-140f, 0.3f, 3, FLT_MAX)
+    for (int64_t n = 0; n < 70; n++)
+        for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+            note_case(kernel, n, draw_below(2) ? 0 : -*high, *high, (float_kind)kind);
+    usual();
+    note_case(kernel, 1024, -1, 1, PLAIN);
 }
 
 static void keep_case(const hc_kernel *kernel, int64_t n, float_kind kind) {
