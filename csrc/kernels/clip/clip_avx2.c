@@ -1,11 +1,13 @@
 /* hc_maxima_avx2, hc_top_pair_avx2 and hc_octav_avx2: kernels/clip/clip.h. */
 #define HC_DOUBLES 4
+#define HC_REGISTERS 1
 #define HC_BEYOND(sum, count, value, bound)                                                                            \
     do {                                                                                                               \
         const hc_words beyond = (value) > (bound);                                                                     \
         sum += (hc_doubles)((hc_words)(value) & beyond);                                                               \
         count -= beyond;                                                                                               \
     } while (0)
+#define HC_ANY(words) (!_mm256_testz_si256((__m256i)(words), (__m256i)(words)))
 #include "kernels/clip/octav_across.h"
 
 void hc_octav_avx2(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,
