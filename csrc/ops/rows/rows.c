@@ -26,9 +26,9 @@ enum {
     LEAST_ROWS = 12,
     /* Bytes of x that stay in L1 beside the stream of weights: 16 of 48 KiB gave more than 24 and 32 where blocks of x meet
      * weights from L2 (Zen 5, one thread, 4096 x 14336, 2026-11), up to 32 KiB where there is one block (Zen 4, int8, 8 rows:
-     * 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668). Beyond that, where bytes of weights come from far, pieces of their
-     * rows are read slower than whole ones, but by 4 and 5 rows of x, whose pieces are short (Zen 4, int8, 4096 x 14336, ms
-     * with whole rows, pieces of 32 and of 16 KiB: 4 rows 2.9, 2.9, 2.1; 6 rows 1.9, 2.7, 2.7; 7 rows 3.9, 3.2, 3.4; 8 rows 2.6, 3.3, 3.4). */
+     * 1024 x 4096 185 -> 170 us, 4096 x 4096 746 -> 668). Beyond that, where bytes of weights come from far, whole rows of
+     * these are read faster than pieces, but by 4, 5 and 7 rows of x (Zen 4, int8, 4096 x 14336, ms with whole rows, pieces
+     * of 32 and of 16 KiB: 4 rows 2.9, 2.9, 2.1; 6 rows 1.9, 2.7, 2.7; 7 rows 3.9, 3.2, 3.4; 8 rows 2.6, 3.3, 3.4). */
     CHUNK_BYTES = 16 << 10,
     ONE_BLOCK_BYTES = 32 << 10,
     WHOLE_BYTES = 128 << 10, /* in L2 */
