@@ -2,6 +2,8 @@
  * int32, then one scaling. The taps of a filter's row are one run of neighbouring codes unless they are apart. A task is some
  * windows by some blocks of filters; the panels of a block meet AT_ONCE windows while these are in the nearest cache. Short
  * runs, which steps of 4 values would fill badly, are copied beside each other first, a window's whole lines of codes.
+ * Narrow groups are joined: some become one whose filters have zeros in the others' channels, since a tile of 16 filters takes
+ * as long as one of 2.
  *
  * Memory: all filters as panels, at most 40 MiB, unless they were packed before, and what codes take.
  */
@@ -30,6 +32,8 @@ typedef struct {
     const hc_kernel *kernel;
     hc_dequantize_s32_fn *dequantize;
     hc_codes codes;
+    int64_t joined;                /* groups of the convolution that are one here */
+    int64_t groups, channels;      /* here; channels of a group */
     int64_t group_filters, panels; /* of a group */
     int64_t taps, run, steps;      /* run: values of w; steps: of 4 values, all */
     int64_t lines, line;           /* copies: so many lines of so many codes become one run; else 0 */
@@ -43,26 +47,85 @@ typedef struct {
 
 /* All panels, then init and scales. */
 static int64_t panels_bytes(const hc_direct_codes_job *job) {
-    const int64_t n = job->conv->window->groups * job->panels;
+    const int64_t n = job->groups * job->panels;
     return n * (job->side.limb_bytes + 2 * job->kernel->nr * 4);
 }
 
 /* Whether codes of a group lie in a plane of their own: of formats with groups, and where steps of 4 values would take those of
  * the next group. */
-static bool has_planes(const hc_convolution *conv) {
-    return conv->window->groups > 1 && (conv->activations->group || conv->shape.group_channels % 4 != 0);
+static bool has_planes(const hc_convolution *conv, int64_t groups, int64_t channels) {
+    return groups > 1 && (conv->activations->group || channels % 4 != 0);
+}
+
+/* How many groups become one: as many as fill the fewest filters that a tile takes, and leave no planes. */
+static int64_t joined_groups(const hc_convolution *conv, const hc_kernel *kernel) {
+    const int64_t groups = conv->window->groups, channels = conv->shape.group_channels;
+    const int64_t wide = hc_max(channels, conv->shape.filters / groups), most = hc_min(LANES, kernel->nr) / wide;
+    int64_t joined = conv->activations->group ? 1 : hc_min(most, groups);
+    while (joined > 1 && (groups % joined || has_planes(conv, groups / joined, joined * channels)))
+        joined--;
+    return hc_max(joined, 1);
+}
+
+/* Filters of groups that are joined. */
+typedef struct {
+    hc_filters context;
+    hc_source filters; /* (tap, channel of the group) */
+    int64_t joined, channels;
+} hc_joined_filters;
+
+static void joined_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
+                            int64_t first_column, int64_t columns, const hc_int_tile *tile) {
+    enum { SOME = 1024 };
+    const hc_joined_filters *j = source->context;
+    const int64_t channels = j->channels, wide = j->joined * channels, end = first_column + columns;
+    int8_t codes[SOME];
+    HC_ASSERT(channels <= LANES);
+    for (int64_t row = first_row; row < first_row + rows; row++) {
+        int8_t *to = tile->limb[0] + (row - first_row) * tile->ld - first_column;
+        memset(to + first_column, 0, (size_t)columns);
+        const int64_t own = row / (source->rows / j->joined) * channels;
+        for (int64_t tap = first_column / wide, some; tap * wide < end; tap += some) {
+            some = hc_min(SOME / channels, hc_ceil_div(end, wide) - tap);
+            const hc_int_tile part = {.limb = {codes}, .ld = SOME, .row_scale = tile->row_scale + (row - first_row)};
+            j->filters.integers(&j->filters, mode, row, 1, tap * channels, some * channels, &part);
+            for (int64_t t = 0; t < some; t++)
+                for (int64_t c = 0, at = (tap + t) * wide + own; c < channels; c++, at++)
+                    if (at >= first_column && at < end)
+                        to[at] = codes[t * channels + c];
+        }
+    }
+}
+
+static hc_source filters_of(const hc_direct_codes_job *job, int64_t group, hc_joined_filters *j) {
+    j->filters = hc_filter_source(job->conv, group * job->group_filters, job->group_filters, &j->context);
+    j->joined = job->joined;
+    j->channels = job->conv->shape.group_channels;
+    if (job->joined == 1)
+        return j->filters;
+    hc_source all = {.rows = j->filters.rows,
+                     .columns = j->filters.columns * job->joined,
+                     .integers = joined_integers,
+                     .runs = 1,
+                     .run_length = j->filters.columns * job->joined,
+                     .context = j};
+    all.form[HC_INT_FOLDED] = j->filters.form[HC_INT_FOLDED];
+    return all;
 }
 
 static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     const hc_kernel *kernel = HC_BEST(direct_s8, conv->run);
-    const int64_t groups = conv->window->groups;
-    const bool joins = conv->window->dilation[1] == 1 && (groups == 1 || has_planes(conv));
     *job = (hc_direct_codes_job){.conv = conv, .kernel = kernel, .dequantize = HC_PICK(dequantize_s32, conv->run)};
-    job->group_filters = s->filters / groups;
+    job->joined = joined_groups(conv, kernel);
+    job->groups = conv->window->groups / job->joined;
+    job->channels = job->joined * s->group_channels;
+    job->group_filters = s->filters / job->groups;
+    const bool planes = has_planes(conv, job->groups, job->channels);
+    const bool joins = conv->window->dilation[1] == 1 && (job->groups == 1 || planes);
     job->panels = hc_ceil_div(job->group_filters, kernel->nr);
     job->taps = joins ? s->r : s->r * s->s;
-    job->run = joins ? s->s * s->group_channels : s->group_channels;
+    job->run = joins ? s->s * job->channels : job->channels;
     job->steps = job->taps * hc_ceil_div(job->run, 4);
     const int64_t columns = job->taps * job->run;
     if (columns <= COPIED && 10 * job->steps * 4 > 11 * hc_round_up(columns, 4)) {
@@ -74,8 +137,8 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     }
     if (job->steps * 4 > LONGEST)
         return "windows of more than 65536 values";
-    hc_filters context;
-    const hc_source w = hc_filter_source(conv, 0, job->group_filters, &context);
+    hc_joined_filters filters;
+    const hc_source w = filters_of(job, 0, &filters);
     hc_panels_init(&job->side, HC_ORDER_FOLDED, conv->run, &w, true);
     hc_panels_use_kernel(&job->side, kernel, conv->run);
     job->side.limb_bytes = hc_limb_bytes(&job->side, job->steps);
@@ -86,9 +149,10 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     if (job->ready)
         hc_prepacked_panels(w.prepacked, 0, &job->side);
     int64_t bytes;
-    if (!hc_mul_size(groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) || bytes > PANELS_BYTES)
+    if (!hc_mul_size(job->groups * job->panels, job->side.limb_bytes + 2 * kernel->nr * 4, &bytes) ||
+        bytes > PANELS_BYTES)
         return "its filters as panels take more than 40 MiB";
-    if (!hc_codes_plan(&job->codes, conv, kernel->form, has_planes(conv), 1))
+    if (!hc_codes_plan(&job->codes, conv, kernel->form, planes, 1))
         return "a row of windows takes more than 16 MiB";
     job->kc = (hc_kc){.columns = job->taps * job->run,
                       .steps = job->steps,
@@ -113,7 +177,7 @@ hc_conv_work hc_direct_codes_work(const hc_convolution *conv) {
     hc_direct_codes_job job;
     plan(&job, conv);
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
-    const int64_t filled = hc_round_up(job.group_filters, LANES) * conv->window->groups;
+    const int64_t filled = hc_round_up(job.group_filters, LANES) * job.groups;
     return (hc_conv_work){answers * (double)filled * (double)(job.taps * job.run) * (has_tiles ? FASTER : 1),
                           (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};
 }
@@ -121,8 +185,8 @@ hc_conv_work hc_direct_codes_work(const hc_convolution *conv) {
 static void pack_task(void *context, int64_t task, int thread) {
     const hc_direct_codes_job *job = context;
     const int64_t group = task / job->panels, panel = task % job->panels;
-    hc_filters filters;
-    const hc_source w = hc_filter_source(job->conv, group * job->group_filters, job->group_filters, &filters);
+    hc_joined_filters filters;
+    const hc_source w = filters_of(job, group, &filters);
     hc_panels side = job->side;
     side.source = &w;
     side.compensation_s8 = NULL; /* which sums by segments */
@@ -202,7 +266,7 @@ static void multiply_task(void *context, int64_t task, int thread) {
     const int64_t blocks = hc_ceil_div(job->group_filters, BLOCK), step = AT_ONCE / job->kernel->mr * job->kernel->mr;
     hc_task_windows windows;
     (void)thread;
-    hc_code_windows(&job->codes, group, first, (int)n, windows.rows, windows.scales);
+    hc_code_windows(&job->codes, group * job->joined, first, (int)n, windows.rows, windows.scales);
     for (int64_t i = 0; i < n; i += step)
         windows.place[i] = hc_answers_at(answers, first + i, (int)hc_min(step, n - i), 0, &windows.ld[i]);
     const int64_t from = blocks * part / job->parts, end = blocks * (part + 1) / job->parts;
@@ -217,7 +281,7 @@ static void multiply_task(void *context, int64_t task, int thread) {
 static bool prepare(hc_direct_codes_job *job) {
     const hc_conv_shape *s = &job->conv->shape;
     const int n_threads = job->conv->run->n_threads;
-    const int64_t n = job->conv->window->groups * job->panels, nr = job->kernel->nr;
+    const int64_t n = job->groups * job->panels, nr = job->kernel->nr;
     const int64_t taps = hc_max(job->lines, job->taps);
     const int64_t tap_at = job->ready ? 0 : hc_round_up(panels_bytes(job), HC_CACHE_LINE);
     const int64_t scratch_at = tap_at + hc_round_up(taps * 20, HC_CACHE_LINE);
@@ -255,7 +319,7 @@ hc_status hc_direct_codes_run(const hc_convolution *conv, hc_error *error) {
         if (status != HC_OK)
             break;
         const int64_t all = job.codes.answers.answers, mr = job.kernel->mr, step = AT_ONCE / mr * mr;
-        const int64_t groups = conv->window->groups, blocks = hc_ceil_div(job.group_filters, BLOCK);
+        const int64_t groups = job.groups, blocks = hc_ceil_div(job.group_filters, BLOCK);
         const int64_t share = hc_ceil_div(hc_ceil_div(all * groups, TASKS * n_threads), step) * step;
         job.windows = hc_min(share, TASK_WINDOWS / step * step);
         const int64_t tasks = hc_ceil_div(all, job.windows) * groups;
