@@ -192,13 +192,6 @@ typedef struct {
     bool relu;             /* after the bias, values below 0, and -0, become +0; NaN stays */
     const struct hc_prepacked_filters *filters; /* of hc_prepack_filters, or NULL; made of this very w */
 } hc_conv_options;
-/* Filters of floats (K, C / groups, R, S) as panels: those of `direct` (m 0), or of F(m x m, 3 x 3). Taken where they fit, else w
- * itself is used; bits are the same. */
-typedef struct hc_prepacked_filters hc_prepacked_filters;
-hc_status hc_prepack_filters(const hc_run *run, const hc_view *w, int64_t groups, int m,
-                             hc_prepacked_filters **prepacked, hc_error *error);
-int64_t hc_prepacked_filters_bytes(const hc_prepacked_filters *prepacked);
-void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 /* options NULL: all of them 0. */
 hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                     const hc_window *window, const hc_conv_options *options, const hc_format *activations,
@@ -222,6 +215,23 @@ typedef struct {
 hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                             const hc_view *out, hc_conv_explanation *explanation, hc_error *error);
+
+/* Filters as the panels, or transforms, that the algorithm of these arguments packs at each call: taken where they fit, else w
+ * itself is used; bits are the same. NULL where it packs none. The form says what fits, of the same w alone, and is all 0 where
+ * there are none. */
+typedef struct {
+    int64_t kernel, groups, m, height, width, down, across;
+    int64_t panels, panel_floats; /* of a group, of a panel */
+} hc_filter_form;
+typedef struct hc_prepacked_filters hc_prepacked_filters;
+hc_status hc_form_of_filters(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
+                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
+                             const hc_view *out, hc_filter_form *form, hc_error *error);
+hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
+                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
+                             const hc_view *out, hc_prepacked_filters **prepacked, hc_error *error);
+int64_t hc_prepacked_filters_bytes(const hc_prepacked_filters *prepacked);
+void hc_prepacked_filters_free(hc_prepacked_filters *prepacked);
 
 /* The same of zeros left out, float32 sums over r, s, c ascending of the pairs of which neither is 0 (ops/outer.c); w is
  * a view of floats, groups and dilation are 1. Working memory: under 64 MiB, whatever the size. */

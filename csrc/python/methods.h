@@ -25,7 +25,6 @@ PyObject *hc_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_conv_algorithms_method(PyObject *self, PyObject *args);
 PyObject *hc_prepack_method(PyObject *self, PyObject *args);
-PyObject *hc_prepack_filters_method(PyObject *self, PyObject *args);
 
 /* direct.c: direct_types(types...), and direct(run, blas, is_linear, a, b, bias, activations, out) -> answer or None. blas: an
  * hc_blas_speed, or -1: nobody knows yet. */

@@ -261,8 +261,6 @@ static PyMethodDef METHODS[] = {
      "explain_conv2d(arguments of conv2d) -> chosen, [(name, what, reason, seconds, products, bytes)]"},
     {"conv_algorithms", hc_conv_algorithms_method, METH_NOARGS, "conv_algorithms() -> [(name, what, error)]"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
-    {"prepack_filters", hc_prepack_filters_method, METH_VARARGS,
-     "prepack_filters(run, w, groups, m) -> (capsule, bytes)"},
     {"prepack", hc_prepack_method, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},
     {"prune", hc_prune_method, METH_VARARGS, "prune(run, x, scores, n, m, axes, values, metadata)"},
     {"permute", hc_permute_method, METH_VARARGS, "permute(run, scores, rows, n, m, order) -> exchanges"},

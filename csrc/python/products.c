@@ -125,6 +125,7 @@ typedef struct {
     hc_window window;
     hc_conv_options options;
     bool has_bias, has_activations;
+    PyObject *ready; /* a dict: panels of these filters by form, or NULL */
     hc_held held;
 } hc_conv_arguments;
 
@@ -137,8 +138,11 @@ static bool parse_conv(PyObject *args, hc_conv_arguments *a) {
                           &p0, &p1, &d0, &d1, &groups, &format_object, &out_object, &a->options.algorithm, &strict,
                           &relu, &filters))
         return false;
-    if (filters != Py_None && !(a->options.filters = PyCapsule_GetPointer(filters, HC_PREPACKED_FILTERS_CAPSULE)))
+    if (filters != Py_None && !PyDict_Check(filters)) {
+        PyErr_SetString(PyExc_TypeError, "conv2d: panels are no dict");
         return false;
+    }
+    a->ready = filters == Py_None ? NULL : filters;
     a->window = (hc_window){.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {d0, d1}, .groups = groups};
     a->options.strict = strict;
     a->options.relu = relu;
@@ -151,10 +155,60 @@ static bool parse_conv(PyObject *args, hc_conv_arguments *a) {
            hc_parse_view(out_object, "conv2d: out", &a->out, &a->held);
 }
 
+static void free_prepacked_filters(PyObject *capsule) {
+    hc_prepacked_filters_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_FILTERS_CAPSULE));
+}
+
+/* Packs what has this form, and keeps it: (capsule, bytes, instruction sets). NULL with an error set. */
+static PyObject *pack_filters(const hc_conv_arguments *a, PyObject *form) {
+    hc_error error;
+    hc_status status;
+    hc_prepacked_filters *filters = NULL;
+    HC_WITHOUT_GIL(hc_prepack_filters(&a->run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window,
+                                      &a->options, a->has_activations ? &a->activations : NULL, &a->out, &filters,
+                                      &error));
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    PyObject *capsule = PyCapsule_New(filters, HC_PREPACKED_FILTERS_CAPSULE, free_prepacked_filters);
+    if (!capsule) {
+        hc_prepacked_filters_free(filters);
+        return NULL;
+    }
+    PyObject *entry =
+        Py_BuildValue("(NLk)", capsule, (long long)hc_prepacked_filters_bytes(filters), (unsigned long)a->run.isa);
+    /* Two threads may both pack; either result serves. */
+    if (entry && PyDict_SetItem(a->ready, form, entry) != 0)
+        Py_CLEAR(entry);
+    return entry;
+}
+
+/* Lets a convolution read what was packed for it before, or is now; false with an error set. */
+static bool use_panels(hc_conv_arguments *a) {
+    hc_error error;
+    hc_filter_form form;
+    const hc_status status =
+        hc_form_of_filters(&a->run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window, &a->options,
+                           a->has_activations ? &a->activations : NULL, &a->out, &form, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error) != NULL;
+    if (!form.panels)
+        return true;
+    PyObject *key = PyBytes_FromStringAndSize((const char *)&form, sizeof form);
+    PyObject *entry = key ? Py_XNewRef(PyDict_GetItemWithError(a->ready, key)) : NULL;
+    if (key && !entry && !PyErr_Occurred())
+        entry = pack_filters(a, key);
+    Py_XDECREF(key);
+    const bool found = entry && PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) > 0 && hc_hold(&a->held, entry);
+    if (found)
+        a->options.filters = PyCapsule_GetPointer(PyTuple_GET_ITEM(entry, 0), HC_PREPACKED_FILTERS_CAPSULE);
+    Py_XDECREF(entry);
+    return found && a->options.filters;
+}
+
 PyObject *hc_conv2d_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_conv_arguments a;
-    if (!parse_conv(args, &a))
+    if (!parse_conv(args, &a) || (a.ready && !use_panels(&a)))
         return hc_give_up(&a.held);
     hc_error error;
     hc_status status;
@@ -233,34 +287,4 @@ PyObject *hc_prepack_method(PyObject *self, PyObject *args) {
         return NULL;
     }
     return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_bytes(prepacked));
-}
-
-static void free_prepacked_filters(PyObject *capsule) {
-    hc_prepacked_filters_free(PyCapsule_GetPointer(capsule, HC_PREPACKED_FILTERS_CAPSULE));
-}
-
-PyObject *hc_prepack_filters_method(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *w_object;
-    long long groups;
-    int m;
-    hc_run run;
-    hc_view w;
-    hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOLi", &run_object, &w_object, &groups, &m) || !hc_parse_run(run_object, &run) ||
-        !hc_parse_view(w_object, "prepack: w", &w, &held))
-        return hc_give_up(&held);
-    hc_error error;
-    hc_status status;
-    hc_prepacked_filters *filters = NULL;
-    HC_WITHOUT_GIL(hc_prepack_filters(&run, &w, groups, m, &filters, &error));
-    hc_release(&held);
-    if (status != HC_OK)
-        return hc_raise(status, &error);
-    PyObject *capsule = PyCapsule_New(filters, HC_PREPACKED_FILTERS_CAPSULE, free_prepacked_filters);
-    if (!capsule) {
-        hc_prepacked_filters_free(filters);
-        return NULL;
-    }
-    return Py_BuildValue("(NL)", capsule, (long long)hc_prepacked_filters_bytes(filters));
 }

@@ -14,13 +14,18 @@ from ..base.texts import counted
 from ..base.values import shown
 from ..base.version import __version__
 from .base import PackedArray
-from .dense import as_array, core_view
+from .dense import as_array
 from .quantized import QuantizedArray
 
 __all__ = ["Prepacked", "PrepackedFilters", "prepack"]
 
 Array = np.ndarray[Any, Any]
-WINOGRAD = "winograd"
+# Of filters, by what tells them from others: their capsule, its bytes, and the instruction sets they were packed for.
+Panels = dict[bytes, tuple[Any, int, int]]
+
+
+def _bytes(panels: Panels) -> int:
+    return sum(size for _, size, _ in list(panels.values()))
 
 
 class Prepacked(QuantizedArray):
@@ -29,20 +34,23 @@ class Prepacked(QuantizedArray):
     It is taken wherever its source is and gives the same bits; under a narrower ``hc.use(isa=...)`` the components
     are used. It is copied, sliced and saved as its source. Panels suit one kernel of one version, so a pickle
     holds the source alone, which is packed again where it is read, for the instruction sets and the version there.
+    The first convolution that transforms it, by "winograd2" or "winograd4", keeps that too.
 
     Attributes
     ----------
     source : QuantizedArray
     nbytes : int
-        Bytes of the panels; 0 where the format has no integers to prepare, or rows of more than 8192 values.
+        Bytes of the panels, 0 where the format has no integers to prepare, or rows of more than 8192 values; and of
+        what convolutions have transformed.
     isa : tuple of str
         The instruction sets that it was packed for.
     version : str
         The version of heterocompute that packed it.
     """
 
-    __slots__ = ("_mask", "_panels", "_source")
+    __slots__ = ("_filters", "_mask", "_panels", "_source")
 
+    _filters: Panels
     _mask: int
     _panels: tuple[Any, int] | None
     _source: QuantizedArray
@@ -50,6 +58,7 @@ class Prepacked(QuantizedArray):
     def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None, mask: int = 0) -> None:
         super().__init__(*source._arguments())
         self._source = source
+        self._filters = {}
         self._panels = panels
         self._mask = mask
 
@@ -59,7 +68,7 @@ class Prepacked(QuantizedArray):
 
     @property
     def nbytes(self) -> int:
-        return self._panels[1] if self._panels else 0
+        return (self._panels[1] if self._panels else 0) + _bytes(self._filters)
 
     @property
     def isa(self) -> tuple[str, ...]:
@@ -78,6 +87,7 @@ class Prepacked(QuantizedArray):
         components, fmt, shape, axis, dtype = source._arguments()
         turned = Prepacked._trusted(components, fmt, shape, axis, dtype)
         turned._source, turned._panels, turned._mask = source, self._panels, self._mask
+        turned._filters = {}
         return turned
 
     def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
@@ -113,23 +123,22 @@ class PrepackedFilters:
         Of the source.
     nbytes : int
         Bytes of the panels so far: those of "direct" are as many as the source has in float32, with K rounded up to 32
-        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that.
+        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that, those of "fft"
+        as many as its tiles have values, one and a half times.
     isa : tuple of str
         The instruction sets that it was packed for, of the last panels; empty before the first convolution.
     version : str
         The version of heterocompute that packs it.
     """
 
-    __slots__ = ("_mask", "_panels", "source")
+    __slots__ = ("_filters", "source")
 
     source: Array
-    _mask: int
-    _panels: dict[tuple[int, int, int], tuple[Any, int]]
+    _filters: Panels
 
     def __init__(self, source: Array) -> None:
         self.source = source
-        self._panels = {}
-        self._mask = 0
+        self._filters = {}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,29 +155,17 @@ class PrepackedFilters:
 
     @property
     def nbytes(self) -> int:
-        return sum(size for _, size in list(self._panels.values()))
+        return _bytes(self._filters)
 
     @property
     def isa(self) -> tuple[str, ...]:
-        names: tuple[str, ...] = tuple(_core.isa_names(self._mask)) if self._panels else ()
+        masks = [mask for _, _, mask in list(self._filters.values())]
+        names: tuple[str, ...] = tuple(_core.isa_names(masks[-1])) if masks else ()
         return names
 
     @property
     def version(self) -> str:
         return __version__
-
-    def _panels_of(self, algorithm: str, groups: int) -> Any:
-        """Return the panels that an algorithm reads, packed now if they never were; None for one that has none."""
-        if algorithm != "direct" and not algorithm.startswith(WINOGRAD):
-            return None
-        run = runtime.run()
-        key = (run[0], groups, int(algorithm.removeprefix(WINOGRAD)) if algorithm.startswith(WINOGRAD) else 0)
-        found = self._panels.get(key)
-        if found is None:
-            # Two threads may both pack; either result serves.
-            found = self._panels[key] = _core.prepack_filters(run, core_view(self.source), *key[1:])
-            self._mask = key[0]
-        return found[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.source, dtype, copy=copy)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, core_view
-from ..arrays.prepacked import PrepackedFilters
+from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..arrays.quantized import core_format
 from ..base import runtime
 from ..base.errors import refusals
@@ -118,10 +116,10 @@ def conv2d(
         nchw, window = call.image if layout == "NCHW" else call.image.transpose(0, 3, 1, 2), call.window
         tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
     way = choice(convolution_key(call)) if algorithm == "auto" and runtime.tuned() else None
-    panels = partial(_panels, call, w) if isinstance(w, PrepackedFilters) and activations is None else None
+    ready = w._filters if isinstance(w, Prepacked if call.core[8] else PrepackedFilters) else None
     with refusals(x=("conv2d: x", call.image)):
-        if way not in ALGORITHMS or not _convolved(call, way, panels):
-            _core.conv2d(*(*call.core, panels(call.core) if panels else None))
+        if way not in ALGORITHMS or not _convolved(call, way, ready):
+            _core.conv2d(*(*call.core, ready))
     return call.result if out is None else out
 
 
@@ -156,17 +154,11 @@ def convolution_key(call: Call) -> str:
     return product_key("conv2d", nchw, call.filters, activations, *where, f"strict {strict}")
 
 
-def _panels(call: Call, w: PrepackedFilters, core: tuple[Any, ...]) -> Any:
-    """Return the panels that a convolution with these arguments of the core reads."""
-    chosen, candidates = _core.explain_conv2d(*core)
-    return w._panels_of(candidates[chosen][0], call.window.groups) if chosen >= 0 and w.source.size else None
-
-
-def _convolved(call: Call, way: str, panels: Callable[[tuple[Any, ...]], Any] | None) -> bool:
+def _convolved(call: Call, way: str, ready: Any) -> bool:
     """Go the way that was tuned; False where these values cannot."""
     core = call.by(way)
     try:
-        _core.conv2d(*(*core, panels(core) if panels else None))
+        _core.conv2d(*(*core, ready))
     except ValueError:
         return False
     return True

@@ -14,6 +14,7 @@ from common import isas, reals, same_bits
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
+from heterocompute.products.conv import prepared
 
 NAMES = ["auto", *(name for name, _, _ in core.conv_algorithms())]
 # n, c, h, w, filters, size of the filters, groups
@@ -64,7 +65,7 @@ def test_it_packs_once_for_each_kind_and_is_read_from_then_on() -> None:
 def test_panels_are_read_and_not_the_filters() -> None:
     """Else nothing is saved: what the source holds later does not matter."""
     x, filters = reals((1, 16, 9, 9), 1), reals((40, 16, 3, 3), 2)
-    for algorithm in ("direct", "winograd2", "winograd4", "winograd6"):
+    for algorithm in ("direct", "winograd2", "winograd4", "winograd6", "fft"):
         ready = hc.prepack(filters)
         wanted = hc.conv2d(x, ready, algorithm=algorithm)
         ready.source.flags.writeable = True
@@ -107,7 +108,41 @@ def test_what_it_refuses() -> None:
     for wrong in (None, "int8", 3.0):
         with pytest.raises(TypeError, match="prepack: w is .*, wanted a QuantizedArray, or filters of floats"):
             hc.prepack(wrong)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="prepack: w is not filters"):
-        core.prepack_filters(runtime.run(), reals((3, 2, 3, 3)), 2, 0)
-    with pytest.raises(ValueError, match=r"there is no F\(4 x 4\)"):
-        core.prepack_filters(runtime.run(), reals((3, 2, 5, 5)), 1, 4)
+    with pytest.raises(ValueError, match=r"algorithm 'winograd4' refuses|winograd4 is for filters of 3 x 3"):
+        hc.conv2d(reals((1, 2, 9, 9)), hc.prepack(reals((3, 2, 5, 5))), algorithm="winograd4")
+    with pytest.raises(TypeError, match="panels are no dict"):
+        core.conv2d(*prepared("conv2d", reals((1, 2, 9, 9)), reals((3, 2, 5, 5))).core, [])
+
+
+def test_transforms_of_one_convolution_do_not_serve_another() -> None:
+    """Tiles of the Fourier transform depend on the image, the stride and the dilation."""
+    filters = reals((9, 4, 5, 5), 2)
+    ready, sizes = hc.prepack(filters), set()
+    for size, stride, dilation in ((9, 1, 1), (70, 1, 1), (70, 2, 1), (70, 1, 3), (9, 1, 1)):
+        x = reals((1, 4, size, size + 1), 1)
+        arguments: Any = {"stride": stride, "dilation": dilation, "padding": 4, "algorithm": "fft"}
+        assert same_bits(hc.conv2d(x, ready, **arguments), hc.conv2d(x, filters, **arguments))
+        sizes.add(ready.nbytes)
+    assert len(sizes) > 2
+
+
+@pytest.mark.parametrize("isa", isas("direct", "winograd"))
+def test_integers_keep_their_transforms(isa: str) -> None:
+    x = reals((1, 34, 9, 10), 1)
+    for text, groups in (("int8", 1), ("vsq4-g16-s4", 2)):
+        q = hc.quantize(reals((70, 34 // groups, 3, 3), 2), text, axis=(2, 3, 1))
+        arguments: Any = {"activations": "int8", "groups": groups, "padding": 1}
+        with hc.use(isa=isa):
+            ready, sizes = hc.prepack(q), []
+            for algorithm in ("direct", "winograd2", "winograd4", "winograd4", "auto"):
+                wanted = hc.conv2d(x, q, **arguments, algorithm=algorithm)
+                for threads in (1, 2):
+                    with hc.use(threads=threads):
+                        assert same_bits(hc.conv2d(x, ready, **arguments, algorithm=algorithm), wanted), algorithm
+                sizes.append(ready.nbytes)
+            assert sizes[0] < sizes[1] < sizes[2] == sizes[3]
+            for component in ready.source.components.values():
+                component.flags.writeable = True
+                component[...] = 0
+            assert same_bits(hc.conv2d(x, ready, **arguments, algorithm="winograd4"), wanted)
+            assert pickle.loads(pickle.dumps(ready)).nbytes < ready.nbytes

@@ -1,6 +1,6 @@
 /* The table of algorithms.def, the choice, and the way in. What is chosen follows from shapes and formats alone: an algorithm
  * may have bits of its own, and they are to be the same on every machine. */
-#include "ops/conv/convolution.h"
+#include "ops/conv/prepacked.h"
 #include "ops/product/measure.h"
 
 #include <stdio.h>
@@ -9,10 +9,13 @@
 #define HC_ALGORITHM(symbol, ...)                                                                                      \
     const char *hc_conv_##symbol##_refuses(const hc_convolution *conv);                                                \
     hc_conv_work hc_conv_##symbol##_work(const hc_convolution *conv);                                                  \
-    hc_status hc_conv_##symbol##_run(const hc_convolution *conv, hc_error *error);
+    hc_status hc_conv_##symbol##_run(const hc_convolution *conv, hc_error *error);                                     \
+    hc_filter_form hc_conv_##symbol##_form(const hc_convolution *conv);                                                \
+    hc_status hc_conv_##symbol##_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 #include "ops/conv/algorithms.def"
 #undef HC_ALGORITHM
 
+#define HC_PREPACKS(symbol) .form = hc_conv_##symbol##_form, .prepack = hc_conv_##symbol##_prepack
 static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
 #define HC_ALGORITHM(symbol, text, does, ...)                                                                          \
     {.name = text,                                                                                                     \
@@ -134,6 +137,42 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
         explanation->candidate[i].bytes = work.bytes;
         explanation->candidate[i].seconds =
             hc_estimate(run, HC_PATH_CHAIN_gemm_chain, &(hc_work){.products = work.products});
+    }
+    return status;
+}
+
+hc_status hc_form_of_filters(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
+                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
+                             const hc_view *out, hc_filter_form *form, hc_error *error) {
+    hc_convolution conv = {
+        .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
+    int chosen;
+    *form = (hc_filter_form){0};
+    const hc_status status = check(&conv, options, &chosen, error);
+    if (status == HC_OK && chosen >= 0 && ALGORITHMS[chosen].form)
+        *form = ALGORITHMS[chosen].form(&conv);
+    return status;
+}
+
+hc_status hc_prepack_filters(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
+                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
+                             const hc_view *out, hc_prepacked_filters **prepacked, hc_error *error) {
+    hc_convolution conv = {
+        .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
+    int chosen;
+    *prepacked = NULL;
+    hc_status status = check(&conv, options, &chosen, error);
+    if (status != HC_OK || chosen < 0 || !ALGORITHMS[chosen].form)
+        return status;
+    const hc_filter_form form = ALGORITHMS[chosen].form(&conv);
+    if (!form.panels)
+        return HC_OK;
+    status = hc_prepacked_filters_new(&conv, &form, prepacked, error);
+    if (status == HC_OK)
+        status = ALGORITHMS[chosen].prepack(&conv, *prepacked, error);
+    if (status != HC_OK) {
+        hc_prepacked_filters_free(*prepacked);
+        *prepacked = NULL;
     }
     return status;
 }

@@ -65,5 +65,7 @@ hc_status hc_depthwise_codes_run(const hc_convolution *conv, hc_error *error);
 const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m);
 hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m);
 hc_status hc_winograd_codes_run(const hc_convolution *conv, int m, hc_error *error);
+hc_filter_form hc_winograd_codes_form(const hc_convolution *conv, int m);
+hc_status hc_winograd_codes_prepack(const hc_convolution *conv, int m, hc_prepacked_filters *to, hc_error *error);
 
 #endif

@@ -42,6 +42,9 @@ typedef struct {
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);
+    /* NULL: filters are not packed before. What this convolution packs at each call, all 0 for none; does it, for all groups. */
+    hc_filter_form (*form)(const hc_convolution *conv);
+    hc_status (*prepack)(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 } hc_algorithm;
 
 /* The filters of one group as a source. The contexts must outlive it. */

@@ -8,6 +8,7 @@
  */
 #include "base/threads.h"
 #include "ops/conv/codes.h"
+#include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 #include "ops/conv/prepacked.h"
 
@@ -33,7 +34,8 @@ typedef struct {
     int64_t groups;       /* from group `group` on, which windows that are found once serve */
     bool by_panels;       /* a task is a panel; a thread has memory for one */
     bool far;             /* answers are beyond the nearer caches */
-    bool packed;          /* all panels were packed before */
+    hc_filter_form form;
+    bool packed; /* all panels were packed before */
     int64_t panels_at_once, first_panel, n_panels;
     uint8_t *panels, *private_memory;
     int64_t panels_bytes;
@@ -46,7 +48,11 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     hc_filter_panels_init(&job->filters, conv, kernel);
     hc_pixels_init(&job->pixels, conv, true, 1);
     const int64_t panel_bytes = job->filters.side.limb_bytes, n_threads = conv->run->n_threads;
-    job->packed = hc_prepacked_filter_panels(conv, kernel, 0, 0) != NULL;
+    job->form = (hc_filter_form){.kernel = (intptr_t)kernel,
+                                 .groups = conv->window->groups,
+                                 .panels = job->filters.panels,
+                                 .panel_floats = panel_bytes / (int64_t)sizeof(float)};
+    job->packed = hc_prepacked_panels_of(conv, &job->form, 0) != NULL;
     job->far = hc_values(conv->out) > L2_BYTES / (int64_t)sizeof(float);
     const int64_t fit = job->packed ? job->filters.panels : hc_max(1, FILTER_BYTES / hc_max(panel_bytes, 1));
     const int64_t line = hc_max(conv->shape.channels * (int64_t)sizeof(float), 1);
@@ -90,8 +96,7 @@ hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {
 
 /* Panels of a group that were packed before. */
 static const float *packed_panel(const hc_direct_job *job, int64_t group, int64_t panel) {
-    return hc_prepacked_filter_panels(job->conv, job->kernel, 0, group) +
-           panel * job->filters.side.limb_bytes / (int64_t)sizeof(float);
+    return hc_prepacked_panels_of(job->conv, &job->form, group) + panel * job->form.panel_floats;
 }
 
 static float *panel_at(const hc_direct_job *job, int64_t place) {
@@ -215,6 +220,28 @@ static void tiles_by_panels(hc_direct_job *job, int n_threads) {
             hc_parallel(n_threads, hc_ceil_div(job->pixels.answers, job->tiles * job->kernel->mr), tiles_task, job);
         }
     }
+}
+
+hc_filter_form hc_conv_direct_form(const hc_convolution *conv) {
+    hc_direct_job job;
+    if (conv->activations) /* hc_prepack has those */
+        return (hc_filter_form){0};
+    work_of(&job, conv);
+    return job.form;
+}
+
+hc_status hc_conv_direct_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {
+    hc_direct_job job;
+    work_of(&job, conv);
+    const int n_threads = conv->run->n_threads;
+    job.private_memory = hc_alloc_aligned(n_threads * job.private_bytes);
+    if (!job.private_memory)
+        return hc_fail(error, HC_MEMORY, "prepack: no memory");
+    job.panels = (uint8_t *)hc_prepacked_panels_to(to);
+    job.n_panels = job.form.panels;
+    hc_parallel(n_threads, job.form.groups * job.form.panels, pack_task, &job);
+    hc_free_aligned(job.private_memory);
+    return HC_OK;
 }
 
 hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {

@@ -165,6 +165,18 @@ hc_conv_work hc_conv_fft_work(const hc_convolution *conv) {
     return work_of(&tiles, conv);
 }
 
+hc_filter_form hc_conv_fft_form(const hc_convolution *conv) {
+    hc_tiles tiles;
+    work_of(&tiles, conv);
+    return tiles.form;
+}
+
+hc_status hc_conv_fft_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {
+    hc_tiles tiles;
+    work_of(&tiles, conv);
+    return hc_tiles_prepack(&tiles, to, error);
+}
+
 hc_status hc_conv_fft_run(const hc_convolution *conv, hc_error *error) {
     hc_tiles tiles;
     work_of(&tiles, conv);

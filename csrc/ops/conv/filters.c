@@ -96,20 +96,6 @@ int64_t hc_winograd_places(const hc_conv_shape *s, int m) {
     return (int64_t)(s->r == 3 ? m + 2 : 1) * (s->s == 3 ? m + 2 : 1);
 }
 
-int64_t hc_any_filter_floats(const hc_filter_panels *p, int m) {
-    return m ? hc_winograd_places(&p->conv->shape, m) * p->conv->shape.group_channels * p->nr
-             : p->side.limb_bytes / (int64_t)sizeof(float);
-}
-
-void hc_any_filter_panel(const hc_filter_panels *p, int m, int64_t panel, float *to, void *scratch) {
-    uint8_t *taps = scratch;
-    hc_filter_panel(p, panel, m ? scratch : to, m ? taps + p->side.limb_bytes : scratch);
-    const int64_t count = p->conv->shape.group_channels * p->nr;
-    if (m)
-        HC_PICK(winograd_filter_f32, p->conv->run)(m, hc_winograd_dims(&p->conv->shape), scratch, count, count, to,
-                                                   count);
-}
-
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to) {
     const hc_conv_shape *s = &conv->shape;
     const int64_t filters = s->filters, taps = s->r * s->s, run = s->group_channels, columns = taps * run;

@@ -29,10 +29,6 @@ void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, v
  * transformed filter, or tile, of m answers a dimension. */
 int hc_winograd_dims(const hc_conv_shape *shape);
 int64_t hc_winograd_places(const hc_conv_shape *shape, int m);
-/* A panel as above, or for m 2, 4 or 6 its transforms for Winograd's algorithm, each (c, filter), and how many floats those are; scratch of
- * the panel's bytes more. */
-void hc_any_filter_panel(const hc_filter_panels *panels, int m, int64_t panel, float *to, void *scratch);
-int64_t hc_any_filter_floats(const hc_filter_panels *panels, int m);
 /* Filters of few channels, (r, s, c), `beside` of them beside each other: blocks (r, s, c, filter), the last not filled. */
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to);
 

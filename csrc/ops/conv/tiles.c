@@ -27,7 +27,16 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
     const int n_threads = conv->run->n_threads;
     t->panel_step = units * kernel->nr + tiling->panel_gap;
     t->panel_floats = places * t->panel_step;
-    t->packed = tiling->m && hc_prepacked_filter_panels(conv, kernel, tiling->m, 0);
+    t->form = (hc_filter_form){.kernel = (intptr_t)kernel,
+                               .groups = conv->window->groups,
+                               .m = tiling->m,
+                               .height = tiling->height,
+                               .width = tiling->width,
+                               .down = conv->window->dilation[0],
+                               .across = conv->window->dilation[1],
+                               .panels = t->filters.panels,
+                               .panel_floats = t->panel_floats};
+    t->packed = hc_prepacked_panels_of(conv, &t->form, 0) != NULL;
     t->panels_at_once = t->filters.panels;
     if (!t->packed)
         t->panels_at_once = hc_min(t->panels_at_once, hc_max(1, tiling->filter_bytes / (t->panel_floats * size)));
@@ -58,7 +67,7 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
 
 /* Panels of the group at hand that were packed before. */
 static const float *packed_panel(const hc_tiles *t, int64_t panel) {
-    return hc_prepacked_filter_panels(t->conv, t->kernel, t->tiling.m, t->group) + panel * t->panel_floats;
+    return hc_prepacked_panels_of(t->conv, &t->form, t->group) + panel * t->panel_floats;
 }
 
 static float *private_memory(const hc_tiles *t, int thread) { return t->private_memory + thread * t->private_floats; }
@@ -253,4 +262,20 @@ hc_status hc_tiles_run(hc_tiles *t, hc_error *error) {
         hc_pixels_free(&t->pixels);
     hc_free_aligned(t->memory);
     return status;
+}
+
+hc_status hc_tiles_prepack(hc_tiles *t, hc_prepacked_filters *to, hc_error *error) {
+    const int n_threads = t->conv->run->n_threads;
+    t->memory = hc_alloc_aligned(n_threads * t->private_floats * (int64_t)sizeof(float));
+    if (!t->memory)
+        return hc_fail(error, HC_MEMORY, "prepack: no memory for transformed filters");
+    t->private_memory = t->memory;
+    t->panels = hc_prepacked_panels_to(to);
+    t->first_panel = 0;
+    for (int64_t group = 0; group < t->form.groups; group++, t->panels += t->form.panels * t->panel_floats) {
+        hc_filter_panels_group(&t->filters, group);
+        hc_parallel(n_threads, t->form.panels, pack_task, t);
+    }
+    hc_free_aligned(t->memory);
+    return HC_OK;
 }

@@ -13,6 +13,7 @@
 #define HC_TILES_H
 
 #include "ops/conv/codes.h"
+#include "ops/conv/filters.h"
 #include "ops/conv/prepacked.h"
 
 enum { HC_TILE_MAX_NR = 64 };
@@ -44,7 +45,7 @@ typedef struct {
     int64_t work_floats;   /* of one transform */
     int64_t filter_bytes, all_tiles_bytes;
     int64_t sum_bytes; /* groups of tiles that meet a place before the next: as many as fit, one at least */
-    int m;             /* of hc_prepacked_filter_panels; 0: none are packed before */
+    int m;             /* Winograd's */
     void (*input)(const hc_tiles *tiles, const hc_tile_place *at, float *to, int64_t step, float *work);
     void (*panel)(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work);
     void (*output)(const hc_tiles *tiles, const float *sums, int64_t step, int64_t columns, const float *bias,
@@ -64,8 +65,9 @@ struct hc_tiles {
     int64_t groups;           /* of mr tiles, of a task */
     int64_t together;         /* of those, at one place */
     int64_t tile_ld;          /* floats from place to place of a tile */
-    bool packed;              /* all panels were packed before */
-    bool by_panels;           /* a task is a panel; a thread has memory for one, and all tiles are kept */
+    hc_filter_form form;
+    bool packed;    /* all panels were packed before */
+    bool by_panels; /* a task is a panel; a thread has memory for one, and all tiles are kept */
     int64_t tile_floats, task_floats, panel_step, panel_floats;
     int64_t panels_at_once, first_panel, n_panels;
     float *memory, *panels, *kept, *private_memory; /* kept: the tiles of each task, by_panels */
@@ -76,5 +78,7 @@ struct hc_tiles {
 
 void hc_tiles_init(hc_tiles *tiles, const hc_convolution *conv, const hc_tiling *tiling);
 hc_status hc_tiles_run(hc_tiles *tiles, hc_error *error);
+/* All panels of all groups, transformed. */
+hc_status hc_tiles_prepack(hc_tiles *tiles, hc_prepacked_filters *to, hc_error *error);
 
 #endif

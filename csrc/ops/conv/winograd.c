@@ -27,8 +27,13 @@ static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, floa
 }
 
 static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work) {
-    (void)step, (void)work;
-    hc_any_filter_panel(&tiles->filters, tiles->tiling.m, panel, to, scratch);
+    (void)work;
+    const hc_convolution *conv = tiles->conv;
+    uint8_t *taps = scratch;
+    hc_filter_panel(&tiles->filters, panel, scratch, taps + tiles->filters.side.limb_bytes);
+    const int64_t count = conv->shape.group_channels * tiles->kernel->nr;
+    HC_PICK(winograd_filter_f32, conv->run)
+    (tiles->tiling.m, hc_winograd_dims(&conv->shape), scratch, count, count, to, step);
 }
 
 static void transform_output(const hc_tiles *tiles, const float *sums, int64_t step, int64_t columns, const float *bias,
@@ -94,6 +99,20 @@ static const char *refuses(const hc_convolution *conv, int m) {
             return hc_winograd_codes_run(conv, m, error);                                                              \
         work_of(&tiles, conv, m);                                                                                      \
         return hc_tiles_run(&tiles, error);                                                                            \
+    }                                                                                                                  \
+    hc_filter_form hc_conv_winograd##m##_form(const hc_convolution *conv) {                                            \
+        hc_tiles tiles;                                                                                                \
+        if (conv->activations)                                                                                         \
+            return hc_winograd_codes_form(conv, m);                                                                    \
+        work_of(&tiles, conv, m);                                                                                      \
+        return tiles.form;                                                                                             \
+    }                                                                                                                  \
+    hc_status hc_conv_winograd##m##_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {   \
+        hc_tiles tiles;                                                                                                \
+        if (conv->activations)                                                                                         \
+            return hc_winograd_codes_prepack(conv, m, to, error);                                                      \
+        work_of(&tiles, conv, m);                                                                                      \
+        return hc_tiles_prepack(&tiles, to, error);                                                                    \
     }
 HC_WINOGRAD(2)
 HC_WINOGRAD(4)

@@ -3,7 +3,7 @@
  * answer some bits less. Channels are summed in blocks whose answers need no more, and those of all blocks are added.
  * heterocompute/reference/transforms/winograd.py is the definition.
  *
- * Memory: tiles.h, and the codes; filters are transformed at each call.
+ * Memory: tiles.h, and the codes.
  */
 #include "kernels/kernel.h"
 #include "ops/conv/tiles.h"
@@ -176,7 +176,8 @@ hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
     const int64_t alone = s->group_channels % LANES, channels = groups * (s->group_channels - alone + ALONE * alone);
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     const double filled = (double)(hc_round_up(s->filters / groups, LANES) * groups);
-    const double values = TILE_VALUE * all * ((double)channels + filled) + FILTER_VALUE * k * c;
+    const bool kept = conv->w->packed->prepacked; /* as panels are; else transformed at each call */
+    const double values = TILE_VALUE * all * ((double)channels + filled) + (kept ? 0 : FILTER_VALUE * k * c);
     return (hc_conv_work){(double)((m + 2) * (m + 2)) * (all * c * filled + values) * (double)faster(conv->run),
                           job.tiles.bytes};
 }
@@ -184,10 +185,26 @@ hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
 hc_status hc_winograd_codes_run(const hc_convolution *conv, int m, hc_error *error) {
     hc_winograd_codes_job job;
     plan(&job, conv, m);
-    job.scales = hc_alloc_aligned(conv->shape.filters * (int64_t)sizeof(float));
+    const int64_t bytes = conv->shape.filters * (int64_t)sizeof(float);
+    job.scales = hc_alloc_aligned(bytes);
     if (!job.scales)
         return hc_fail(error, HC_MEMORY, "conv2d: no memory for the scales of filters");
+    if (job.tiles.packed)
+        memcpy(job.scales, hc_prepacked_filter_scales(conv), (size_t)bytes);
     const hc_status status = hc_tiles_run(&job.tiles, error);
     hc_free_aligned(job.scales);
     return status;
+}
+
+hc_filter_form hc_winograd_codes_form(const hc_convolution *conv, int m) {
+    hc_winograd_codes_job job;
+    plan(&job, conv, m);
+    return job.tiles.form;
+}
+
+hc_status hc_winograd_codes_prepack(const hc_convolution *conv, int m, hc_prepacked_filters *to, hc_error *error) {
+    hc_winograd_codes_job job;
+    plan(&job, conv, m);
+    job.scales = hc_prepacked_scales_to(to);
+    return hc_tiles_prepack(&job.tiles, to, error);
 }
