@@ -62,14 +62,16 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) 
                               .panel = transform_panel,
                               .output = transform_output};
     hc_tiles_init(tiles, conv, &tiling);
-    /* A value of a tile or a filter that is transformed takes as long as so many products, one thread, 2026-11: 27 to 41 and
-     * 40 to 55 of 64 to 256 channels on an AMD EPYC of family 26 (Zen 5), 8 to 26 and 15 to 32 of family 25 (Zen 4, AVX-512). */
-    enum { TILE_VALUE = 14 /* a dimension */, FILTER_VALUE = 20, LANES = 16 /* of filters that are as fast as one */ };
+    /* A value of a tile or a filter that is transformed takes as long as so many products a dimension: the most with which no
+     * choice between direct, F(2) and F(4) of 51 costs more than a tenth, 16 to 512 channels of 1 to 32 groups at 7 x 7 to
+     * 56 x 56; an AMD EPYC of family 25 (Zen 4, AVX-512), one thread, 2026-11. */
+    enum { TILE_VALUE = 8, FILTER_VALUE = 8, LANES = 16 /* of channels or filters that are as fast as one */ };
     const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
+    const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES) * groups;
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
-    const double filled = (double)(hc_round_up(s->filters / conv->window->groups, LANES) * conv->window->groups);
-    const double values = dims * (TILE_VALUE * all * ((double)s->channels + k) + FILTER_VALUE * k * c);
-    return (hc_conv_work){(double)tiling.places * (all * c * filled + values), tiles->bytes};
+    const double lanes = (double)(hc_round_up(s->group_channels, LANES) * groups + filled);
+    const double values = dims * (TILE_VALUE * all * lanes + FILTER_VALUE * k * c);
+    return (hc_conv_work){(double)tiling.places * (all * c * (double)filled + values), tiles->bytes};
 }
 
 static const char *refuses(const hc_convolution *conv, int m) {
