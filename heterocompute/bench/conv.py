@@ -203,6 +203,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
         return Candidate(name, call, work, unit, check)
 
     candidates = [ours("auto", w, FLOAT_ERROR, "GFLOP/s")]
+    candidates += [ours("auto prepacked", prepack(w), FLOAT_ERROR, "GFLOP/s")] * peers  # as those of onnxruntime are
     for name in ALGORITHMS:
         candidate = ours(name, w, FLOAT_ERROR, "GFLOP/s", algorithm=name)
         with suppress(ValueError):  # it refuses these filters

@@ -8,7 +8,8 @@
 #include "ops/conv/tiles.h"
 
 enum {
-    FILTER_BYTES = 32 << 20,
+    FILTER_BYTES = 16 << 20, /* with tiles below 32 MiB, what glibc maps, and the kernel clears, anew each time */
+    A_PASS = 32 << 20,       /* of filters, for the choice of tiles, which is one of bits */
     ALL_TILES_BYTES = 16 << 20,
     SUM_BYTES = 1 << 20,
     MOST_PANEL = 128 << 20, /* of one panel of filters */
@@ -101,7 +102,7 @@ static double products_of(const hc_convolution *conv, int height, int width) {
     const double tiles = (double)s->n * (double)in_image, c = (double)s->group_channels;
     const double places = (double)places_of(height, width), size = sizeof(float);
     const double tile_bytes = tiles * places * c * size, filter_bytes = places * c * (double)filled * size;
-    const double passes = tile_bytes < ALL_TILES_BYTES ? 1 : (double)((int64_t)(filter_bytes / FILTER_BYTES) + 1);
+    const double passes = tile_bytes < ALL_TILES_BYTES ? 1 : (double)((int64_t)(filter_bytes / A_PASS) + 1);
     const double transformed = (double)(hc_round_up(s->group_channels, LANES) * groups) * passes;
     const double values =
         TILE_VALUE * tiles * (transformed + (double)(filled * groups)) + FILTER_VALUE * c * (double)(filled * groups);
