@@ -115,7 +115,7 @@ def layers_table(options: Options, threads: int, batch: int) -> Table:
     for layer in QUICK_LAYERS if options.quick else LAYERS:
         options.say(f"{layer.name}, batch {batch}, {threads} threads")
         rows.append(_row(layer, batch, threads, options))
-    return {"title": f"Convolutions, float32, batch {batch}", "threads": threads, "batch": batch, "rows": rows}
+    return {"title": f"Convolutions, float32 and int8, batch {batch}", "threads": threads, "batch": batch, "rows": rows}
 
 
 def products_table(options: Options, threads: int) -> Table:
