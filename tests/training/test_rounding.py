@@ -57,6 +57,19 @@ def test_nothing_and_what_is_not_finite():
         hc.training.fake_quantize(odd, "int4", clip=0.5)
 
 
+@pytest.mark.parametrize("text", ["mxfp4", "mxfp8_e4m3", "mxint8"])
+def test_a_block_whose_scale_is_nan_is_nan(text):
+    w = reals((4, 96), 5)
+    w[0, 3], w[1, 40], w[2, 95] = np.nan, np.inf, -np.inf
+    for dtype in (np.float32, np.float64):
+        answers = []
+        for isa in isas("round_by_chance"):
+            with hc.use(isa=isa):
+                answers.append(hc.training.fake_quantize(w.astype(dtype), text, rounding="stochastic")[0])
+        assert np.array_equal(np.isnan(answers[0]), np.isnan(hc.fake_quantize(w, text)))
+        assert np.isnan(answers[0]).sum() == 96 and all(same_bits(answers[0], other) for other in answers[1:])
+
+
 @pytest.mark.parametrize(
     "text", ["int4", "int4-g16-asym", "int8-g5-f16", "vsq4u-g16-s4", "nf4-g32", "fp8_e4m3fn-tensor"]
 )

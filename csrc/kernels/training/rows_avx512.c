@@ -76,8 +76,8 @@ static inline __attribute__((always_inline)) __m256 rounded(kind_of_levels kind,
         level = _mm512_mul_pd(level, back);
     }
     __m512d v = _mm512_maskz_mul_pd(levels->scaled, level, levels->scale);
-    v = _mm512_min_pd(v, largest);
-    v = _mm512_max_pd(v, _mm512_sub_pd(_mm512_setzero_pd(), largest));
+    v = _mm512_min_pd(largest, v); /* the second operand: a NaN of the scale stays */
+    v = _mm512_max_pd(_mm512_sub_pd(_mm512_setzero_pd(), largest), v);
     return _mm512_cvtpd_ps(_mm512_mask_mov_pd(x, _mm512_cmp_pd_mask(x, x, _CMP_ORD_Q), v));
 }
 
