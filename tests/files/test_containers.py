@@ -179,7 +179,7 @@ def pt(path, program, *members):
             archive.writestr(name, data)
 
 
-def tensor_program(shape, strides, offset=0, count=4):
+def tensor_program(shape, strides, offset=0, count=4, properties=b""):
     """The pickle of one tensor, opcode by opcode."""
 
     def number(n):
@@ -189,7 +189,7 @@ def tensor_program(shape, strides, offset=0, count=4):
         return b"(" + b"".join(map(number, values)) + b"t"
 
     storage = b"(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\x000X\3\0\0\0cpu" + number(count) + b"tQ"
-    arguments = b"(" + storage + number(offset) + numbers(shape) + numbers(strides) + b"\x89}t"
+    arguments = b"(" + storage + number(offset) + numbers(shape) + numbers(strides) + b"\x89}" + properties + b"t"
     return b"\x80\2ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"R."
 
 
@@ -207,6 +207,26 @@ def test_tensors_stay_in_their_storage(tmp_path):
     pt(path, tensor_program((2, 2), (1, 2)))
     with pytest.raises(ValueError, match="'0' of 4 values is not there"):
         hc.open_checkpoint(path)
+
+
+def test_what_torch_has_put_off_is_done(tmp_path):
+    """x.conj().imag is a tensor that is negated where it is read."""
+    path, data = tmp_path / "w.pt", ("m/data/0", np.arange(4, dtype=np.float32).tobytes())
+
+    def properties(name, value):
+        return b"}X" + len(name).to_bytes(4, "little") + name + value + b"s"
+
+    for value, sign in ((b"\x88", -1), (b"\x89", 1)):
+        pt(path, tensor_program((2, 2), (1, 2), properties=properties(b"neg", value)), data)
+        check(path, {"array": sign * np.float32([[0, 2], [1, 3]])})
+        assert same_bits(hc.load(path)["array"], sign * np.float32([[0, 2], [1, 3]]))
+    for wrong, words in (
+        (properties(b"turned", b"\x88"), "property 'turned'"),
+        (properties(b"neg", b"K\1"), "of bools"),
+    ):
+        pt(path, tensor_program((2, 2), (1, 2), properties=wrong), data)
+        with pytest.raises(ValueError, match=words):
+            hc.open_checkpoint(path)
 
 
 @pytest.mark.parametrize("deflated", [False, True])
@@ -339,8 +359,10 @@ def test_files_of_torch(tmp_path, zipped):
         "rate": OrderedDict(lr=1e-3),
         "size": torch.Size([1, 2]),
     }
+    state |= {"conjugated": torch.tensor([1 + 2j]).conj(), "imaginary": torch.tensor([3 + 1j]).conj().imag}
     if zipped:
         state["small"] = torch.ones(3).to(torch.float8_e4m3fn)
+        state["wider"] = torch.ones(3, 4).to(torch.float8_e5m2)
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
     expected = {f"model.{name}": tensor.numpy() for name, tensor in state["model"].items()}
     expected |= {
@@ -351,8 +373,10 @@ def test_files_of_torch(tmp_path, zipped):
     }
     expected |= {"half": np.ones(2, ml_dtypes.bfloat16), "on": np.array([True, False]), "parameter": base.numpy()}
     expected |= {"empty": np.zeros((0, 3), np.float32), "number": np.array(2.5)}
+    expected |= {"conjugated": np.complex64([1 - 2j]), "imaginary": np.float32([-1])}
     if zipped:
         expected["small"] = np.ones(3, ml_dtypes.float8_e4m3fn)
+        expected["wider"] = np.ones((3, 4), ml_dtypes.float8_e5m2)
     assert set(check(path, expected)) == {"wide"}
     torch.save(base, path, _use_new_zipfile_serialization=zipped)
     check(path, {"array": base.numpy()})

@@ -56,6 +56,22 @@ class View:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    pending: tuple[str, ...] = ()  # what is done with the values where they are read
+
+
+PENDING: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"conj": np.conjugate, "neg": np.negative}
+
+
+def _pending(properties: Any) -> tuple[str, ...]:
+    """Return what torch has put off: a tensor may be conjugated or negated by a bit alone."""
+    if properties is None:
+        return ()
+    if not isinstance(properties, dict) or not all(type(done) is bool for done in properties.values()):
+        raise ValueError("a tensor whose properties are no dict of bools")
+    unknown = [str(key) for key in properties if key not in PENDING]
+    if unknown:
+        raise ValueError(f"a tensor with the property {quoted(unknown[0])}, wanted {' or '.join(PENDING)}")
+    return tuple(key for key in PENDING if properties.get(key))
 
 
 def _counts(values: Any) -> tuple[int, ...]:
@@ -64,17 +80,21 @@ def _counts(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> View:
+def _tensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, _: Any = None, __: Any = None, properties: Any = None
+) -> View:
     if not isinstance(storage, Storage) or storage.dtype is None:
         raise ValueError("a tensor without a storage of a type")
-    return View(storage, storage.dtype, _counts([offset])[0], _counts(shape), _counts(strides))
+    return View(storage, storage.dtype, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
 
-def _typed_tensor(storage: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, dtype: Any, *___: Any) -> View:
+def _typed_tensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, dtype: Any, properties: Any = None
+) -> View:
     if not isinstance(storage, Storage) or not isinstance(dtype, Global):
         raise ValueError("a tensor without a storage or a dtype")
     found = DTYPES[dtype.name.removeprefix("torch.")]
-    return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides))
+    return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
 
 def _width(dtype: str | None) -> int:
@@ -140,9 +160,13 @@ class _Torch(Container):
 
     def _seen(self, view: View, data: NDArray[np.uint8], name: str) -> NDArray[Any]:
         """Return the values of a view, whose bytes begin with its first."""
-        values = self.values(data, numpy_dtype(view.dtype), name)
+        dtype = numpy_dtype(view.dtype)
+        self.values(data, dtype, name)
         steps = [step * _width(view.dtype) for step in view.strides]
-        return np.lib.stride_tricks.as_strided(values, view.shape, steps)
+        values: NDArray[Any] = np.ndarray(view.shape, dtype, data, 0, steps)
+        for change in view.pending:
+            values = PENDING[change](values)
+        return values
 
     def _object(self, data: bytes, begin: int, persistent: Callable[[Any], Any]) -> tuple[Any, int]:
         try:
@@ -191,8 +215,10 @@ class _Torch(Container):
         count, width = math.prod(view.shape), _width(view.dtype)
         held = view.storage.count if view.storage.dtype else view.storage.count // width
         last = _span(view) // width - 1
-        if view.offset + last >= held + (not count) or count > held:
+        if view.offset + last >= held + (not count):
             self._fail(f"tensor {quoted(name)} of shape {shown(view.shape)} does not lie in its storage of {held}")
+        if count > held:
+            self._fail(f"tensor {quoted(name)} of shape {shown(view.shape)} repeats values of its storage of {held}")
 
         def load() -> NDArray[Any]:
             return np.array(
