@@ -20,7 +20,7 @@ from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from .changes import Change, decoded, in_layout, packed, plain, rounded
-from .foreign import Foreign, foreign_reader
+from .foreign import foreign_reader
 from .layouts.table import (
     KEY as CONFIG_KEY,
     LAYOUTS,
@@ -277,9 +277,8 @@ def dequantize_checkpoint(
         if layout is None:
             refuse_unread(reader)
         changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
-        if isinstance(reader, Foreign):
-            formats = {name: reader.format_of(name) for name in reader.names}
-            changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
+        formats = {name: reader.format_of(name) for name in reader.names}
+        changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
         return changes
 
     if layout is None:

@@ -15,8 +15,9 @@ from ..base.texts import quoted
 from ..base.values import shown
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
+from .containers.gguf_files import scale_name
 from .layouts.ggml_blocks import block_bytes
-from .layouts.gguf_model import MOST_NAME, block_of, blocks_of, kind_of, scale_name
+from .layouts.gguf_model import MOST_NAME, block_of, blocks_of, kind_of
 from .selection import FirstMatch
 
 __all__ = ["save_gguf"]
@@ -242,8 +243,9 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
     if isinstance(kind, str):
         with np.errstate(over="ignore"):
             stored = np.ascontiguousarray(array.astype(PLAIN[kind], copy=False))
-        if kind == "f16" and not np.isfinite(stored[np.isfinite(array)]).all():
-            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond float16's largest, 65504")
+        if not np.isfinite(stored[np.isfinite(array)]).all():
+            largest = "float16's largest, 65504" if kind == "f16" else f"float32's largest, {np.finfo(np.float32).max}"
+            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond {largest}")
         return [stored]
     rows = array.reshape(-1, array.shape[-1])
     weights = None

@@ -12,7 +12,7 @@ from common import same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import pack
-from heterocompute.files.checkpoint import inspect
+from heterocompute.files.checkpoint import dequantize_checkpoint, inspect
 
 gguf = pytest.importorskip("gguf")
 TYPES = (*hc.GGML.examples, "mxfp4")
@@ -45,6 +45,23 @@ def test_inspect_says_what_is_stored(tmp_path: Path) -> None:
     found = {row["name"]: (row["format"], row["bytes"]) for row in inspect(path)}
     kinds = {tensor.name: tensor.data.nbytes for tensor in gguf.GGUFReader(path).tensors}
     assert found == {name: (name if name in TYPES else None, kinds[name]) for name in kinds}
+
+
+def test_blocks_become_plain_values_of_any_dtype(tmp_path: Path) -> None:
+    w = weights(4, 512)
+    hc.save_gguf(tmp_path / "a.gguf", {"w": w, "bias": w[0]}, types={"*": "q4_0"})
+    dequantize_checkpoint(tmp_path / "a.gguf", tmp_path / "b.safetensors", dtype="float16")
+    found = hc.load(tmp_path / "b.safetensors")
+    assert same_bits(found["w"], hc.fake_quantize(w, "q4_0").astype(np.float16)) and same_bits(found["bias"], w[0])
+
+
+@pytest.mark.parametrize(("kind", "large"), [("f32", 1e300), ("f16", 1e5)])
+def test_what_a_float_does_not_hold_is_refused(tmp_path: Path, kind: str, large: float) -> None:
+    for array in (np.full((2, 32), large), np.full(5, large)):
+        if kind == "f32" or array.ndim > 1:
+            with pytest.raises(ValueError, match="tensor 'w' has values beyond float.*'s largest"):
+                hc.save_gguf(tmp_path / "a.gguf", {"w": array}, types={"*": kind})
+    assert not list(tmp_path.iterdir())
 
 
 def packed_as(text: str, w: np.ndarray[Any, Any]) -> hc.QuantizedArray:
@@ -91,7 +108,8 @@ def test_the_scale_of_nvfp4_is_a_tensor_of_its_own(tmp_path: Path) -> None:
     assert scale.tolist() == [q.components["coarse"]] and theirs["fc.weight"].tensor_type.name == "NVFP4"
     values = gguf.quants.dequantize(theirs["fc.weight"].data, theirs["fc.weight"].tensor_type)
     assert np.allclose(values * scale, q.dequantize(), rtol=2**-22, atol=0)
-    assert np.array_equal(hc.load(tmp_path / "a.gguf")["fc.weight"], values)  # as they are stored
+    found = hc.load(tmp_path / "a.gguf")  # what the weights are, not blocks without their scale
+    assert list(found) == ["fc.weight", "w"] and np.array_equal(found["fc.weight"], values * scale)
     # without one it is 1, and the values are gguf's to the bit
     for scales in ({}, {"fc.scale": np.float32([0.5])}, {"fc.scale": np.float32([1, 1])}, {"fc.scale": np.int32([1])}):
         writer = gguf.GGUFWriter(str(tmp_path / "b.gguf"), "none")

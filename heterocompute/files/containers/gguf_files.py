@@ -21,7 +21,7 @@ from ...base.json_text import MAX_TENSORS
 from ...base.texts import counted, quoted
 from .container import MAX_NAME, Container
 
-__all__ = ["BLOCKS", "PLAIN", "Gguf"]
+__all__ = ["BLOCKS", "PLAIN", "Gguf", "scale_name"]
 
 PLAIN = {0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 30: "bfloat16"}
 # Type -> its name, values and bytes of a block.
@@ -39,8 +39,22 @@ MAX_KEYS, MAX_TEXTS, MAX_TEXT = 1 << 16, 1 << 22, 1 << 20
 MAX_DIMENSIONS = 4
 
 
+def scale_name(name: str) -> str:
+    """Return what the tensor is called that holds the scale of an NVFP4 tensor.
+
+    Examples
+    --------
+    >>> scale_name("blk.0.ffn_up.weight"), scale_name("w")
+    ('blk.0.ffn_up.scale', 'w.scale')
+    """
+    return f"{name.removesuffix('.weight')}.scale"
+
+
 class Gguf(Container):
-    """A GGUF file. `metadata` has its numbers and texts; lists, such as a vocabulary, are left out."""
+    """A GGUF file. `metadata` has its numbers and texts; lists, such as a vocabulary, are left out.
+
+    The float32 beside an NVFP4 tensor is none of `names`: its values are multiplied by it.
+    """
 
     def _read(self) -> None:
         self._at = 0
@@ -78,6 +92,13 @@ class Gguf(Container):
                 )
         for name, shape, kind, offset in tensors:
             self._add(name, shape, kind, begin + offset)
+        self._scales = {name: scale_name(name) for name in self.names if self.kind(name) == "NVFP4"}
+        self._scales = {name: scale for name, scale in self._scales.items() if self._is_number(scale)}
+        taken = set(self._scales.values())
+        self.names = [name for name in self.names if name not in taken]
+
+    def _is_number(self, name: str) -> bool:
+        return name in self and self.info(name).dtype == "float32" and math.prod(self.info(name).shape) == 1
 
     def _aligned(self) -> bool:
         text = self.metadata.get("general.alignment", "32")
@@ -142,7 +163,11 @@ class Gguf(Container):
                 values = quants.dequantize(found[1], GGMLQuantizationType(kind))
         except (NotImplementedError, KeyError, ValueError) as error:
             self._fail(f"tensor {quoted(name)} is {text}, which this version of gguf does not decode ({error})")
-        return np.ascontiguousarray(values, np.float32).reshape(shape)
+        values = np.ascontiguousarray(values, np.float32).reshape(shape)
+        if name in self._scales:
+            with np.errstate(all="ignore"):
+                values *= self.tensor(self._scales[name]).reshape(())
+        return values
 
     def _entry(self) -> tuple[str, tuple[int, ...], int, int]:
         name, n_dims = self._text(MAX_NAME), self._number("<I")

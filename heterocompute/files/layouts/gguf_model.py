@@ -25,7 +25,7 @@ from ...arrays.stored import wrong_part
 from ...base.tensors import Info, Tensors
 from ...base.texts import quoted
 from ...formats import GGML, MX, NVFP4, Format, Int
-from ..containers.gguf_files import Gguf
+from ..containers.gguf_files import Gguf, scale_name
 from .ggml_blocks import array_of, bytes_of
 from .linear import Array, refuse
 
@@ -50,17 +50,6 @@ def block_of(fmt: Format) -> int:
 def kind_of(fmt: Format) -> str:
     """Return ggml's name of the blocks of a type of ggml or of 4-bit floats."""
     return fmt.type.upper() if isinstance(fmt, GGML) else "NVFP4" if isinstance(fmt, NVFP4) else "MXFP4"
-
-
-def scale_name(name: str) -> str:
-    """Return what the tensor is called that holds the scale of an NVFP4 tensor.
-
-    Examples
-    --------
-    >>> scale_name("blk.0.ffn_up.weight"), scale_name("w")
-    ('blk.0.ffn_up.scale', 'w.scale')
-    """
-    return f"{name.removesuffix('.weight')}.scale"
 
 
 def _check_names(arrays: Mapping[str, Any]) -> None:
