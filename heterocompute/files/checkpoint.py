@@ -38,6 +38,7 @@ from .selection import Axis, FirstMatch, axis_of, select
 from .shards import about
 
 BLOCK = 1 << 20
+OTHER_KINDS = {".gguf": " or the layout gguf", ".onnx": " or the layout onnx", ".pt": "", ".pth": "", ".npz": ""}
 
 
 def quantize_checkpoint(
@@ -132,7 +133,7 @@ def quantize_checkpoint(
     """
     if format is None and recipe is None:
         raise ValueError("quantize_checkpoint: format or recipe must be given")
-    _check_paths(in_path, out_path)
+    _check_paths(in_path, out_path, layout)
     default = parse_format(format) if isinstance(format, str) else format
     options = (default, parse_recipe(_texts(recipe)), include, exclude, axis)
 
@@ -309,9 +310,14 @@ def plain_dtype(text: str) -> str:
     return found
 
 
-def _check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str]) -> None:
+def _check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], layout: str | None = None) -> None:
+    place = printable(os.fspath(out_path))
     if is_same_file(in_path, out_path):
-        raise ValueError(f"{printable(os.fspath(out_path))}: is the input itself")
+        raise ValueError(f"{place}: is the input itself")
+    kind = os.path.splitext(place)[1].lower()
+    if kind in OTHER_KINDS and (layout is None or layout in LAYOUTS):
+        wanted = OTHER_KINDS[kind]
+        raise ValueError(f"{place}: what is written is a safetensors file, wanted a name without {kind}{wanted}")
 
 
 def _texts(recipe: Any) -> Mapping[str, Any]:

@@ -232,6 +232,13 @@ def test_quantized_input_is_refused(paths):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links are POSIX's")
+def test_a_name_says_what_is_written(paths, tmp_path):
+    for name, layout in (("a.gguf", None), ("a.ONNX", "gptq"), ("a.pt", None)):
+        with pytest.raises(ValueError, match=r"what is written is a safetensors file, wanted a name without \.\w+"):
+            quantize_checkpoint(paths[0], tmp_path / name, "int4-g32", layout=layout)
+    assert sorted(os.listdir(tmp_path)) == ["before.safetensors"]
+
+
 def test_input_is_never_the_output(paths, tmp_path):
     before, _ = paths
     os.symlink(before, tmp_path / "link")
