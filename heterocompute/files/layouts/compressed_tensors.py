@@ -4,6 +4,7 @@
     NAME.weight_scale       (out, groups)
     NAME.weight_zero_point  int32 (words, groups), packed along out; asymmetric formats alone
     NAME.weight_shape       int64 (2,)
+    NAME.weight_g_idx       int32 (in,): the group of each column; with actorder "group" alone, read only
 
 compressed_tensors/compressors/pack_quantized, mxfp4. NVFP4 has no exact place: there the scale of the tensor is stored
 as its reciprocal, whose rounding changes values in their last bits.
@@ -25,7 +26,9 @@ from .linear import (
     array_of,
     checked,
     from_words,
+    in_order,
     matrix_of,
+    order_of,
     prefix_of,
     refuse,
     to_words,
@@ -96,17 +99,28 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight that `parts_of`, or the layout's own program, has stored."""
+    return in_order(f"{prefix}.weight_g_idx", NAME, sorted_from(prefix, tensors, config))
+
+
+def sorted_from(
+    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
+) -> tuple[QuantizedArray, Array | None]:
+    """Return one weight with its columns sorted by group, and which they are; None where they are all."""
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     if packed.dtype == np.uint8:
-        return QuantizedArray(
-            {"codes": packed, "scales": scales}, MX("fp4"), (packed.shape[0], packed.shape[1] * 2), (1,)
-        )
+        rows, count = packed.shape[0], packed.shape[1] * 2
+        if _order(prefix, tensors, count, 32) is not None:
+            raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
+        return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     weights = config["config_groups"]["group_0"]["weights"]
     rows, count = map(int, tensors[f"{prefix}.weight_shape"])
     bits, symmetric = int(weights["num_bits"]), weights["symmetric"] is True
     group = None if weights["strategy"] == "channel" else int(weights["group_size"])
     fmt = Int(bits, group, symmetric, "f16" if scales.dtype == np.float16 else "f32")
     codes = from_words(packed, bits, count)
+    order = _order(prefix, tensors, count, group or count)
+    if order is not None:
+        codes = codes[:, order]
     points = None
     if symmetric:
         codes = (codes - np.uint8(1 << (bits - 1))) & np.uint8((1 << bits) - 1)
@@ -114,4 +128,12 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
             raise ValueError(f"{prefix}: a code is {-(1 << (bits - 1))}, which {fmt} does not have")
     else:
         points = from_words(np.ascontiguousarray(tensors[f"{prefix}.weight_zero_point"].T), bits, rows).T
-    return array_of(fmt, codes, scales, points)
+    return array_of(fmt, codes, scales, points), order
+
+
+def _order(prefix: str, tensors: Mapping[str, Array], count: int, group: int) -> Array | None:
+    """Return the columns sorted by group, or None where they lie so: an index with -1 in it was never set."""
+    index = tensors.get(f"{prefix}.weight_g_idx")
+    if index is None or (index == -1).any():
+        return None
+    return order_of(f"{prefix}.weight_g_idx", index, np.arange(count) // group)

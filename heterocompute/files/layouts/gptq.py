@@ -18,7 +18,7 @@ import numpy as np
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...formats import Int
-from .linear import Array, Packed, Parts, array_of, checked, from_words, matrix_of, refuse, to_words
+from .linear import Array, Packed, Parts, array_of, checked, from_words, in_order, matrix_of, order_of, refuse, to_words
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
@@ -65,12 +65,7 @@ def config_of_gptq(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str
 
 def array_from_gptq(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight stored as GPTQ."""
-    q, order = sorted_from_gptq(prefix, tensors, config)
-    if order is not None:
-        raise ValueError(f"{prefix}.g_idx: groups of columns that do not lie side by side (act-order) have no format "
-                         "here: their values are read by dequantize_checkpoint, or heterocompute dequantize, with "
-                         "layout gptq")  # fmt: skip
-    return q
+    return in_order(f"{prefix}.g_idx", "gptq", sorted_from_gptq(prefix, tensors, config))
 
 
 def sorted_from_gptq(
@@ -87,24 +82,12 @@ def sorted_from_gptq(
     group = count // groups
     index = tensors.get(f"{prefix}.g_idx")
     codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
-    order = None if index is None else _order_of(f"{prefix}.g_idx", index, np.arange(count) // group)
+    order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // group)
     if order is not None:
         codes = codes[:, order]
     points = from_words(tensors[f"{prefix}.qzeros"], bits, rows).T
     points = (points + np.uint8(version == "gptq")) & np.uint8((1 << bits) - 1)
     return _made(bits, _group(config, group, groups), symmetric, codes, scales, points), order
-
-
-def _order_of(name: str, index: Array, wanted: Array) -> Array | None:
-    """Return the columns group by group, or None where they lie so."""
-    if np.array_equal(index, wanted):
-        return None
-    if index.shape != wanted.shape or index.dtype.kind not in "iu":
-        raise ValueError(f"{name} is {index.dtype} {index.shape}, wanted integers {wanted.shape}")
-    order = np.argsort(index, kind="stable")
-    if not np.array_equal(index[order], wanted):
-        raise ValueError(f"{name}: groups of columns that are not all equally long have no format here")
-    return order
 
 
 def layout_of_awq(name: str, q: Packed) -> Parts:

@@ -12,7 +12,8 @@ from ...arrays.quantized import QuantizedArray, component_layout
 from ...base.texts import counted, quoted
 from ...formats import Format, Int
 
-__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "matrix_of", "refuse", "to_words", "words"]
+__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "in_order", "matrix_of", "order_of",
+           "refuse", "to_words", "words"]  # fmt: skip
 
 Array = NDArray[Any]
 Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, shape
@@ -117,3 +118,25 @@ def array_of(fmt: Format, codes: Array, scales: Array, points: Array | None) -> 
     layout = component_layout(fmt, codes.shape, (1,))
     parts = {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
     return QuantizedArray(parts, fmt, codes.shape, (1,))
+
+
+def order_of(name: str, index: Array, wanted: Array) -> Array | None:
+    """Return the columns group by group, from the group of each and that of each where they lie so; None if they do."""
+    if np.array_equal(index, wanted):
+        return None
+    if index.shape != wanted.shape or index.dtype.kind not in "iu":
+        raise ValueError(f"{name} is {index.dtype} {index.shape}, wanted integers {wanted.shape}")
+    order = np.argsort(index, kind="stable")
+    if not np.array_equal(index[order], wanted):
+        raise ValueError(f"{name}: groups of columns that are not all equally long have no format here")
+    return order
+
+
+def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None]) -> QuantizedArray:
+    """Return an array whose columns lie in the order of their groups, or refuse it; `name` is that of their index."""
+    q, order = found
+    if order is not None:
+        raise ValueError(f"{name}: groups of columns that do not lie side by side (act-order) have no format here: "
+                         "their values are read by dequantize_checkpoint, or heterocompute dequantize, with layout "
+                         f"{layout}")  # fmt: skip
+    return q

@@ -52,6 +52,7 @@ LAYOUTS = {
         compressed_tensors.config_of,
         compressed_tensors.array_from,
         ".weight_packed",
+        compressed_tensors.sorted_from,
     ),
     "gptq": Layout(
         gptq.layout_of_gptq,
