@@ -75,3 +75,26 @@ def test_groups_of_mxfp4_in_another_order(tmp_path):
     index = (np.arange(128, dtype=np.int32) // 32)[::-1].copy()
     path = write(tmp_path / "a", tensors | {"fc.weight_g_idx": index}, config)
     refused(path, "compressed-tensors", r"fc\.weight_g_idx: columns of mxfp4")
+
+
+@pytest.mark.parametrize("layout, kind, scales", [
+    ("compressed-tensors", "int8", "fc.weight_scale"), ("compressed-tensors", "fp8_e4m3fn", "fc.weight_scale"),
+    ("bitsandbytes", "int8", "fc.SCB"), ("gptq", "int8", "fc.weight_scale_inv"),
+])  # fmt: skip
+@pytest.mark.parametrize("beside", [False, True])
+def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, beside):
+    """Their weights are no plain ones, whether there are some in the layout beside them or not."""
+    fmt = {"compressed-tensors": "int4-g32", "bitsandbytes": "nf4-g64", "gptq": "int4-g32-f16"}[layout]
+    others, config = stored(tmp_path, layout, fmt)
+    codes = hc.quantize(W, kind).view_ml_dtypes() if kind != "int8" else np.ones(W.shape, np.int8)
+    tensors = {"fc.weight": codes, scales: np.ones((32, 1), np.float32)}
+    if beside:
+        tensors |= {name.replace("fc.", "other."): values for name, values in others.items()}
+    path = write(tmp_path / "a", tensors, config)
+    refused(path, layout, f"is already quantized, by '{layout}' with '{scales}', in no layout that is read here")
+    with pytest.raises(ValueError, match=f"with '{scales}'"):
+        hc.open_checkpoint(path, layout=layout)
+    with pytest.raises(ValueError, match=f"with '{scales}'"):
+        dequantize_checkpoint(path, tmp_path / "out.safetensors")
+    del tensors[scales]
+    assert "fc.weight" in hc.load(write(tmp_path / "a", tensors, config), layout=layout)

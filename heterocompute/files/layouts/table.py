@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -280,12 +280,16 @@ def refuse_unread(reader: Tensors) -> None:
     """
     method = _method_in(reader)
     if method is not None and layout_said(reader) is None:
-        scales = next((one for one in reader.names if one.endswith(SCALES)), None)
-        if scales is not None:
-            raise ValueError(
-                f"is already quantized, by {shown(method)} with {quoted(scales)}, in no layout that is read here: "
-                "wanted the original"
-            )
+        _refuse_scales(reader.names, method)
+
+
+def _refuse_scales(names: Iterable[str], method: Any) -> None:
+    scales = next((one for one in names if one.endswith(SCALES)), None)
+    if scales is not None:
+        raise ValueError(
+            f"is already quantized, by {shown(method)} with {quoted(scales)}, in no layout that is read here: "
+            "wanted the original"
+        )
 
 
 class Decoded(NamedTuple):
@@ -320,6 +324,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned]
+    _refuse_scales(plain, said)  # of weights that would be taken for plain ones
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
 
 
