@@ -98,3 +98,52 @@ def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, besi
         dequantize_checkpoint(path, tmp_path / "out.safetensors")
     del tensors[scales]
     assert "fc.weight" in hc.load(write(tmp_path / "a", tensors, config), layout=layout)
+
+
+@pytest.mark.parametrize("layout, fmt, changed, words", [
+    ("gptq", "int4-g32-f16", {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin', wanted gptq or gptq_v2"),
+    ("gptq", "int4-g32-f16", {"is_marlin_format": True}, "is_marlin_format is True, wanted False"),
+    ("awq", "int4-g32-asym-f16", {"version": "gemv"}, "version is 'gemv', wanted gemm"),
+    ("awq", "int4-g32-asym-f16", {"checkpoint_format": "gemv_fast"}, "checkpoint_format is 'gemv_fast', wanted gemm"),
+    ("awq", "int4-g32-asym-f16", {"bits": 8}, "bits is 8, wanted 4"),
+])  # fmt: skip
+def test_what_a_configuration_says_is_read_or_refused(tmp_path, layout, fmt, changed, words):
+    refused(write(tmp_path / "a", *stored(tmp_path, layout, fmt, **changed)), layout, f"fc: {words}")
+
+
+@pytest.mark.parametrize("layout, fmt, changed", [
+    ("gptq", "int4-g32-f16", {"checkpoint_format": "GPTQ"}), ("gptq", "int4-g32-f16", {"checkpoint_format": None}),
+    ("awq", "int4-g32-asym-f16", {"version": "GEMM"}), ("awq", "int4-g32-asym-f16", {"version": None}),
+])  # fmt: skip
+def test_a_configuration_in_capitals_or_without_the_word(tmp_path, layout, fmt, changed):
+    path = write(tmp_path / "a", *stored(tmp_path, layout, fmt, **changed))
+    assert hc.load(path, layout=layout)["fc.weight"] == hc.quantize(W, fmt)
+
+
+@pytest.mark.parametrize("fmt, top, weights, words", [
+    ("int4-g32", {"format": "marlin-24"}, {}, "format is 'marlin-24', wanted pack-quantized"),
+    ("int4-g32", {}, {"type": "float"}, "type is 'float', wanted int"),
+    ("int4-g32", {}, {"strategy": "block"}, "strategy is 'block', wanted group or channel"),
+    ("int8-g32", {}, {"num_bits": 4}, r"weight_packed is \(32, 32\), wanted \(32, 16\) of 4 bits"),
+    ("mxfp4", {"format": "nvfp4-pack-quantized"}, {}, "format is 'nvfp4-pack-quantized', wanted mxfp4-pack-quantized"),
+])  # fmt: skip
+def test_what_compressed_tensors_says_is_read_or_refused(tmp_path, fmt, top, weights, words):
+    tensors, config = stored(tmp_path, "compressed-tensors", fmt)
+    group = config["config_groups"]["group_0"]
+    path = write(tmp_path / "a", tensors, config | {"config_groups": {"group_0": group | {"format": None}}})
+    assert hc.load(path, layout="compressed-tensors")["fc.weight"] == hc.quantize(W, fmt)
+    group = group | {"weights": group["weights"] | weights, "format": None}
+    path = write(tmp_path / "a", tensors, config | top | {"config_groups": {"group_0": group}})
+    refused(path, "compressed-tensors", r"fc[:.] ?" + words)
+    path = write(tmp_path / "a", tensors, config | {"config_groups": [group]})
+    refused(path, "compressed-tensors", "is no compressed-tensors file, or its configuration is missing")
+
+
+def test_levels_that_are_not_those_of_nf4(tmp_path):
+    tensors, config = stored(tmp_path, "bitsandbytes", "nf4-g64")
+    name, levels = "fc.weight.quant_map", tensors["fc.weight.quant_map"]
+    for wrong in (np.linspace(-1, 1, 16, dtype=np.float32), levels[:15], np.full(16, np.nan, np.float32)):
+        path = write(tmp_path / "a", tensors | {name: wrong}, config)
+        refused(path, "bitsandbytes", r"fc\.weight\.quant_map is .*, wanted the 16 levels of nf4")
+    path = write(tmp_path / "a", tensors | {name: np.nextafter(levels, np.float32(2))}, config)
+    assert hc.load(path, layout="bitsandbytes")["fc.weight"] == hc.quantize(W, "nf4-g64")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.texts import counted
 from ...formats import MX, Int
 from .linear import (
     Array,
@@ -28,6 +29,7 @@ from .linear import (
     from_words,
     in_order,
     matrix_of,
+    one_of,
     order_of,
     prefix_of,
     refuse,
@@ -106,16 +108,26 @@ def sorted_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[QuantizedArray, Array | None]:
     """Return one weight with its columns sorted by group, and which they are; None where they are all."""
-    packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
-    if packed.dtype == np.uint8:
+    packed = tensors[f"{prefix}.weight_packed"]
+    first = config.get("config_groups", {}).get("group_0", {})
+    is_mx = packed.dtype == np.uint8
+    stored = "mxfp4-pack-quantized" if is_mx else "pack-quantized"
+    one_of(prefix, "format", first.get("format") or config.get("format"), (stored,))
+    scales = tensors[f"{prefix}.weight_scale"]
+    if is_mx:
         rows, count = packed.shape[0], packed.shape[1] * 2
         if _order(prefix, tensors, count, 32) is not None:
             raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
-    weights = config["config_groups"]["group_0"]["weights"]
+    weights = first["weights"]
+    one_of(prefix, "type", weights.get("type"), ("int",))
+    strategy = one_of(prefix, "strategy", weights["strategy"], ("group", "channel"))
     rows, count = map(int, tensors[f"{prefix}.weight_shape"])
     bits, symmetric = int(weights["num_bits"]), weights["symmetric"] is True
-    group = None if weights["strategy"] == "channel" else int(weights["group_size"])
+    group = None if strategy == "channel" else int(weights["group_size"])
+    if packed.shape != (rows, words(count, bits)):
+        wanted = (rows, words(count, bits))
+        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {counted(bits, 'bit')}")
     fmt = Int(bits, group, symmetric, "f16" if scales.dtype == np.float16 else "f32")
     codes = from_words(packed, bits, count)
     order = _order(prefix, tensors, count, group or count)

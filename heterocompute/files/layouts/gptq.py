@@ -18,8 +18,22 @@ import numpy as np
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...formats import Int
-from .linear import Array, Packed, Parts, array_of, checked, from_words, in_order, matrix_of, order_of, refuse, to_words
+from .linear import (
+    Array,
+    Packed,
+    Parts,
+    array_of,
+    checked,
+    from_words,
+    in_order,
+    matrix_of,
+    one_of,
+    order_of,
+    refuse,
+    to_words,
+)
 
+VERSIONS = ("gptq", "gptq_v2")
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -75,7 +89,9 @@ def sorted_from_gptq(
 
     GPTQ with ``desc_act`` rounds columns in the order of their activations, and groups what it rounds together.
     """
-    bits, symmetric, version = int(config["bits"]), config["sym"] is True, config.get("checkpoint_format", "gptq")
+    bits, symmetric = int(config["bits"]), config["sym"] is True
+    version = one_of(prefix, "checkpoint_format", config.get("checkpoint_format", config.get("format")), VERSIONS)
+    one_of(prefix, "is_marlin_format", config.get("is_marlin_format"), (False,))
     scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
     groups, rows = scales.shape
     count = qweight.shape[0] * 32 // bits
@@ -125,6 +141,9 @@ def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str,
 
 def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight stored as AWQ."""
+    for key in ("version", "checkpoint_format", "format"):
+        one_of(prefix, key, config.get(key), ("gemm",))
+    one_of(prefix, "bits", config.get("bits", config.get("w_bit")), (4,))
     scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
     groups, rows = scales.shape
     back = np.argsort(ORDER)

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from ...arrays.bits import pack, unpack
 from ...arrays.quantized import QuantizedArray, component_layout
 from ...base.texts import counted, quoted
+from ...base.values import shown
 from ...formats import Format, Int
 
-__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "in_order", "matrix_of", "order_of",
-           "refuse", "to_words", "words"]  # fmt: skip
+__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "in_order", "matrix_of", "one_of",
+           "order_of", "refuse", "to_words", "words"]  # fmt: skip
 
 Array = NDArray[Any]
 Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, shape
@@ -47,6 +48,16 @@ class Matrix(NamedTuple):
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     """Raise ValueError: the layout has no place for this array, and what is the nearest that has one."""
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
+
+
+def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
+    """Return what a configuration says of a weight, or the first of `wanted` where it says nothing; refuse others."""
+    if said is None:
+        return wanted[0]
+    said = said.lower() if isinstance(said, str) else said
+    if said not in wanted:
+        raise ValueError(f"{name}: {key} is {shown(said)}, wanted {' or '.join(map(str, wanted))}")
+    return said
 
 
 def prefix_of(name: str, q: Packed, layout: str) -> str:

@@ -19,8 +19,9 @@ import numpy as np
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
 from ...base.json_text import strict_json
+from ...base.values import shown
 from ...formats import NF4
-from .linear import Array, Packed, Parts, prefix_of, refuse
+from .linear import Array, Packed, Parts, one_of, prefix_of, refuse
 
 STATE = "quant_state.bitsandbytes__nf4"
 
@@ -35,6 +36,13 @@ def _check(name: str, q: Packed) -> None:
 def _state(q: Packed, dtype: str) -> bytes:
     state = {"quant_type": "nf4", "blocksize": q.format.group, "dtype": dtype, "shape": list(q.shape)}
     return json.dumps(state).encode()
+
+
+def _levels() -> Array:
+    every = np.array([[i | (i + 1) << 4 for i in range(0, 16, 2)]], np.uint8)
+    parts: dict[str, Array] = {"codes": every, "scales": np.ones((1, 1), np.float32)}
+    levels: Array = QuantizedArray(parts, NF4(16), (1, 16), (1,)).dequantize()
+    return levels.reshape(16)
 
 
 def layout_of(name: str, q: Entry) -> Parts:
@@ -52,14 +60,11 @@ def layout_of(name: str, q: Entry) -> Parts:
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     """Return the tensors that stand for one weight."""
     _check(name, q)
-    every = np.array([[i | (i + 1) << 4 for i in range(0, 16, 2)]], np.uint8)
-    parts: dict[str, Array] = {"codes": every, "scales": np.ones((1, 1), np.float32)}
-    levels = QuantizedArray(parts, NF4(16), (1, 16), (1,)).dequantize()
     codes = q.components["codes"].reshape(-1, 1)
     return {
         name: codes << np.uint8(4) | codes >> np.uint8(4),
         f"{name}.absmax": q.components["scales"].reshape(-1),
-        f"{name}.quant_map": levels[0],
+        f"{name}.quant_map": _levels(),
         f"{name}.{STATE}": np.frombuffer(_state(q, q.source_dtype), np.uint8).copy(),
     }
 
@@ -79,6 +84,10 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     group = int(state["blocksize"])
     if count % group or "nested_absmax" in str(list(tensors)):
         raise ValueError(f"{name}: blocks that cross rows, or nested scales, have no format here")
+    one_of(name, "quant_type", state.get("quant_type"), ("nf4",))
+    levels = tensors.get(f"{name}.quant_map", _levels())
+    if levels.shape != (16,) or not np.allclose(levels, _levels(), rtol=0, atol=2**-23):
+        raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, wanted the 16 levels of nf4")
     packed = tensors[name].reshape(rows, count // 2)
     scales = tensors[f"{name}.absmax"].reshape(rows, count // group).astype(np.float32, copy=False)
     codes = packed << np.uint8(4) | packed >> np.uint8(4)
