@@ -147,3 +147,24 @@ def test_levels_that_are_not_those_of_nf4(tmp_path):
         refused(path, "bitsandbytes", r"fc\.weight\.quant_map is .*, wanted the 16 levels of nf4")
     path = write(tmp_path / "a", tensors | {name: np.nextafter(levels, np.float32(2))}, config)
     assert hc.load(path, layout="bitsandbytes")["fc.weight"] == hc.quantize(W, "nf4-g64")
+
+
+@pytest.mark.parametrize("fmt", ["int4-g32", "int8", "int3-g32-f16", "int8-g64-f16"])
+def test_the_lowest_code_of_compressed_tensors(tmp_path, fmt):
+    """Its program has -2^(bits - 1) in symmetric arrays too: a zero point in the middle makes a place for it."""
+    tensors, config = stored(tmp_path, "compressed-tensors", fmt)
+    q = hc.quantize(W, fmt)
+    bits, group, middle = q.format.bits, q.format.group or 128, 1 << (q.format.bits - 1)
+    codes = q.codes().astype(np.int16)
+    codes[::3, ::5] = -middle
+    tensors["fc.weight_packed"] = to_words((codes + middle).astype(np.uint8), bits)
+    values = codes.astype(np.float32) * np.repeat(tensors["fc.weight_scale"].astype(np.float32), group, 1)
+    path = write(tmp_path / "a", tensors, config)
+    assert same_bits(plain_of(path, "compressed-tensors"), values)
+    (row,) = hc_inspect(path, layout="compressed-tensors")
+    wanted = fmt.removesuffix("-f16") + "-asym" + "-f16" * fmt.endswith("-f16")
+    assert (row["format"], row["min"], row["max"]) == (wanted, values.min(), values.max())
+    found = hc.load(path, layout="compressed-tensors")["fc.weight"]
+    assert str(found.format) == wanted and same_bits(found.dequantize(), values)
+    hc.save(tmp_path / "again", {"fc.weight": found}, layout="compressed-tensors")
+    assert hc.load(tmp_path / "again", layout="compressed-tensors")["fc.weight"] == found

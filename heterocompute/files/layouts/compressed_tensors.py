@@ -128,18 +128,18 @@ def sorted_from(
     if packed.shape != (rows, words(count, bits)):
         wanted = (rows, words(count, bits))
         raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {counted(bits, 'bit')}")
-    fmt = Int(bits, group, symmetric, "f16" if scales.dtype == np.float16 else "f32")
-    codes = from_words(packed, bits, count)
+    codes, middle = from_words(packed, bits, count), np.uint8(1 << (bits - 1))
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
         codes = codes[:, order]
     points = None
-    if symmetric:
-        codes = (codes - np.uint8(1 << (bits - 1))) & np.uint8((1 << bits) - 1)
-        if (codes == 1 << (bits - 1)).any():
-            raise ValueError(f"{prefix}: a code is {-(1 << (bits - 1))}, which {fmt} does not have")
-    else:
+    if not symmetric:
         points = from_words(np.ascontiguousarray(tensors[f"{prefix}.weight_zero_point"].T), bits, rows).T
+    elif codes.min(initial=1):
+        codes = (codes - middle) & np.uint8((1 << bits) - 1)
+    else:  # the code -2^(bits - 1), which symmetric formats here do not have
+        points = np.full(scales.shape, middle)
+    fmt = Int(bits, group, points is None, "f16" if scales.dtype == np.float16 else "f32")
     return array_of(fmt, codes, scales, points), order
 
 
