@@ -63,6 +63,7 @@ def fake_quantize(
     tensor([1., 1.])
     """
     _require()
+    _check_tensor(t, "fake_quantize: t")
     if rounding not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
     axes = [axis] if isinstance(axis, int) else list(axis)
@@ -97,8 +98,14 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
         As `fake_quantize` and `heterocompute.linear`.
     """
     _require()
+    _check_tensor(x, "linear: x")
+    if dtype is not None and not getattr(dtype, "is_floating_point", False):
+        raise TypeError(f"linear: dtype is {shown(dtype)}, wanted a torch.dtype of floats")
     y = OPS.linear(x, OPS.number_of(q))
     if bias is not None:
+        _check_tensor(bias, "linear: bias")
+        if tuple(bias.shape) != tuple(y.shape[-1:]):
+            raise ValueError(f"linear: bias has shape {tuple(bias.shape)}, wanted {tuple(y.shape[-1:])}")
         y = y + bias
     return y.to(x.dtype if dtype is None else dtype)
 
@@ -116,7 +123,8 @@ def parametrize(
     name : str
         Of the parameter.
     axis : int or tuple of int, optional
-        None is the last one, of 4 dimensions (2, 3, 1), as convolutions are summed.
+        None is what the module sums along: of convolutions the taps and the channels of the input, (2, 3, 1) of a
+        `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`; of other modules the last one, or (2, 3, 1) of 4 dimensions.
     clip
         As in `heterocompute.quantize`.
 
@@ -131,11 +139,20 @@ def parametrize(
         As `fake_quantize`, for the weight as it is.
     """
     _require()
-    weight = getattr(module, name)
-    axes = normalize_axes(((2, 3, 1) if weight.ndim == 4 else -1) if axis is None else axis, weight.ndim, "parametrize")
+    weight = getattr(module, name, None)
+    if not isinstance(weight, OPS.Parameter):
+        raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, wanted the name of a parameter")
+    axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
     fake_quantize(weight.detach(), fmt, axes, clip)  # what is wrong is said here, not inside of torch
     OPS.register(module, name, OPS.Rounding(str(as_format(fmt, "parametrize: fmt")), axes, clip))
     return module
+
+
+def _summed(module: Any, n_dims: int) -> int | tuple[int, ...]:
+    """Return the axes of a weight that a module sums along."""
+    if isinstance(module, OPS.Convolution) and n_dims > 2:
+        return (*range(2, n_dims), 0 if module.transposed else 1)
+    return (2, 3, 1) if n_dims == 4 else -1
 
 
 class _Held:
@@ -175,6 +192,8 @@ class _Operators:
         from torch.nn.utils.parametrize import register_parametrization  # optional
 
         self.register = register_parametrization
+        self.Tensor, self.Parameter = torch.Tensor, torch.nn.Parameter
+        self.Convolution = torch.nn.modules.conv._ConvNd
         held = _Held()
 
         def number_of(q: Any) -> int:
@@ -221,6 +240,8 @@ class _Operators:
             @classmethod
             def from_linear(cls, layer: Any, fmt: Any, clip: Any = None) -> Any:
                 """Take over the parameters of a `torch.nn.Linear`: the same tensors."""
+                if not isinstance(layer, torch.nn.Linear):
+                    raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, wanted a torch.nn.Linear")
                 with torch.device("meta"):
                     made = cls(layer.in_features, layer.out_features, fmt, layer.bias is not None, clip)
                 made.weight, made.bias = layer.weight, layer.bias
@@ -328,6 +349,11 @@ def _clip_of(text: str) -> Any:
         return float(text) if text else None
     except ValueError:
         return text
+
+
+def _check_tensor(value: Any, name: str) -> None:
+    if not isinstance(value, OPS.Tensor):
+        raise TypeError(f"{name} is {shown(value)}, wanted a torch.Tensor")
 
 
 def _require() -> None:

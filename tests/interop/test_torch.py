@@ -118,6 +118,33 @@ def test_modules_train_the_weight_before_rounding():
         ht.QuantLinear(4, 4, "int99")
 
 
+def test_convolutions_are_rounded_along_what_they_sum():
+    for module, axis in (
+        (torch.nn.Conv1d(4, 6, 3), (2, 1)),
+        (torch.nn.Conv3d(2, 3, 3), (2, 3, 4, 1)),
+        (torch.nn.ConvTranspose2d(4, 6, 3), (2, 3, 0)),
+        (torch.nn.Bilinear(3, 4, 5), (2,)),
+    ):
+        before = module.weight.detach().clone()
+        assert same_bits(ht.parametrize(module, "int4").weight.detach().numpy(), hc.fake_quantize(before, "int4", axis))
+
+
+def test_arguments_of_other_kinds_are_said():
+    layer, q = torch.nn.Linear(4, 3), hc.quantize(np.ones((3, 4), np.float32), "int4")
+    x = torch.ones(2, 4)
+    for call, error, words in (
+        (lambda: ht.fake_quantize(np.ones(4, np.float32), "int4"), TypeError, "t is .*, wanted a torch.Tensor"),
+        (lambda: ht.linear([1.0] * 4, q), TypeError, "x is .*, wanted a torch.Tensor"),
+        (lambda: ht.linear(x, q, torch.ones(7)), ValueError, r"bias has shape \(7,\), wanted \(3,\)"),
+        (lambda: ht.linear(x, q, dtype=torch.int8), TypeError, "dtype is torch.int8, wanted a torch.dtype of floats"),
+        (lambda: ht.parametrize(torch.nn.LSTM(4, 4), "int4"), TypeError, "weight of the module is None"),
+        (lambda: ht.QuantLinear.from_linear(torch.nn.Conv2d(3, 4, 3), "int4"), TypeError, "type Conv2d, wanted"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+    assert ht.QuantLinear.from_linear(layer, "int4").weight is layer.weight
+
+
 def test_elsewhere_a_gradient_is_not_lost_without_a_word():
     t = parameter()
     for call in (
