@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -41,6 +42,10 @@ class Tensors:
         What stands in the file and is no tensor of a dtype that is known here -> what it is.
     others : collection of str
         Paths of further files that hold data of tensors.
+    axes : mapping of str to tuple of int
+        Reduction axes of the tensors of which the file says what multiplies by them.
+    quantized : str or None
+        What the file says that shows tensors to be codes, not weights.
     """
 
     path: str
@@ -48,6 +53,8 @@ class Tensors:
     metadata: dict[str, str]
     skipped: dict[str, str]
     others: Collection[str] = ()
+    axes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    quantized: str | None = None
     _infos: dict[str, Info]
 
     def __enter__(self) -> Tensors:

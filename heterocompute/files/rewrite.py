@@ -180,7 +180,7 @@ def rewrite_whole(
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
         try:
-            changes = choose(reader, held)
+            changes = choose(opened, held)
         except ValueError as error:
             raise ValueError(f"{printable(reader.path)}: {error}") from None
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]

@@ -20,7 +20,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted, sentence
 from ..base.values import shown
 from ..files.layouts.table import refuse_layout
-from ..files.opening import Checkpoint, reader_of
+from ..files.opening import Checkpoint, open_checkpoint, reader_of
 from ..files.safetensors import contents, entries, read_array
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
@@ -102,6 +102,9 @@ def multiplied(weights: Any, axis: Any = None) -> tuple[Any, Any]:
     from ..interop.onnx_run import onnx_weights  # 20 ms
 
     found, axes = onnx_weights(weights)
+    if found:
+        with open_checkpoint(weights) as held:
+            held.check_weights()
     return (found, axes) if found else (weights, None)
 
 

@@ -196,6 +196,7 @@ class Folder(Located):
         for name in reader.names:
             self._infos[name], self.files[name] = reader.info(name), path
         self.skipped |= reader.skipped
+        self.axes, self.quantized = {**self.axes, **reader.axes}, self.quantized or reader.quantized
         for key, value in reader.metadata.items():
             if key != KEY:
                 self.metadata.setdefault(key, value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections import ChainMap
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...base.container import FILE_NAMES, numpy_dtype
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
+from .onnx_graph import CODES, summed
 
 __all__ = ["Onnx"]
 
@@ -49,21 +51,43 @@ class Onnx(Container):
         if not model.HasField("graph"):
             self._fail("no ONNX file: it has no graph")
         self.metadata = {_text(one.key): _text(one.value) for one in model.metadata_props}
-        self._graph(model.graph, "", 0)
+        axes: dict[str, set[tuple[int, ...]]] = {}
+        self._graph(model.graph, "", ChainMap(), axes, 0)
+        self.axes = {name: next(iter(found)) for name, found in axes.items() if len(found) == 1}
 
-    def _graph(self, graph: Any, prefix: str, depth: int) -> None:
+    def _graph(
+        self, graph: Any, prefix: str, constants: ChainMap[str, str], axes: dict[str, set[tuple[int, ...]]], depth: int
+    ) -> None:
+        """Take the tensors of a graph; `constants`: what they are called there and in those around it -> here."""
         if depth > MAX_DEPTH:
             self._fail(f"subgraphs nested more than {MAX_DEPTH} deep")
         for tensor in graph.initializer:
-            self._take(prefix + _text(tensor.name), tensor)
+            name = constants[_text(tensor.name)] = prefix + _text(tensor.name)
+            self._take(name, tensor)
         for place, node in enumerate(graph.node):
             name = f"{prefix}{_text(node.name) or f'{_text(node.op_type)}{place}'}"
             for attribute in node.attribute:
                 if node.op_type == "Constant" and attribute.HasField("t") and node.output:
-                    self._take(prefix + _text(node.output[0]), attribute.t)
+                    output = _text(node.output[0])
+                    constants[output] = prefix + output
+                    self._take(prefix + output, attribute.t)
                 inner = [attribute.g] if attribute.HasField("g") else []
                 for i, one in enumerate([*inner, *attribute.graphs]):
-                    self._graph(one, f"{name}.{_text(attribute.name)}.{f'{i}.' if i else ''}", depth + 1)
+                    inner_prefix = f"{name}.{_text(attribute.name)}.{f'{i}.' if i else ''}"
+                    self._graph(one, inner_prefix, constants.new_child(), axes, depth + 1)
+            self._note(node, [constants.get(_text(one)) for one in node.input[:4]], axes)
+
+    def _note(self, node: Any, operands: list[str | None], axes: dict[str, set[tuple[int, ...]]]) -> None:
+        """Keep what a node says of the constants among its operands."""
+        place = CODES.get(node.op_type, len(operands))
+        codes = operands[place] if place < len(operands) else None
+        if codes is not None and self.quantized is None:
+            self.quantized = f"{node.op_type} of {quoted(codes)}"
+        weight = operands[1] if len(operands) > 1 else None
+        if weight is not None and weight in self:
+            along = summed(node, len(self.info(weight).shape))
+            if along is not None:
+                axes.setdefault(weight, set()).add(along)
 
     def _take(self, name: str, tensor: Any) -> None:
         onnx = self._onnx

@@ -278,6 +278,11 @@ def refuse_unread(reader: Tensors) -> None:
     ValueError
         Without the name of the file.
     """
+    if reader.quantized is not None:
+        raise ValueError(
+            f"is already quantized, by {reader.quantized}, in the layout of another program that is not read here: "
+            "wanted the original"
+        )
     method = _method_in(reader)
     if method is not None and layout_said(reader) is None:
         _refuse_scales(reader.names, method)
