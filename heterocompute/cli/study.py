@@ -171,19 +171,21 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             retrain=True if arguments.retrain else None,
             seeds=arguments.seeds or 1,
             methods=arguments.methods,
-            hessians=calibrated(arguments, weights) if asked else None,
+            hessians=calibrated(arguments, weights, axis) if asked else None,
         )
 
     return work
 
 
-def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
+def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) -> Any:
     """Return what the layers are given by --calibration, or by examples that a network that ships was trained on.
 
     Parameters
     ----------
     arguments : argparse.Namespace
     weights : path, mapping or network
+    axis : mapping of str to int or tuple, optional
+        Along which some of them are summed.
 
     Returns
     -------
@@ -198,7 +200,8 @@ def calibrated(arguments: argparse.Namespace, weights: Any) -> Any:
             return calibrate(held, function_of(arguments.calibration, "--calibration"), **patterns)
         from ..ptq.streaming import Inputs  # 20 ms
 
-        return dict(Inputs(arguments.calibration, held))
+        axes = {name: one if isinstance(one, tuple) else (one,) for name, one in (axis or {}).items()}
+        return dict(Inputs(arguments.calibration, held, axes))
     if arguments.model is not None:
         return None
     examples = weights.train_x[:EXAMPLES]

@@ -81,7 +81,8 @@ def quantize_checkpoint(
         Pattern -> format, ``"skip"`` or None; the first match wins. A tensor that neither the recipe nor
         `format` concerns is copied, and so is one without any value.
     axis : int, tuple of int or mapping of str to these, optional
-        The reduction axes; by default (2, 3, 1) of 4-D tensors and -1 of others.
+        The reduction axes; by default (2, 3, 1) of 4-D tensors and -1 of others, of an ONNX file those along which
+        its Gemm and MatMul sum.
     progress : callable, optional
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     fake : bool
@@ -340,7 +341,10 @@ def _chosen(
         info, fmt, entry = infos[name], first(name, default), held[name]
         if fmt is None or (0 in info.shape and not isinstance(fmt, Zeros)):
             continue  # scales of empty rows would be all that is stored
-        axes = axis_of(name, len(info.shape), axis) if entry is None or axis is not None else entry.axis
+        if entry is None or axis is not None:
+            axes = axis_of(name, len(info.shape), axis, reader.axes.get(name))
+        else:
+            axes = entry.axis
         try:
             changes[name] = change_of(fmt, axes, info.shape, info.dtype, entry)
         except ValueError as error:

@@ -2,7 +2,8 @@
 
 A model is seen here as names with a dtype and a shape, so that the same rules serve arrays in memory (study)
 and files on disk (checkpoint). Default: float tensors with at least two dimensions; the reduction axes are
-(2, 3, 1) of a convolution weight (K, C, R, S) and the last axis of any other. Patterns are fnmatch globs: ``*``,
+(2, 3, 1) of a convolution weight (K, C, R, S) and the last axis of any other, but for files which say what multiplies
+by a tensor. Patterns are fnmatch globs: ``*``,
 ``?``, ``[abc]``; ``[*]``, ``[?]`` and ``[[]`` are these characters themselves.
 """
 
@@ -190,7 +191,9 @@ def select(
     return chosen
 
 
-def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None) -> tuple[int, ...]:
+def axis_of(
+    name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None, usual: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
     """Return the reduction axes of a tensor as non-negative ints.
 
     Parameters
@@ -201,6 +204,8 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
         Its number of dimensions.
     axis : int, tuple of int or mapping of str to these, optional
         One axis for every tensor, or pattern -> axis, where the first match wins and the default holds for the rest.
+    usual : tuple of int, optional
+        The default where the file says what multiplies by the tensor, see `base.tensors.Tensors.axes`.
 
     Returns
     -------
@@ -219,6 +224,8 @@ def axis_of(name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None)
     ((2, 3, 1), (1,), (0,))
     """
     found = FirstMatch(axis)(name) if isinstance(axis, Mapping) else axis
+    if found is None and usual is not None:
+        return usual
     if found is None:
         return (2, 3, 1) if ndim == 4 else (ndim - 1,)
     axes = tuple(found) if isinstance(found, (tuple, list)) else (found,)

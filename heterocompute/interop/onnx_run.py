@@ -16,6 +16,7 @@ import numpy as np
 from ..arrays.dense import refuse_infinite
 from ..base.texts import near_words, shortened
 from ..base.values import as_int, shown
+from ..files.containers.onnx_graph import summed
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.conv import conv2d
@@ -265,26 +266,19 @@ def _weights(model: Any) -> tuple[dict[str, Array], dict[str, int | tuple[int, .
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
-    weights: dict[str, Array] = {}
-    axes: dict[str, int | tuple[int, ...]] = {}
+    found: dict[str, set[tuple[int, ...]]] = {}
     for node in model.graph.node:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ("Conv", "Gemm", "MatMul"):
+        name = node.input[1] if len(node.input) > 1 else ""
+        if name not in constants or len(constants[name].dims) != (4 if node.op_type == "Conv" else 2):
             continue
-        name = node.input[1]
-        if name not in constants:
-            continue
-        value = numpy_helper.to_array(constants[name])
-        if value.dtype.name not in FLOATS or value.ndim != (4 if node.op_type == "Conv" else 2):
-            continue
-        axis: int | tuple[int, ...] = (2, 3, 1)
-        if node.op_type != "Conv":
-            transposed = any(one.name == "transB" and one.i for one in node.attribute)
-            axis = 1 if transposed else 0
-        if axes.get(name, axis) != axis:  # a weight that two layers sum along two axes is not quantized
-            weights.pop(name, None)
-            continue
-        weights[name], axes[name] = value, axis
-    return weights, axes
+        axes = summed(node, len(constants[name].dims))
+        if axes is not None:
+            found.setdefault(name, set()).add(axes)
+    weights = {name: numpy_helper.to_array(constants[name]) for name in found}
+    # a weight that two layers sum along two axes is not quantized
+    names = [name for name, w in weights.items() if w.dtype.name in FLOATS and len(found[name]) == 1]
+    along = {name: next(iter(found[name])) for name in names}
+    return {name: weights[name] for name in names}, {n: one if len(one) > 1 else one[0] for n, one in along.items()}
 
 
 def _operators(network: OnnxNetwork) -> list[type]:

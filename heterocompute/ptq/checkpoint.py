@@ -148,7 +148,8 @@ def round_checkpoint(
             fmt, info = match(name), plain[name]
             if fmt is None or name not in hessians or 0 in info.shape:
                 continue
-            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, axes_of.get(name)), info.dtype)
+            axes = layer_of(name, info.shape, axes_of.get(name, reader.axes.get(name)))
+            entry = entry_of(fmt, info.shape, axes, info.dtype)
             changes[name] = roundings[name] = Change(
                 str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
             )

@@ -116,7 +116,7 @@ def quantize_streamed(
             axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
             hessians = _Heard({name: listener.path(name) for name in axes}, axes)
         else:
-            hessians = Inputs(calibration, plain)
+            hessians = Inputs(calibration, plain, reader.axes)
     summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work)
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
@@ -145,9 +145,12 @@ class _Heard(dict[str, str], Known):
 
 
 class Inputs(Known):
-    """The Hessians of what an .npz file holds, each made when it is asked for."""
+    """The Hessians of what an .npz file holds, each made when it is asked for.
 
-    def __init__(self, path: str, plain: Mapping[str, Any]) -> None:
+    Weights are matrices; `axes` has those whose inputs are not summed along their last axis.
+    """
+
+    def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         if not os.path.isfile(path):
             raise ValueError(f"--calibration {path!r}: is no file, {WANTED}, or module:function")
         self._path, where = path, printable(path)
@@ -160,7 +163,8 @@ class Inputs(Known):
                 if name not in plain:
                     raise ValueError(f"{where}: has {unknown(name, plain)}")
                 info, shape = reader.info(name), plain[name].shape
-                fits = len(shape) == 2 and info.shape[-1:] == shape[1:] and 0 not in info.shape
+                (along,) = (axes or {}).get(name, (1,)) if len(shape) == 2 else (1,)
+                fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
                 if np.dtype(info.dtype).kind not in "fiu" or not fits:
                     raise ValueError(
                         f"{where}: array {printable(name)!r} is {info.dtype} {info.shape}, wanted floats "
@@ -292,7 +296,8 @@ class _Listener(Mapping[str, Any]):
         size = 0
         for name in names:
             shape = self._reader.info(name).shape
-            own = 8 * math.prod(shape[1:] if len(shape) == 4 else shape[-1:]) ** 2
+            usual = (1, 2, 3) if len(shape) == 4 else (len(shape) - 1,)
+            own = 8 * math.prod(shape[axis] for axis in self._reader.axes.get(name, usual)) ** 2
             if groups[-1] and size + own > AT_ONCE:
                 groups.append([])
                 size = 0

@@ -282,11 +282,12 @@ def test_files_of_others_are_not_believed(tmp_path):
             hc.load(tmp_path / "b", layout="gptq")
 
 
-@pytest.mark.parametrize("fmt", ["int4-g32", "int8", "int8-g32", "int4-g64-asym", "int8-asym"])
-def test_runtimes_of_onnx_have_the_same_values(tmp_path, fmt):
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("fmt", ["int4-g32", "int8", "int8-g32", "int4-g16-asym", "int8-asym"])
+def test_runtimes_of_onnx_have_the_same_values(tmp_path, fmt, axis):
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    q = hc.quantize(W, fmt)
+    q = hc.quantize(W, fmt, axis=axis)
     hc.save(tmp_path / "w.onnx", {"fc.weight": q, "fc.bias": BIAS}, layout="onnx")
     session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
     (values,) = session.run(["fc.weight"], {})

@@ -1,7 +1,8 @@
-"""ONNX files as checkpoints: those that are quantized already."""
+"""ONNX files as checkpoints: those that are quantized already, and along which axes others are."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from common import reals, run
 
 import heterocompute as hc
+from heterocompute.files.checkpoint import prune_checkpoint
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -79,3 +81,66 @@ def test_codes_are_found_beside_weights_and_in_branches(tmp_path, capsys):
         hc.quantize_checkpoint(save_model(tmp_path / "m.onnx", [branch], held), tmp_path / "o.safetensors", "int4")
     activations = [helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])]  # of what comes in, no constant
     hc.quantize_checkpoint(save_model(tmp_path / "m.onnx", activations, held), tmp_path / "o.safetensors", "int4")
+
+
+def weights_of(name: str) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+    """Return nodes, the weights and along which axis each is summed."""
+    if name == "branch":
+        inner_node = helper.make_node("MatMul", ["x", "w"], ["b"])
+        inner = helper.make_graph([inner_node], "inner", [], [helper.make_tensor_value_info("b", FLOAT, ["n", "m"])])
+        return [helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=inner)], {"w": (64, 64)}, {"w": 0}
+    multiply = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Gemm", ["a", "plain"], ["b"]),
+        helper.make_node("Gemm", ["b", "turned"], ["c"], transB=1),
+        helper.make_node("MatMul", ["c", "both"], ["d"]),
+        helper.make_node("Gemm", ["d", "both"], ["e"], transB=1),
+        helper.make_node("Conv", ["i", "image"], ["j"]),
+        helper.make_node("MatMul", ["i", "many"], ["k"]),
+        helper.make_node("MatMul", ["e", "w"], ["f"]),
+        helper.make_node("MatMul", ["f", "stranger"], ["y"], domain="other"),
+    ]
+    axes = {"w": 0, "plain": 0, "turned": 1, "both": 1, "image": (2, 3, 1), "many": 1, "stranger": 1, "rest": 1}
+    shapes = {"image": (8, 8, 4, 4), "many": (2, 64, 64)}
+    return multiply, {name: shapes.get(name, (64, 64)) for name in axes}, axes
+
+
+@pytest.mark.parametrize("graph", ["flat", "branch"])
+def test_weights_are_quantized_along_what_the_operators_sum(tmp_path, graph):
+    nodes, shapes, axes = weights_of(graph)
+    held = {name: reals(shape, i) for i, (name, shape) in enumerate(shapes.items())}
+    path, out = save_model(tmp_path / "m.onnx", nodes, held), tmp_path / "o.safetensors"
+    hc.quantize_checkpoint(path, out, "int4-g32")
+    found = hc.load(out)
+    assert [name for name, w in held.items() if found[name] != hc.quantize(w, "int4-g32", axis=axes[name])] == []
+    prune_checkpoint(path, out, "2:4")
+    found = hc.load(out)
+    assert all(
+        (np.asarray(found[name]) == np.asarray(hc.prune(w, "2:4", axes[name]))).all() for name, w in held.items()
+    )
+    hc.quantize_checkpoint(path, out, "int4-g32", axis={"turned": 0, "w": -1})  # what is given counts, for what it fits
+    found, given = hc.load(out), {**axes, "turned": 0, "w": 1}
+    assert all(found[name] == hc.quantize(w, "int4-g32", axis=given[name]) for name, w in held.items())
+
+
+def test_ptq_rounds_along_what_the_operators_sum(tmp_path, capsys):
+    w, x = reals((64, 32), 1), reals((256, 64), 2) * np.exp2(reals((64,), 3) * 2)
+    path = save_model(tmp_path / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w})
+    out, inputs = tmp_path / "o.safetensors", tmp_path / "x.npz"
+    np.savez(inputs, w=x)
+    h = hc.ptq.Hessian(64)
+    h.add(x)
+    wanted = hc.ptq.gptq(w, h, "int4-g32", axis=0)
+    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--calibration", inputs)
+    assert code == 0, err
+    assert hc.load(out)["w"] == wanted
+    hc.ptq.quantize_checkpoint(path, out, {"w": h}, "int4-g32")
+    assert hc.load(out)["w"] == wanted
+    asked = ("--formats", "int4-g32", "--methods", "gptq", "--calibration", inputs, "--json")
+    code, text, err = run(capsys, "study", path, *asked)
+    assert code == 0, err
+    rows = hc.study({"w": w}, "int4-g32", axis=0, methods="gptq", hessians={"w": h}).to_dict()["rows"]
+    assert json.loads(text)["rows"][1]["output_db"] == rows[1]["output_db"]
+    np.savez(inputs, w=x[:, :32])  # as many as there are outputs
+    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--calibration", inputs)
+    assert code == 1 and "wanted floats (inputs, features) for a tensor of (64, 32)" in err

@@ -11,7 +11,7 @@ import pytest
 from common import reals, run, same_bits
 
 import heterocompute as hc
-from heterocompute.interop.onnx_run import OnnxNetwork
+from heterocompute.interop.onnx_run import OnnxNetwork, onnx_weights
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
@@ -156,6 +156,19 @@ def test_a_study_of_weights_evaluates_nothing(tmp_path: Path, capsys: pytest.Cap
         wanted = hc.study(w, "int4-g16", axis=axis).to_dict()["rows"][1]["sqnr_db"]
         for rows in (json.loads(out)["rows"], hc.study(path, "int4-g16").to_dict()["rows"]):
             assert {row["format"]: row["sqnr_db"] for row in rows}["int4-g16"] == wanted
+
+
+def test_a_weight_that_is_summed_along_two_axes_is_left_out(tmp_path: Path) -> None:
+    names, path = ["both", "both", "both", "w"], str(tmp_path / "net.onnx")
+    nodes = [
+        helper.make_node("Gemm", [f"x{i or ''}", name], [f"x{i + 1}"], transB=i % 2) for i, name in enumerate(names)
+    ]
+    held = {"both": reals((32, 32), 1), "w": reals((8, 32), 2)}
+    onnx.save(model_of(nodes, held, {"x": [1, 32]}, {"x4": [1, 8]}), path)
+    found, axes = onnx_weights(path)
+    assert list(found) == ["w"] and axes == {"w": 1}
+    rows = hc.study(path, "int4").to_dict()["rows"]
+    assert rows[1]["sqnr_db"] == hc.study(held["w"], "int4").to_dict()["rows"][1]["sqnr_db"]
 
 
 def test_activations_are_rounded_in_a_vector_too_and_are_a_format() -> None:

@@ -1,7 +1,7 @@
 """ONNX: a model whose outputs are the weights, each by a `DequantizeLinear` of its codes, as runtimes take them.
 
-Rows of scales are per axis 0, groups are blocks along axis 1 (opset 21); what is not packed is an initializer. The
-nodes can be moved into a graph that uses the weights.
+Weights are matrices quantized along either axis: rows of scales are per the other one, groups are blocks (opset 21);
+what is not packed is an initializer. The nodes can be moved into a graph that uses the weights.
 """
 
 from __future__ import annotations
@@ -47,21 +47,23 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             held.append(onnx.numpy_helper.from_array(np.asarray(array), name))
             continue
         fmt = array.format
-        if not isinstance(fmt, Int) or fmt.bits not in (4, 8) or array.ndim != 2 or array.axis != (1,):
-            refuse(name, array, "onnx", "int4-g32 or int8 of a matrix, quantized along its last axis, is the nearest")
-        group = array.shape[1] if fmt.group is None else fmt.group
-        if array.shape[1] % group:
-            raise ValueError(f"save: tensor {quoted(name)}: {counted(array.shape[1], 'value')} in "
+        if not isinstance(fmt, Int) or fmt.bits not in (4, 8) or array.ndim != 2 or len(array.axis) != 1:
+            refuse(name, array, "onnx", "int4-g32 or int8 of a matrix, quantized along one axis, is the nearest")
+        (axis,) = array.axis
+        group = array.shape[axis] if fmt.group is None else fmt.group
+        if array.shape[axis] % group:
+            raise ValueError(f"save: tensor {quoted(name)}: {counted(array.shape[axis], 'value')} in "
                              f"groups of {group}: onnx has no "
                              "short groups here")  # fmt: skip
         kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}")
-        scales = np.ascontiguousarray(array.scales_expanded()[:, ::group])
-        points = array.zero_points_expanded()[:, ::group].astype(np.uint8 if not fmt.symmetric else np.int8)
-        blocks: dict[str, Any] = {"axis": 1, "block_size": group} if fmt.group else {"axis": 0}
-        flat = slice(None) if fmt.group else 0
+        first = (slice(None), slice(None, None, group)) if axis else slice(None, None, group)
+        scales = np.ascontiguousarray(array.scales_expanded()[first])
+        points = np.ascontiguousarray(array.zero_points_expanded()[first])
+        points = points.astype(np.uint8 if not fmt.symmetric else np.int8)
+        blocks: dict[str, Any] = {"axis": axis, "block_size": group} if fmt.group else {"axis": 1 - axis}
         inputs = {"codes": (kind, array.codes()), "scale": (proto.FLOAT, scales), "zero_point": (kind, points)}
         for key, (dtype, values) in inputs.items():
-            values = values if key == "codes" or fmt.group else values[:, flat]
+            values = values if key == "codes" or fmt.group else values.reshape(-1)
             raw = values.tobytes() if fmt.bits == 8 or key == "scale" else _nibbles(values)
             held.append(helper.make_tensor(f"{name}.{key}", dtype, values.shape, raw, raw=True))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in inputs], [name], **blocks))
