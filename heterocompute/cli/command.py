@@ -41,6 +41,7 @@ from .parts import (
     interruptible,
     note,
     note_lines,
+    note_skipped,
     open_streams,
     print_json,
     print_table,
@@ -265,6 +266,7 @@ def _dequantize(arguments: argparse.Namespace) -> int:
 def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., Any]) -> int:
     with ProgressBar(arguments.command, arguments.input) as progress:
         summary = interruptible(lambda: rewrite(arguments.input, arguments.output, progress=progress.update))
+    note_skipped(arguments.input, summary["skipped"])
     if arguments.json:
         return print_json(summary)
     n_changed = sum(row["format"] is not None for row in summary["tensors"])
@@ -283,6 +285,9 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
     with ProgressBar("inspect", arguments.file) as progress:
         rows = interruptible(lambda: inspect(arguments.file, progress.update, arguments.layout))
+    with reader_of(arguments.file) as reader:
+        said = layout_said(reader) if arguments.layout is None else None
+    note_skipped(arguments.file, reader.skipped)
     if arguments.json:
         return print_json({"tensors": rows})
     columns = [
@@ -297,11 +302,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
     ]
     print_table(columns, rows)
     say(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
-    if arguments.layout is None:
-        with reader_of(arguments.file) as reader:
-            said = layout_said(reader)
-        if said is not None:
-            say_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
+    if said is not None:
+        say_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
     return 0
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..base.runtime import MAX_THREADS
-from ..base.texts import one_line, printable, shortened
+from ..base.texts import counted, one_line, printable, quoted, shortened
 from ..base.writer import remove_temporaries
 from ..formats import Format, format as parse_format
 from ..report import table
@@ -212,6 +212,14 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Print one line on standard error; where nobody can read it, that is no failure."""
     note_lines(one_line(text))
+
+
+def note_skipped(path: str, skipped: Mapping[str, str]) -> None:
+    """Print one line on standard error where tensors of a file cannot be read: how many, and some of them."""
+    if skipped:
+        some = ", ".join(f"{quoted(name)} ({what})" for name, what in list(skipped.items())[:3])
+        more = ", ..." if len(skipped) > 3 else ""
+        note(f"{printable(path)}: {counted(len(skipped), 'tensor')} left out: {some}{more}")
 
 
 def note_lines(text: str) -> None:

@@ -109,7 +109,8 @@ def quantize_checkpoint(
     -------
     dict
         ``{"input", "output", "bytes_before", "bytes", "tensors": [{"name", "format", "shape", "dtype",
-        "bytes_before", "bytes"}]}``; `format` is None for what was copied, bytes are those of the data.
+        "bytes_before", "bytes"}], "skipped"}``; `format` is None for what was copied, bytes are those of the data.
+        `skipped`, name -> what it is, has what stands in the input and cannot be read, so that it is left out.
 
     Raises
     ------

@@ -153,7 +153,7 @@ def rewrite(
         staging.discard()
     if progress:
         progress(total["bytes_before"], total["bytes_before"], "")
-    return {"input": os.fspath(in_path), "output": os.fspath(out_path), **total, "tensors": rows}
+    return _summary(in_path, out_path, total, rows, opened)
 
 
 def rewrite_whole(
@@ -200,7 +200,7 @@ def rewrite_whole(
     export(out_path, arrays, layout)
     if progress:
         progress(done, done, "")
-    return {"input": os.fspath(in_path), "output": os.fspath(out_path), **total, "tensors": rows}
+    return _summary(in_path, out_path, total, rows, opened)
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
@@ -273,6 +273,11 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     if others := [name for name in os.listdir(folder or ".") if name.endswith(INDEX) and name != own]:
         raise ValueError(f"{where}: consume might delete what {quoted(min(others))} beside it names: wanted one index")
     refuse_links(opened.path, set(opened.files.values()))
+
+
+def _summary(in_path: Any, out_path: Any, total: Mapping[str, int], rows: Any, opened: Tensors) -> dict[str, Any]:
+    paths = {"input": os.fspath(in_path), "output": os.fspath(out_path)}
+    return {**paths, **total, "tensors": rows, "skipped": dict(opened.skipped)}
 
 
 def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[str, Any]:

@@ -106,3 +106,24 @@ def test_completion_without_its_extra_says_how_to_get_it(capsys, monkeypatch):
     code, stdout, stderr = run(capsys, "completion", "zsh")
     assert code == 1 and stdout == ""
     assert stderr == "heterocompute completion: completion needs shtab: pip install 'heterocompute[completion]'\n"
+
+
+@pytest.mark.parametrize("command", ["inspect", "quantize", "prune", "dequantize"])
+def test_tensors_that_cannot_be_read_are_named(tmp_path, capsys, command):
+    path, out = tmp_path / "model.npz", tmp_path / "out.safetensors"
+    options = {"quantize": ["--format", "int8"], "prune": ["--pattern", "2:4"]}.get(command, [])
+    asked = [command, path] if command == "inspect" else [command, path, out, *options]
+    wide = {name: np.ones((2, 2), np.complex128) for name in "abcd"}
+    for count in (0, 1, 4):
+        skipped = dict(list(wide.items())[:count])
+        np.savez(path, w=np.ones((2, 32), np.float32), **skipped)
+        lines = []
+        for more in ([], ["--json"]):
+            code, text, err = run(capsys, *asked, *more)
+            assert code == 0
+            lines.append([line for line in err.splitlines() if "left out" in line])
+        some = ", ".join(f"'{name}' (complex128 (2, 2))" for name in list(skipped)[:3])
+        said = f"{path}: {count} tensor{'s' * (count > 1)} left out: {some}{', ...' * (count > 3)}"
+        assert lines == [[said] if count else []] * 2
+        if command != "inspect":
+            assert json.loads(text)["skipped"] == dict.fromkeys(skipped, "complex128 (2, 2)")

@@ -61,6 +61,9 @@ def test_our_own_layouts_are_quantized_already(tmp_path, capsys, layout, fmt, wh
     assert text.startswith(f"{path}: is already quantized, by {what}, in the layout of another program")
     with hc.open_checkpoint(path) as found, pytest.raises(ValueError, match="already quantized"):
         hc.study(found, "int4")
+    code, _, err = run(capsys, "inspect", path)
+    words = "2 tensors left out: 'fc.weight.codes' (int4 (8, 64)), 'fc.weight.zero_point' (int4 (8, 2))"
+    assert code == 0 and (words in err) == ((layout, fmt) == ("onnx", "int4-g32"))
 
 
 def test_codes_are_found_beside_weights_and_in_branches(tmp_path, capsys):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.container import FILE_NAMES, numpy_dtype
+from ...base.container import numpy_dtype
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
@@ -96,7 +96,7 @@ class Onnx(Container):
         except (KeyError, TypeError, ValueError):
             self._fail(f"tensor {quoted(name)} has the unknown dtype {tensor.data_type}")
         shape = tuple(int(n) for n in tensor.dims)
-        text = dtype.name if dtype.name in FILE_NAMES and tensor.data_type != onnx.TensorProto.STRING else "no number"
+        text = "text" if tensor.data_type == onnx.TensorProto.STRING else dtype.name
         self.add(name, text, shape, lambda: self._load(name, tensor, dtype.name, shape))
         if name in self and tensor.data_location == onnx.TensorProto.EXTERNAL:
             place, _ = self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
