@@ -223,26 +223,21 @@ static inline bool folds_bytes(const hc_format *format, const hc_geometry *geome
 static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
     const int64_t group = geometry->group;
-    if (mode == HC_INT_GROUPED && !vsq_has_two_levels(format) && !vsq_is_unsigned(format) &&
-        tile->first_column % 8 == 0) {
+    const bool splits = mode == HC_INT_SPLIT && vsq_scale_bits(format) == 8;
+    const bool has_floats = mode == HC_INT_GROUPED && !vsq_has_two_levels(format);
+    if ((splits || has_floats) && !vsq_is_unsigned(format) && tile->first_column % 8 == 0) {
         const int64_t first = tile->first_column / group;
         const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, group) - first;
         for (int64_t i = 0; i < tile->rows; i++) {
             const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
+            float *to = out->group_scale + i * out->groups_ld;
             plain_integers(geometry, components, tile, i, format->bits, true, out);
-            memcpy(out->group_scale + i * out->groups_ld, scales + 4 * first, (size_t)groups * 4);
-        }
-        return HC_DONE;
-    }
-    if (mode == HC_INT_SPLIT && vsq_scale_bits(format) == 8 && !vsq_is_unsigned(format) &&
-        tile->first_column % 8 == 0) {
-        const int64_t first = tile->first_column / group;
-        const int64_t groups = hc_ceil_div(tile->first_column + tile->columns, group) - first;
-        for (int64_t i = 0; i < tile->rows; i++) {
-            const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-            plain_integers(geometry, components, tile, i, format->bits, true, out);
+            if (has_floats) {
+                memcpy(to, scales + 4 * first, (size_t)groups * sizeof *to);
+                continue;
+            }
             for (int64_t g = 0; g < groups; g++)
-                out->group_scale[i * out->groups_ld + g] = scales[first + g];
+                to[g] = scales[first + g];
             out->row_scale[i] = load_row_scale(format, components, tile->first_row + i);
         }
         return HC_DONE;
