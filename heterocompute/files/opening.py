@@ -89,6 +89,8 @@ class Checkpoint(Mapping[str, Any]):
         What the file says beside its tensors.
     skipped : dict of str to str
         What stands there and has a dtype that is not known here, or holds no numbers -> what it is.
+    axes : dict of str to tuple of int
+        Reduction axes, where the file says what multiplies by a tensor: ONNX does.
     """
 
     def __init__(self, reader: Tensors, layout: str | None = None) -> None:
@@ -96,6 +98,7 @@ class Checkpoint(Mapping[str, Any]):
         self._held = dict(contents(reader, entries(reader)[0])) if layout is None else None
         self._reads = _readers_of(reader, self._held) if self._held is not None else readers_in(reader, str(layout))
         self.path, self.metadata, self.skipped = reader.path, dict(reader.metadata), dict(reader.skipped)
+        self.axes = dict(reader.axes)
 
     def __getitem__(self, name: str) -> Any:
         return self._reads[name]()

@@ -34,6 +34,7 @@ class Source:
         self.infos: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._reader: Tensors | None = None
         self._arrays: Mapping[str, Any] = {}
+        self.axes: Mapping[str, tuple[int, ...]] = {}  # what the file says of some
         if isinstance(weights, (str, os.PathLike)):
             self._reader = stack.enter_context(reader_of(weights))
             try:
@@ -41,6 +42,7 @@ class Source:
             except ValueError as error:
                 raise ValueError(f"{printable(os.fsdecode(weights))}: {error}") from None
             self._packed, _ = entries(self._reader)
+            self.axes = self._reader.axes
             self.names = []
             for name, entry in contents(self._reader, self._packed):
                 self.names.append(name)
@@ -50,6 +52,7 @@ class Source:
             return
         if isinstance(weights, Checkpoint):
             weights.check_weights()
+            self.axes = weights.axes
         elif not isinstance(weights, Mapping):
             as_array(weights, "study: weights")
         self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}

@@ -144,18 +144,23 @@ def test_a_study_judges_an_onnx_model_by_examples(tmp_path: Path, capsys: pytest
 
 
 def test_a_study_of_weights_evaluates_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    w, path = reals((64, 32), 3), str(tmp_path / "net.onnx")
+    w, path = reals((64, 40), 3), str(tmp_path / "net.onnx")
     multiplied = [helper.make_node("MatMul", ["x", "w"], ["a"])]
     unknown = [*multiplied, helper.make_node("FastGelu", ["a"], ["y"], domain="com.microsoft")]
     for nodes, axis in [(unknown, 0), ([], -1)]:  # operators that onnx cannot evaluate; constants alone
-        model = model_of(nodes, {"w": w}, {"x": [1, 64]} if nodes else {}, {"y": [1, 32]} if nodes else {})
+        model = model_of(nodes, {"w": w}, {"x": [1, 64]} if nodes else {}, {"y": [1, 40]} if nodes else {})
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         onnx.save(model, path)
         code, out, error = run(capsys, "study", path, "--formats", "int4-g16", "--json")
         assert code == 0, error
         wanted = hc.study(w, "int4-g16", axis=axis).to_dict()["rows"][1]["sqnr_db"]
-        for rows in (json.loads(out)["rows"], hc.study(path, "int4-g16").to_dict()["rows"]):
+        with hc.open_checkpoint(path) as held:
+            opened = hc.study(held, "int4-g16")
+            plan = hc.ptq.search(held, ["int4-g16"], {"bits": 8})
+        for rows in (json.loads(out)["rows"], hc.study(path, "int4-g16").to_dict()["rows"], opened.to_dict()["rows"]):
             assert {row["format"]: row["sqnr_db"] for row in rows}["int4-g16"] == wanted
+        packed = hc.quantize(w, "int4-g16", axis)
+        assert abs(plan.bits - 8 * packed.nbytes / w.size) < 1e-9
 
 
 def test_a_weight_that_is_summed_along_two_axes_is_left_out(tmp_path: Path) -> None:
