@@ -2,17 +2,12 @@
  * kernels/training/training.h. */
 #define HC_LANES 16
 #define HC_DOUBLES 8
-#include "kernels/training/rows.h"
+#include "kernels/training/near.h"
 
 HC_MARKED(avx512)
 
-#define GOLDEN 0x9e3779b97f4a7c15u
-
-/* Levels that lie evenly, that lie evenly in a binade, and up to 16 of a table. */
-typedef enum { EVEN, BINADES, FEW } kind_of_levels;
-
 typedef struct {
-    __m512d low, high, scale, units, back; /* EVEN: levels are `back` apart, and 1 / units; else 2^m and 2^-m */
+    __m512d low, high, scale, units, back; /* HC_EVEN: levels are `back` apart, and 1 / units; else 2^m and 2^-m */
     __m512d least, first, second;          /* first, second: the table */
     double middle;
     __mmask8 scaled; /* none where the scale is 0 */
@@ -52,17 +47,17 @@ static inline __m512d pick_of_few(const group_levels *levels, __m512d t, __m512d
     return _mm512_mask_mov_pd(below, taken, above);
 }
 
-static inline __attribute__((always_inline)) __m256 rounded(kind_of_levels kind, const group_levels *levels, __m512d x,
-                                                            __m512d chance) {
+static inline __attribute__((always_inline)) __m256 rounded(hc_kind_of_levels kind, const group_levels *levels,
+                                                            __m512d x, __m512d chance) {
     const __m512d infinity = _mm512_set1_pd((double)INFINITY), largest = _mm512_set1_pd((double)FLT_MAX);
     /* the second operand where either is NaN, or both are 0 */
     __m512d t = _mm512_max_pd(_mm512_div_pd(x, levels->scale), levels->low), units = levels->units;
     __m512d back = levels->back, level;
     t = _mm512_min_pd(t, levels->high);
-    if (kind == FEW) {
+    if (kind == HC_FEW) {
         level = pick_of_few(levels, t, chance);
     } else {
-        if (kind == BINADES) {
+        if (kind == HC_BINADES) {
             const __m512d binade = _mm512_max_pd(_mm512_and_pd(t, infinity), levels->least);
             const __m512i inverse =
                 _mm512_sub_epi64(_mm512_set1_epi64(0x7fe0000000000000), _mm512_castpd_si512(binade));
@@ -82,7 +77,7 @@ static inline __attribute__((always_inline)) __m256 rounded(kind_of_levels kind,
 }
 
 /* n values of one group; the first has the counter `at`, which grows by `step`. Stores with a mask take several cycles. */
-static inline __attribute__((always_inline)) void round_group(kind_of_levels kind, const group_levels *levels,
+static inline __attribute__((always_inline)) void round_group(hc_kind_of_levels kind, const group_levels *levels,
                                                               int64_t n, const void *x, bool is_double, uint64_t at,
                                                               uint64_t step, float *y) {
     const __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
@@ -104,12 +99,12 @@ static inline __attribute__((always_inline)) void round_group(kind_of_levels kin
     }
 }
 
-static inline group_levels shared_levels(kind_of_levels kind, const hc_chance_levels *levels) {
-    const bool even = kind == EVEN;
+static inline group_levels shared_levels(hc_kind_of_levels kind, const hc_chance_levels *levels) {
+    const bool even = kind == HC_EVEN;
     group_levels at = {.least = _mm512_set1_pd(levels->least)};
     at.units = _mm512_set1_pd(even ? levels->fraction / levels->least : levels->fraction);
     at.back = _mm512_set1_pd(even ? levels->least / levels->fraction : 1 / levels->fraction);
-    if (kind == FEW) {
+    if (kind == HC_FEW) {
         at.first = _mm512_loadu_pd(levels->table);
         at.second = _mm512_loadu_pd(levels->table + 8);
         at.middle = levels->table[8];
@@ -118,21 +113,16 @@ static inline group_levels shared_levels(kind_of_levels kind, const hc_chance_le
     return at;
 }
 
-static inline void set_group(kind_of_levels kind, const hc_chance_levels *levels, const hc_chance_run *run, int64_t g,
-                             group_levels *at) {
-    const bool few = kind == FEW;
+static inline void set_group(hc_kind_of_levels kind, const hc_chance_levels *levels, const hc_chance_run *run,
+                             int64_t g, group_levels *at) {
+    const bool few = kind == HC_FEW;
     at->scale = _mm512_set1_pd(run->scale[g]);
     at->scaled = run->scale[g] != 0 ? 0xff : 0;
     at->low = _mm512_set1_pd(few ? levels->table[0] : run->low[g]);
     at->high = _mm512_set1_pd(few ? levels->table[levels->n - 1] : run->high[g]);
 }
 
-/* What is added for the value after the first c. */
-static inline uint64_t counter_of(const hc_chance_run *run, int64_t c) {
-    return run->seed + (run->index + (uint64_t)c * run->step + 1) * GOLDEN;
-}
-
-static inline __attribute__((always_inline)) void round_groups(kind_of_levels kind, const hc_chance_levels *levels,
+static inline __attribute__((always_inline)) void round_groups(hc_kind_of_levels kind, const hc_chance_levels *levels,
                                                                const hc_chance_run *run, const void *x, bool is_double,
                                                                float *y) {
     group_levels at = shared_levels(kind, levels);
@@ -140,15 +130,13 @@ static inline __attribute__((always_inline)) void round_groups(kind_of_levels ki
     for (int64_t c = 0, g = 0; c < run->n; c = end, end += run->group, g++) {
         set_group(kind, levels, run, g, &at);
         round_group(kind, &at, hc_min(end, run->n) - c, (const char *)x + c * (is_double ? 8 : 4), is_double,
-                    counter_of(run, c), run->step * GOLDEN, y + c);
+                    hc_counter_of(run, c), run->step * HC_GOLDEN, y + c);
     }
 }
 
-/* Where a float32 holds enough to say which level is taken, 16 values are done at once; where a chance lies so near that
- * more bits count, those are done again in float64. Errors: of t 2^-23 of it (1 / scale, and x times that), of a chance
- * 2^-24, of their difference as much again. `limit` leaves more than twice that. */
+/* The vectors of hc_near_row and hc_near_group, and what the same group is in float64. */
 typedef struct {
-    __m512 low, high, reciprocal, scale; /* where levels are EVEN, in steps; scale: of a step */
+    __m512 low, high, reciprocal, scale; /* where levels are HC_EVEN, in steps; scale: of a step */
     __m512 units, back, least;           /* as of group_levels */
     __m512 table, widths, middle, limit;
     __m512i ends; /* a chance as near to 0 or 1 as this may belong to the levels beside */
@@ -201,17 +189,17 @@ static inline __attribute__((always_inline)) __m512 near_few(bool is_single, con
 }
 
 /* 16 values; where *unsure says so they may be wrong. is_single: levels and scales are float32. */
-static inline __attribute__((always_inline)) __m512 near_rounded(kind_of_levels kind, bool is_single,
+static inline __attribute__((always_inline)) __m512 near_rounded(hc_kind_of_levels kind, bool is_single,
                                                                  const near_levels *levels, __m512 x, __m512i chances,
                                                                  __mmask16 *unsure) {
     const __m512 zero = _mm512_setzero_ps(), infinity = _mm512_set1_ps(INFINITY);
     const __m512 chance = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(chances, 8)), _mm512_set1_ps(0x1p-24f));
     /* the second operand where either is NaN: that stays, and is never sure */
     const __m512 t = _mm512_min_ps(levels->high, _mm512_max_ps(levels->low, _mm512_mul_ps(x, levels->reciprocal)));
-    if (kind == FEW)
+    if (kind == HC_FEW)
         return near_few(is_single, levels, t, chances, chance, unsure);
     __m512 steps = t, step = levels->back, scale = levels->scale;
-    if (kind == BINADES) {
+    if (kind == HC_BINADES) {
         const __m512 binade = _mm512_max_ps(_mm512_and_ps(t, infinity), levels->least);
         const __m512i inverse = _mm512_sub_epi32(_mm512_set1_epi32(0x7f000000), _mm512_castps_si512(binade));
         steps = _mm512_mul_ps(t, _mm512_mul_ps(_mm512_castsi512_ps(inverse), levels->units));
@@ -231,80 +219,60 @@ static inline __attribute__((always_inline)) __m512 near_rounded(kind_of_levels 
 }
 
 /* n values of group g again, at most 16. */
-static inline __attribute__((always_inline)) void round_again(kind_of_levels kind, const hc_chance_levels *levels,
+static inline __attribute__((always_inline)) void round_again(hc_kind_of_levels kind, const hc_chance_levels *levels,
                                                               const hc_chance_run *run, int64_t g, int64_t n,
                                                               const float *x, uint64_t at, float *y) {
     group_levels group = shared_levels(kind, levels);
     set_group(kind, levels, run, g, &group);
-    round_group(kind, &group, n, x, false, at, run->step * GOLDEN, y);
+    round_group(kind, &group, n, x, false, at, run->step * HC_GOLDEN, y);
 }
 #define ROUND_AGAIN(name, kind)                                                                                        \
     static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run, int64_t g,    \
                                                int64_t n, const float *x, uint64_t at, float *y) {                     \
         round_again(kind, levels, run, g, n, x, at, y);                                                                \
     }
-ROUND_AGAIN(again_even, EVEN)
-ROUND_AGAIN(again_binades, BINADES)
-ROUND_AGAIN(again_few, FEW)
+ROUND_AGAIN(again_even, HC_EVEN)
+ROUND_AGAIN(again_binades, HC_BINADES)
+ROUND_AGAIN(again_few, HC_FEW)
 
-/* Scales whose products with steps and levels up to 2^26 are normal. */
-static inline bool is_plain(float scale) { return (scale == 0) | ((scale >= 0x1p-90f) & (scale <= 0x1p90f)); }
-
-static inline void near_shared(kind_of_levels kind, const hc_chance_levels *levels, near_levels *at) {
+static inline void near_shared(hc_kind_of_levels kind, const hc_chance_levels *levels, const hc_near_row *row,
+                               near_levels *at) {
     at->exact = shared_levels(kind, levels);
-    at->units = _mm512_set1_ps((float)levels->fraction);
-    at->back = _mm512_set1_ps((float)(kind == EVEN ? levels->least / levels->fraction : 1 / levels->fraction));
-    at->least = _mm512_set1_ps((float)levels->least);
-    if (kind != FEW)
-        return;
-    float table[16], widths[16] = {0}, narrowest = INFINITY;
-    for (int i = 0; i < 16; i++)
-        table[i] = (float)levels->table[i];
-    for (int i = 0; i + 1 < levels->n; i++) {
-        widths[i] = (float)(levels->table[i + 1] - levels->table[i]);
-        narrowest = fminf(narrowest, widths[i]);
-    }
-    const float most = fmaxf(-table[0], table[levels->n - 1]), end = most * 0x1p-20f / narrowest;
-    at->table = _mm512_loadu_ps(table);
-    at->widths = _mm512_loadu_ps(widths);
-    at->middle = _mm512_set1_ps(table[8]);
-    at->ends = _mm512_set1_epi32(end < 0.25f ? (int32_t)(end * 0x1p32f) : INT32_MAX);
+    at->units = _mm512_set1_ps(row->units);
+    at->back = _mm512_set1_ps(row->back);
+    at->least = _mm512_set1_ps(row->least);
+    at->table = _mm512_loadu_ps(row->table);
+    at->widths = _mm512_loadu_ps(row->widths);
+    at->middle = _mm512_set1_ps(row->table[8]);
+    at->ends = _mm512_set1_epi32(row->ends);
 }
 
-/* The group's scale, ends and how near is too near. */
-static inline void near_set_group(kind_of_levels kind, const hc_chance_levels *levels, const hc_chance_run *run,
-                                  int64_t g, float unit, near_levels *at) {
-    const float scale = (float)run->scale[g], per_unit = 1 / unit;
-    const float low = (float)(kind == FEW ? levels->table[0] : run->low[g]) * per_unit;
-    const float high = (float)(kind == FEW ? levels->table[levels->n - 1] : run->high[g]) * per_unit;
-    const float most = -low > high ? -low : high, steps = kind == EVEN ? most : 2 * (float)levels->fraction;
-    const bool plain = is_plain(scale) & (most <= 0x1p26f);
+static inline void near_set_group(hc_kind_of_levels kind, const hc_chance_levels *levels, const hc_near_row *row,
+                                  const hc_chance_run *run, int64_t g, near_levels *at) {
+    const hc_near_group group = hc_near_group_of(kind, levels, row, run, g);
     at->exact.scale = _mm512_set1_pd(run->scale[g]);
     at->exact.scaled = run->scale[g] != 0 ? 0xff : 0;
-    at->low = _mm512_set1_ps(low);
-    at->high = _mm512_set1_ps(high);
-    at->reciprocal = _mm512_set1_ps(scale == 0 ? 0 : per_unit / scale);
-    at->scale = _mm512_set1_ps(scale * (kind == BINADES ? 1 / (float)levels->fraction : unit));
-    if (kind == FEW) /* how far `apart` is; else from the middle of two steps */
-        at->limit = _mm512_set1_ps(plain ? most * 0x1p-20f : INFINITY);
-    else
-        at->limit = _mm512_set1_ps(plain ? 0.5f - (steps + 2) * 0x1p-21f : 0);
+    at->low = _mm512_set1_ps(group.low);
+    at->high = _mm512_set1_ps(group.high);
+    at->reciprocal = _mm512_set1_ps(group.reciprocal);
+    at->scale = _mm512_set1_ps(group.scale);
+    at->limit = _mm512_set1_ps(group.limit);
 }
 
-static inline __attribute__((always_inline)) void near_groups(kind_of_levels kind, bool is_single,
+static inline __attribute__((always_inline)) void near_groups(hc_kind_of_levels kind, bool is_single,
                                                               const hc_chance_levels *levels, const hc_chance_run *run,
                                                               const float *x, float *y) {
-    const uint64_t step = run->step * GOLDEN;
+    const uint64_t step = run->step * HC_GOLDEN;
     const __m512i lane = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
     const __m512i low = _mm512_mullo_epi64(lane, _mm512_set1_epi64((int64_t)step));
     const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64((int64_t)(8 * step)));
-    const float unit = kind == EVEN ? (float)(levels->least / levels->fraction) : 1; /* a power of two */
+    const hc_near_row row = hc_near_row_of(kind, levels);
     near_levels near;
-    near_shared(kind, levels, &near);
+    near_shared(kind, levels, &row, &near);
     int64_t end = run->group - run->skip;
     for (int64_t c = 0, g = 0; c < run->n; c = end, end += run->group, g++) {
-        near_set_group(kind, levels, run, g, unit, &near);
-        uint64_t at = counter_of(run, c);
+        near_set_group(kind, levels, &row, run, g, &near);
+        uint64_t at = hc_counter_of(run, c);
         const int64_t last = hc_min(end, run->n);
         for (int64_t i = c; i < last; i += 16, at += 16 * step) {
             const int64_t n = hc_min(last - i, 16);
@@ -314,9 +282,9 @@ static inline __attribute__((always_inline)) void near_groups(kind_of_levels kin
             const __m512 values = n == 16 ? _mm512_loadu_ps(x + i) : _mm512_maskz_loadu_ps(there, x + i);
             const __m512 found = near_rounded(kind, is_single, &near, values, chances, &unsure);
             if (__builtin_expect(unsure & there, 0))
-                (kind == FEW    ? again_few
-                 : kind == EVEN ? again_even
-                                : again_binades)(levels, run, g, n, x + i, at, y + i);
+                (kind == HC_FEW    ? again_few
+                 : kind == HC_EVEN ? again_even
+                                   : again_binades)(levels, run, g, n, x + i, at, y + i);
             else if (n == 16)
                 _mm512_storeu_ps(y + i, found);
             else
@@ -325,62 +293,51 @@ static inline __attribute__((always_inline)) void near_groups(kind_of_levels kin
     }
 }
 
-static bool are_single(int64_t n, const double *values) {
-    bool single = true;
-    for (int64_t i = 0; i < n; i++)
-        single &= (double)(float)values[i] == values[i];
-    return single;
-}
-
-/* True where no level leaves the lowest binade. */
-static bool is_even(const hc_chance_levels *levels, const hc_chance_run *run, int64_t groups) {
-    bool even = true;
-    for (int64_t g = 0; g < groups; g++)
-        even &= (-levels->least <= run->low[g]) & (run->high[g] <= levels->least);
-    return even;
-}
-
 /* A function each, as the fast ones need all registers. */
 #define NEAR_GROUPS(name, kind, is_single)                                                                             \
     static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run,               \
                                                const float *x, float *y) {                                             \
         near_groups(kind, is_single, levels, run, x, y);                                                               \
     }
-NEAR_GROUPS(near_even, EVEN, false)
-NEAR_GROUPS(near_even_single, EVEN, true)
-NEAR_GROUPS(near_binades, BINADES, false)
-NEAR_GROUPS(near_binades_single, BINADES, true)
-NEAR_GROUPS(near_few_levels, FEW, false)
-NEAR_GROUPS(near_few_single, FEW, true)
+NEAR_GROUPS(near_even, HC_EVEN, false)
+NEAR_GROUPS(near_even_single, HC_EVEN, true)
+NEAR_GROUPS(near_binades, HC_BINADES, false)
+NEAR_GROUPS(near_binades_single, HC_BINADES, true)
+NEAR_GROUPS(near_few_levels, HC_FEW, false)
+NEAR_GROUPS(near_few_single, HC_FEW, true)
 
 static void exact_groups(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
                          float *y) {
     if (levels->n > 0 && is_double)
-        round_groups(FEW, levels, run, x, true, y);
+        round_groups(HC_FEW, levels, run, x, true, y);
     else if (levels->n > 0)
-        round_groups(FEW, levels, run, x, false, y);
+        round_groups(HC_FEW, levels, run, x, false, y);
     else if (is_double)
-        round_groups(BINADES, levels, run, x, true, y);
+        round_groups(HC_BINADES, levels, run, x, true, y);
     else
-        round_groups(BINADES, levels, run, x, false, y);
+        round_groups(HC_BINADES, levels, run, x, false, y);
 }
 
 void hc_round_by_chance_avx512(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
                                float *y) {
     const int64_t groups = hc_ceil_div(run->skip + run->n, run->group);
-    const double step = levels->least / levels->fraction;
-    const bool is_few = levels->n > 0;
     if (levels->n > 16) {
         hc_round_by_chance_body(levels, run, x, is_double, y);
-    } else if (is_double || (!is_few && !(step >= 0x1p-26 && step <= 0x1p26))) {
+        return;
+    }
+    if (!hc_near_serves(levels, is_double)) {
         exact_groups(levels, run, x, is_double, y);
-    } else {
-        const bool single = are_single(groups, run->scale) && are_single(levels->n, levels->table);
-        if (is_few)
-            (single ? near_few_single : near_few_levels)(levels, run, x, y);
-        else if (is_even(levels, run, groups))
-            (single ? near_even_single : near_even)(levels, run, x, y);
-        else
-            (single ? near_binades_single : near_binades)(levels, run, x, y);
+        return;
+    }
+    const bool single = hc_near_single(groups, run->scale) && hc_near_single(levels->n, levels->table);
+    switch (hc_near_kind(levels, run, groups)) {
+    case HC_EVEN:
+        (single ? near_even_single : near_even)(levels, run, x, y);
+        break;
+    case HC_BINADES:
+        (single ? near_binades_single : near_binades)(levels, run, x, y);
+        break;
+    case HC_FEW:
+        (single ? near_few_single : near_few_levels)(levels, run, x, y);
     }
 }
