@@ -5,9 +5,9 @@
 #include "base/base.h"
 
 /* rows_s8:  c[i * ldc + j] = (accumulate ? c[i * ldc + j] : 0) + sum_k x_i[k] * w_j[k], modulo 2^32, of rows as they lie, k
- * beside k: n_x of x, at most HC_ROWS_X, and any number of w, which are not read behind their last column. Rows of x can
- * be read up to a multiple of HC_ROWS_STEP columns and hold 0 there. x_sums[i] = sum_k x_i[k], for kernels that add 128 or 8
- * to w. Budget: |x|, |w| <= 128 and 65536 columns keep the true sum inside int32. */
+ * beside k: n_x of x, at most the line's mr, which is at most HC_ROWS_X, and any number of w, which are not read behind their
+ * last column. Rows of x can be read up to a multiple of HC_ROWS_STEP columns and hold 0 there. x_sums[i] = sum_k x_i[k], for
+ * kernels that add 128 or 8 to w. Budget: |x|, |w| <= 128 and 65536 columns keep the true sum inside int32. */
 enum { HC_ROWS_X = 8, HC_ROWS_STEP = 64 };
 typedef struct {
     int n_x;

@@ -34,8 +34,6 @@ INLINE void put(int32_t *c, int n, __m128i folded, int32_t shift, bool accumulat
     HC_ROWS_CASE(3, 3)                                                                                                 \
     HC_ROWS_CASE(4, 2)                                                                                                 \
     HC_ROWS_CASE(5, 2)                                                                                                 \
-    HC_ROWS_CASE(6, 2)                                                                                                 \
-    HC_ROWS_CASE(7, 1)                                                                                                 \
-    HC_ROWS_CASE(8, 1)
+    HC_ROWS_CASE(6, 2)
 
 #endif

@@ -60,6 +60,7 @@ typedef struct {
     hc_combine_limbs_fn *join;
     hc_pack_x32_fn *transpose;
     hc_rows out;
+    int most_rows; /* of x at once */
     int x_digits, w_digits, n_threads;
     bool is_small;       /* weights, for which the kernel is faster */
     bool direct;         /* weights as they are stored, */
@@ -314,7 +315,9 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     const hc_source *x = p->x, *w = p->w;
     *job = (hc_rows_job){.product = p, .x_source = x, .w_source = w, .n = w->rows, .k = w->columns};
     job->nibbles = hc_rows_nibble_weights(p, &job->words);
-    job->multiply = job->nibbles ? HC_PICK(rows_s4, &run) : HC_PICK(rows_s8, &run);
+    const hc_kernel *kernel = job->nibbles ? HC_BEST(rows_s4, &run) : HC_BEST(rows_s8, &run);
+    job->multiply = job->nibbles ? kernel->fn.rows_s4 : kernel->fn.rows_s8;
+    job->most_rows = kernel->mr;
     job->dequantize_s32 = HC_PICK(dequantize_s32, &run);
     job->dequantize_s64 = HC_PICK(dequantize_s64, &run);
     job->join = HC_PICK(combine_limbs, &run);
@@ -327,8 +330,8 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     job->w_digits = hc_signed_limbs(&w->form[HC_INT_FOLDED]);
     job->ld =
         hc_round_up(job->k, HC_NIBBLES_STEP) + HC_ROWS_STEP; /* rows of 4 KiB would fall on the same places of L1 */
-    job->block_rows = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), HC_ROWS_X));
-    const int64_t blocks = hc_ceil_div(job->block_rows, HC_ROWS_X), at_once = hc_ceil_div(job->block_rows, blocks);
+    job->block_rows = hc_min(x->rows, hc_max(X_BYTES / (hc_rows_planes(x) * job->ld), job->most_rows));
+    const int64_t blocks = hc_ceil_div(job->block_rows, job->most_rows), at_once = hc_ceil_div(job->block_rows, blocks);
     job->is_far = job->direct && blocks == 1 && job->bytes >= FAR_BYTES;
     job->n_chunks = chunks_of(job->is_far, blocks == 1, job->nibbles, at_once, job->k);
     job->chunk = hc_round_up(hc_ceil_div(job->k, job->n_chunks), HC_NIBBLES_STEP);
@@ -340,7 +343,7 @@ static void plan(hc_rows_job *job, const hc_product *p) {
     rows = hc_max(hc_min(hc_min(rows, job->w_digits * job->x_digits > 1 ? MOST_ROWS / 4 : MOST_ROWS), job->n), 1);
     job->group_rows = hc_max(rows / LEAST_ROWS, 1) * LEAST_ROWS;
     job->ldc = hc_round_up(job->group_rows, 16);
-    const int64_t pairs = job->x_digits * job->w_digits, tile = HC_ROWS_X * job->ldc;
+    const int64_t pairs = job->x_digits * job->w_digits, tile = job->most_rows * job->ldc;
     job->sums_at = hc_round_up(job->group_rows * (int64_t)sizeof(float), HC_CACHE_LINE);
     job->values_at = job->sums_at + pairs * tile * (int64_t)sizeof(int32_t);
     job->dots_at = job->values_at + tile * (int64_t)sizeof(float);
@@ -384,7 +387,7 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
-    if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_ROWS_X && p->x->rows > 4)
+    if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_BEST(rows_s8, p->run)->mr && p->x->rows > 4)
         share += PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
     const bool has_digits = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
     return (hc_work){direct ? codes : 0,
@@ -403,7 +406,7 @@ hc_status hc_rows_folded_run(const hc_product *p, hc_error *error) {
     for (int64_t first = 0; first < p->x->rows; first += job.block_rows) {
         job.first_row = first;
         job.rows = hc_min(job.block_rows, p->x->rows - first);
-        job.x_blocks = hc_ceil_div(job.rows, HC_ROWS_X);
+        job.x_blocks = hc_ceil_div(job.rows, job.most_rows);
         job.parts = groups >= 2 * job.n_threads ? 1 : hc_ceil_div(2 * job.n_threads, groups);
         job.parts = job.n_threads == 1 ? 1 : hc_min(job.parts, job.x_blocks);
         hc_parallel(job.n_threads, hc_ceil_div(job.rows, X_TASK_ROWS), x_task, &job);

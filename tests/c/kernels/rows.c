@@ -49,7 +49,7 @@ static void rows_case(const hc_kernel *kernel, int n_x, int64_t n_w, int64_t col
 
 void check_rows_s8(const hc_kernel *kernel) {
     FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 200, 223, 225, 449)
-    for (int n_x = 1; n_x <= HC_ROWS_X; n_x++)
+    for (int n_x = 1; n_x <= kernel->mr; n_x++)
         for (int i = 0; i < 8; i++)
             rows_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, i % 3 * 5, i, (integer_kind)(i % N_INTEGER_KINDS),
                       (integer_kind)(n_x % N_INTEGER_KINDS));
@@ -57,8 +57,8 @@ void check_rows_s8(const hc_kernel *kernel) {
     for (int i = 0; i < 16; i++) /* the whole budget */
         rows_case(kernel, 2, 2, 65536, 0, i % 8, i & 1 ? LEAST : MOST, i & 8 ? LEAST : MOST);
     usual();
-    rows_case(kernel, 8, 24, 1024, 0, 0, ANY, ANY);
-    rows_case(kernel, 8, 24, 1024, 0, 4, ANY, ANY);
+    rows_case(kernel, kernel->mr, 24, 1024, 0, 0, ANY, ANY);
+    rows_case(kernel, kernel->mr, 24, 1024, 0, 4, ANY, ANY);
 }
 
 static int nibble(const uint8_t *bytes, int64_t i) { return bytes[i / 2] >> (i % 2 * 4) & 15; }
@@ -145,7 +145,7 @@ static const int WORDS[] = {0, 2, 4, 8};
 
 void check_rows_s4(const hc_kernel *kernel) {
     FOR_EACH(int64_t, columns, 0, 1, 2, 15, 16, 17, 63, 65, 127, 128, 129, 200, 513, 2047, 2049)
-    for (int n_x = 1; n_x <= HC_ROWS_X; n_x++)
+    for (int n_x = 1; n_x <= kernel->mr; n_x++)
         for (int i = 0; i < 16; i++)
             rows_s4_case(kernel, n_x, 1 + (n_x * 3 + i) % 7, *columns, WORDS[i % 4], i % 3 * 5, (i * 7 + n_x) % 16,
                          (integer_kind)(i % N_INTEGER_KINDS), (integer_kind)(n_x % N_INTEGER_KINDS));
