@@ -9,18 +9,14 @@
 #define INLINE static inline __attribute__((always_inline))
 enum { SPAN = 1 << 18 }; /* bytes of codes until the lanes are emptied */
 
-/* 32 bytes of codes and their scales, times that part of n lines of x. */
-INLINE void add_register(__m256i sum[], const uint8_t *codes, __m256i flip, uint32_t scales, __m256i shifts,
-                         const hc_gemv_folded_args *args, int64_t place, int n_lines) {
+/* 32 bytes of codes, each word with its scale in 32 bits, times that part of n lines of x. */
+INLINE void add_register(__m256i sum[], const uint8_t *codes, __m256i flip, __m256i scale, const int8_t *x,
+                         const int32_t *start, int64_t x_bytes, int n_lines) {
     const __m256i u = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)codes), flip);
     const __m256i nibbles = _mm256_set1_epi8(15), low = _mm256_and_si256(u, nibbles);
     const __m256i high = _mm256_and_si256(_mm256_srli_epi16(u, 4), nibbles);
-    const __m256i spread = _mm256_srlv_epi32(_mm256_set1_epi32((int)scales), shifts);
-    const __m256i scale = _mm256_and_si256(spread, _mm256_set1_epi32(15));
-    const int8_t *x = args->x + place / 64 * 128 + place / 32 % 2 * 32;
-    const int32_t *start = args->start + place / 4;
 #pragma GCC unroll 4
-    for (int line = 0; line < n_lines; line++, x += args->x_bytes, start += args->x_bytes / 8) {
+    for (int line = 0; line < n_lines; line++, x += x_bytes, start += x_bytes / 8) {
         const __m256i pairs =
             _mm256_add_epi16(_mm256_maddubs_epi16(low, _mm256_loadu_si256((const __m256i *)x)),
                              _mm256_maddubs_epi16(high, _mm256_loadu_si256((const __m256i *)(x + 64))));
@@ -30,28 +26,49 @@ INLINE void add_register(__m256i sum[], const uint8_t *codes, __m256i flip, uint
     }
 }
 
+/* The scales of 8 words behind the first half * 8 of 16, of `words` each: `bytes` begins with the first one's. */
+INLINE __m256i spread(const uint8_t *bytes, int words, int half) {
+    const __m256i pairs = _mm256_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12),
+                  fours = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    __m256i scales;
+    if (words == 2) {
+        int16_t two;
+        memcpy(&two, bytes + 2 * half, sizeof two);
+        scales = _mm256_srlv_epi32(_mm256_set1_epi16(two), pairs);
+    } else if (words == 4) {
+        scales = _mm256_srlv_epi32(_mm256_set1_epi32(bytes[half]), fours);
+    } else {
+        scales = _mm256_srli_epi32(_mm256_set1_epi32(bytes[0]), 4 * half);
+    }
+    return _mm256_and_si256(scales, _mm256_set1_epi32(15));
+}
+
 /* Codes [first, end) of bytes, added to the sums. */
-INLINE void add_span(const hc_gemv_folded_args *args, int64_t first, int64_t end, int n_lines) {
-    const int words = args->words, log_words = words == 2 ? 1 : words == 4 ? 2 : 3;
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i shifts = _mm256_slli_epi32(_mm256_srl_epi32(lanes, _mm_cvtsi32_si128(log_words)), 2);
+INLINE void add_span(const hc_gemv_folded_args *args, int64_t first, int64_t end, int words, int n_lines) {
     const __m256i flip = _mm256_set1_epi8((char)(args->flip * 17));
+    const int64_t whole = first + (end - first) / 64 * 64, x_bytes = args->x_bytes;
+    const uint8_t *codes = args->codes + first, *scales = args->scales + first / (8 * words);
+    const int8_t *x = args->x + first * 2;
+    const int32_t *start = args->start + first / 4;
     __m256i sum[HC_GEMV_LINES];
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)
         sum[line] = _mm256_setzero_si256();
-    for (int64_t place = first; place < end; place += 32) {
-        const int64_t left = args->row_bytes - place, group = place / 4 / words;
-        const uint8_t *codes = args->codes + place;
-        uint8_t last[32] = {0};
-        if (left < 32) {
-            memcpy(last, codes, (size_t)left);
-            codes = last;
-        }
-        uint32_t scales = args->scales[group / 2] >> (group % 2 * 4);
-        if (words == 2 && left > 16) /* four groups, which begin on a byte */
-            scales |= (uint32_t)args->scales[group / 2 + 1] << 8;
-        add_register(sum, codes, flip, scales, shifts, args, place, n_lines);
+    for (int64_t place = first; place < whole; place += 64) {
+        add_register(sum, codes, flip, spread(scales, words, 0), x, start, x_bytes, n_lines);
+        add_register(sum, codes + 32, flip, spread(scales, words, 1), x + 32, start + 8, x_bytes, n_lines);
+        codes += 64;
+        scales += 8 / words;
+        x += 128;
+        start += 16;
+    }
+    if (whole < end) {
+        uint8_t last[64] = {0}, theirs[4] = {0};
+        memcpy(last, codes, (size_t)(end - whole));
+        memcpy(theirs, scales, (size_t)hc_ceil_div(end - whole, 8 * words));
+        add_register(sum, last, flip, spread(theirs, words, 0), x, start, x_bytes, n_lines);
+        if (end - whole > 32)
+            add_register(sum, last + 32, flip, spread(theirs, words, 1), x + 32, start + 8, x_bytes, n_lines);
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++) {
@@ -62,13 +79,19 @@ INLINE void add_span(const hc_gemv_folded_args *args, int64_t first, int64_t end
     }
 }
 
-INLINE void gemv_folded(const hc_gemv_folded_args *args, int n_lines) {
+INLINE void gemv_folded(const hc_gemv_folded_args *args, int words, int n_lines) {
     for (int line = 0; line < n_lines; line++)
         args->sums[line] = 0;
     for (int64_t first = 0; first < args->row_bytes; first += SPAN)
-        add_span(args, first, hc_min(first + SPAN, args->row_bytes), n_lines);
+        add_span(args, first, hc_min(first + SPAN, args->row_bytes), words, n_lines);
+}
+
+INLINE void choose(const hc_gemv_folded_args *args, int n_lines) {
+    args->words == 2   ? gemv_folded(args, 2, n_lines)
+    : args->words == 4 ? gemv_folded(args, 4, n_lines)
+                       : gemv_folded(args, 8, n_lines);
 }
 
 void hc_gemv_folded_avx2(const hc_gemv_folded_args *args) {
-    args->n_lines == 1 ? gemv_folded(args, 1) : args->n_lines == 2 ? gemv_folded(args, 2) : gemv_folded(args, 4);
+    args->n_lines == 1 ? choose(args, 1) : args->n_lines == 2 ? choose(args, 2) : choose(args, 4);
 }
