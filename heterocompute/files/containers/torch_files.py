@@ -10,23 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.layout import SINGLE
-from ...base.container import FILE_NAMES, numpy_dtype
+from ...base.container import FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.texts import counted, quoted
 from ...base.values import shown
 from .archive import Member, member_bytes, opened
 from .container import MAX_NAME, Container
-from .pickled import Global, Table, unpickled
+from .inert import INERT, PickledArray
+from .pickled import Global, Inert, Table, unpickled
 
 __all__ = ["LEGACY", "LegacyTorch", "ZipTorch"]
 
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
+MAX_LOOKS = 1 << 22  # at values of lists, which may stand in several places
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 
@@ -75,7 +78,8 @@ def _pending(properties: Any) -> tuple[str, ...]:
 
 
 def _counts(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, (tuple, list)) or not all(type(n) is int and 0 <= n < 2**63 for n in values):
+    few = isinstance(values, (tuple, list)) and len(values) <= MAX_DIMENSIONS
+    if not few or not all(type(n) is int and 0 <= n < 2**63 for n in values):
         raise ValueError(f"a tensor with the illegal sizes {shown(values)}")
     return tuple(values)
 
@@ -114,8 +118,16 @@ def _inner(value: Any, *_: Any) -> Any:
     return value
 
 
+def _joined(name: str, key: Any, place: int) -> str:
+    """Return the name of what a key leads to; a key without a text has its place."""
+    if isinstance(key, Inert):
+        key = key.text or place
+    return f"{name}.{key}" if name else str(key)
+
+
 # What may stand in a checkpoint: how tensors are made, and values that are no tensors.
 TABLE: Table = {
+    **INERT,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
@@ -143,6 +155,8 @@ class _Torch(Container):
     def shared(self, name: str) -> NDArray[Any]:
         """Read one tensor; those of one storage share its memory, as where the file was written."""
         self.info(name)  # refuses a name that is not there
+        if name not in self._views:
+            return self.tensor(name)
         view, raw = self._views[name]
         key, count = view.storage.key, view.storage.count * _width(view.storage.dtype)
 
@@ -188,26 +202,42 @@ class _Torch(Container):
     def _add_all(self, found: Any, raw: Raw) -> None:
         self._views, self._storages = {}, {}
         nodes: list[tuple[str, Any, int]] = [("", found, 0)]
-        seen = 0
+        seen = looked = 0
         while nodes:
             name, value, depth = nodes.pop()
-            seen += 1
+            seen, looked = seen + 1, looked + (len(value) if isinstance(value, (dict, list, tuple)) else 0)
+            if looked > MAX_LOOKS:
+                self._fail(f"more than {MAX_LOOKS} values")
             if seen > MAX_NODES or depth > MAX_DEPTH:
                 self._fail(f"more than {MAX_NODES} values, or nested more than {MAX_DEPTH} deep")
             if isinstance(value, View):
                 self._add_view(name or SINGLE, value, raw)
+            elif isinstance(value, PickledArray) and value.dtype is not None:
+                self.add(name or SINGLE, value.dtype.name, value.shape, partial(self._array, name or SINGLE, value))
             elif isinstance(value, (dict, list, tuple)):
                 if len(name) > MAX_NAME:
                     self._fail(f"the name {quoted(name)} has more than {MAX_NAME} characters")
                 pairs = value.items() if isinstance(value, dict) else enumerate(value)
                 inner = [
-                    (f"{name}.{key}" if name else str(key), one, depth + 1)
-                    for key, one in pairs
-                    if isinstance(one, (View, dict, list, tuple))
+                    (_joined(name, key, place), one, depth + 1)
+                    for place, (key, one) in enumerate(pairs)
+                    if isinstance(one, (View, PickledArray, dict, list, tuple))
                 ]
                 if seen + len(nodes) + len(inner) > MAX_NODES:
                     self._fail(f"more than {MAX_NODES} values")
                 nodes += inner[::-1]
+            elif isinstance(value, PickledArray):
+                nodes.append((name, value.held, depth + 1))
+
+    def _array(self, name: str, array: PickledArray) -> NDArray[Any]:
+        """Return a NumPy array of the pickle."""
+        assert array.dtype is not None
+        try:
+            data = array.stored()
+        except ValueError:
+            self._fail(f"tensor {quoted(name)} holds characters that are no bytes")
+        found = self.values(data, array.dtype, name).reshape(array.shape, order=array.order)
+        return np.array(found, array.dtype.newbyteorder("="), order="C")
 
     def _add_view(self, name: str, view: View, raw: Raw) -> None:
         if len(view.shape) != len(view.strides):
