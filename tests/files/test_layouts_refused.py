@@ -78,13 +78,12 @@ def test_groups_of_mxfp4_in_another_order(tmp_path):
 
 
 @pytest.mark.parametrize("layout, kind, scales", [
-    ("compressed-tensors", "int8", "fc.weight_scale"), ("compressed-tensors", "fp8_e4m3fn", "fc.weight_scale"),
-    ("bitsandbytes", "int8", "fc.SCB"), ("gptq", "int8", "fc.weight_scale_inv"),
+    ("compressed-tensors", "fp8_e4m3fn", "fc.weight_scale_inv"), ("gptq", "int8", "fc.weight_scale_inv"),
 ])  # fmt: skip
 @pytest.mark.parametrize("beside", [False, True])
 def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, beside):
     """Their weights are no plain ones, whether there are some in the layout beside them or not."""
-    fmt = {"compressed-tensors": "int4-g32", "bitsandbytes": "nf4-g64", "gptq": "int4-g32-f16"}[layout]
+    fmt = {"compressed-tensors": "int4-g32", "gptq": "int4-g32-f16"}[layout]
     others, config = stored(tmp_path, layout, fmt)
     codes = hc.quantize(W, kind).view_ml_dtypes() if kind != "int8" else np.ones(W.shape, np.int8)
     tensors = {"fc.weight": codes, scales: np.ones((32, 1), np.float32)}

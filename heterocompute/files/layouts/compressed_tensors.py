@@ -1,4 +1,4 @@
-"""compressed-tensors, which vLLM reads: pack-quantized integers, and MXFP4.
+"""compressed-tensors, which vLLM reads: pack-quantized integers, and MXFP4; read only, codes of 8 bits (scaled.py).
 
     NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words; mxfp4 uint8, the even one low
     NAME.weight_scale       (out, groups)
@@ -13,13 +13,15 @@ as its reciprocal, whose rounding changes values in their last bits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted
+from ...base.values import shown
 from ...formats import MX, Int
+from . import scaled
 from .linear import (
     Array,
     Packed,
@@ -38,6 +40,7 @@ from .linear import (
 )
 
 NAME = "compressed-tensors"
+NAIVE = ("int-quantized", "float-quantized", "naive-quantized")
 
 
 def _is_mxfp4(q: Packed) -> bool:
@@ -99,6 +102,13 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any
     return {"quant_method": NAME, "format": layout, **status, "config_groups": {"group_0": group}}
 
 
+class Scheme(NamedTuple):
+    """What a config_group says of its weights: the file's format, and its `weights`."""
+
+    stored: Any
+    weights: Mapping[str, Any]
+
+
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight that `parts_of`, or the layout's own program, has stored."""
     return in_order(f"{prefix}.weight_g_idx", NAME, sorted_from(prefix, tensors, config))
@@ -108,26 +118,17 @@ def sorted_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[QuantizedArray, Array | None]:
     """Return one weight with its columns sorted by group, and which they are; None where they are all."""
-    packed = tensors[f"{prefix}.weight_packed"]
-    first = config.get("config_groups", {}).get("group_0", {})
-    is_mx = packed.dtype == np.uint8
-    stored = "mxfp4-pack-quantized" if is_mx else "pack-quantized"
-    one_of(prefix, "format", first.get("format") or config.get("format"), (stored,))
-    scales = tensors[f"{prefix}.weight_scale"]
-    if is_mx:
+    if f"{prefix}.weight_packed" not in tensors:
+        return scaled.array_of(prefix, _codes(prefix, tensors, config), NAME), None
+    packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
+    if packed.dtype == np.uint8:
+        _chosen(prefix, config, _check_mxfp4, tensors)
         rows, count = packed.shape[0], packed.shape[1] * 2
         if _order(prefix, tensors, count, 32) is not None:
             raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
-    weights = first["weights"]
-    one_of(prefix, "type", weights.get("type"), ("int",))
-    strategy = one_of(prefix, "strategy", weights["strategy"], ("group", "channel"))
+    bits, group, symmetric = _chosen(prefix, config, _packed_of, tensors)
     rows, count = map(int, tensors[f"{prefix}.weight_shape"])
-    bits, symmetric = int(weights["num_bits"]), weights["symmetric"] is True
-    group = None if strategy == "channel" else int(weights["group_size"])
-    if packed.shape != (rows, words(count, bits)):
-        wanted = (rows, words(count, bits))
-        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {counted(bits, 'bit')}")
     codes, middle = from_words(packed, bits, count), np.uint8(1 << (bits - 1))
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
@@ -141,6 +142,108 @@ def sorted_from(
         points = np.full(scales.shape, middle)
     fmt = Int(bits, group, points is None, "f16" if scales.dtype == np.float16 else "f32")
     return array_of(fmt, codes, scales, points), order
+
+
+def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
+    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+    if f"{prefix}.weight_packed" in tensors:
+        return None
+    codes = _codes(prefix, tensors, config)
+    return scaled.values_of(codes) if scaled.format_of(codes) is None else None
+
+
+def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> scaled.Codes:
+    block = _chosen(prefix, config, _scaled_of, tensors)
+    points = tensors.get(f"{prefix}.weight_zero_point")
+    return scaled.checked(prefix, tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"], points, block)
+
+
+def _chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mapping[str, Array]) -> Any:
+    """Return what one of the config_groups makes of a weight: of several that which its dtypes and shapes fit.
+
+    Targets are classes of modules and names, of which a file has the latter alone; shapes tell the groups apart.
+    """
+    groups = config.get("config_groups") or {"": {}}
+    schemes = {
+        name: Scheme(group.get("format") or config.get("format"), group.get("weights") or {})
+        for name, group in groups.items()
+        if len(groups) == 1 or (isinstance(group, Mapping) and group.get("weights"))
+    }
+    if len(schemes) == 1:
+        return plan_of(prefix, next(iter(schemes.values())), tensors)
+    found: dict[str, Any] = {}
+    for name, scheme in schemes.items():
+        try:
+            found[name] = plan_of(prefix, scheme, tensors)
+        except (ValueError, KeyError, TypeError):
+            continue
+    targets = {name: groups[name].get("targets") for name in found}
+    named = [name for name, said in targets.items() if isinstance(said, list) and prefix in said]
+    plans = [found[name] for name in (named if len(named) == 1 else found)]
+    if not plans or any(plan != plans[0] for plan in plans):
+        which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
+        raise ValueError(f"{prefix}: its tensors fit {which}, wanted one of the config_groups")
+    return plans[0]
+
+
+def _check_mxfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:
+    one_of(prefix, "format", scheme.stored, ("mxfp4-pack-quantized",))
+
+
+def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int | None, bool]:
+    """Return bits, values of a group (None: of a row), and whether there are no zero points."""
+    weights = scheme.weights
+    one_of(prefix, "format", scheme.stored, ("pack-quantized",))
+    one_of(prefix, "type", weights.get("type"), ("int",))
+    strategy = one_of(prefix, "strategy", weights["strategy"], ("group", "channel"))
+    rows, count = map(int, tensors[f"{prefix}.weight_shape"])
+    bits, symmetric = int(weights["num_bits"]), weights["symmetric"] is True
+    group = None if strategy == "channel" else int(weights["group_size"])
+    packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
+    wanted = (rows, words(count, bits))
+    if packed.shape != wanted:
+        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {counted(bits, 'bit')}")
+    if group is not None and (group < 1 or count % group):
+        raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, wanted whole groups")
+    wanted = (rows, count // (group or count))
+    if scales.shape != wanted:
+        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, wanted {wanted}")
+    points = tensors.get(f"{prefix}.weight_zero_point")
+    if symmetric and points is not None and points.any():
+        raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
+    if not symmetric and (points is None or points.shape != (words(rows, bits), wanted[1])):
+        what = None if points is None else points.shape
+        raise ValueError(f"{prefix}.weight_zero_point is {what}, wanted {(words(rows, bits), wanted[1])}")
+    return bits, group, symmetric
+
+
+def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
+    """Return the rows and columns that share a scale, of codes of 8 bits that lie as they are."""
+    weights, codes = scheme.weights, tensors[f"{prefix}.weight"]
+    one_of(prefix, "format", scheme.stored, NAIVE)
+    kind = one_of(prefix, "type", weights.get("type"), ("int", "float"))
+    one_of(prefix, "num_bits", int(weights.get("num_bits", 8)), (8,) if kind == "float" else (8, *range(2, 8)))
+    wanted = "float8_e4m3fn" if kind == "float" else "int8"
+    if codes.ndim != 2 or codes.dtype.name != wanted:
+        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, wanted {wanted} of 2 dimensions")
+    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else None)
+    strategy = one_of(prefix, "strategy", said, ("tensor", "channel", "group", "block"))
+    rows, count = codes.shape
+    block = {"tensor": (rows, count), "channel": (1, count)}.get(strategy)
+    if strategy == "group":
+        block = (1, int(weights["group_size"]))
+    if strategy == "block":
+        high, wide = map(int, weights["block_structure"])
+        block = (high, wide)
+    assert block is not None
+    points = tensors.get(f"{prefix}.weight_zero_point")
+    symmetric = weights.get("symmetric", True) is True
+    if symmetric and points is not None and points.astype(np.float32).any():
+        raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
+    if not symmetric and points is None:
+        raise ValueError(f"{prefix}.weight_zero_point is missing, wanted one of asymmetric weights")
+    scaled.check(prefix, codes, tensors[f"{prefix}.weight_scale"], None if symmetric else points, block)
+    return block
 
 
 def _order(prefix: str, tensors: Mapping[str, Array], count: int, group: int) -> Array | None:

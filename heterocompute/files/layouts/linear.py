@@ -13,7 +13,8 @@ from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import Format, Int
 
-__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "in_order", "matrix_of", "one_of",
+__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "in_order", "matrix_of", "no_format",
+           "one_of",
            "order_of", "refuse", "to_words", "words"]  # fmt: skip
 
 Array = NDArray[Any]
@@ -147,7 +148,13 @@ def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None])
     """Return an array whose columns lie in the order of their groups, or refuse it; `name` is that of their index."""
     q, order = found
     if order is not None:
-        raise ValueError(f"{name}: groups of columns that do not lie side by side (act-order) have no format here: "
-                         "their values are read by dequantize_checkpoint, or heterocompute dequantize, with layout "
-                         f"{layout}")  # fmt: skip
+        raise ValueError(f"{name}: groups of columns that do not lie side by side (act-order) {no_format(layout)}")
     return q
+
+
+def no_format(layout: str) -> str:
+    """Return the end of a sentence about weights that are read as values alone."""
+    return (
+        "have no format here: their values are read by dequantize_checkpoint, or heterocompute dequantize, with layout "
+        f"{layout}"
+    )

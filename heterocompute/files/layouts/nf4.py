@@ -1,11 +1,15 @@
-"""bitsandbytes' 4-bit weights: NF4 in blocks of 64 over the flattened matrix.
+"""bitsandbytes' 4-bit weights: NF4 in blocks of 64 over the flattened matrix; read only, LLM.int8 (scaled.py).
 
     NAME.weight            uint8 (values / 2, 1), the even one high
     NAME.weight.absmax     float32 (blocks,)
     NAME.weight.quant_map  float32 (16,), the levels
     NAME.weight.quant_state.bitsandbytes__nf4   uint8, JSON of the type, block size, dtype and shape
 
-bitsandbytes, functional.py, QuantState.
+With nested scales ("double quantization") absmax is uint8, read only:
+
+    absmax = nested_quant_map[absmax] nested_absmax[block of 256] + nested_offset     float32, one operation at a time
+
+bitsandbytes, functional.py, QuantState, dequantize_4bit.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ import numpy as np
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
 from ...base.json_text import strict_json
+from ...base.texts import counted
 from ...base.values import shown
 from ...formats import NF4
-from .linear import Array, Packed, Parts, one_of, prefix_of, refuse
+from .linear import Array, Packed, Parts, no_format, one_of, prefix_of, refuse
+from .scaled import from_row_maxima
 
 STATE = "quant_state.bitsandbytes__nf4"
 
@@ -79,16 +85,75 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str]) -> dict[str, Any
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight stored by bitsandbytes."""
     name = f"{prefix}.weight"
+    if f"{prefix}.SCB" in tensors:
+        what = "codes of int8 whose scale is SCB / 127, which is rounded anew at each value,"
+        raise ValueError(f"{name}: {what} {no_format('bitsandbytes')}")
+    packed, scales, group, (rows, count) = _parts_in(name, tensors)
+    if not _has_format(scales, group, count):
+        raise ValueError(f"{name}: blocks that cross rows, or scales below 0, {no_format('bitsandbytes')}")
+    scales = scales.reshape(rows, count // group)
+    codes = (packed << np.uint8(4) | packed >> np.uint8(4)).reshape(rows, count // 2)
+    return QuantizedArray({"codes": codes, "scales": scales}, NF4(group), (rows, count), (1,))
+
+
+def _has_format(scales: Array, group: int, count: int) -> bool:
+    return count % group == 0 and count % 2 == 0 and not (scales < 0).any()
+
+
+def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, int, tuple[int, int]]:
+    """Return codes, scales, values of a block and shape of a weight of NF4."""
     state = strict_json(tensors[f"{name}.{STATE}"].tobytes())
-    rows, count = state["shape"]
+    rows, count = map(int, state["shape"])
     group = int(state["blocksize"])
-    if count % group or "nested_absmax" in str(list(tensors)):
-        raise ValueError(f"{name}: blocks that cross rows, or nested scales, have no format here")
     one_of(name, "quant_type", state.get("quant_type"), ("nf4",))
     levels = tensors.get(f"{name}.quant_map", _levels())
     if levels.shape != (16,) or not np.allclose(levels, _levels(), rtol=0, atol=2**-23):
         raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, wanted the 16 levels of nf4")
-    packed = tensors[name].reshape(rows, count // 2)
-    scales = tensors[f"{name}.absmax"].reshape(rows, count // group).astype(np.float32, copy=False)
-    codes = packed << np.uint8(4) | packed >> np.uint8(4)
-    return QuantizedArray({"codes": codes, "scales": scales}, NF4(group), (rows, count), (1,))
+    packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # bytes may be stored as another dtype
+    scales = _scales(name, tensors, state)
+    if rows < 1 or count < 1 or group < 1 or len(packed) != -(-rows * count // 2):
+        raise ValueError(f"{name} has {counted(packed.size, 'byte')}, wanted {rows} x {count} values of 4 bits")
+    if scales.size != -(-rows * count // group):
+        raise ValueError(f"{name}.absmax has {scales.size} values, wanted one for each {group} of {rows} x {count}")
+    return packed, scales, group, (rows, count)
+
+
+def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -> Array:
+    """Return the scales of the blocks, decoded where they are codes themselves."""
+    absmax = tensors[f"{name}.absmax"]
+    nested = tensors.get(f"{name}.nested_absmax")
+    if nested is None:
+        if absmax.dtype.kind != "f":
+            raise ValueError(f"{name}.absmax is {absmax.dtype}, wanted floats, or nested_absmax beside it")
+        return absmax.reshape(-1).astype(np.float32, copy=False)
+    levels, block, offset = tensors[f"{name}.nested_quant_map"], int(state["nested_blocksize"]), state["nested_offset"]
+    if absmax.dtype != np.uint8 or levels.shape != (256,) or levels.dtype != np.float32 or nested.dtype != np.float32:
+        what = f"{absmax.dtype}, its levels {levels.dtype} {levels.shape}, nested_absmax {nested.dtype}"
+        raise ValueError(f"{name}.absmax is {what}, wanted uint8, float32 (256,) and float32")
+    if block < 1 or nested.shape != (-(-absmax.size // block),):
+        raise ValueError(f"{name}.nested_absmax is {nested.shape}, wanted {absmax.size} values in blocks of {block}")
+    if type(offset) not in (int, float):
+        raise ValueError(f"{name}: nested_offset is {shown(offset)}, wanted a number")
+    one_of(name, "nested_dtype", state.get("nested_dtype"), ("float32",))
+    scales: Array = levels[absmax.reshape(-1)] * nested[np.arange(absmax.size) // block]
+    scales += np.float32(offset)
+    return scales
+
+
+def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
+    """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
+    name, maxima = f"{prefix}.weight", tensors.get(f"{prefix}.SCB")
+    if maxima is not None:
+        order = tensors.get(f"{prefix}.weight_format")
+        if order is not None and order.any():
+            raise ValueError(f"{prefix}.weight_format is {shown(order.tolist())}, wanted 0, rows as they are")
+        return from_row_maxima(name, tensors[name], maxima)
+    packed, scales, group, shape = _parts_in(name, tensors)
+    if _has_format(scales, group, shape[1]):
+        return None
+    if not np.isfinite(scales).all():
+        raise ValueError(f"{name}.absmax holds a value that is not finite")
+    size = shape[0] * shape[1]
+    codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[:size]
+    values: Array = _levels()[codes] * scales[np.arange(size) // group]
+    return values.reshape(shape), f"nf4 in blocks of {group}", packed.nbytes + scales.nbytes

@@ -31,18 +31,20 @@ KEY = "quantization_config"
 
 
 class Layout(NamedTuple):
-    """How weights become tensors, and back; `mark` is the end of the tensor's name by which a weight is found.
+    """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
 
     `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
     is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
+    `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds.
     """
 
     layout_of: Callable[[str, Entry], Parts]
     parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
     config_of: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
     array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
-    mark: str
+    marks: tuple[str, ...]
     sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
+    values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
 
 
 LAYOUTS = {
@@ -51,19 +53,27 @@ LAYOUTS = {
         compressed_tensors.parts_of,
         compressed_tensors.config_of,
         compressed_tensors.array_from,
-        ".weight_packed",
+        (".weight_packed", ".weight_scale"),
         compressed_tensors.sorted_from,
+        compressed_tensors.values_from,
     ),
     "gptq": Layout(
         gptq.layout_of_gptq,
         gptq.parts_of_gptq,
         gptq.config_of_gptq,
         gptq.array_from_gptq,
-        ".qweight",
+        (".qweight",),
         gptq.sorted_from_gptq,
     ),
-    "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, ".qweight"),
-    "bitsandbytes": Layout(nf4.layout_of, nf4.parts_of, nf4.config_of, nf4.array_from, ".weight.absmax"),
+    "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
+    "bitsandbytes": Layout(
+        nf4.layout_of,
+        nf4.parts_of,
+        nf4.config_of,
+        nf4.array_from,
+        (".weight.absmax", ".SCB"),
+        values_from=nf4.values_from,
+    ),
 }
 # Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
 SIGNS = {
@@ -228,7 +238,7 @@ def layout_said(reader: Tensors) -> str | None:
     names = reader.names
     if method is not None:
         found = LAYOUTS.get(method)
-        return method if found is not None and any(one.endswith(found.mark) for one in names) else None
+        return method if found is not None and any(one.endswith(found.marks) for one in names) else None
     for layout, ends in SIGNS.items():
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
         if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends):
@@ -320,11 +330,12 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
     said = config.get("quant_method", name)
     if said in LAYOUTS and said != name:
         raise ValueError(f"layout is {name!r}, but its configuration says {said!r}")
-    mark = LAYOUTS[name].mark
-    prefixes = [one.removesuffix(mark) for one in reader.names if one.endswith(mark)]
+    marks = LAYOUTS[name].marks
+    prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks if one.endswith(mark)]
     mine: dict[str, list[str]] = {one: [] for one in prefixes}
     for tensor in reader.names:
-        owner = next((tensor[:i] for i in range(len(tensor)) if tensor[i] == "." and tensor[:i] in mine), None)
+        places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")
+        owner = next((tensor[:i] for i in places if tensor[:i] in mine), None)
         if owner is not None and tensor != f"{owner}.bias":
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
@@ -343,11 +354,14 @@ def _array(layout: Layout, weight: Weight) -> QuantizedArray:
 
 
 def _decoded(layout: Layout, weight: Weight) -> Decoded:
-    prefix, tensors, config = weight
+    prefix, read, config = weight
+    tensors = read()
+    if layout.values_from is not None and (found := layout.values_from(prefix, tensors, config)) is not None:
+        return Decoded(*found)
     if layout.sorted_from is None:
-        q, order = layout.array_from(prefix, tensors(), config), None
+        q, order = layout.array_from(prefix, tensors, config), None
     else:
-        q, order = layout.sorted_from(prefix, tensors(), config)
+        q, order = layout.sorted_from(prefix, tensors, config)
     values = _sound(prefix, q).dequantize()
     if order is not None:
         values[:, order] = values.copy()

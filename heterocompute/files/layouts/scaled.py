@@ -1,0 +1,129 @@
+"""Codes of 8 bits as they are, beside their scales: int8 and FP8 of compressed-tensors, LLM.int8 of bitsandbytes.
+
+    NAME.weight             int8 or float8_e4m3fn (out, in)
+    NAME.weight_scale       float: one, (out, 1), (out, groups), or (blocks of rows, blocks of columns)
+    NAME.weight_zero_point  int8, as the scales
+    NAME.SCB                float32 (out,), the largest magnitude of a row
+
+value = (code - zero point) scale in float32. One scale a row or for all are formats here, and groups of int8; others
+are values. compressed_tensors/compressors/naive_quantized; bitsandbytes, functional.py, int8_vectorwise_dequant.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...arrays.quantized import QuantizedArray
+from ...formats import Float, Format, Int
+from . import linear
+from .linear import Array
+
+__all__ = ["Codes", "array_of", "check", "checked", "format_of", "from_row_maxima", "values_of"]
+
+SCALES = ("float16", "bfloat16", "float32")
+INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, as bitsandbytes has it
+
+
+class Codes(NamedTuple):
+    """A weight: `block` are the rows and columns that share a scale, scales and points (blocks of rows, of columns)."""
+
+    codes: Array
+    scales: Array
+    points: Array | None
+    block: tuple[int, int]
+
+
+def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
+    """Return the blocks of rows and of columns, or raise ValueError where scales and zero points are not as many."""
+    if min(block) < 1 or 0 in codes.shape or (block[0] == 1 and codes.shape[1] % block[1]):
+        raise ValueError(f"{prefix}.weight is {codes.shape}, wanted whole groups of {block[1]}")
+    blocks = -(-codes.shape[0] // block[0]), -(-codes.shape[1] // block[1])
+    flat = blocks[1] == 1  # the second dimension may be missing
+    for name, part in (("weight_scale", scales), ("weight_zero_point", points)):
+        if (
+            part is not None
+            and part.shape != blocks
+            and not (flat and part.shape == blocks[:1])
+            and not (blocks == (1, 1) and part.shape == ())
+        ):
+            raise ValueError(f"{prefix}.{name} is {part.shape}, wanted {blocks}")
+    if scales.dtype.name not in SCALES or (points is not None and points.dtype != np.int8):
+        kinds = scales.dtype if points is None else f"{scales.dtype} with zero points of {points.dtype}"
+        raise ValueError(f"{prefix}.weight_scale is {kinds}, wanted {', '.join(SCALES)}, and int8")
+    return blocks
+
+
+def checked(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> Codes:
+    """Return a weight of compressed-tensors whose zero points, if any, may all be 0."""
+    if points is not None and not points.astype(np.float32).any():
+        points = None
+    blocks = check(prefix, codes, scales, points, block)
+    return Codes(codes, scales.reshape(blocks), None if points is None else points.reshape(blocks), block)
+
+
+def format_of(weight: Codes) -> Format | None:
+    """Return the format that holds a weight, None where none does."""
+    codes, scales, points, (high, wide) = weight
+    rows, count = codes.shape
+    one = scales.size == 1
+    if codes.dtype != np.int8:
+        if not one and (high > 1 or wide < count):
+            return None
+        return Float("fp8_e4m3fn", scaled="tensor" if one else "row")
+    if not one and high > 1:
+        return None
+    group = None if one or wide >= count else wide
+    return Int(8, group, points is None and bool(codes.min() > -128), "f16" if scales.dtype == np.float16 else "f32")
+
+
+def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
+    """Return the packed array of a weight, or raise ValueError where no format here holds it."""
+    fmt, (codes, scales, points, block) = format_of(weight), weight
+    if fmt is None:
+        what = f"codes of {codes.dtype} with a scale for each {block[0]} x {block[1]} values"
+        raise ValueError(f"{prefix}.weight: {what} {linear.no_format(layout)}")
+    if isinstance(fmt, Float):
+        wide = scales.astype(np.float32)
+        parts: dict[str, Array] = {"codes": codes.view(np.uint8), "scales": wide}
+        if fmt.scaled == "tensor":
+            parts = {"codes": codes.view(np.uint8), "coarse": wide.reshape(())}
+        return QuantizedArray(parts, fmt, codes.shape, (1,))
+    rows = len(codes)
+    wide = np.repeat(scales, rows, 0) if len(scales) != rows else scales
+    if isinstance(fmt, Int) and fmt.symmetric:
+        return linear.array_of(fmt, codes.view(np.uint8), wide, None)
+    middle = np.zeros_like(wide, np.int16) if points is None else np.broadcast_to(points, wide.shape).astype(np.int16)
+    unsigned = (codes.astype(np.int16) + 128).astype(np.uint8)
+    return linear.array_of(fmt, unsigned, wide, (middle + 128).astype(np.uint8))
+
+
+def values_of(weight: Codes) -> tuple[Array, str, int]:
+    """Return the values of a weight, what it is stored as, and its bytes."""
+    codes, scales, points, (high, wide) = weight
+
+    rows, columns = np.arange(codes.shape[0]) // high, np.arange(codes.shape[1]) // wide
+
+    def spread(part: Array) -> Array:
+        return np.asarray(part.astype(np.float32)[rows][:, columns])
+
+    values = codes.astype(np.float32)
+    if points is not None:
+        values -= spread(points)
+    values *= spread(scales)
+    nbytes = sum(part.nbytes for part in (codes, scales, points) if part is not None)
+    return values, f"{codes.dtype.name} in blocks of {high} x {wide}", nbytes
+
+
+def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str, int]:
+    """Return the values of LLM.int8 in the order of bitsandbytes, code x maximum, then x 1 / 127; its format, bytes."""
+    if codes.dtype != np.int8 or codes.ndim != 2 or maxima.shape != codes.shape[:1] or maxima.dtype != np.float32:
+        raise ValueError(
+            f"{name} is {codes.dtype} {codes.shape}, with SCB of {maxima.dtype} {maxima.shape}: wanted int8 (out, in) "
+            "and float32 (out,)"
+        )
+    values = codes.astype(np.float32)
+    values *= maxima[:, None]
+    values *= INVERSE
+    return values, "int8 of bitsandbytes", codes.nbytes + maxima.nbytes
