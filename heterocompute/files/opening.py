@@ -14,6 +14,7 @@ from ..base.tensors import Info, Tensors
 from ..base.texts import counted, printable
 from .containers.folder import INDEX, Folder, index_in
 from .containers.gguf_files import Gguf
+from .containers.gguf_parts import whole
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LEGACY, LegacyTorch, ZipTorch
@@ -55,7 +56,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
     if first.startswith(b"\x93NUMPY"):
         return Npy(place)
     if first.startswith(b"GGUF"):
-        return Gguf(place)
+        return whole(Gguf(place))
     if first.startswith(LEGACY):
         return LegacyTorch(place)
     if first.startswith(b"PK\x03\x04"):

@@ -92,6 +92,10 @@ class Gguf(Container):
                 )
         for name, shape, kind, offset in tensors:
             self._add(name, shape, kind, begin + offset)
+        self._leave_scales_out()
+
+    def _leave_scales_out(self) -> None:
+        """Find the scales of NVFP4 tensors, which are none of `names`."""
         self._scales = {name: scale_name(name) for name in self.names if self.kind(name) == "NVFP4"}
         self._scales = {name: scale for name, scale in self._scales.items() if self._is_number(scale)}
         taken = set(self._scales.values())
