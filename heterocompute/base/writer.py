@@ -18,7 +18,7 @@ from .container import FILE_NAMES, MAX_HEADER, nbytes_of
 from .tensors import CHUNK, Info, Tensors
 from .texts import printable, quoted
 
-__all__ = ["Writer", "laid_out", "remove_temporaries", "sync_folder"]
+__all__ = ["Writer", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
 
 # Guards the birth, the renaming and the removal of the temporary files, see `remove_temporaries`.
 _temporaries: set[str] = set()
@@ -102,6 +102,48 @@ def sync_folder(path: str) -> None:
             os.fsync(place)
         finally:
             os.close(place)
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Let errors name a file: a full disk names none, and the user does not know the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, path) from None
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Give the name of a file to write, which takes the name of `path` when the block ends, and is gone if it raises.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a")
+    >>> with replacing(path) as temporary, open(temporary, "w") as file:
+    ...     os.path.exists(path), file.write("text")
+    (False, 4)
+    >>> os.listdir(os.path.dirname(path))
+    ['a']
+    """
+    place = os.path.realpath(os.fsdecode(os.fspath(path)))
+    if os.path.exists(place) and not os.path.isfile(place):
+        raise ValueError(f"{printable(place)}: exists and is not a regular file")
+    temporary = os.path.join(os.path.dirname(place), f".heterocompute-{os.urandom(8).hex()}.tmp")
+    with _temporaries_lock:
+        _temporaries.add(temporary)
+    try:
+        yield temporary
+        with _temporaries_lock, naming(place):
+            os.replace(temporary, place)
+            _temporaries.discard(temporary)
+    finally:
+        with _temporaries_lock:
+            if temporary in _temporaries:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                _temporaries.discard(temporary)
 
 
 class Writer:
@@ -262,10 +304,5 @@ class Writer:
             while len(view):
                 view = view[self._file.write(view[:CHUNK]) :]
 
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Let errors name the file: a full disk names none, and the user does not know the temporary one."""
-        try:
-            yield
-        except OSError as error:
-            raise type(error)(error.errno, error.strerror, self.path) from None
+    def _named(self) -> contextlib.AbstractContextManager[None]:
+        return naming(self.path)

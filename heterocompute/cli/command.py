@@ -40,6 +40,7 @@ from .parts import (
     add_threads,
     interruptible,
     note,
+    note_instead,
     note_lines,
     note_skipped,
     open_streams,
@@ -267,6 +268,7 @@ def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., 
     with ProgressBar(arguments.command, arguments.input) as progress:
         summary = interruptible(lambda: rewrite(arguments.input, arguments.output, progress=progress.update))
     note_skipped(arguments.input, summary["skipped"])
+    note_instead(arguments.output, summary)
     if arguments.json:
         return print_json(summary)
     n_changed = sum(row["format"] is not None for row in summary["tensors"])

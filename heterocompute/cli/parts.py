@@ -222,6 +222,18 @@ def note_skipped(path: str, skipped: Mapping[str, str]) -> None:
         note(f"{printable(path)}: {counted(len(skipped), 'tensor')} left out: {some}{more}")
 
 
+def note_instead(path: str, summary: Mapping[str, Any]) -> None:
+    """Print one line on standard error where tensors took another format than was asked for: how many, and some."""
+    instead = summary.get("instead", {})
+    if instead:
+        became = {row["name"]: row["format"] for row in summary["tensors"]}
+        some = ", ".join(f"{quoted(name)} {became[name]}" for name in list(instead)[:3])
+        more = ", ..." if len(instead) > 3 else ""
+        wanted = " or ".join(sorted(set(instead.values())))
+        what = f"{counted(len(instead), 'tensor')} without rows of whole blocks of {wanted}: {some}{more}"
+        note(f"{printable(path)}: {what}")
+
+
 def note_lines(text: str) -> None:
     """Print lines of ours on standard error."""
     try:

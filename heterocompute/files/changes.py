@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ from ..base.float_env import converted
 from ..formats import Format, Sparse
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
+from .gguf import fitting
+from .layouts.gguf_model import block_of, has_place
 from .layouts.table import LAYOUTS
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = ["Change", "decoded", "in_layout", "packed", "plain", "rounded"]
+__all__ = ["Change", "decoded", "in_blocks", "in_layout", "packed", "plain", "rounded"]
 
 BLOCK = 1 << 20
 
@@ -39,11 +41,14 @@ class Change:
         A packed array, a plain one by NumPy's name of its dtype and its shape, or several of these by name.
     make : callable
         From what the checkpoint holds, an ndarray or a packed array, to what is written.
+    instead_of : str
+        The format that was asked for where it is another one, else "".
     """
 
     format: str
     stored: Entry | Plain | Mapping[str, Plain]
     make: Callable[[Any], Any]
+    instead_of: str = ""
 
 
 def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
@@ -64,6 +69,17 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
         fmt = Sparse(fmt, entry.format.n, entry.format.m)
     alone = isinstance(fmt, Sparse) and fmt.is_plain and entry is None
     return Change(str(fmt), entry_of(fmt, shape, axes, dtype), (_Pruned if alone else _Quantized)(fmt, axes))
+
+
+def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+    """Return the change to blocks of GGUF; rows that hold no whole ones take what `save_gguf` gives them."""
+    if entry is not None or not has_place(fmt) or axes != (len(shape) - 1,) or shape[-1] % block_of(fmt) == 0:
+        return packed(fmt, axes, shape, dtype, entry)
+    found = fitting(fmt, shape)
+    if not isinstance(found, str):
+        return replace(packed(found, axes, shape, dtype, entry), instead_of=str(fmt))
+    stored = {"f16": "float16", "f32": "float32"}[found]
+    return Change(found, (stored, shape), _Plain(stored), str(fmt))
 
 
 def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:

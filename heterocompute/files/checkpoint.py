@@ -19,7 +19,7 @@ from ..base.tensors import Tensors
 from ..base.texts import is_same_file, printable, quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
-from .changes import Change, decoded, in_layout, packed, plain, rounded
+from .changes import Change, decoded, in_blocks, in_layout, packed, plain, rounded
 from .foreign import foreign_reader
 from .layouts.table import (
     KEY as CONFIG_KEY,
@@ -103,14 +103,15 @@ def quantize_checkpoint(
         Delete each file of `in_path`, a folder, when all that was in it is on the disk of `out_path`.
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
         That of another program, as of `save`. In a folder ``config.json`` says it, too. ONNX and GGUF are one file, and
-        what is written is in memory.
+        what is written is in memory. Rows that hold no whole blocks of GGUF take another type, as of `save_gguf`.
 
     Returns
     -------
     dict
         ``{"input", "output", "bytes_before", "bytes", "tensors": [{"name", "format", "shape", "dtype",
         "bytes_before", "bytes"}], "skipped"}``; `format` is None for what was copied, bytes are those of the data.
-        `skipped`, name -> what it is, has what stands in the input and cannot be read, so that it is left out.
+        `skipped`, name -> what it is, has what stands in the input and cannot be read, so that it is left out. With
+        ``layout="gguf"`` also `instead`, name -> the format that was asked for, of tensors that took another type.
 
     Raises
     ------
@@ -141,7 +142,8 @@ def quantize_checkpoint(
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(reader, held, patterns=True)
-        return _chosen(reader, held, options, rounded if fake else packed)
+        change_of = in_blocks if layout == "gguf" else packed
+        return _chosen(reader, held, options, rounded if fake else change_of)
 
     work = Work(workers, resume, shard_size, consume)
     if layout is None:

@@ -11,8 +11,11 @@ import numpy as np
 from ..arrays.dense import FLOATS, as_any
 from ..arrays.layout import as_path
 from ..arrays.quantized import QuantizedArray
+from ..base.container import numpy_dtype
+from ..base.float_env import converted
 from ..base.texts import quoted
 from ..base.values import shown
+from ..base.writer import naming, replacing
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
 from .containers.gguf_files import scale_name
@@ -20,11 +23,20 @@ from .layouts.ggml_blocks import block_bytes
 from .layouts.gguf_model import MOST_NAME, block_of, blocks_of, kind_of
 from .selection import FirstMatch
 
-__all__ = ["save_gguf"]
+__all__ = ["fitting", "save_gguf"]
 
 Array = np.ndarray[Any, Any]
-PLAIN: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+PLAIN: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": numpy_dtype("bfloat16"),
+}
 INTEGERS: dict[str, np.dtype[Any]] = {f"i{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+LARGEST = {
+    "f16": "float16's largest, 65504",
+    "bf16": "bfloat16's largest, 3.39e+38",
+    "f32": f"float32's largest, {np.finfo(np.float32).max}",
+}
 MOST_DIMENSIONS = 4
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
@@ -46,14 +58,15 @@ def save_gguf(
     path : str or os.PathLike
         Replaced by renaming if it exists; the file appears under its name when it is complete.
     tensors : mapping of str to ndarray or QuantizedArray
-        Of float dtypes, 1 to 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
+        Of float dtypes, at most 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
         checkpoint of `open_checkpoint` is one. Quantized ones, along the last axis and of a type of ggml, are written
-        as they are, and so are signed integers, such as positions.
+        as they are, and so are signed integers, such as positions. One of 0 dimensions is stored as 1 of 1 value.
     metadata : mapping of str to str, bool, int, float, or a list of one of these, optional
         Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one.
     types : mapping of str to Format or str, optional
         Globs of names, of which the first that fits counts, and a type: a `GGML` format, ``"mxfp4"``, ``"nvfp4"``
-        (whose float32 becomes a tensor of its own: of ``fc.weight`` it is ``fc.scale``), ``"f16"`` or ``"f32"``.
+        (whose float32 becomes a tensor of its own: of ``fc.weight`` it is ``fc.scale``), ``"f16"``, ``"bf16"`` or
+        ``"f32"``.
         Default ``{"*": "q4_k"}``; what no glob fits stays float32.
     importance : mapping of str to array_like, optional
         Per tensor the weights of its columns' squared errors, (columns,), finite and none negative, as an importance
@@ -108,26 +121,25 @@ def save_gguf(
     if not isinstance(architecture, str):
         raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, wanted a str")
     _check_text("general.architecture", architecture)
-    temporary = f"{path}.{os.urandom(8).hex()}.tmp"
-    writer = gguf.GGUFWriter(temporary, architecture)
-    try:
-        for key, value in keys.items():
-            _add_key(writer, key, value)
-        chosen: dict[str, str | Format] = {}
-        for name in tensors:
-            chosen[name] = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        for name, kind in chosen.items():
-            for stored in _stored(name, tensors[name], kind, weights.get(name)):
-                writer.write_tensor_data(stored)
-        writer.close()
-        os.replace(temporary, path)
-    finally:
-        writer.close()
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    chosen: dict[str, str | Format] = {}
+    with replacing(path) as temporary:
+        writer = gguf.GGUFWriter(temporary, architecture)
+        try:
+            for key, value in keys.items():
+                _add_key(writer, key, value)
+            for name in tensors:
+                chosen[name] = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
+            with naming(path):
+                writer.write_header_to_file()
+                writer.write_kv_data_to_file()
+                writer.write_ti_data_to_file()
+            for name, kind in chosen.items():
+                for stored in _stored(name, tensors[name], kind, weights.get(name)):
+                    with naming(path):
+                        writer.write_tensor_data(stored)
+        finally:
+            with naming(path):
+                writer.close()
     return {name: str(kind) for name, kind in chosen.items()}
 
 
@@ -136,7 +148,9 @@ def _type_of(text: str | Format) -> str | Format:
         return text
     found = parse_format(text)
     if not isinstance(found, GGML | NVFP4) and found != MX("fp4"):
-        raise ValueError(f"save_gguf: {found} has no place in GGUF, wanted a type of GGML, mxfp4, nvfp4, f16 or f32")
+        raise ValueError(
+            f"save_gguf: {found} has no place in GGUF, wanted a type of GGML, mxfp4, nvfp4, f16, bf16 or f32"
+        )
     return found
 
 
@@ -198,17 +212,22 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
             raise TypeError(
                 f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, wanted {', '.join(FLOATS)}, int8 to int64"
             )
-    shape = tuple(array.shape)
-    if not 1 <= len(shape) <= MOST_DIMENSIONS:
+    shape = tuple(array.shape) or (1,)
+    if len(shape) > MOST_DIMENSIONS:
         raise ValueError(
-            f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted 1 to {MOST_DIMENSIONS} dimensions"
+            f"save_gguf: tensor {quoted(name)} has shape {shape}, wanted at most {MOST_DIMENSIONS} dimensions"
         )
     if not isinstance(array, QuantizedArray) and kind not in INTEGERS:
-        kind = _fitting(kind or "f32", shape)
+        kind = fitting(kind or "f32", shape)
     assert kind is not None
     if isinstance(kind, str):
         dtype = {**PLAIN, **INTEGERS}[kind]
-        writer.add_tensor_info(name, shape, dtype, int(np.prod(shape)) * dtype.itemsize)
+        size = int(np.prod(shape)) * dtype.itemsize
+        if kind == "bf16":  # which the package knows by its bytes
+            shape, raw = (*shape[:-1], 2 * shape[-1]), gguf.GGMLQuantizationType.BF16
+            writer.add_tensor_info(name, shape, np.dtype(np.uint8), size, raw_dtype=raw)
+        else:
+            writer.add_tensor_info(name, shape, dtype, size)
         return kind
     block, text = block_of(kind), kind_of(kind)
     size = block_bytes(kind) if isinstance(kind, GGML) else FLOAT_BLOCKS[text]
@@ -224,8 +243,8 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     return kind
 
 
-def _fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
-    """The type, or what stands for it where rows hold no whole blocks."""
+def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
+    """Return the type, or what stands for it where rows hold no whole blocks; vectors are ``"f32"``."""
     if isinstance(kind, str) or len(shape) < 2 or 0 in shape:
         return kind if isinstance(kind, str) and len(shape) > 1 else "f32"
     if isinstance(kind, GGML) and shape[-1] % kind.block and kind.type in INSTEAD:
@@ -242,11 +261,10 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
         return [np.ascontiguousarray(array)]
     if isinstance(kind, str):
         with np.errstate(over="ignore"):
-            stored = np.ascontiguousarray(array.astype(PLAIN[kind], copy=False))
+            stored = np.ascontiguousarray(converted(array, PLAIN[kind]))
         if not np.isfinite(stored[np.isfinite(array)]).all():
-            largest = "float16's largest, 65504" if kind == "f16" else f"float32's largest, {np.finfo(np.float32).max}"
-            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond {largest}")
-        return [stored]
+            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond {LARGEST[kind]}")
+        return [stored.view(np.uint8) if kind == "bf16" else stored]
     rows = array.reshape(-1, array.shape[-1])
     weights = None
     if importance is not None and isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels):

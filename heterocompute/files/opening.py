@@ -95,14 +95,27 @@ class Checkpoint(Mapping[str, Any]):
     """
 
     def __init__(self, reader: Tensors, layout: str | None = None) -> None:
-        self._reader = reader
+        self._reader, self._layout, self._closed = reader, layout, False
         self._held = dict(contents(reader, entries(reader)[0])) if layout is None else None
         self._reads = _readers_of(reader, self._held) if self._held is not None else readers_in(reader, str(layout))
         self.path, self.metadata, self.skipped = reader.path, dict(reader.metadata), dict(reader.skipped)
         self.axes = dict(reader.axes)
 
     def __getitem__(self, name: str) -> Any:
+        self._check_open()
         return self._reads[name]()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path: whoever unpickles it opens the checkpoint again, where that path leads to the same files."""
+        self._check_open()
+        return open_checkpoint, (os.path.abspath(self.path), self._layout)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(
+                f"{printable(self.path)}: the checkpoint is closed: wanted its arrays inside the with block, or before "
+                "close"
+            )
 
     def __contains__(self, name: object) -> bool:
         return name in self._reads
@@ -130,6 +143,7 @@ class Checkpoint(Mapping[str, Any]):
         KeyError
             There is no such array.
         """
+        self._check_open()
         if self._held is None:
             array = self._reads[name]()
             return Info(str(array.dtype), array.shape, array.nbytes)
@@ -147,6 +161,7 @@ class Checkpoint(Mapping[str, Any]):
         ValueError
             Another program has quantized what the file holds, and it was opened without that layout.
         """
+        self._check_open()
         if self._held is None:
             return
         try:
@@ -155,7 +170,8 @@ class Checkpoint(Mapping[str, Any]):
             raise ValueError(f"{printable(self.path)}: {error}") from None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what is read afterwards is a ValueError."""
+        self._closed = True
         self._reader.close()
 
     def __enter__(self) -> Self:

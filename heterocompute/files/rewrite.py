@@ -47,7 +47,17 @@ __all__ = ["Choose", "Progress", "Work", "rewrite", "rewrite_whole"]
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
 Map = Callable[[Callable[[Shard], int], Sequence[Shard]], Iterable[int]]
 
-UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+UNITS = {
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
 SUFFIX = ".safetensors"
 
 
@@ -200,7 +210,8 @@ def rewrite_whole(
     export(out_path, arrays, layout)
     if progress:
         progress(done, done, "")
-    return _summary(in_path, out_path, total, rows, opened)
+    instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
+    return _summary(in_path, out_path, total, rows, opened) | {"instead": instead}
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
@@ -212,7 +223,7 @@ def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
 
 
 def size_of(text: Any) -> int | None:
-    """Return the bytes that a text such as ``"5GB"`` says: KB, MB, GB, TB of thousands, KiB, MiB, GiB, TiB of 1024.
+    """Return the bytes that a text such as ``"5GB"`` says: kB, KB, MB, GB, TB of thousands, KiB to TiB of 1024.
 
     Raises
     ------
@@ -237,7 +248,9 @@ def size_of(text: Any) -> int | None:
         if not 1 <= count < 2**62:
             raise ValueError
     except ValueError:
-        raise ValueError(f"shard_size is {shown(text)}, wanted a size such as '5GB' or '500MiB'") from None
+        raise ValueError(
+            f"shard_size is {shown(text)}, wanted a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
+        ) from None
     return int(count)
 
 

@@ -28,7 +28,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
 from ..base.writer import Writer as Writer
-from .layouts.table import export
+from .layouts.table import check_layout, export
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]
 
@@ -198,6 +198,12 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     if isinstance(arrays, PackedArray) and layout is None:
         arrays.save(path)
         return
+    if isinstance(arrays, PackedArray):
+        check_layout(layout)
+        raise TypeError(
+            f"save: layout {layout} stores weights by name, got one {type(arrays).__name__}: wanted a dict of arrays "
+            "such as {'fc.weight': q}"
+        )
     if not isinstance(arrays, Mapping):
         hint = ", such as {'name': array}" if isinstance(arrays, np.ndarray) or exports_dlpack(arrays) else ""
         raise TypeError(f"save: wanted a packed array or a dict of arrays{hint}, got {type(arrays).__name__}")

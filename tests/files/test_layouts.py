@@ -260,7 +260,7 @@ def test_what_no_layout_takes(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             hc.save(tmp_path / "a", arrays, layout=layout)
-    with pytest.raises(TypeError, match="a dict of arrays"):
+    with pytest.raises(TypeError, match=r"gptq stores weights by name.* a dict of arrays such as \{'fc.weight': q\}"):
         hc.save(tmp_path / "a", q, layout="gptq")
 
 
@@ -477,6 +477,6 @@ def test_what_gguf_has_no_place_for(tmp_path):
         for others in ({"fc.weight": fp4}, {"fc.scale": BIAS}):
             with pytest.raises(ValueError, match=r"(?i)two tensors would be called|duplicated tensor name.*fc\.scale"):
                 write(fc=fp4, **others)
-    with pytest.raises(TypeError, match="1 to 4 dimensions"):
+    with pytest.raises(TypeError, match="at most 4 dimensions"):
         hc.save(tmp_path / "a", {"w": np.ones((1,) * 5)}, layout="gguf")
     assert not list(tmp_path.iterdir())

@@ -207,7 +207,7 @@ def test_importance_lowers_the_error_where_it_lies(tmp_path: Path) -> None:
         ({"w": weights(1, 32)}, {"types": {"*": "q4_x"}}, "no format"),
         ({"w": weights(1, 256)}, {"importance": {"w": [1.0]}}, "importance of 'w' has shape"),
         ({"w": weights(1, 256)}, {"importance": {"v": [1.0]}}, "'v', which is no tensor"),
-        ({"w": np.float32(1)}, {}, "wanted 1 to 4 dimensions"),
+        ({"w": np.ones((1,) * 5)}, {}, "wanted at most 4 dimensions"),
         ({"w": np.arange(32, dtype=np.uint64)}, {}, "has dtype uint64"),
         ({"w": np.ones(32, bool)}, {}, "has dtype bool"),
         ({"w": weights(1, 32)}, {"metadata": {"a": {}}}, "'a' is {}, wanted a str"),

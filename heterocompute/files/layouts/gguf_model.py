@@ -24,6 +24,7 @@ from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
 from ...base.tensors import Info, Tensors
 from ...base.texts import quoted
+from ...base.writer import naming, replacing
 from ...formats import GGML, MX, NVFP4, Format, Int
 from ..containers.gguf_files import Gguf, scale_name
 from .ggml_blocks import array_of, bytes_of
@@ -31,7 +32,7 @@ from .linear import Array, refuse
 
 BLOCK, MOST_NAME = 32, 63
 MINUS_ZERO = 8
-PLAIN = ("float32", "float16", "float64", "int8", "int16", "int32", "int64")
+PLAIN = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64")
 
 
 class Blocks(NamedTuple):
@@ -45,6 +46,12 @@ class Blocks(NamedTuple):
 def block_of(fmt: Format) -> int:
     """Return the values of a block of a format."""
     return fmt.block if isinstance(fmt, GGML) else 64 if isinstance(fmt, NVFP4) else BLOCK
+
+
+def has_place(fmt: Any) -> bool:
+    """Tell whether ggml has blocks of a format."""
+    ints = (Int(4, BLOCK, scale="f16"), Int(8, BLOCK, scale="f16"))
+    return isinstance(fmt, GGML | NVFP4) or fmt in ints or (isinstance(fmt, MX) and fmt.element == "fp4")
 
 
 def kind_of(fmt: Format) -> str:
@@ -205,20 +212,18 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
                 stored[scale_name(name)] = None, blocks.scale
             continue
         plain = np.asarray(array)
-        if plain.dtype.name not in PLAIN or not 1 <= plain.ndim <= 4:
+        if plain.dtype.name not in PLAIN or plain.ndim > 4:
             what = f"tensor {quoted(name)} is {plain.dtype} {plain.shape}"
-            raise TypeError(f"save: {what}: gguf wants {', '.join(PLAIN)} and 1 to 4 dimensions")
-        stored[name] = None, np.ascontiguousarray(plain)
-    temporary = f"{os.fspath(path)}.{os.urandom(8).hex()}.tmp"
-    try:
+            raise TypeError(f"save: {what}: gguf wants {', '.join(PLAIN)} and at most 4 dimensions")
+        plain = np.ascontiguousarray(plain)  # of 0 dimensions: 1
+        stored[name] = ("BF16", plain.view(np.uint8)) if plain.dtype.name == "bfloat16" else (None, plain)
+    with replacing(path) as temporary, naming(os.fspath(path)):
         writer = gguf.GGUFWriter(temporary, "none")
         for name, (kind, values) in stored.items():
             writer.add_tensor(name, values, raw_dtype=None if kind is None else gguf.GGMLQuantizationType[kind])
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        try:
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+        finally:
+            writer.close()

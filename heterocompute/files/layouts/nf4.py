@@ -5,9 +5,8 @@
     NAME.weight.quant_map  float32 (16,), the levels
     NAME.weight.quant_state.bitsandbytes__nf4   uint8, JSON of the type, block size, dtype and shape
 
-With nested scales ("double quantization") absmax is uint8, read only:
-
-    absmax = nested_quant_map[absmax] nested_absmax[block of 256] + nested_offset     float32, one operation at a time
+With nested scales ("double quantization"), read only, absmax is uint8, and stands for these in float32:
+nested_quant_map[absmax] nested_absmax[block of 256] + nested_offset.
 
 bitsandbytes, functional.py, QuantState, dequantize_4bit.
 """

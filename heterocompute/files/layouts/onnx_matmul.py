@@ -20,7 +20,7 @@ from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
 from .linear import matrix_of, refuse
-from .onnx_model import OPSET, onnx_of, write_model
+from .onnx_model import OPSET, check_names, onnx_of, write_model
 
 NAME = "onnx-matmulnbits"
 
@@ -63,6 +63,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
         outputs.append(helper.make_tensor_value_info(found, proto.FLOAT, ["rows", rows]))
     if not nodes:
         raise ValueError(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
+    check_names([one.name for some in (inputs, outputs, held) for one in some])
     graph = helper.make_graph(nodes, "weights", inputs, outputs, held)
     sets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
     data: bytes = helper.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString()

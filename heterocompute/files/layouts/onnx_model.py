@@ -7,13 +7,15 @@ what is not packed is an initializer. The nodes can be moved into a graph that u
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
+from ...base.writer import naming, replacing
 from ...formats import Int
 from .linear import refuse
 
@@ -68,6 +70,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             held.append(helper.make_tensor(f"{name}.{key}", dtype, values.shape, raw, raw=True))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in inputs], [name], **blocks))
         outputs.append(helper.make_tensor_value_info(name, proto.FLOAT, array.shape))
+    check_names([*(part.name for part in held), *(name for node in nodes for name in node.output)])
     graph = helper.make_graph(nodes, "weights", [], outputs, held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     data: bytes = model.SerializeToString()
@@ -85,13 +88,14 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     write_model(path, model_of(arrays))
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raise ValueError where two values of a graph would have one name."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"save: two tensors would be called {quoted(twice)}")
+
+
 def write_model(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file that has its name when it is complete."""
-    temporary = f"{os.fspath(path)}.{os.urandom(8).hex()}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    with replacing(path) as temporary, naming(os.fspath(path)), open(temporary, "xb") as file:
+        file.write(data)
