@@ -148,6 +148,27 @@ def test_scales_of_other_shapes_are_the_same_or_refused(tmp_path):
     assert str(hc.load(path, layout="compressed-tensors")["fc.weight"].format) == "int8"
 
 
+@pytest.mark.parametrize("kind, fmt", [("int", "int8-g32"), ("float", None)])
+def test_groups_of_8_bits_in_another_order(tmp_path, kind, fmt):
+    tensors, config = weight_of(kind, "group", np.float32), config_of(group_of(kind, "group"))
+    order = np.random.default_rng(3).permutation(128)
+    back, wanted = np.argsort(order), values_of(tensors, "group")
+    index = (np.arange(128) // 32)[back].astype(np.int32)
+    moved = tensors | {"fc.weight": np.ascontiguousarray(tensors["fc.weight"][:, back]), "fc.weight_g_idx": index}
+    path = write(tmp_path / "a", moved, config)
+    assert same_bits(plain_of(path, None)["fc.weight"], wanted[:, back])
+    with pytest.raises(ValueError, match="have no format here"):
+        hc.load(path, layout="compressed-tensors")
+    for same in (np.arange(128, dtype=np.int32) // 32, np.full(128, -1, np.int32)):
+        path = write(tmp_path / "a", tensors | {"fc.weight_g_idx": same}, config)
+        assert same_bits(plain_of(path, None)["fc.weight"], wanted)
+        if fmt:
+            assert str(hc.load(path, layout="compressed-tensors")["fc.weight"].format) == fmt
+    path = write(tmp_path / "a", tensors | {"fc.weight_g_idx": np.zeros(128, np.int32)}, config)
+    with pytest.raises(ValueError, match="g_idx"):
+        plain_of(path, None)
+
+
 def mixed(tmp_path):
     """Weights of four groups in one file, and what they are."""
     arrays = {

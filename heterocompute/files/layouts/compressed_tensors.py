@@ -119,7 +119,8 @@ def sorted_from(
 ) -> tuple[QuantizedArray, Array | None]:
     """Return one weight with its columns sorted by group, and which they are; None where they are all."""
     if f"{prefix}.weight_packed" not in tensors:
-        return scaled.array_of(prefix, _codes(prefix, tensors, config), NAME), None
+        weight, order = _codes(prefix, tensors, config)
+        return scaled.array_of(prefix, weight, NAME), order
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     if packed.dtype == np.uint8:
         _chosen(prefix, config, _check_mxfp4, tensors)
@@ -148,14 +149,23 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
     if f"{prefix}.weight_packed" in tensors:
         return None
-    codes = _codes(prefix, tensors, config)
-    return scaled.values_of(codes) if scaled.format_of(codes) is None else None
+    codes, order = _codes(prefix, tensors, config)
+    if scaled.format_of(codes) is not None:
+        return None
+    values, said, nbytes = scaled.values_of(codes)
+    if order is not None:
+        values[:, order] = values.copy()
+    return values, said, nbytes
 
 
-def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> scaled.Codes:
-    block = _chosen(prefix, config, _scaled_of, tensors)
-    points = tensors.get(f"{prefix}.weight_zero_point")
-    return scaled.checked(prefix, tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"], points, block)
+def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
+    """Return codes of 8 bits with the columns of a group side by side, and which they are; None where they are all."""
+    high, wide = _chosen(prefix, config, _scaled_of, tensors)
+    codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
+    order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
+    if order is not None:
+        codes = codes[:, order]
+    return scaled.checked(prefix, codes, tensors[f"{prefix}.weight_scale"], points, (high, wide)), order
 
 
 def _chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mapping[str, Array]) -> Any:
