@@ -10,12 +10,16 @@ anything but a sentence, is printed with the bytes of its file, and the next one
 
 from __future__ import annotations
 
+import argparse
+import collections
 import contextlib
 import copy
+import datetime
 import functools
 import io
 import json
 import os
+import pickle
 import random
 import resource
 import signal
@@ -23,13 +27,16 @@ import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import heterocompute as hc
+from heterocompute.arrays.layout import save_arrays
 from heterocompute.files.checkpoint import inspect
 from heterocompute.files.manifest import read_manifest, source_in
 from heterocompute.files.recipes import parse_recipe, read_recipe
@@ -42,6 +49,7 @@ ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "on": np.array([Tr
 INDEX = "model.safetensors.index.json"
 LAYOUTS = {"compressed-tensors": "int3-g32-asym", "gptq": "int4-g16-f16", "awq": "int4-g16-asym-f16",
            "bitsandbytes": "nf4-g16"}  # fmt: skip
+READ_ONLY = {"eight": "compressed-tensors", "nested": "bitsandbytes", "scb": "bitsandbytes"}  # that we do not write
 EXTERNAL = "external.onnx"
 SECONDS, MEMORY = 2.0, 200 << 10  # of one case; KiB, as Linux counts
 ROUND = 500
@@ -62,6 +70,9 @@ def seeds(folder: Path) -> dict[str, bytes]:
     w = np.random.default_rng(0).standard_normal((32, 32), np.float32)
     for layout, fmt in LAYOUTS.items():
         hc.save(folder / layout, {"fc.weight": hc.quantize(w, fmt)}, layout=layout)
+    for name, (tensors, config) in _read_only(folder, w).items():
+        save_arrays(folder / name, tensors, {}, metadata={"quantization_config": json.dumps(config)})
+    found["training.pt"] = _training()
     with contextlib.suppress(ImportError):  # blocks that are read packed
         blocks = {text: hc.quantize(np.tile(w[:2], 8), text) for text in (*hc.GGML.examples, "mxfp4", "nvfp4")}
         hc.save(folder / "gguf", blocks, layout="gguf")
@@ -80,7 +91,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
     entry = {"choice": "gemm", "ms": {"gemm": 1.5, "gemv": 2}}
     (folder / "tuning.json").write_text(json.dumps({tuned._machine(): {"a product": entry, "another": entry}}))
     for name in ("packed.safetensors", "hessian.safetensors", "calibration.npz", "recipe.toml", "tuning.json",
-                 "part.safetensors", *LAYOUTS):  # fmt: skip
+                 "part.safetensors", *LAYOUTS, *READ_ONLY):  # fmt: skip
         found[name] = (folder / name).read_bytes()
     where = {name: "part.safetensors" for name in ("w", "q.codes", "q.scales")}
     found[INDEX] = json.dumps({"metadata": {}, "weight_map": where}).encode()
@@ -88,6 +99,46 @@ def seeds(folder: Path) -> dict[str, bytes]:
     with contextlib.suppress(ImportError):
         found[EXTERNAL] = _external(folder)
     return found
+
+
+def _training() -> bytes:
+    """Return a file of torch.save of what is no tensor, with arrays of NumPy."""
+    held = {"args": argparse.Namespace(lr=0.1, w=ARRAYS["w"]), "at": Path("a"), "on": {1, 2}, ("a", 1): [ARRAYS["w"].T],
+            "step": np.int64(3), "names": np.array(["a", None]), "when": datetime.date(2026, 1, 1),
+            "by": collections.defaultdict(list, a=[1.5]), "of": collections.deque([np.dtype("f4")])}  # fmt: skip
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("m/data.pkl", pickle.dumps(held, 2))
+    return buffer.getvalue()
+
+
+def _read_only(folder: Path, w: Any) -> dict[str, Any]:
+    """Return tensors and configuration of weights in layouts that are read alone."""
+    codes, few = w.astype(np.int8), np.ones((32, 1), np.float32)
+    eight = {"a.weight": codes, "a.weight_scale": few, "a.weight_zero_point": few.astype(np.int8),
+             "b.weight": w.astype(ml_dtypes.float8_e4m3fn), "b.weight_scale": np.ones((2, 4), np.float32)}  # fmt: skip
+    weights = [
+        {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": False},
+        {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 8], "symmetric": True},
+    ]
+    groups = {f"group_{i}": {"targets": ["Linear"], "weights": one} for i, one in enumerate(weights)}
+    nested = hc.load(folder / "bitsandbytes")
+    name = next(name for name in nested if "quant_state" in name)
+    state = json.loads(nested[name].tobytes()) | {
+        "nested_blocksize": 8,
+        "nested_dtype": "float32",
+        "nested_offset": 1.0,
+    }
+    nested |= {
+        name: np.frombuffer(json.dumps(state).encode(), np.uint8),
+        "fc.weight.absmax": np.arange(64, dtype=np.uint8),
+        "fc.weight.nested_absmax": np.ones(8, np.float32),
+        "fc.weight.nested_quant_map": np.ones(256, np.float32),
+    }
+    scb = {"fc.weight": codes, "fc.SCB": few.reshape(-1), "fc.weight_format": np.zeros((), np.uint8)}
+    bits = {"quant_method": "bitsandbytes"}
+    method = {"quant_method": "compressed-tensors", "format": "naive-quantized", "config_groups": groups}
+    return {"eight": (eight, method), "nested": (nested, bits), "scb": (scb, bits)}
 
 
 def _manifest(folder: Path) -> bytes:
@@ -184,8 +235,8 @@ def read_checkpoint(path: Path) -> None:
     if path.name in (*LAYOUTS, "gguf"):
         for array in hc.load(path, layout=path.name).values():
             np.asarray(array)
-    if path.name in LAYOUTS:
-        inspect(path, layout=path.name)  # where columns of gptq may lie in any order
+    if path.name in (*LAYOUTS, *READ_ONLY):
+        inspect(path, layout=READ_ONLY.get(path.name, path.name))  # where columns of gptq may lie in any order
 
 
 def read_a_recipe(path: Path) -> None:
@@ -220,7 +271,7 @@ READERS: dict[str, Callable[[Path], None]] = {
     "calibration.npz": read_calibration, "hessian.safetensors": read_hessian,
 }  # fmt: skip
 KINDS = ["zip.pt", "legacy.pt", "small.gguf", "small.onnx", EXTERNAL, "stored.npz", "deflated.npz", "one.npy",
-         "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, "gguf", *READERS]  # fmt: skip
+         "training.pt", "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, *READ_ONLY, "gguf", *READERS]  # fmt: skip
 
 
 def attempt(path: Path) -> str:
