@@ -249,8 +249,8 @@ def dequantize_checkpoint(
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes"}, optional
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
-        here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their shapes. A ``config.json`` goes
-        along without its ``quantization_config``.
+        here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
+        shapes. A ``config.json`` goes along without its ``quantization_config``.
 
     Returns
     -------

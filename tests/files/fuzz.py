@@ -270,8 +270,10 @@ READERS: dict[str, Callable[[Path], None]] = {
     "recipe.toml": read_a_recipe, "manifest.json": read_a_manifest, "tuning.json": read_tuning,
     "calibration.npz": read_calibration, "hessian.safetensors": read_hessian,
 }  # fmt: skip
-KINDS = ["zip.pt", "legacy.pt", "small.gguf", "small.onnx", EXTERNAL, "stored.npz", "deflated.npz", "one.npy",
-         "training.pt", "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, *READ_ONLY, "gguf", *READERS]  # fmt: skip
+KINDS = [
+    "zip.pt", "legacy.pt", "training.pt", "small.gguf", "small.onnx", EXTERNAL, "stored.npz", "deflated.npz", "one.npy",
+    "part.safetensors", "packed.safetensors", INDEX, *LAYOUTS, *READ_ONLY, "gguf", *READERS,
+]  # fmt: skip
 
 
 def attempt(path: Path) -> str:

@@ -31,8 +31,9 @@ NUMBERS = (
 class Dtype(Inert):
     """A NumPy dtype: its text, and the order of bytes that its state says; no text where it is no plain one."""
 
+    __slots__ = ()
+
     def __init__(self, text: Any = None, *_: Any) -> None:
-        super().__init__()
         plain = isinstance(text, str) and len(text) <= 3 and text[:1] in tuple("bifuc") and text[1:].isdecimal()
         self.text: Any = text if plain else None
 
@@ -57,9 +58,11 @@ class PickledArray(Inert):
     order : {"C", "F"}
     data : bytes or str
         Characters are bytes.
-    held : list
+    held : list or tuple
         What stands in an array of objects.
     """
+
+    __slots__ = ("data", "dtype", "held", "order", "shape")
 
     def __init__(self, *_: Any) -> None:
         super().__init__()
@@ -67,7 +70,7 @@ class PickledArray(Inert):
         self.shape: tuple[int, ...] = ()
         self.order: Literal["C", "F"] = "C"
         self.data: bytes | str = b""
-        self.held: list[Any] = []
+        self.held: Any = ()
 
     def build(self, state: Any) -> None:
         """Take the state: version, shape, dtype, whether columns lie together, bytes; of objects a list."""

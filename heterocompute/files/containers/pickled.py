@@ -32,6 +32,8 @@ class Global:
 class Inert:
     """A value that is no tensor; as a key of a dict it has the text that tells it from others, or none."""
 
+    __slots__ = ("text",)  # a pickle can make a million
+
     def __init__(self, text: str = "") -> None:
         self.text = text
 
