@@ -275,6 +275,24 @@ def test_compressed_tensors_has_the_same_values_of_several_groups(tmp_path):
         assert same_bits(ours[name].dequantize(), values)
 
 
+@pytest.mark.parametrize("bits, strategy", [(4, "group"), (4, "channel"), (8, "group")])
+def test_zero_points_of_old_versions_are_not_packed(tmp_path, bits, strategy):
+    """They are signed, one int8 each, as the codes are before they are packed."""
+    q = hc.quantize(W, f"int{bits}-g32-asym" if strategy == "group" else f"int{bits}-asym")
+    hc.save(tmp_path / "new", {"fc.weight": q}, layout="compressed-tensors")
+    tensors, group, half = hc.load(tmp_path / "new"), q.format.group or 128, 1 << (bits - 1)
+    signed = (q.zero_points_expanded()[:, ::group].astype(np.int16) - half).astype(np.int8)
+    config = config_of(group_of("int", strategy, False, fmt="pack-quantized", bits=bits))
+    path = write(tmp_path / "old", tensors | {"fc.weight_zero_point": signed}, config)
+    assert hc.load(path, layout="compressed-tensors")["fc.weight"] == q
+    wrong = [signed[:-1], signed.astype(np.int16), tensors["fc.weight_zero_point"].astype(np.int64)]
+    wrong += [signed + np.int8(half)] if bits < 8 else []
+    for points in wrong:
+        path = write(tmp_path / "old", tensors | {"fc.weight_zero_point": points}, config)
+        with pytest.raises(ValueError, match=r"old: fc\.weight_zero_point"):
+            hc.load(path, layout="compressed-tensors")
+
+
 def llm_int8():
     rng = np.random.default_rng(3)
     codes = rng.integers(-127, 128, W.shape).astype(np.int8)

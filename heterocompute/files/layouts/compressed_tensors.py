@@ -2,7 +2,7 @@
 
     NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words; mxfp4 uint8, the even one low
     NAME.weight_scale       (out, groups)
-    NAME.weight_zero_point  int32 (words, groups), packed along out; asymmetric formats alone
+    NAME.weight_zero_point  int32 (words, groups), packed along out, of old versions int8; asymmetric formats alone
     NAME.weight_shape       int64 (2,)
     NAME.weight_g_idx       int32 (in,): the group of each column; with actorder "group" alone, read only
 
@@ -136,7 +136,11 @@ def sorted_from(
         codes = codes[:, order]
     points = None
     if not symmetric:
-        points = from_words(np.ascontiguousarray(tensors[f"{prefix}.weight_zero_point"].T), bits, rows).T
+        stored = tensors[f"{prefix}.weight_zero_point"]
+        if stored.dtype == np.int8:
+            points = (stored.astype(np.int16) + np.int16(middle)).astype(np.uint8)
+        else:
+            points = from_words(np.ascontiguousarray(stored.T), bits, rows).T
     elif codes.min(initial=1):
         codes = (codes - middle) & np.uint8((1 << bits) - 1)
     else:  # the code -2^(bits - 1), which symmetric formats here do not have
@@ -221,9 +225,14 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     points = tensors.get(f"{prefix}.weight_zero_point")
     if symmetric and points is not None and points.any():
         raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
-    if not symmetric and (points is None or points.shape != (words(rows, bits), wanted[1])):
-        what = None if points is None else points.shape
-        raise ValueError(f"{prefix}.weight_zero_point is {what}, wanted {(words(rows, bits), wanted[1])}")
+    if not symmetric:
+        shapes = {"int32": (words(rows, bits), wanted[1]), "int8": wanted}  # the latter of old versions
+        if points is None or points.shape != shapes.get(points.dtype.name):
+            what = None if points is None else f"{points.dtype} {points.shape}"
+            raise ValueError(f"{prefix}.weight_zero_point is {what}, wanted int32 {shapes['int32']} or int8 {wanted}")
+        half = 1 << (bits - 1)
+        if points.dtype == np.int8 and not -half <= points.min(initial=0) <= points.max(initial=0) < half:
+            raise ValueError(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
     return bits, group, symmetric
 
 
