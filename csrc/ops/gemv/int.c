@@ -45,16 +45,32 @@ static const int32_t *row_corrections(const hc_integers_job *job, const hc_gemv_
     const int64_t n = job->padded_segments, group = job->geometry->group;
     if (!row->zeros)
         return job->corrections + v * job->n_signed_limbs * n;
-    for (int d = 0; d < job->n_signed_limbs; d++)
-        for (int64_t s = 0; s < job->segments; s++)
-            scratch->corrections[d * n + s] =
-                job->sums[(v * job->n_signed_limbs + d) * n + s] * (int32_t)row->zeros[s * job->segment / group];
+    for (int d = 0; d < job->n_signed_limbs; d++) {
+        const int32_t *sums = job->sums + (v * job->n_signed_limbs + d) * n;
+        int32_t *corrections = scratch->corrections + d * n;
+        if (group == job->segment) {
+            for (int64_t s = 0; s < job->segments; s++)
+                corrections[s] = sums[s] * (int32_t)row->zeros[s];
+            continue;
+        }
+        for (int64_t s = 0, g = 0, behind = 0; s < job->segments; s++) {
+            corrections[s] = sums[s] * (int32_t)row->zeros[g];
+            behind += job->segment;
+            if (behind == group)
+                behind = 0, g++;
+        }
+    }
     return scratch->corrections;
 }
 
 /* The digits' dots joined, exact, as float32. */
 static void join_limbs(const hc_integers_job *job, const int32_t *dots, const int32_t *corrections, float *values) {
     const int64_t n = job->padded_segments;
+    if (job->n_signed_limbs == 1) {
+        for (int64_t s = 0; s < job->segments; s++)
+            values[s] = (float)(int32_t)((uint32_t)dots[s] - (uint32_t)corrections[s]);
+        return;
+    }
     for (int64_t s = 0; s < job->segments; s++) {
         int64_t dot = 0;
         for (int d = job->n_signed_limbs - 1; d >= 0; d--)
