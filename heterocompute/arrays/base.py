@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..base.float_env import converted
-from .layout import SINGLE, Entry, as_path, save_arrays
+from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 __all__ = ["PackedArray"]
 
@@ -82,11 +82,11 @@ class PackedArray(NDArrayOperatorsMixin):
         shape: tuple[int, ...],
         axis: tuple[int, ...],
         dtype: str,
-        sizes: Callable[[str], tuple[int, ...]],
+        stored: Callable[[str], Plain],
     ) -> Entry | None:
         """Return the entry of a description in a file, None if it is of another class; ValueError says what is wrong.
 
-        `sizes` returns the stored shape of a component, () where there is none.
+        `stored` returns NumPy's name of the dtype and the shape of a component, ("", (0,)) where there is none.
         """
         raise NotImplementedError
 

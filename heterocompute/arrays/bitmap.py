@@ -15,7 +15,7 @@ from ..base.values import shown
 from .base import PackedArray
 from .dense import as_any, as_array, as_exported
 from .foreign import Unreadable, exports_dlpack
-from .layout import Entry
+from .layout import Entry, Plain
 from .quantized import QuantizedArray
 
 __all__ = ["BitmapArray", "encode_bitmap"]
@@ -189,13 +189,13 @@ class BitmapArray(PackedArray):
         shape: tuple[int, ...],
         axis: tuple[int, ...],
         dtype: str,
-        sizes: Callable[[str], tuple[int, ...]],
+        stored: Callable[[str], Plain],
     ) -> Entry | None:
         if text != _TEXT:
             return None
         if axis:
             raise ValueError(f"a bitmap has no axis, not {shown(list(axis))}")
-        return cls._entry_of(shape, dtype, (prod(sizes("values")),))
+        return cls._entry_of(shape, dtype, (prod(stored("values")[1]),))
 
     @classmethod
     def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> BitmapArray:

@@ -20,7 +20,7 @@ from ..base.texts import counted
 from ..base.values import as_int, shown
 from .base import PackedArray
 from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_infinite
-from .layout import Entry
+from .layout import Entry, Plain
 from .stored import check_source
 
 __all__ = ["EIEArray", "EIELoad", "encode_csr"]
@@ -358,7 +358,7 @@ class EIEArray(PackedArray):
         shape: tuple[int, ...],
         axis: tuple[int, ...],
         dtype: str,
-        sizes: Callable[[str], tuple[int, ...]],
+        stored: Callable[[str], Plain],
     ) -> Entry | None:
         match = _TEXT.fullmatch(text)
         if match is None:
@@ -366,7 +366,7 @@ class EIEArray(PackedArray):
         check_source(shape, axis, dtype)
         if len(shape) != 2 or len(axis) != 1:
             raise ValueError(f"{text} has two dimensions and one axis, not {shown(list(shape))} and {list(axis)}")
-        return cls._entry_of(int(match[1]), shape, axis, dtype, (prod(sizes("entries")),))
+        return cls._entry_of(int(match[1]), shape, axis, dtype, (prod(stored("entries")[1]),))
 
     @classmethod
     def _restored(cls, entry: Entry, parts: Mapping[str, Array]) -> EIEArray:

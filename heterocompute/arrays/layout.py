@@ -22,7 +22,7 @@ from ..base.texts import quoted
 from ..base.values import shown
 from ..base.writer import Writer
 
-__all__ = ["Entry", "file_layout", "save_arrays", "write_array"]
+__all__ = ["Entry", "Plain", "file_layout", "save_arrays", "write_array"]
 
 KEY = "heterocompute"
 VERSION = 1

@@ -16,14 +16,15 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.container import numpy_dtype
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Format, Sparse, format as parse_format
+from ..formats import Float, Format, Sparse, format as parse_format
 from .base import PackedArray
 from .bits import pack, unpack
 from .dense import FLOATS, as_float_dtype, normalize_axes
-from .layout import Entry
+from .layout import Entry, Plain
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
 from .unpacked import codes_of, scales_of, zero_points_of
@@ -33,6 +34,8 @@ __all__ = ["QuantizedArray"]
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
+# Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
+_VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
@@ -43,7 +46,7 @@ def core_format(fmt: Format) -> tuple[Any, ...]:
 
 
 def component_layout(
-    fmt: Format, shape: Sequence[int], axis: Sequence[int]
+    fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     """Return dtype and shape of every component that an array of this format, shape and axis has.
 
@@ -53,16 +56,23 @@ def component_layout(
     shape : sequence of int
     axis : sequence of int
         The reduction axes, not negative, in the order that makes a row.
+    values : {"float32", "float16", "bfloat16"}
+        What a pattern alone stores its values as.
 
     Raises
     ------
     ValueError
         Axes outside the shape or given twice, sizes that overflow.
     """
-    return {name: (dtype, shape) for name, (dtype, shape, _) in _layout(fmt, shape, axis).items()}
+    return {name: (dtype, shape) for name, (dtype, shape, _) in _layout(fmt, shape, axis, values).items()}
 
 
-def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str) -> Entry:
+def values_of(dtype: str) -> str:
+    """Return what a pattern alone stores the values of an array as: its dtype, of float64 float32."""
+    return dtype if dtype in _VALUES else "float32"
+
+
+def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str, values: str = "float32") -> Entry:
     """Return what a file says of an array of this format, shape and axis, whether there is one yet or not.
 
     Parameters
@@ -71,6 +81,8 @@ def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str)
     shape, axis : sequence of int
     dtype : str
         NumPy's name of what is quantized.
+    values
+        As of `component_layout`.
 
     Returns
     -------
@@ -81,20 +93,20 @@ def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str)
     ValueError
         As of `component_layout`.
     """
-    parts = component_layout(fmt, shape, axis)
+    parts = component_layout(fmt, shape, axis, values)
     names = {key: (np.dtype(dtype).name, tuple(size)) for key, (dtype, size) in parts.items()}
     return Entry(fmt, tuple(shape), tuple(axis), dtype, names)
 
 
 def _layout(
-    fmt: Format, shape: Sequence[int], axis: Sequence[int]
+    fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
-    """Return component -> (dtype, shape, whether it has a part for each row), with `values` for codes of float32."""
+    """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`, no codes."""
     layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
     if not (isinstance(fmt, Sparse) and fmt.is_plain):
         return layout
     rows, row_bytes = layout["codes"][1]
-    return {"values": (np.dtype(np.float32), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
+    return {"values": (numpy_dtype(values), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
 
 
 def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
@@ -112,10 +124,10 @@ def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
 
 
 def _as_codes(values: Array) -> Array:
-    """Return rows of float32 as rows of bytes."""
+    """Return rows of floats as rows of bytes."""
     if not values.size:
-        return np.empty((values.shape[0], 4 * values.shape[1]), np.uint8)
-    if values.strides[1] != 4:  # a row of one value, seen in some other order
+        return np.empty((values.shape[0], values.itemsize * values.shape[1]), np.uint8)
+    if values.strides[1] != values.itemsize:  # a row of one value, seen in some other order
         values = np.ascontiguousarray(values)
     return values.view(np.uint8)
 
@@ -180,7 +192,9 @@ class QuantizedArray(PackedArray):
         self._shape = _as_shape(shape, kind)
         self._axis = normalize_axes(tuple(axis) if isinstance(axis, range) else axis, len(self._shape), kind)
         self._source_dtype = source_dtype
-        layout = component_layout(format, self._shape, self._axis)
+        values = self._components.get("values")
+        kind_of_values = values_of(values.dtype.name) if isinstance(values, np.ndarray) else "float32"
+        layout = component_layout(format, self._shape, self._axis, kind_of_values)
         if set(layout) != set(self._components):
             got = shown(sorted(map(str, self._components)))
             raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
@@ -218,12 +232,20 @@ class QuantizedArray(PackedArray):
     def source_dtype(self) -> str:
         return self._source_dtype
 
+    @property
+    def _stored_format(self) -> Format:
+        """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits."""
+        values, fmt = self._components.get("values"), self._format
+        if values is None or values.dtype == np.float32 or not isinstance(fmt, Sparse):
+            return fmt
+        return Sparse(Float(_VALUES[values.dtype.name]), fmt.n, fmt.m)
+
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""
         parts = self._components
         if "values" in parts:
             parts = {**parts, "codes": _as_codes(parts["values"])}
-        return core_format(self._format), self._shape, self._axis, parts
+        return core_format(self._stored_format), self._shape, self._axis, parts
 
     def dequantize(self, dtype: Any = np.float32) -> Array:
         """Return the values.
@@ -406,7 +428,8 @@ class QuantizedArray(PackedArray):
         return self._components, self._format, self._shape, self._axis, self._source_dtype
 
     def _entry(self) -> Entry:
-        return entry_of(self._format, self._shape, self._axis, self._source_dtype)
+        values = self._components["values"].dtype.name if "values" in self._components else "float32"
+        return entry_of(self._format, self._shape, self._axis, self._source_dtype, values)
 
     @classmethod
     def _described(
@@ -415,10 +438,11 @@ class QuantizedArray(PackedArray):
         shape: tuple[int, ...],
         axis: tuple[int, ...],
         dtype: str,
-        sizes: Callable[[str], tuple[int, ...]],
+        stored: Callable[[str], Plain],
     ) -> Entry | None:
         check_source(shape, axis, dtype)
-        return replace(entry_of(parse_format(text), shape, axis, dtype), kind=cls)
+        values = values_of(stored("values")[0])
+        return replace(entry_of(parse_format(text), shape, axis, dtype, values), kind=cls)
 
     @classmethod
     def _wrong_part(cls, entry: Entry, parts: Mapping[str, Array]) -> tuple[str, str] | None:

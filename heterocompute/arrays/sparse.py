@@ -1,4 +1,4 @@
-"""SparseArray: the nonzeros of an N:M pattern, float32, and their indices.
+"""SparseArray: the nonzeros of an N:M pattern, in the dtype that they had, and their indices.
 
 Components are plain NumPy arrays over rows: ``values`` (rows, nonzeros) and ``metadata`` (rows, bytes), the indices in
 their blocks, ceil(log2 M) bits each, bit 0 = lowest of byte 0. A block is M values along the last reduction axis; the
@@ -22,9 +22,9 @@ from ..base.values import shown
 from ..formats import Float, Sparse, parse_pattern
 from .bits import unpack
 from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axes
-from .layout import Entry
+from .layout import Entry, Plain
 from .metadata import check_metadata
-from .quantized import QuantizedArray, component_layout
+from .quantized import QuantizedArray, component_layout, values_of
 
 __all__ = ["SparseArray"]
 
@@ -73,7 +73,8 @@ class SparseArray(QuantizedArray):
     density : float
         ``n / m``.
     components : mapping of str to ndarray
-        ``values`` float32 (rows, nonzeros) and ``metadata`` uint8 (rows, bytes): the stored arrays themselves.
+        ``values`` (rows, nonzeros), float16, bfloat16 or float32, and ``metadata`` uint8 (rows, bytes): the stored
+        arrays themselves.
 
     Examples
     --------
@@ -106,9 +107,9 @@ class SparseArray(QuantizedArray):
         shape: tuple[int, ...],
         axis: tuple[int, ...],
         dtype: str,
-        sizes: Callable[[str], tuple[int, ...]],
+        stored: Callable[[str], Plain],
     ) -> Entry | None:
-        return super()._described(text, shape, axis, dtype, sizes) if parse_pattern(text) else None
+        return super()._described(text, shape, axis, dtype, stored) if parse_pattern(text) else None
 
     @property
     def n(self) -> int:
@@ -213,9 +214,9 @@ class SparseArray(QuantizedArray):
                 f"{counted(int(counts[row, group]), 'value')} of {m}, "
                 f"{pattern} keeps {n}"
             )
-        single = as_single(values, f"{name}: {values_name}")
+        exact = values if values.dtype.itemsize == 2 else as_single(values, f"{name}: {values_name}")
         return choose(
-            np.where(kept, single, np.float32(0)), kept.astype(np.float32), n, m, axes, name, values.dtype.name
+            np.where(kept, exact, exact.dtype.type(0)), kept.astype(np.float32), n, m, axes, name, values.dtype.name
         )
 
     def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
@@ -432,8 +433,11 @@ def choose(
         A score is NaN.
     """
     fmt = Sparse(Float("fp32"), n, m)
-    parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in component_layout(fmt, w.shape, axes).items()}
+    layout = component_layout(fmt, w.shape, axes)
+    parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in layout.items()}
     core_scores = None if scores is None else core_view(scores)
     with refusals(w=(f"{name}: w", w), scores=(f"{name}: scores", scores)):
         _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
+    if values_of(w.dtype.name) != "float32":  # 16 bits, in which the values are exact
+        parts["values"] = converted(parts["values"], w.dtype)
     return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype or w.dtype.name)

@@ -55,7 +55,7 @@ def wrong_part(
     (str, str) or None
     """
     for key, part in parts.items():
-        if key == "values":  # float32 as they are, infinities and all
+        if key == "values":  # as they are, infinities and all
             continue
         if key == "codebook":
             if not np.isfinite(part).all():

@@ -38,15 +38,16 @@ def row_codes(q: Any, first: int = 0, rows: int | None = None) -> Array:
     """Return the codes of some rows, (rows, runs, codes of a run), padding included."""
     runs, _, padded, _ = code_geometry(q)
     stored = q._packed()[3]["codes"][first : None if rows is None else first + rows]
-    return unpack(stored, q.format.bits, runs * padded).reshape(len(stored), runs, padded)
+    return unpack(stored, q._stored_format.bits, runs * padded).reshape(len(stored), runs, padded)
 
 
 def codes_of(q: Any) -> Array:
     """Return the codes as integers of the array's shape, signed where the format's are; 0 where nothing is kept."""
-    bits = q.format.bits
+    fmt = q._stored_format
+    bits = fmt.bits
     width = 8 if bits <= 8 else 16 if bits == 16 else 32
     found = row_codes(q)[:, :, : code_geometry(q)[3]].astype(f"u{width // 8}", copy=False)
-    if q.format.stored_rules().signed:
+    if fmt.stored_rules().signed:
         spare = width - bits
         found = (found << np.uint8(spare)).view(f"i{width // 8}") >> np.int8(spare)
     return _in_shape(q, _scattered(q, found))

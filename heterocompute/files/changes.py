@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.layout import Entry
-from ..arrays.quantized import QuantizedArray, entry_of
+from ..arrays.quantized import QuantizedArray, entry_of, values_of
 from ..base.container import FILE_NAMES, numpy_dtype
 from ..base.float_env import converted
 from ..formats import Format, Sparse
@@ -68,7 +68,9 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
     if entry is not None and not isinstance(fmt, Sparse):
         fmt = Sparse(fmt, entry.format.n, entry.format.m)
     alone = isinstance(fmt, Sparse) and fmt.is_plain and entry is None
-    return Change(str(fmt), entry_of(fmt, shape, axes, dtype), (_Pruned if alone else _Quantized)(fmt, axes))
+    values = values_of(dtype) if entry is None else entry.components["values"][0]
+    stored = entry_of(fmt, shape, axes, dtype, values)
+    return Change(str(fmt), stored, (_Pruned if alone else _Quantized)(fmt, axes))
 
 
 def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:

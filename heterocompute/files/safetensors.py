@@ -90,11 +90,12 @@ def _entry(reader: Tensors, name: str, fields: object) -> Entry:
     if math.prod(n for n in shape if n) >= 2**60:
         _fail(reader, f"tensor {quoted(name)} has the shape {shown(shape)}, whose size overflows")
 
-    def sizes(key: str) -> tuple[int, ...]:
-        return reader.info(f"{name}.{key}").shape if f"{name}.{key}" in reader else (0,)
+    def stored(key: str) -> tuple[str, tuple[int, ...]]:
+        part = f"{name}.{key}"
+        return (reader.info(part).dtype, reader.info(part).shape) if part in reader else ("", (0,))
 
     try:
-        found = (kind._described(text, tuple(shape), tuple(axis), dtype, sizes) for kind in KINDS)
+        found = (kind._described(text, tuple(shape), tuple(axis), dtype, stored) for kind in KINDS)
         return next(entry for entry in found if entry is not None)
     except (ValueError, MemoryError, OverflowError, NotImplementedError) as error:
         _fail(reader, f"tensor {quoted(name)}: {printable(str(error))}")

@@ -46,8 +46,9 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
 
     Returns
     -------
-    SparseArray, or ndarray of float32
-        A SparseArray for N:M; with the other patterns the array itself, float32, with zeros in it.
+    SparseArray, or ndarray
+        A SparseArray for N:M; with the other patterns the array itself, with zeros in it. Values have w's dtype; what
+        is float64 becomes float32.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     Notes
     -----
     Where scores are equal, those of lower index stay (in C order of rows). A share P removes floor(P / 100 * values).
-    w and scores are compared as float32, and what stays is stored as such: float64 is rounded once. (``hc.quantize(w,
+    w and scores are compared as float32; float64 is rounded to it once. (``hc.quantize(w,
     "int8+2:4")`` rounds what stays of a float64 w itself, so it may differ from quantizing this array.) A run whose
     length M does not divide is filled up with zeros, which are the last to stay.
 
@@ -75,8 +76,9 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     nm = parsed(pattern, "prune")
     if nm is None:
         kept = _kept(values, given, pattern, axes, "prune")
-        single = as_single(values, "prune: w")
-        return (single.view(np.uint32) * kept).view(np.float32)  # of bits: an infinity times 0 would be NaN
+        exact = values if values.dtype.itemsize == 2 else as_single(values, "prune: w")
+        bits = exact.view(f"u{exact.itemsize}")  # of bits: an infinity times 0 would be NaN
+        return (bits * kept).view(exact.dtype)
     if values.dtype == np.float64 and values.size and not max(values.max(), -values.min()) <= _LARGEST:
         as_single(values, "prune: w")  # only where it can refuse: it copies
     return choose(values, given, *nm, axes, "prune")
