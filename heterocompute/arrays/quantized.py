@@ -101,7 +101,7 @@ def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str,
 def _layout(
     fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
-    """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`, no codes."""
+    """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`."""
     layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
     if not (isinstance(fmt, Sparse) and fmt.is_plain):
         return layout

@@ -51,6 +51,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "function that runs the network, a layer in memory at a time. A run that was ended goes on where it was.",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration inputs.npz",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
+        "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
     ptq.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
     ptq.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
@@ -64,6 +65,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
     )
     ptq.add_argument("--sequential", action="store_true", help="calibrate each layer with those before it rounded")
+    ptq.add_argument("--layout", metavar="L", help="that of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
     add_threads(ptq)
     ptq.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
     text = arguments.calibration
-    options = {"resume": arguments.resume, "known_as": text}
+    options = {"resume": arguments.resume, "known_as": text, "layout": arguments.layout}
     patterns = {"include": arguments.include, "exclude": arguments.exclude}
 
     def work() -> Any:

@@ -16,29 +16,20 @@ from ..arrays.layout import Entry
 from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
-from ..base.texts import is_same_file, printable, quoted
+from ..base.texts import quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
-from .changes import Change, decoded, in_blocks, in_layout, packed, plain, rounded
+from .changes import Change, decoded, in_blocks, packed, plain, rounded
 from .foreign import foreign_reader
-from .layouts.table import (
-    KEY as CONFIG_KEY,
-    LAYOUTS,
-    check_layout,
-    described,
-    layout_said,
-    refuse_layout,
-    refuse_unread,
-)
+from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .rewrite import Progress, Work, rewrite, rewrite_whole
+from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries, read_array
 from .selection import Axis, FirstMatch, axis_of, select
 from .shards import about
 
 BLOCK = 1 << 20
-OTHER_KINDS = {".gguf": " or the layout gguf", ".onnx": " or the layout onnx", ".pt": "", ".pth": "", ".npz": ""}
 
 
 def quantize_checkpoint(
@@ -136,7 +127,7 @@ def quantize_checkpoint(
     """
     if format is None and recipe is None:
         raise ValueError("quantize_checkpoint: format or recipe must be given")
-    _check_paths(in_path, out_path, layout)
+    check_paths(in_path, out_path, layout)
     default = parse_format(format) if isinstance(format, str) else format
     options = (default, parse_recipe(_texts(recipe)), include, exclude, axis)
 
@@ -146,21 +137,10 @@ def quantize_checkpoint(
         return _chosen(reader, held, options, rounded if fake else change_of)
 
     work = Work(workers, resume, shard_size, consume)
-    if layout is None:
-        return rewrite(in_path, out_path, choose, progress, work)
-    check_layout(layout)
-    if fake:
+    if layout is not None and fake:
+        check_layout(layout)
         raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: wanted one of them")
-    if layout not in LAYOUTS:
-        return rewrite_whole(in_path, out_path, choose, progress, work, layout)
-
-    def laid_out(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
-        return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
-
-    def describe(changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
-        return described(layout, {name: parse_format(change.format) for name, change in changes.items()}, plain)
-
-    return rewrite(in_path, out_path, laid_out, progress, work, describe)
+    return rewrite_in(layout, in_path, out_path, choose, progress, work)
 
 
 def prune_checkpoint(
@@ -216,7 +196,7 @@ def prune_checkpoint(
     """
     if pattern is None and recipe is None:
         raise ValueError("prune_checkpoint: pattern or recipe must be given")
-    _check_paths(in_path, out_path)
+    check_paths(in_path, out_path)
     default = parse_pattern_text(pattern) if isinstance(pattern, str) else pattern
     options = (default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis)
 
@@ -275,7 +255,7 @@ def dequantize_checkpoint(
     >>> hc.load(after)["w"]
     array([[1, -127, 3]], dtype=bfloat16)
     """
-    _check_paths(in_path, out_path)
+    check_paths(in_path, out_path)
     wanted = None if dtype is None else plain_dtype(dtype)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
@@ -312,16 +292,6 @@ def plain_dtype(text: str) -> str:
     if found not in FLOATS:
         raise ValueError(f"dtype is {shown(text)}, wanted {', '.join(FLOATS)}")
     return found
-
-
-def _check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], layout: str | None = None) -> None:
-    place = printable(os.fspath(out_path))
-    if is_same_file(in_path, out_path):
-        raise ValueError(f"{place}: is the input itself")
-    kind = os.path.splitext(place)[1].lower()
-    if kind in OTHER_KINDS and (layout is None or layout in LAYOUTS):
-        wanted = OTHER_KINDS[kind]
-        raise ValueError(f"{place}: what is written is a safetensors file, wanted a name without {kind}{wanted}")
 
 
 def _texts(recipe: Any) -> Mapping[str, Any]:

@@ -9,20 +9,25 @@ from __future__ import annotations
 import contextvars
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays.layout import KEY
+import numpy as np
+
+from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.tensors import Tensors
 from ..base.texts import counted, is_same_file, printable, quoted
 from ..base.values import as_int, shown
+from ..formats import format as parse_format
+from ..products.quantize import quantize
 from .beside import files_beside
-from .changes import Change
+from .changes import Change, in_layout
 from .containers.folder import INDEX, Located
-from .layouts.table import export, is_matrix
+from .layouts.table import LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
@@ -41,7 +46,7 @@ from .shards import (
 )
 from .staging import Staging
 
-__all__ = ["Choose", "Progress", "Work", "rewrite", "rewrite_whole"]
+__all__ = ["Choose", "Progress", "Work", "check_paths", "check_places", "rewrite", "rewrite_in"]
 
 # What a checkpoint holds: its plain tensors, and the packed arrays -> changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
@@ -59,6 +64,7 @@ UNITS = {
     "TiB": 2**40,
 }
 SUFFIX = ".safetensors"
+OTHER_KINDS = {".gguf": " or the layout gguf", ".onnx": " or the layout onnx", ".pt": "", ".pth": "", ".npz": ""}
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,72 @@ class Work:
 
 
 USUAL = Work()
+
+
+def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], layout: str | None = None) -> None:
+    """Raise ValueError where a checkpoint would be written into itself, or under the name of another kind of file."""
+    place = printable(os.fspath(out_path))
+    if is_same_file(in_path, out_path):
+        raise ValueError(f"{place}: is the input itself")
+    kind = os.path.splitext(place)[1].lower()
+    if kind in OTHER_KINDS and (layout is None or layout in LAYOUTS):
+        wanted = OTHER_KINDS[kind]
+        raise ValueError(f"{place}: what is written is a safetensors file, wanted a name without {kind}{wanted}")
+
+
+def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
+    """Raise what writing weights into a layout would raise, before they are made.
+
+    Parameters
+    ----------
+    layout : str or None
+    weights : mapping of str to Entry
+        What they will be.
+    """
+    if layout is None or not weights:
+        return
+    if layout in LAYOUTS:
+        for name, entry in weights.items():
+            LAYOUTS[layout].layout_of(name, entry)
+        described(layout, {name: entry.format for name, entry in weights.items()}, [])
+        return
+    with tempfile.TemporaryDirectory() as folder:  # files of other kinds have no shorter way to know
+        for name, entry in weights.items():
+            zeros = np.broadcast_to(np.float32(0), entry.shape)
+            export(os.path.join(folder, "zeros"), {name: quantize(zeros, entry.format, entry.axis)}, layout)
+
+
+def rewrite_in(
+    layout: str | None,
+    in_path: str | os.PathLike[str],
+    out_path: str | os.PathLike[str],
+    choose: Choose,
+    progress: Progress | None,
+    work: Work = USUAL,
+    finished: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Write a checkpoint again in the layout of another program, or in ours.
+
+    Parameters
+    ----------
+    layout : str or None
+        Of `layouts.table.NAMES`; None is our own.
+    in_path, out_path, choose, progress, work, finished
+        As of `rewrite`.
+    """
+    if layout is None:
+        return rewrite(in_path, out_path, choose, progress, work, finished=finished)
+    check_layout(layout)
+    if layout not in LAYOUTS:
+        return _rewrite_whole(in_path, out_path, choose, progress, work, layout, finished)
+
+    def laid_out(reader: Tensors, held: Held) -> dict[str, Change]:
+        return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
+
+    def describe(changes: Mapping[str, Change], plain: list[str]) -> dict[str, Any]:
+        return described(layout, {name: parse_format(change.format) for name, change in changes.items()}, plain)
+
+    return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
 
 
 def rewrite(
@@ -166,19 +238,20 @@ def rewrite(
     return _summary(in_path, out_path, total, rows, opened)
 
 
-def rewrite_whole(
+def _rewrite_whole(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
     progress: Progress | None,
     work: Work,
     layout: str,
+    finished: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again as one file of another kind; what goes into it is in memory.
 
     Parameters
     ----------
-    in_path, out_path, choose, progress, work
+    in_path, out_path, choose, progress, work, finished
         As of `rewrite`.
     layout : str
         Of `layouts.table`.
@@ -208,6 +281,8 @@ def rewrite_whole(
                     arrays[name] = change.make(reader.lent(name) if entry is None else read_array(reader, name, entry))
             done += row["bytes_before"]
     export(out_path, arrays, layout)
+    if finished:
+        finished()
     if progress:
         progress(done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}

@@ -14,13 +14,13 @@ import numpy as np
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray, entry_of
 from ..base.tensors import Tensors
-from ..base.texts import is_same_file, printable
+from ..base.texts import printable
 from ..base.values import shown
 from ..base.version import __version__
 from ..files.changes import Change
-from ..files.layouts.table import refuse_layout
+from ..files.layouts.table import check_layout, refuse_layout
 from ..files.opening import load, reader_of
-from ..files.rewrite import Progress, Work, rewrite
+from ..files.rewrite import Progress, Work, check_paths, check_places, rewrite_in
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import state_of
@@ -49,6 +49,7 @@ def quantize_checkpoint(
     exclude: str | Iterable[str] = (),
     progress: Progress | None = None,
     resume: bool = True,
+    layout: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Round every layer of a checkpoint under its inputs, one after the other, and go on where a run was ended.
@@ -71,6 +72,9 @@ def quantize_checkpoint(
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     resume : bool
         Take what an earlier run has left; else that is deleted.
+    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
+        That of another program, as of `hc.quantize_checkpoint`. What has no place in it is refused before anything is
+        rounded.
 
     Returns
     -------
@@ -102,15 +106,17 @@ def quantize_checkpoint(
     >>> hc.ptq.quantize_checkpoint(before, after, {"fc.weight": h}, "int4-g32")["bytes"]
     320
     """
-    if is_same_file(in_path, out_path):
-        raise ValueError(f"{printable(os.fspath(out_path))}: is the input itself")
+    check_paths(in_path, out_path, layout)
+    if layout is not None:
+        check_layout(layout)
     if not isinstance(hessians, Mapping):
         raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, wanted a mapping of names to them")
     check_options(options, "quantize_checkpoint")
     work = Work(resume=resume)
     return round_checkpoint(
-        in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, **options
-    )
+        in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, layout,
+        **options,
+    )  # fmt: skip
 
 
 def round_checkpoint(
@@ -123,6 +129,7 @@ def round_checkpoint(
     progress: Progress | None,
     parts: Parts,
     work: Work,
+    layout: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """As `quantize_checkpoint`, of arguments that are checked, and beside parts that are there already."""
@@ -143,16 +150,17 @@ def round_checkpoint(
         check_patterns(plain, texts)
         if missing := [name for name in hessians if name not in held]:
             raise ValueError(f"hessians has {unknown(missing[0], held)}")
-        changes = {}
+        changes, entries = {}, {}
         for name in select({n: (i.dtype, i.shape) for n, i in plain.items()}, include, exclude):
             fmt, info = match(name), plain[name]
             if fmt is None or name not in hessians or 0 in info.shape:
                 continue
             axes = layer_of(name, info.shape, axes_of.get(name, reader.axes.get(name)))
-            entry = entry_of(fmt, info.shape, axes, info.dtype)
+            entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)
             changes[name] = roundings[name] = Change(
                 str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
             )
+        check_places(layout, entries)
         return changes
 
     def tidy() -> None:
@@ -161,7 +169,7 @@ def round_checkpoint(
                 roundings[name].make(reader.tensor(name))
         parts.remove()
 
-    summary = rewrite(in_path, out_path, choose, progress, work, finished=tidy)
+    summary = rewrite_in(layout, in_path, out_path, choose, progress, work, tidy)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
     return summary

@@ -22,12 +22,12 @@ from ..base.float_env import counts_subnormals
 from ..base.json_text import strict_json
 from ..base.progress import Progress
 from ..base.tensors import Tensors
-from ..base.texts import is_same_file, printable, read_small
+from ..base.texts import printable, read_small
 from ..base.version import __version__
 from ..files.containers.numpy_files import Npz
-from ..files.layouts.table import refuse_layout
+from ..files.layouts.table import check_layout, refuse_layout
 from ..files.opening import load, reader_of
-from ..files.rewrite import Work, refuse_replacing
+from ..files.rewrite import Work, check_paths, check_places, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import located, state_of, write_whole
@@ -61,6 +61,7 @@ def quantize_streamed(
     progress: Progress | None = None,
     resume: bool = True,
     known_as: str = "",
+    layout: str | None = None,
 ) -> Rounded:
     """Round every layer of a checkpoint under its inputs.
 
@@ -80,6 +81,9 @@ def quantize_streamed(
     known_as : str
         What names the function in later runs; by default its module and qualified name, which closures share.
 
+    layout : str, optional
+        As of `quantize_checkpoint`; what has no place in it is refused before the function is called.
+
     Returns
     -------
     Rounded
@@ -90,8 +94,9 @@ def quantize_streamed(
     Memory: the largest tensor, its Hessian and what `gptq` needs of them (H + 2 W + 64 MiB); of an .npz file also the
     largest array of inputs and 64 MiB; of a function what it holds, and Hessians of 1 GiB or the largest.
     """
-    if is_same_file(in_path, out_path):
-        raise ValueError(f"{printable(out_path)}: is the input itself")
+    check_paths(in_path, out_path, layout)
+    if layout is not None:
+        check_layout(layout)
     parts, work = Parts(out_path, resume), Work(resume=resume)
     if os.path.isdir(out_path):
         Staging(out_path).refuse_taken(resume)
@@ -107,20 +112,39 @@ def quantize_streamed(
         match = FirstMatch(parsed)
         shapes = {name: (info.dtype, info.shape) for name, info in plain.items() if 0 not in info.shape}
         with about(reader):
-            chosen = [name for name in select(shapes, include, exclude) if match(name) is not None]
+            wanted = {name: fmt for name in select(shapes, include, exclude) if (fmt := match(name)) is not None}
+            chosen = list(wanted)
+            if layout is not None and callable(calibration):
+                _refuse_hopeless(layout, reader, wanted)
         hessians: Mapping[str, Any]
         if callable(calibration):
             listener = _Listener(reader, held, calibration, parts, known_as)
-            wanted = {name: match(name) for name in chosen}
             listener.check_twins(wanted)
             axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
             hessians = _Heard({name: listener.path(name) for name in axes}, axes)
         else:
             hessians = Inputs(calibration, plain, reader.axes)
-    summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work)
+    summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, layout)
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
     return Rounded({}, [{key: row[key] for key in keys} for row in rows], [n for n in chosen if n not in hessians])
+
+
+def _refuse_hopeless(layout: str, reader: Tensors, formats: Mapping[str, Format]) -> None:
+    """Raise ValueError where no weight, summed along its usual axis, has a place in a layout."""
+    problem: ValueError | None = None
+    for name, fmt in formats.items():
+        info = reader.info(name)
+        if len(info.shape) not in (2, 4):
+            continue
+        axes = layer_of(name, info.shape, reader.axes.get(name))
+        try:
+            check_places(layout, {name: entry_of(fmt, info.shape, axes, info.dtype)})
+            return
+        except ValueError as error:
+            problem = problem or error
+    if problem is not None:
+        raise problem
 
 
 @contextlib.contextmanager
