@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
     def work() -> Any:
         from ..studies.study import study  # 40 ms
 
-        weights, axis = (_onnx(arguments)) if _is_onnx(arguments.model) else (_weights(arguments), None)
+        weights, axis = _onnx(arguments) if arguments.data is not None else (_weights(arguments), None)
         asked = arguments.calibration is not None or "gptq" in (arguments.methods or ())
         device = arguments.device
         if arguments.device_file is not None:
@@ -201,11 +201,18 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
         from ..ptq.streaming import Inputs  # 20 ms
 
         axes = {name: one if isinstance(one, tuple) else (one,) for name, one in (axis or {}).items()}
+        axes = axes or getattr(held, "axes", {})
         return dict(Inputs(arguments.calibration, held, axes))
     if arguments.model is not None:
         return None
     examples = weights.train_x[:EXAMPLES]
     return calibrate(weights.weights, lambda held: weights.forward(held, examples), **patterns)
+
+
+class Held(dict[str, Any]):
+    """The arrays of a checkpoint, and along what the file says that some are summed."""
+
+    axes: Mapping[str, tuple[int, ...]]
 
 
 def held_in(path: str) -> Any:
@@ -217,7 +224,7 @@ def held_in(path: str) -> Any:
 
     Returns
     -------
-    dict of str to array, or one array
+    Held, or one array
 
     Raises
     ------
@@ -232,7 +239,12 @@ def held_in(path: str) -> Any:
             refuse_layout(reader)
         except ValueError as error:
             raise ValueError(f"{printable(path)}: {error}") from None
-    return load(path)
+        axes = reader.axes
+    found = load(path)
+    if isinstance(found, dict):
+        found = Held(found)
+        found.axes = axes
+    return found
 
 
 def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
@@ -262,11 +274,7 @@ def _is_onnx(model: str | None) -> bool:
 
 
 def _onnx(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the network of an ONNX file, or its weights where no examples judge it, and their axes."""
-    if arguments.data is None:
-        from ..studies.parts import multiplied  # 40 ms
-
-        return multiplied(arguments.model)
+    """Return the network of an ONNX file that examples judge, and along what its weights are summed."""
     from ..interop.onnx_run import OnnxNetwork  # 20 ms
 
     network = OnnxNetwork(arguments.model, _array(arguments.data), _array(arguments.labels))

@@ -7,16 +7,19 @@ weights (initializers and constants) may be packed here. Convolutions of images 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..arrays.dense import refuse_infinite
-from ..base.texts import near_words, shortened
+from ..base.texts import near_words, printable, shortened
 from ..base.values import as_int, shown
-from ..files.containers.onnx_graph import summed
+from ..files.containers.onnx_graph import codes_in, summed
+from ..files.layouts.table import quantized_already
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.conv import conv2d
@@ -24,7 +27,7 @@ from ..products.matmul import linear, matmul
 from ..products.quantize import quantize
 from ..products.window import as_window
 
-__all__ = ["OnnxNetwork", "onnx_weights", "run_onnx"]
+__all__ = ["OnnxNetwork", "run_onnx"]
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("float16", "float32", "float64")
@@ -61,7 +64,7 @@ def run_onnx(
     ImportError
         onnx is not installed; the extra ``onnx`` brings it.
     ValueError
-        No ONNX model, inputs that do not fit, an unknown format or name.
+        No ONNX model, inputs that do not fit, an unknown format or name; formats of a model that is quantized already.
 
     Examples
     --------
@@ -92,6 +95,11 @@ class OnnxNetwork:
     batch : int
         Examples at a time.
 
+    Raises
+    ------
+    ValueError
+        No ONNX model; examples of one whose operators decode constants: it is quantized already.
+
     Attributes
     ----------
     weights : dict of str to ndarray
@@ -104,7 +112,10 @@ class OnnxNetwork:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
         self._now: Mapping[str, Any] = {}  # what this evaluation multiplies by
         self._activations: Any = None
-        self._evaluator, proto = _loaded(model, self._evaluated)
+        proto, self._place = _loaded(model), _place(model)
+        self._proto, self._codes = proto, codes_in(proto.graph)
+        if x is not None:
+            self._refuse_codes()
         held = {one.name for one in proto.graph.initializer}
         self._inputs = [one.name for one in proto.graph.input if one.name not in held]
         self._outputs = [one.name for one in proto.graph.output]
@@ -126,6 +137,7 @@ class OnnxNetwork:
         """
         if formats is None:
             return dict(self.weights)
+        self._refuse_codes()
         table = formats if isinstance(formats, Mapping) else {"*": formats}
         for pattern in table:
             if not any(fnmatchcase(name, pattern) for name in self.weights):
@@ -201,11 +213,18 @@ class OnnxNetwork:
         if self._x.dtype.kind == "f":
             refuse_infinite(self._x, "OnnxNetwork: x")
 
-    def _evaluated(self, model: Any) -> tuple[Any, Any]:
-        """Return onnx's evaluator of a model, with operators of ours, and the model."""
+    def _refuse_codes(self) -> None:
+        """Raise ValueError where operators decode constants: what is multiplied by is rounded already."""
+        if self._codes is not None:
+            raise ValueError(f"{self._place}: {quantized_already(self._codes)}")
+
+    @cached_property
+    def _evaluator(self) -> Any:
+        """onnx's evaluator of the model, with operators of ours."""
         from onnx.reference import ReferenceEvaluator  # optional
 
-        return ReferenceEvaluator(model, new_ops=_operators(self)), model
+        with _blaming(self._place):
+            return ReferenceEvaluator(self._proto, new_ops=_operators(self))
 
     # What the operators below ask.
 
@@ -217,43 +236,37 @@ class OnnxNetwork:
         return self._activations
 
 
-def onnx_weights(model: Any) -> tuple[dict[str, Array], dict[str, int | tuple[int, ...]]]:
-    """Return the constants that Conv, Gemm and MatMul of a model multiply by, and their reduction axes.
-
-    Nothing is evaluated: other operators may be those of a runtime, such as com.microsoft's.
-
-    Parameters
-    ----------
-    model : path, bytes or onnx.ModelProto
-
-    Raises
-    ------
-    TypeError, ValueError, OSError, ImportError
-        As of `OnnxNetwork`.
-    """
-    return _weights(_loaded(model, lambda found: found))
-
-
-def _loaded(model: Any, use: Callable[[Any], Any]) -> Any:
-    """Return what a function makes of a model that onnx has checked; what it raises is the model's fault."""
+def _loaded(model: Any) -> Any:
+    """Return a model that onnx has checked."""
+    place = _place(model)
     try:
         import onnx  # optional
     except ImportError:
         raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install heterocompute[onnx]") from None
-    place = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "run_onnx: model"
     if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
         raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
     if isinstance(model, (str, os.PathLike)):
         with open(model, "rb"):
             pass  # a missing file is an OSError, not onnx's own
-    try:
+    with _blaming(place):
         if isinstance(model, bytes):
             model = onnx.load_model_from_string(model)
         elif not isinstance(model, onnx.ModelProto):
             model = onnx.load(os.fspath(model))
         onnx.checker.check_model(model)
-        return use(model)
-    except Exception as error:  # onnx raises protobuf's errors and its own
+    return model
+
+
+def _place(model: Any) -> str:
+    return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else "run_onnx: model"
+
+
+@contextmanager
+def _blaming(place: str) -> Iterator[None]:
+    """Let what onnx raises be the model's fault."""
+    try:
+        yield
+    except Exception as error:  # protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{place}: no ONNX model: {shortened(first[0])}") from None
 

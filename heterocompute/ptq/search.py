@@ -20,7 +20,6 @@ from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
-from ..files.opening import Checkpoint
 from ..files.selection import axis_of as axes_of, escaped, select, unknown
 from ..formats import Format
 from ..products.arguments import as_format
@@ -130,7 +129,7 @@ def search(
     if not names:
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
-    said = held.axes if isinstance(held, Checkpoint) else {}
+    said = getattr(held, "axes", {})  # what a file says
     layers = {name: (infos[name][1], axes_of(name, len(infos[name][1]), None, said.get(name))) for name in names}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)

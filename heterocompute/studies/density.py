@@ -14,7 +14,7 @@ from ..base.values import as_real, shown
 from ..files.selection import axis_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .density_result import DensityStudy
-from .parts import Source, evaluator, multiplied, named, network_of, retrainer, several, train_again
+from .parts import Source, evaluator, named, network_of, retrainer, several, train_again
 
 __all__ = ["study_density"]
 
@@ -100,8 +100,7 @@ def study_density(
         raise ValueError(f"study_density: slack is {shown(slack)}, wanted a positive number")
 
     with ExitStack() as stack:
-        weights, axis = multiplied(network.weights, axis)
-        source = Source(weights, stack)
+        source = Source(network.weights, stack)
         names = select(source.infos, include, exclude)
         if not names:
             raise ValueError("study_density: no float tensor with two or more dimensions among the weights")

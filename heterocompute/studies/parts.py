@@ -20,7 +20,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted, sentence
 from ..base.values import shown
 from ..files.layouts.table import refuse_layout
-from ..files.opening import Checkpoint, open_checkpoint, reader_of
+from ..files.opening import Checkpoint, reader_of
 from ..files.safetensors import contents, entries, read_array
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
@@ -28,13 +28,21 @@ MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `devi
 
 
 class Source:
-    """Names, dtypes and shapes of the weights, and one tensor at a time."""
+    """Names, dtypes and shapes of the weights, and one tensor at a time.
+
+    Of a file that says what multiplies by its tensors (`axes`) those alone are weights; the rest stays beside them.
+    """
 
     def __init__(self, weights: Any, stack: ExitStack) -> None:
         self.infos: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._reader: Tensors | None = None
         self._arrays: Mapping[str, Any] = {}
         self.axes: Mapping[str, tuple[int, ...]] = {}  # what the file says of some
+        self._find(weights, stack)
+        if self.axes:
+            self.infos = {name: info for name, info in self.infos.items() if name in self.axes}
+
+    def _find(self, weights: Any, stack: ExitStack) -> None:
         if isinstance(weights, (str, os.PathLike)):
             self._reader = stack.enter_context(reader_of(weights))
             try:
@@ -92,23 +100,6 @@ def network_of(weights: Any) -> Network:
         return Network(weights, None, None)
     evaluate, retrain = getattr(weights, "evaluate", None), getattr(weights, "retrain", None)
     return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
-
-
-def multiplied(weights: Any, axis: Any = None) -> tuple[Any, Any]:
-    """Return what Conv, Gemm and MatMul of an ONNX file multiply by, and its axes; anything else as it came.
-
-    So is a file in which nothing multiplies by a constant: a checkpoint like others.
-    """
-    is_path = isinstance(weights, (str, os.PathLike))
-    if axis is not None or not is_path or not os.fsdecode(weights).lower().endswith(".onnx"):
-        return weights, axis
-    from ..interop.onnx_run import onnx_weights  # 20 ms
-
-    found, axes = onnx_weights(weights)
-    if found:
-        with open_checkpoint(weights) as held:
-            held.check_weights()
-    return (found, axes) if found else (weights, None)
 
 
 def several(value: Any, name: str, wanted: str) -> list[Any]:

@@ -47,7 +47,6 @@ from .parts import (
     Source,
     evaluator,
     finite,
-    multiplied,
     named,
     network_of,
     retrainer,
@@ -87,7 +86,7 @@ def run(
 ) -> Study:
     """Do what `heterocompute.study` describes."""
     network = network_of(weights)
-    weights, axis = multiplied(network.weights, axis)
+    weights = network.weights
     to_retrain: list[str] | None = None  # None: each that loses something
     if evaluate is None and network.evaluate is not None:
         evaluate = network.evaluate

@@ -11,7 +11,7 @@ import pytest
 from common import reals, run, same_bits
 
 import heterocompute as hc
-from heterocompute.interop.onnx_run import OnnxNetwork, onnx_weights
+from heterocompute.interop.onnx_run import OnnxNetwork
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
@@ -170,10 +170,46 @@ def test_a_weight_that_is_summed_along_two_axes_is_left_out(tmp_path: Path) -> N
     ]
     held = {"both": reals((32, 32), 1), "w": reals((8, 32), 2)}
     onnx.save(model_of(nodes, held, {"x": [1, 32]}, {"x4": [1, 8]}), path)
-    found, axes = onnx_weights(path)
-    assert list(found) == ["w"] and axes == {"w": 1}
+    with hc.open_checkpoint(path) as found:
+        assert found.axes == {"w": (1,)}
     rows = hc.study(path, "int4").to_dict()["rows"]
     assert rows[1]["sqnr_db"] == hc.study(held["w"], "int4").to_dict()["rows"][1]["sqnr_db"]
+
+
+def test_constants_that_nothing_multiplies_by_are_no_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held, path = {"table": reals((9, 64), 1), "w": reals((64, 32), 2)}, str(tmp_path / "net.onnx")
+    nodes = [helper.make_node("Gather", ["table", "x"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    onnx.save(model_of(nodes, held, {"x": ["n"]}, {"y": ["n", 32]}), path)
+    seen = []
+    rows = hc.study(path, "int4-g16", lambda weights: seen.append(list(weights)) or 0.0).to_dict()
+    assert seen[0] == ["table", "w"] and {layer["name"] for layer in rows["layers"]} == {"w"}
+    with hc.open_checkpoint(path) as opened:
+        assert {layer["name"] for layer in hc.study(opened, "int4-g16").to_dict()["layers"]} == {"w"}
+    code, out, error = run(capsys, "search", path, "--budget", "bits=20", "--formats", "int8", "--json")
+    assert code == 0, error
+    bits = {row["name"]: row["bits"] for row in json.loads(out)["rows"]}
+    assert bits["w"] == 8 * hc.quantize(held["w"], "int8", axis=0).nbytes / held["w"].size
+
+
+@pytest.mark.parametrize("layout", ["onnx", "onnx-matmulnbits"])
+def test_a_model_that_is_quantized_already_has_no_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layout: str
+) -> None:
+    path, x = str(tmp_path / "net.onnx"), tmp_path / "x.npy"
+    np.save(x, np.zeros((2, 4)))
+    np.save(tmp_path / "y.npy", np.zeros(2, np.int64))
+    hc.save(path, {"fc.weight": hc.quantize(reals((8, 64), 1), "int4-g32"), "w": reals((8, 32), 2)}, layout=layout)
+    said = run(capsys, "study", path, "--formats", "int4")[2]
+    assert "is already quantized, by " in said
+    asked = ("--formats", "int4", "--data", x, "--labels", tmp_path / "y.npy")
+    assert run(capsys, "study", path, *asked)[::2] == (1, said)
+    for model in (path, Path(path).read_bytes(), onnx.load(path)):
+        with pytest.raises(ValueError, match="is already quantized, by .* of 'fc"):
+            hc.run_onnx(model, {}, formats="int4")
+    if layout == "onnx":
+        assert same_bits(hc.run_onnx(path, {})["fc.weight"], hc.quantize(reals((8, 64), 1), "int4-g32").dequantize())
 
 
 def test_activations_are_rounded_in_a_vector_too_and_are_a_format() -> None:

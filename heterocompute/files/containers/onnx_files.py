@@ -19,17 +19,12 @@ from ...base.container import numpy_dtype
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
-from .onnx_graph import CODES, summed
+from .onnx_graph import codes_in, summed, text_of
 
 __all__ = ["Onnx"]
 
 MAX_FILE = 2**31  # of protobuf
 MAX_DEPTH = 32
-
-
-def _text(value: Any) -> str:
-    """Return a text; protobuf gives bytes where it is no UTF-8."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class Onnx(Container):
@@ -50,9 +45,10 @@ class Onnx(Container):
             self._fail(f"no ONNX file: {shortened(str(error) or type(error).__name__, 80)}")
         if not model.HasField("graph"):
             self._fail("no ONNX file: it has no graph")
-        self.metadata = {_text(one.key): _text(one.value) for one in model.metadata_props}
+        self.metadata = {text_of(one.key): text_of(one.value) for one in model.metadata_props}
         axes: dict[str, set[tuple[int, ...]]] = {}
         self._graph(model.graph, "", ChainMap(), axes, 0)
+        self.quantized = codes_in(model.graph)
         self.axes = {name: next(iter(found)) for name, found in axes.items() if len(found) == 1}
 
     def _graph(
@@ -62,32 +58,24 @@ class Onnx(Container):
         if depth > MAX_DEPTH:
             self._fail(f"subgraphs nested more than {MAX_DEPTH} deep")
         for tensor in graph.initializer:
-            name = constants[_text(tensor.name)] = prefix + _text(tensor.name)
+            name = constants[text_of(tensor.name)] = prefix + text_of(tensor.name)
             self._take(name, tensor)
         for place, node in enumerate(graph.node):
-            name = f"{prefix}{_text(node.name) or f'{_text(node.op_type)}{place}'}"
+            name = f"{prefix}{text_of(node.name) or f'{text_of(node.op_type)}{place}'}"
             for attribute in node.attribute:
                 if node.op_type == "Constant" and attribute.HasField("t") and node.output:
-                    output = _text(node.output[0])
+                    output = text_of(node.output[0])
                     constants[output] = prefix + output
                     self._take(prefix + output, attribute.t)
                 inner = [attribute.g] if attribute.HasField("g") else []
                 for i, one in enumerate([*inner, *attribute.graphs]):
-                    inner_prefix = f"{name}.{_text(attribute.name)}.{f'{i}.' if i else ''}"
+                    inner_prefix = f"{name}.{text_of(attribute.name)}.{f'{i}.' if i else ''}"
                     self._graph(one, inner_prefix, constants.new_child(), axes, depth + 1)
-            self._note(node, [constants.get(_text(one)) for one in node.input[:4]], axes)
-
-    def _note(self, node: Any, operands: list[str | None], axes: dict[str, set[tuple[int, ...]]]) -> None:
-        """Keep what a node says of the constants among its operands."""
-        place = CODES.get(node.op_type, len(operands))
-        codes = operands[place] if place < len(operands) else None
-        if codes is not None and self.quantized is None:
-            self.quantized = f"{node.op_type} of {quoted(codes)}"
-        weight = operands[1] if len(operands) > 1 else None
-        if weight is not None and weight in self:
-            along = summed(node, len(self.info(weight).shape))
-            if along is not None:
-                axes.setdefault(weight, set()).add(along)
+            weight = constants.get(text_of(node.input[1])) if len(node.input) > 1 else None
+            if weight is not None and weight in self:
+                along = summed(node, len(self.info(weight).shape))
+                if along is not None:
+                    axes.setdefault(weight, set()).add(along)
 
     def _take(self, name: str, tensor: Any) -> None:
         onnx = self._onnx
@@ -120,7 +108,7 @@ class Onnx(Container):
 
     def _external(self, name: str, tensor: Any, n_bytes: int) -> tuple[str, int]:
         """Return the file that holds the data, and where; it is in the folder of the model and large enough."""
-        fields = {_text(one.key): _text(one.value) for one in tensor.external_data}
+        fields = {text_of(one.key): text_of(one.value) for one in tensor.external_data}
         path = inside(os.path.dirname(os.path.abspath(self.path)), fields.get("location", ""))
         if path is None:
             self._fail(f"tensor {quoted(name)} lies in {shown(fields.get('location', ''))}, out of the model's folder")

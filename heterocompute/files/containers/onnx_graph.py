@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CODES", "summed"]
+from ...base.texts import quoted
+
+__all__ = ["codes_in", "summed", "text_of"]
 
 # Operators whose operand at this place holds codes, of another program's quantization.
 CODES = {
@@ -20,6 +22,39 @@ CODES = {
     "QLinearConv": 3,
     "QLinearMatMul": 3,
 }
+
+
+def text_of(value: Any) -> str:
+    """Return a text; protobuf gives bytes where it is no UTF-8."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def codes_in(graph: Any, constants: frozenset[str] = frozenset()) -> str | None:
+    """Return the first operator of a graph, or of those inside, that takes constants for codes, and which.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+    constants : frozenset of str
+        Those of the graphs around it.
+
+    Returns
+    -------
+    str or None
+        Such as ``"MatMulNBits of 'fc.B'"``; None where nothing is quantized.
+    """
+    constants |= {text_of(one.name) for one in graph.initializer}
+    constants |= {text_of(node.output[0]) for node in graph.node if node.op_type == "Constant" and node.output}
+    for node in graph.node:
+        place = CODES.get(node.op_type, len(node.input))
+        codes = text_of(node.input[place]) if place < len(node.input) else ""
+        if codes in constants:
+            return f"{node.op_type} of {quoted(codes)}"
+        for attribute in node.attribute:
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                if found := codes_in(inner, constants):
+                    return found
+    return None
 
 
 def summed(node: Any, ndim: int) -> tuple[int, ...] | None:

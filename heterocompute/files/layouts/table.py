@@ -289,13 +289,15 @@ def refuse_unread(reader: Tensors) -> None:
         Without the name of the file.
     """
     if reader.quantized is not None:
-        raise ValueError(
-            f"is already quantized, by {reader.quantized}, in the layout of another program that is not read here: "
-            "wanted the original"
-        )
+        raise ValueError(quantized_already(reader.quantized))
     method = _method_in(reader)
     if method is not None and layout_said(reader) is None:
         _refuse_scales(reader.names, method)
+
+
+def quantized_already(by: str) -> str:
+    """Return what is said of a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
+    return f"is already quantized, by {by}, in the layout of another program that is not read here: wanted the original"
 
 
 def _refuse_scales(names: Iterable[str], method: Any) -> None:
