@@ -27,7 +27,7 @@ from .dense import FLOATS, as_float_dtype, normalize_axes
 from .layout import Entry, Plain
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
-from .unpacked import codes_of, scales_of, zero_points_of
+from .unpacked import codes_of, minima_of, scales_of, zero_points_of
 
 __all__ = ["QuantizedArray"]
 
@@ -297,8 +297,8 @@ class QuantizedArray(PackedArray):
         -------
         ndarray of `shape`
             For integers ``codes() * scales_expanded(np.float64)`` is ``dequantize(np.float64)``, with zero points
-            ``(codes() - zero_points_expanded()) * ...``. mxint8 codes count 1/64. Formats without a scale have 1, a
-            pattern 0 where nothing is kept.
+            ``(codes() - zero_points_expanded()) * ...``, with minima ``... + minima_expanded()``. mxint8 codes count
+            1/64. Formats without a scale have 1, a pattern 0 where nothing is kept.
         """
         return scales_of(self, dtype)
 
@@ -311,6 +311,25 @@ class QuantizedArray(PackedArray):
             Zeros where the format has none.
         """
         return zero_points_of(self)
+
+    def minima_expanded(self) -> Array:
+        """Return what is added to each value after its scale: the minimum of its group.
+
+        Returns
+        -------
+        ndarray of float32, `shape`
+            ``codes() * scales_expanded(np.float64) + minima_expanded()`` is ``dequantize(np.float64)``. ggml subtracts
+            the product ``e * m`` of `q2_k`, `q4_k` and `q5_k`: here it is ``-e * m``, exact; of `q4_1` and `q5_1` it is
+            their ``m``. Zeros where the format has none.
+
+        Examples
+        --------
+        >>> import numpy as np, heterocompute as hc
+        >>> q = hc.quantize(np.float32([[0.5, 2.0] * 16]), "q4_1")
+        >>> q.codes()[0, :2], q.scales_expanded()[0, 0], q.minima_expanded()[0, 0]
+        (array([ 0, 15], dtype=uint8), np.float32(0.099975586), np.float32(0.5))
+        """
+        return minima_of(self)
 
     def view_ml_dtypes(self) -> Array:
         """Return the elements, scales left out, in the type that NumPy or ml_dtypes has for them.

@@ -1,4 +1,4 @@
-"""What a packed array holds, one number a value: codes, scales, zero points.
+"""What a packed array holds, one number a value: codes, scales, zero points, minima.
 
 No format is decoded here. A scale is what the core makes of the code whose element is 1 (`StoredRules.unit`), so that
 there is one definition of every format's scales.
@@ -14,7 +14,7 @@ import numpy as np
 from ..formats import Sparse
 from .bits import pack, unpack
 
-__all__ = ["code_geometry", "codes_of", "row_codes", "scales_of", "zero_points_of"]
+__all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -79,6 +79,15 @@ def scales_of(q: Any, dtype: Any) -> Array:
         parts["codes"] = np.broadcast_to(pack(one, fmt.bits), parts["codes"].shape).copy()
     scales: Array = q._remade(parts, q.shape, q.axis).dequantize(dtype)
     return scales if fmt.stored_rules().negative else np.abs(scales)
+
+
+def minima_of(q: Any) -> Array:
+    """Return what is added to each value after its scale, float32: what the code 0 decodes to; zeros without minima."""
+    if "minima" not in q.components:
+        return np.zeros(q.shape, np.float32)
+    parts = {**q.components, "codes": np.zeros_like(q.components["codes"])}
+    minima: Array = q._remade(parts, q.shape, q.axis).dequantize()
+    return minima
 
 
 def _row_zero_points(q: Any) -> Array:

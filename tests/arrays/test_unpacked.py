@@ -34,6 +34,19 @@ def test_codes_times_scales_are_the_values(text: str, axis: object) -> None:
     assert same_bits(q.scales_expanded(), scales.astype(np.float32))
 
 
+@pytest.mark.parametrize("text", ["q4_0", "q8_0", "q3_k", "q6_k", "q4_1", "q5_1", "q2_k", "q4_k", "q5_k", "int4-asym"])
+@pytest.mark.parametrize(("shape", "axis"), [((5, 70), -1), ((3, 5, 40), 1), ((2, 3, 4, 40), (2, 3, 1)), ((0, 8), -1)])
+def test_minima_are_added(text: str, shape: tuple[int, ...], axis: object) -> None:
+    q = hc.quantize(reals(shape, 6) + np.float32(0.7), text, axis=axis)
+    minima = q.minima_expanded()
+    assert minima.shape == q.shape and minima.dtype == np.float32
+    assert (minima == 0).all() == ("minima" not in q.components or not q.size)
+    codes = q.codes().astype(np.float64) - q.zero_points_expanded()
+    assert np.array_equal(codes * q.scales_expanded(np.float64) + minima, q.dequantize(np.float64))
+    if text == "q4_1" and q.ndim == 2:
+        assert same_bits(minima, np.repeat(q.components["minima"].astype(np.float32), 32, 1)[:, : shape[1]])
+
+
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("text", FORMATS)
 def test_codes_are_those_of_the_definition(text: str) -> None:
