@@ -6,25 +6,23 @@ Importing this module imports torch where it is installed: an operator must be k
 
 from __future__ import annotations
 
-import weakref
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..arrays.dense import as_array, normalize_axes
+from ..arrays.dense import normalize_axes
 from ..arrays.quantized import QuantizedArray
 from ..base.values import shown
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.matmul import linear as product, matmul
 from ..products.quantize import quantize
-from ..training.passing import note_of, passed, rounded
 from ..training.stochastic import as_seed
+from .torch_operators import Held, axes_text, defined, functions
 
 __all__ = ["QuantLinear", "fake_quantize", "linear", "parametrize"]
 
 MISSING = "interop.torch needs torch: pip install torch"
+NESTED = (
+    "interop.torch: derivatives of torch.func inside of torch.compile, wanted them outside of it, or no fullgraph=True"
+)
 
 
 def fake_quantize(
@@ -66,11 +64,12 @@ def fake_quantize(
     _check_tensor(t, "fake_quantize: t")
     if rounding not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
-    axes = [axis] if isinstance(axis, int) else list(axis)
+    axes = axes_text(normalize_axes(axis, t.ndim, "fake_quantize"))
     text = fmt if isinstance(fmt, str) else str(fmt)
     number = as_seed(seed)
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
-    return OPS.fake_quantize(t, text, axes, _clip_text(clip), rounding, signed)[0]
+    round_ = OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize
+    return round_(t, text, axes, _clip_text(clip), rounding, signed)[0]
 
 
 def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> Any:
@@ -101,7 +100,8 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
     _check_tensor(x, "linear: x")
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
         raise TypeError(f"linear: dtype is {shown(dtype)}, wanted a torch.dtype of floats")
-    y = OPS.linear(x, OPS.number_of(q))
+    times = OPS.linear if OPS.is_traced() else OPS.eager.linear
+    y = times(x, OPS.number_of(q))
     if bias is not None:
         _check_tensor(bias, "linear: bias")
         if tuple(bias.shape) != tuple(y.shape[-1:]):
@@ -155,35 +155,6 @@ def _summed(module: Any, n_dims: int) -> int | tuple[int, ...]:
     return (2, 3, 1) if n_dims == 4 else -1
 
 
-class _Held:
-    """Packed arrays by number, as long as their components live."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-        self._known: dict[int, tuple[dict[str, weakref.ref[Any]], Any]] = {}
-        self._next = count()
-
-    def keep(self, q: Any) -> int:
-        if not isinstance(q, QuantizedArray):
-            raise TypeError(f"linear: q is {shown(q)}, wanted a QuantizedArray of hc.quantize")
-        rest = q.format, q.shape, q.axis, q.source_dtype
-        key = tuple(id(part) for part in q.components.values()), rest
-        if key not in self._numbers:
-            number = self._numbers[key] = next(self._next)
-
-            def forget(_: Any) -> None:
-                self._numbers.pop(key, None)
-                self._known.pop(number, None)
-
-            self._known[number] = {name: weakref.ref(part, forget) for name, part in q.components.items()}, rest
-        return self._numbers[key]
-
-    def __getitem__(self, number: int) -> QuantizedArray:
-        parts, rest = self._known[number]
-        components: dict[str, Any] = {name: part() for name, part in parts.items()}
-        return QuantizedArray._trusted(components, *rest)
-
-
 class _Operators:
     """What is made with torch: operators and modules."""
 
@@ -194,16 +165,33 @@ class _Operators:
         self.register = register_parametrization
         self.Tensor, self.Parameter = torch.Tensor, torch.nn.Parameter
         self.Convolution = torch.nn.modules.conv._ConvNd
-        held = _Held()
+        held = Held()
 
         def number_of(q: Any) -> int:
             """Return the number by which operators know an array."""
             return held.keep(q)
 
+        def is_derived() -> bool:
+            """Tell whether torch.func takes a derivative, which compiled operators would lose."""
+            stack = getattr(torch._C._functorch, "get_interpreter_stack", lambda: None)() or ()
+            derived = any(one.key() != torch._C._functorch.TransformType.Vmap for one in stack)
+            if derived:
+                self.eager.never_compile()
+            return derived
+
         # What torch.compiler.assume_constant_result does, which imports the compiler: seconds.
-        number_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
-        self.number_of = number_of
-        self._define(torch, held)
+        number_of._dynamo_marked_constant = is_derived._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+        def is_traced() -> bool:
+            """Tell whether torch.compile wants an operator; after NotImplementedError it runs what is not compiled."""
+            if torch.compiler.is_compiling() and is_derived():
+                raise NotImplementedError(NESTED)
+            return torch.compiler.is_compiling()
+
+        self.number_of, self.is_traced = number_of, is_traced
+        made = defined(torch, held)
+        self.fake_quantize, self.linear = made.fake_quantize, made.linear
+        self.eager = functions(torch, made)
 
         class Rounding(torch.nn.Module):
             """A parametrization: fake_quantize."""
@@ -261,94 +249,10 @@ class _Operators:
         QuantLinear.__qualname__ = "QuantLinear"  # where a pickle finds it
         self.Rounding, self.QuantLinear = Rounding, QuantLinear
 
-    def _define(self, torch: Any, held: Any) -> None:
-        def array(t: Any) -> Any:
-            if t.device.type != "cpu":
-                raise TypeError(f"interop.torch: the tensor is on {t.device}, wanted one of the CPU: pass .cpu() of it")
-            return as_array(t.detach(), "interop.torch: the tensor")
-
-        def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:
-            made = torch.library.custom_op(f"heterocompute::{name}", forward, mutates_args=(), schema=schema)
-            made.register_fake(fake)
-            return made
-
-        def round_forward(t: Any, fmt: str, axis: list[int], clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
-            parsed, x = as_format(fmt, "fake_quantize: fmt"), array(t)
-            y, note = rounded(x, parsed, normalize_axes(axis, x.ndim, "fake_quantize"), _clip_of(clip), rounding,
-                              seed % 2**64)  # fmt: skip
-            return torch.from_numpy(y).to(t.dtype), torch.from_numpy(np.empty(0, np.uint8) if note is None else note)
-
-        def round_fake(t: Any, fmt: str, axis: list[int], clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
-            shape = tuple(int(n) for n in t.shape)
-            axes = normalize_axes(axis, len(shape), "fake_quantize")
-            note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes)
-            kind, size = (np.uint8, (0,)) if note is None else note
-            of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
-            return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
-
-        def pass_forward(g: Any, note: Any, fmt: str, axis: list[int]) -> Any:
-            axes = normalize_axes(axis, g.ndim, "fake_quantize")
-            found = passed(array(g).astype(np.float32, copy=False), note.numpy(), as_format(fmt, "fmt"), axes)
-            return torch.from_numpy(found).to(g.dtype)
-
-        def pass_fake(g: Any, note: Any, fmt: str, axis: list[int]) -> Any:
-            return torch.empty_like(g, memory_format=torch.contiguous_format)
-
-        pass_back = operator(
-            "pass_gradient", "(Tensor g, Tensor note, str fmt, int[] axis) -> Tensor", pass_forward, pass_fake
-        )
-
-        def round_keep(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.fmt, ctx.axis = inputs[1], inputs[2]
-            ctx.save_for_backward(output[1])
-            ctx.mark_non_differentiable(output[1])
-            ctx.set_materialize_grads(False)  # else the note, as large as t, gets a gradient of zeros
-
-        def round_backward(ctx: Any, g: Any, _: Any) -> tuple[Any, ...]:
-            if g is None:
-                return None, None, None, None, None, None
-            (note,) = ctx.saved_tensors
-            through = g if note.dim() == 1 and note.shape[0] == 0 else pass_back(g, note, ctx.fmt, ctx.axis)
-            return through, None, None, None, None, None
-
-        schema = "(Tensor t, str fmt, int[] axis, str clip, str rounding, int seed) -> (Tensor, Tensor)"
-        self.fake_quantize = operator("fake_quantize", schema, round_forward, round_fake)
-        self.fake_quantize.register_autograd(round_backward, setup_context=round_keep)
-
-        def times(x: Any, q: int) -> Any:
-            return torch.from_numpy(product(array(x), held[q]))
-
-        def times_fake(x: Any, q: int) -> Any:
-            return x.new_empty((*x.shape[:-1], held[q].shape[0]), dtype=torch.float32)
-
-        def back(g: Any, q: int) -> Any:
-            return torch.from_numpy(matmul(array(g), held[q].dequantize()))
-
-        def back_fake(g: Any, q: int) -> Any:
-            return g.new_empty((*g.shape[:-1], held[q].shape[1]), dtype=torch.float32)
-
-        times_back = operator("linear_backward", "(Tensor g, int q) -> Tensor", back, back_fake)
-
-        def times_keep(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.dtype, ctx.q, ctx.alive = inputs[0].dtype, inputs[1], held[inputs[1]]
-
-        def times_backward(ctx: Any, g: Any) -> tuple[Any, None]:
-            return times_back(g, ctx.q).to(ctx.dtype), None
-
-        self.linear = operator("linear", "(Tensor x, int q) -> Tensor", times, times_fake)
-        self.linear.register_autograd(times_backward, setup_context=times_keep)
-
 
 def _clip_text(clip: Any) -> str:
     """Return a clip as an operator takes it; what it may be is checked behind."""
     return "" if clip is None else clip if isinstance(clip, str) else repr(float(clip))
-
-
-def _clip_of(text: str) -> Any:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return text
 
 
 def _check_tensor(value: Any, name: str) -> None:

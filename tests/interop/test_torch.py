@@ -49,7 +49,7 @@ def test_values_and_gradients(text, more):
 
 def test_the_operators_are_what_torch_wants_of_them():
     operators = torch.ops.heterocompute
-    torch.library.opcheck(operators.fake_quantize, (parameter(), "int4-g16", [1], "0.5", "nearest", 0))
+    torch.library.opcheck(operators.fake_quantize, (parameter(), "int4-g16", "1", "0.5", "nearest", 0))
     q = hc.quantize(W, "int4-g32")
     torch.library.opcheck(operators.linear, (torch.ones(3, 64, requires_grad=True), ht.OPS.number_of(q)))
 
@@ -157,7 +157,7 @@ def test_elsewhere_a_gradient_is_not_lost_without_a_word():
         with pytest.raises(TypeError, match="interop.torch.fake_quantize"):
             call()
     with pytest.raises(TypeError, match=r"is on meta.*pass \.cpu\(\)"):
-        ht.OPS.fake_quantize._init_fn(torch.ones(2, device="meta"), "int4", [-1], "", "nearest", 0)
+        ht.OPS.fake_quantize._init_fn(torch.ones(2, device="meta"), "int4", "-1", "", "nearest", 0)
 
 
 def test_out_may_be_a_tensor():
