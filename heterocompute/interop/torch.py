@@ -12,7 +12,7 @@ from ..arrays.dense import normalize_axes
 from ..arrays.quantized import QuantizedArray
 from ..base.values import shown
 from ..formats import Format
-from ..products.arguments import as_format
+from ..products.arguments import as_format, core_clip
 from ..products.quantize import quantize
 from ..training.stochastic import as_seed
 from .torch_operators import Held, axes_text, defined, functions
@@ -65,11 +65,11 @@ def fake_quantize(
     if rounding not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
     axes = axes_text(normalize_axes(axis, t.ndim, "fake_quantize"))
-    text = fmt if isinstance(fmt, str) else str(fmt)
+    text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))
     number = as_seed(seed)
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
     round_ = OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize
-    return round_(t, text, axes, _clip_text(clip), rounding, signed)[0]
+    return round_(t, text, axes, _clip_text(clip, "fake_quantize"), rounding, signed)[0]
 
 
 def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> Any:
@@ -121,7 +121,7 @@ def parametrize(
         ``torch.nn.utils.parametrize.remove_parametrizations(module, name)`` leaves the rounded values.
     fmt : Format or str
     name : str
-        Of the parameter.
+        Of the parameter, which may have parametrizations, such as `weight_norm`: it is rounded after them.
     axis : int or tuple of int, optional
         None is what the module sums along: of convolutions the taps and the channels of the input, (2, 3, 1) of a
         `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`; of other modules the last one, or (2, 3, 1) of 4 dimensions.
@@ -139,8 +139,11 @@ def parametrize(
         As `fake_quantize`, for the weight as it is.
     """
     _require()
-    weight = getattr(module, name, None)
-    if not isinstance(weight, OPS.Parameter):
+    weight: Any = getattr(module, name, None)
+    several = isinstance(module, OPS.Module) and OPS.is_parametrized(module, name)
+    if several and any(isinstance(one, OPS.Rounding) for one in module.parametrizations[name]):
+        raise ValueError(f"parametrize: {name} of the module is rounded already, wanted one that is not")
+    if not several and not isinstance(weight, OPS.Parameter):
         raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, wanted the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
     fake_quantize(weight.detach(), fmt, axes, clip)  # what is wrong is said here, not inside of torch
@@ -160,10 +163,12 @@ class _Operators:
 
     def __init__(self) -> None:
         import torch  # optional
-        from torch.nn.utils.parametrize import register_parametrization  # optional
+        from torch.nn.utils.parametrize import is_parametrized, register_parametrization  # optional
 
         self.register = register_parametrization
-        self.Tensor, self.Parameter = torch.Tensor, torch.nn.Parameter
+        self.Tensor, self.Parameter, self.Module = torch.Tensor, torch.nn.Parameter, torch.nn.Module
+        self.strided, self.dtypes = torch.strided, (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        self.is_parametrized = is_parametrized
         self.Convolution = torch.nn.modules.conv._ConvNd
         held = Held()
 
@@ -209,7 +214,8 @@ class _Operators:
         class QuantLinear(torch.nn.Linear):
             """torch.nn.Linear with a weight that is rounded in every forward pass: for training.
 
-            The product is PyTorch's, of the rounded values; `linear` multiplies by what `packed` returns.
+            The product is PyTorch's, of the rounded values, in the dtype of x; `linear` multiplies by what `packed`
+            returns.
 
             Parameters
             ----------
@@ -224,6 +230,8 @@ class _Operators:
             ) -> None:
                 super().__init__(in_features, out_features, bias, **more)
                 self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt")), clip
+                if clip != "search":
+                    core_clip(clip, "QuantLinear")
 
             @classmethod
             def from_linear(cls, layer: Any, fmt: Any, clip: Any = None) -> Any:
@@ -237,7 +245,8 @@ class _Operators:
 
             def forward(self, x: Any) -> Any:
                 weight = fake_quantize(self.weight, self.fmt, -1, self.clip)
-                return torch.nn.functional.linear(x, weight.to(x.dtype), self.bias)
+                bias = None if self.bias is None else self.bias.to(x.dtype)
+                return torch.nn.functional.linear(x, weight.to(x.dtype), bias)
 
             def packed(self) -> Any:
                 """Return the weight as a QuantizedArray: the values that forward computes with."""
@@ -250,14 +259,24 @@ class _Operators:
         self.Rounding, self.QuantLinear = Rounding, QuantLinear
 
 
-def _clip_text(clip: Any) -> str:
-    """Return a clip as an operator takes it; what it may be is checked behind."""
-    return "" if clip is None else clip if isinstance(clip, str) else repr(float(clip))
+def _clip_text(clip: Any, name: str) -> str:
+    """Return a clip as an operator takes it."""
+    if clip is None or isinstance(clip, float):
+        return "" if clip is None else repr(clip)  # its range is checked behind
+    if clip == "search" or clip == "octav":
+        return str(clip)
+    core_clip(clip, name)
+    return clip if isinstance(clip, str) else repr(float(clip))
 
 
 def _check_tensor(value: Any, name: str) -> None:
     if not isinstance(value, OPS.Tensor):
         raise TypeError(f"{name} is {shown(value)}, wanted a torch.Tensor")
+    if value.is_nested or value.layout != OPS.strided:
+        raise TypeError(f"{name} is nested, sparse or of another layout, wanted a dense torch.Tensor")
+    if value.dtype not in OPS.dtypes:
+        wanted = "float16, bfloat16, float32 or float64: pass .float() of it"
+        raise TypeError(f"{name} has dtype {value.dtype}, wanted {wanted}")
 
 
 def _require() -> None:

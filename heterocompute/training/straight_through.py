@@ -184,9 +184,14 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
     >>> [hc.training.sparsity_at(step, 0, 100, 0.5) for step in (0, 50, 100)]
     [0.0, 0.4375, 0.5]
     """
-    step = as_real(step, "sparsity_at: step", "a number")
+    step, begin, end, final, power = (
+        as_real(value, f"sparsity_at: {name}", "a number")
+        for name, value in {"step": step, "begin": begin, "end": end, "final": final, "power": power}.items()
+    )
     if step != step:
         raise ValueError("sparsity_at: step is nan, wanted a number")
+    if not isfinite(begin):
+        raise ValueError(f"sparsity_at: begin is {begin}, wanted a finite number")
     if not end > begin:
         raise ValueError(f"sparsity_at: end is {shown(end)}, wanted more than begin, {shown(begin)}")
     if not 0 <= final <= 1 or not power > 0:

@@ -145,6 +145,48 @@ def test_arguments_of_other_kinds_are_said():
     assert ht.QuantLinear.from_linear(layer, "int4").weight is layer.weight
 
 
+def test_arguments_are_taken_as_elsewhere():
+    t = torch.ones(2, 64)
+    for call, error, words in (
+        (lambda: ht.fake_quantize(t, 3), TypeError, "fake_quantize: fmt is 3, wanted a format or its text"),
+        (lambda: ht.fake_quantize(t, "int4", clip="0.5"), ValueError, "clip is '0.5', wanted 'octav'"),
+        (lambda: ht.fake_quantize(t, "int4", clip=""), ValueError, "clip is '', wanted 'octav'"),
+        (lambda: ht.fake_quantize(t, "int4", clip=True), TypeError, "clip is True, wanted None, a number or a text"),
+        (lambda: ht.fake_quantize(t, "int4", clip=[1]), TypeError, r"clip is \[1\], wanted None, a number or a text"),
+        (lambda: ht.fake_quantize(t.int(), "int4"), TypeError, r"t has dtype torch.int32, wanted .*\.float\(\)"),
+        (lambda: ht.fake_quantize(t.to_sparse(), "int4"), TypeError, "fake_quantize: t is nested, sparse"),
+        (lambda: ht.linear(t.bool(), hc.quantize(W, "int4")), TypeError, "linear: x has dtype torch.bool"),
+        (lambda: ht.QuantLinear(4, 4, "int4", clip="all"), ValueError, "QuantLinear: clip is 'all'"),
+        (lambda: ht.QuantLinear.from_linear(torch.nn.Linear(4, 4), "int4", clip=7), ValueError, "clip is 7"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+    for clip in ("search", "octav", "percentile:99", 0.5, 1, np.float32(0.5)):
+        given = hc.fake_quantize(W, "int4", clip=clip)
+        assert same_bits(ht.fake_quantize(torch.from_numpy(W), "int4", clip=clip).numpy(), given)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_layer_multiplies_in_the_dtype_of_x(dtype):
+    layer, x = ht.QuantLinear(64, 6, "int4-g32"), torch.ones(3, 64, dtype=dtype)
+    y = layer(x)
+    y.sum().backward()
+    assert y.dtype == dtype and layer.weight.grad.dtype == layer.bias.grad.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.ones(3, 64)).dtype == torch.bfloat16
+
+
+def test_a_weight_is_rounded_after_its_other_parametrizations():
+    torch.manual_seed(0)
+    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(64, 6))
+    before = module.weight.detach().clone()
+    assert same_bits(ht.parametrize(module, "int4-g32").weight.detach().numpy(), hc.fake_quantize(before, "int4-g32"))
+    module(torch.ones(2, 64)).sum().backward()
+    assert all((one.grad != 0).any() for one in module.parameters())
+    with pytest.raises(ValueError, match="weight of the module is rounded already"):
+        ht.parametrize(module, "int8")
+
+
 def test_elsewhere_a_gradient_is_not_lost_without_a_word():
     t = parameter()
     for call in (

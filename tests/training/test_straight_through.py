@@ -132,6 +132,7 @@ def test_masks_and_schedules():
         (lambda: hc.training.sr_ste(G, W, mask, np.nan), "decay is nan"),
         (lambda: hc.training.sparsity_at(np.nan, 0, 5, 0.5), "step is nan"),
         (lambda: hc.training.sparsity_at(1, 5, 5, 0.5), "end is 5"),
+        (lambda: hc.training.sparsity_at(1, -np.inf, 5, 0.5), "begin is -inf"),
         (lambda: hc.training.sparsity_at(1, 0, 5, 1.5), "final is 1.5"),
         (lambda: hc.training.mask_flips(mask, mask[0]), "mask_flips: old"),
     ):
@@ -139,3 +140,6 @@ def test_masks_and_schedules():
             call()
     with pytest.raises(TypeError, match="wanted bool"):
         hc.training.mask_flips([1, 0], [1, 0])
+    for given in ((None, 0, 5, 0.5), (1, "0", 5, 0.5), (1, 0, None, 0.5), (1, 0, 5, None), (1, 0, 5, 0.5, "3")):
+        with pytest.raises(TypeError, match=r"sparsity_at: \w+ is .*, wanted a number"):
+            hc.training.sparsity_at(*given)
