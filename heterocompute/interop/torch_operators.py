@@ -9,9 +9,9 @@ derivative of an operator, so that there are both; what a note says is a constan
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,12 +28,14 @@ __all__ = ["Held", "axes_text", "defined", "functions"]
 
 
 class Held:
-    """Packed arrays by number, as long as their components live."""
+    """Packed arrays by number, as long as their components live.
+
+    A number is by chance: in an exported graph that another process loads it means nothing, not another array.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self._known: dict[int, tuple[dict[str, weakref.ref[Any]], Any]] = {}
-        self._next = count()
 
     def keep(self, q: Any) -> int:
         if not isinstance(q, QuantizedArray):
@@ -41,7 +43,7 @@ class Held:
         rest = q.format, q.shape, q.axis, q.source_dtype
         key = tuple(id(part) for part in q.components.values()), rest
         if key not in self._numbers:
-            number = self._numbers[key] = next(self._next)
+            number = self._numbers[key] = int.from_bytes(os.urandom(8), "little") >> 1
 
             def forget(_: Any) -> None:
                 self._numbers.pop(key, None)
@@ -51,6 +53,9 @@ class Held:
         return self._numbers[key]
 
     def __getitem__(self, number: int) -> QuantizedArray:
+        if number not in self._known:
+            raise RuntimeError("linear: the packed weight of this graph is not in this process, or is gone: an "
+                               "exported graph needs values, q.dequantize()")  # fmt: skip
         parts, rest = self._known[number]
         components: dict[str, Any] = {name: part() for name, part in parts.items()}
         return QuantizedArray._trusted(components, *rest)

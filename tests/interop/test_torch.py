@@ -12,7 +12,7 @@ from common import reals, same_bits
 import heterocompute as hc
 
 torch = pytest.importorskip("torch")
-from heterocompute.interop import torch as ht  # noqa: E402
+from heterocompute.interop import torch as ht, torch_operators  # noqa: E402
 
 W, G = reals((6, 64), 3), reals((6, 64), 4)
 CASES = [
@@ -91,6 +91,17 @@ def test_operators_hold_no_packed_weight():
     del q, part
     gc.collect()
     assert len(known) == before
+
+
+def test_a_graph_never_meets_another_weight():
+    found = []
+    for seed in (1, 2):  # as in two processes, of which one has exported a graph
+        held = torch_operators.Held()
+        q = hc.quantize(reals((6, 64), seed), "int4-g32")
+        found.append(held.keep(q))
+    assert found[0] != found[1] and all(0 <= number < 2**63 for number in found)
+    with pytest.raises(RuntimeError, match="weight of this graph is not in this process"):
+        held[found[0]]
 
 
 def test_modules_train_the_weight_before_rounding():
