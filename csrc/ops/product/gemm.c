@@ -307,8 +307,11 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_folded_work(const hc_product *p) {
-    if (!hc_split_columns(p->x, p->w, p->run))
-        return integer_work(p, HC_BEST(gemm_s8, p->run), 1);
+    if (!hc_split_columns(p->x, p->w, p->run)) {
+        hc_work folded = integer_work(p, HC_BEST(gemm_s8, p->run), 1);
+        folded.decoded *= hc_pattern_share(p);
+        return folded;
+    }
     hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);
     split.decoded *= SPLIT_DECODING;
     return split;

@@ -38,11 +38,22 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) 
 
 /* Zen 4: int3-g32, q4_k and q6_k of 2048 x 2048. */
 #define UNPACKING_SHARE 1.6
+/* Zen 3, AVX2: int8+2:4, vsq4-g16-s4+2:4, int8+3:4 and int8+1:8 of 512 x 512 and 2048 x 2048, 4 to 6; with scales of groups,
+ * int4-g32-f16+2:4. */
+#define PATTERN_SHARE 5
+#define GROUPED_PATTERN_SHARE 2.5
+
+double hc_pattern_share(const hc_product *product) {
+    if (!product->w->sparse || product->run->isa & HC_ISA_AVX512VBMI)
+        return 1;
+    return product->order == HC_ORDER_GROUPED ? GROUPED_PATTERN_SHARE : PATTERN_SHARE;
+}
 
 double hc_decoding_share(const hc_product *product) {
     const hc_format *format = product->w_packed ? product->w_packed->format : NULL;
     const bool unpacks = format && format->bits != 4 && format->bits != 8;
-    return unpacks || product->w->form[HC_INT_GROUPED].has_minima ? UNPACKING_SHARE : 1;
+    const double share = unpacks || product->w->form[HC_INT_GROUPED].has_minima ? UNPACKING_SHARE : 1;
+    return share * hc_pattern_share(product);
 }
 
 enum {

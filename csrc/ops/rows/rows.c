@@ -12,6 +12,7 @@
 #include "ops/rows/rows.h"
 #include "base/convert.h"
 #include "base/threads.h"
+#include "ops/product/measure.h"
 #include "ops/product/pack.h"
 #include "ops/product/prepack.h"
 
@@ -393,7 +394,7 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     return (hc_work){direct ? codes : 0,
                      direct       ? 0
                      : has_digits ? DIGITS_DECODING * codes
-                                  : codes,
+                                  : hc_pattern_share(p) * codes,
                      share * codes * (double)p->x->rows * pairs, (double)p->x->rows * (double)p->x->columns * x_digits};
 }
 
