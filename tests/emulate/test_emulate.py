@@ -76,6 +76,7 @@ def awkward(shape, seed, spread):
     return x.astype(np.float32)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "fp22", "fp32"])
 @pytest.mark.parametrize("extra_bits", [None, 0, 2, 8])
 @pytest.mark.parametrize("rounding", ["rne", "truncate"])

@@ -118,6 +118,7 @@ def test_importance_that_is_lost_in_a_sum_has_the_clusters_of_the_definition(isa
                 assert same_parts(found, reference.quantize(x, hc.format(text), importance=importance[order]))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("weights", ["none", "ones", "random", "zeros", "one value"])
 def test_importance_is_that_of_the_definition(text: str, weights: str) -> None:

@@ -58,6 +58,7 @@ def test_the_kept_values_of_float64_are_rounded_once() -> None:
     assert hc.quantize(np.float64([[1 + 2**-8 + 1e-12, 0, 0, 0]]), "bf16+2:4").dequantize()[0, 0] == 1 + 2**-7
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("base", BASES)
 def test_a_format_before_a_pattern_is_that_format_of_what_is_kept(base: str) -> None:
     if hc.format(base) == hc.Float("fp32"):

@@ -153,6 +153,7 @@ def awkward(seed, shape):
     return x.astype(np.float32)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("text", EXAMPLES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_codes_equal_those_of_one_value_at_a_time(text, dtype):
@@ -188,6 +189,7 @@ def test_codes_equal_those_of_one_value_at_a_time(text, dtype):
     assert exact.dtype == np.float64 and np.array_equal(exact, flat)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_a_value_counts_not_its_dtype(text):
     rng = np.random.default_rng(2)

@@ -31,6 +31,7 @@ def made(case: Any) -> tuple[Any, ...]:
     return x, filters, dy, (stride, padding, dilation, groups), (window.stride, window.before, window.dilation, groups)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("isa", isas("gemm_f32"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_are_those_of_the_seven_loops(case: Any, isa: str) -> None:

@@ -48,6 +48,7 @@ def layouts(x: Any) -> list[Any]:
     return [x, last, gaps]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("isa", isas("direct", "depthwise"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_chains_have_the_bits_of_the_seven_loops(case: Any, isa: str) -> None:
@@ -77,6 +78,7 @@ def refuses(algorithm: str, *arguments: Any) -> bool:
     return False
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("isa", isas("direct", "depthwise"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_integers_read_where_they_lie_have_the_bits_of_gathered_ones(case: Any, isa: str) -> None:

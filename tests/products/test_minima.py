@@ -13,6 +13,7 @@ TYPES = ["q4_1", "q5_1", "q2_k", "q4_k", "q5_k"]
 ACTIVATIONS = ["int8", "int24", "int4-g5-asym", "int8-g64", "vsq4-g16-s4", "q6_k", "q4_1", "fp8_e4m3fn"]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("isa", isas("gemv_minima"))
 @pytest.mark.parametrize("text", TYPES)
 def test_minima_are_a_sum_of_their_own(text: str, isa: str) -> None:

@@ -43,6 +43,7 @@ def test_products_are_those_of_the_definition(weights: str, isa: str) -> None:
             assert same_bits(found, expected), (m, n, k, activations)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("text", FORMATS)
 def test_every_format_multiplies(text: str) -> None:
     x, w = reals((5, 70), 1), reals((6, 70), 2)

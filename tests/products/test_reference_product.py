@@ -397,6 +397,7 @@ def test_convolution_of_integers_is_exact(window, w_text, x_text):
         assert found[index] == np.float32(scale * float(total)) + bias[index[1]]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(
     ("w_text", "x_text"), [("int4-g2", "int8"), ("int8", "vsq4-g2"), ("vsq4-g2-s4", "int8-g1-asym")]
@@ -433,6 +434,7 @@ def test_convolution_with_float_scales_cuts_segments_in_every_tap(window, w_text
         assert found[index] == total
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_convolution_with_quantized_filters_takes_their_values(text):
     rng = np.random.default_rng(13)

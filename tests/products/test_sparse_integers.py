@@ -215,6 +215,7 @@ def test_filters_of_integers(channels: int, pattern: str, isa: str | None) -> No
         assert same_bits(hc.conv2d(x, q, activations="int8"), expected)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("isa", LINES)
 @pytest.mark.parametrize("text", FEW)
 def test_few_vectors_give_exact_sums(text: str, isa: str | None) -> None:
