@@ -1,0 +1,204 @@
+/* gemv_scaled: 4 rows at a time, whose 32-bit lanes of sums are added until every 128 bits of codes have one a row; two
+ * such quads are 8 rows of a segment in lanes, each lane the chain of its row. What a zero puts in is taken out of whole
+ * segments. Products of bytes of 64 or more, which vpmaddubsw would saturate, are widened.
+ */
+#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "kernels/kernel.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef enum { NIBBLES, TABLED, SMALL, BYTES } code_kind;
+enum { ROWS = 8, STEP = 8 }; /* rows and segments at a time */
+
+/* 32 bytes of codes as two registers for dot: nibbles, or even and odd bytes as int16; SMALL are one. */
+INLINE void load_codes(const uint8_t *codes, int64_t left, code_kind kind, __m256i form, __m256i parts[2]) {
+    uint8_t copy[32] = {0};
+    const __m256i low = _mm256_set1_epi8(15);
+    if (left < 32) {
+        memcpy(copy, codes, (size_t)left);
+        codes = copy;
+    }
+    const __m256i stored = _mm256_loadu_si256((const __m256i *)codes);
+    if (kind == TABLED) {
+        parts[0] = _mm256_shuffle_epi8(form, _mm256_and_si256(stored, low));
+        parts[1] = _mm256_shuffle_epi8(form, _mm256_and_si256(_mm256_srli_epi16(stored, 4), low));
+        return;
+    }
+    const __m256i u = _mm256_xor_si256(stored, form);
+    parts[0] = kind == NIBBLES ? _mm256_and_si256(u, low)
+               : kind == BYTES ? _mm256_and_si256(u, _mm256_set1_epi16(255))
+                               : u;
+    parts[1] = kind == NIBBLES ? _mm256_and_si256(_mm256_srli_epi16(u, 4), low) : _mm256_srli_epi16(u, 8);
+}
+
+/* Sums of 8 words. x: those that meet parts[0]; those of upper nibbles lie 64 further. */
+INLINE __m256i dot(const __m256i parts[2], code_kind kind, const int8_t *x) {
+    const __m256i first = _mm256_loadu_si256((const __m256i *)x), ones = _mm256_set1_epi16(1);
+    if (kind == BYTES) {
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(first, 8), 8), odd = _mm256_srai_epi16(first, 8);
+        return _mm256_add_epi32(_mm256_madd_epi16(parts[0], even), _mm256_madd_epi16(parts[1], odd));
+    }
+    __m256i pairs = _mm256_maddubs_epi16(parts[0], first);
+    if (kind != SMALL) {
+        const __m256i second = _mm256_loadu_si256((const __m256i *)(x + 64));
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(parts[1], second));
+    }
+    return _mm256_madd_epi16(pairs, ones);
+}
+
+/* Sums of neighbours, in every 128 bits those of a before those of b. fits: all are within int16. */
+INLINE __m256i add_pairs(__m256i a, __m256i b, bool fits) {
+    if (fits)
+        return _mm256_madd_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(1));
+    return _mm256_hadd_epi32(a, b);
+}
+
+/* Of 8 rows, 32 bytes from `place` on: quads[line][0 and 1], 4 rows each, words 0 to 3 before words 4 to 7. */
+INLINE void add_codes(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
+                      code_kind kind, __m256i form, int n_lines, __m256i (*quads)[2]) {
+    const int8_t *x = args->x + (kind <= TABLED ? place / 64 * 128 + place % 64 : place);
+    for (int quad = 0; quad < 2; quad++) {
+        __m256i parts[4][2];
+#pragma GCC unroll 4
+        for (int row = 0; row < 4; row++)
+            load_codes(codes[4 * quad + row] + place, left, kind, form, parts[row]);
+#pragma GCC unroll 4
+        for (int line = 0; line < n_lines; line++) {
+            const int8_t *of_line = x + line * args->x_bytes;
+            const __m256i first = add_pairs(dot(parts[0], kind, of_line), dot(parts[1], kind, of_line), kind != BYTES);
+            const __m256i second = add_pairs(dot(parts[2], kind, of_line), dot(parts[3], kind, of_line), kind != BYTES);
+            quads[line][quad] = add_pairs(first, second, kind == NIBBLES); /* of a table: up to 2 * 8 * 30 * 128 */
+        }
+    }
+}
+
+INLINE void add_register(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
+                         code_kind kind, __m256i form, int n_lines, __m256i (*quads)[2]) {
+    if (left >= 32) /* but for the end of a row */
+        add_codes(args, codes, place, 32, kind, form, n_lines, quads);
+    else
+        add_codes(args, codes, place, left, kind, form, n_lines, quads);
+}
+
+/* The sums over `words` words of 8 segments; behind the last one are none. */
+INLINE __m256i add_words(const int32_t *start, int64_t segments, int words) {
+    __m256i sum[STEP];
+    for (int s = 0; s < STEP; s++) {
+        sum[s] = _mm256_setzero_si256();
+        if (s >= segments)
+            continue;
+        if (words == 4)
+            sum[s] = _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)(start + 4 * s)));
+        for (int w = 0; words > 4 && w < words; w += 8)
+            sum[s] = _mm256_add_epi32(sum[s], _mm256_loadu_si256((const __m256i *)(start + s * words + w)));
+    }
+    const __m256i low = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[0], sum[1]), _mm256_hadd_epi32(sum[2], sum[3]));
+    const __m256i high = _mm256_hadd_epi32(_mm256_hadd_epi32(sum[4], sum[5]), _mm256_hadd_epi32(sum[6], sum[7]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+}
+
+/* Of 8 rows and `n` segments from s on, segments in registers. */
+INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *from, int64_t s, int64_t n,
+                        __m256 scales[STEP]) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes);
+    for (int row = 0; row < ROWS; row++) {
+        if (args->scale_bits == 32) {
+            scales[row] = _mm256_maskload_ps((const float *)(const void *)(from[row] + 4 * s), there);
+            continue;
+        }
+        uint16_t halves[STEP] = {0};
+        if (n < STEP)
+            memcpy(halves, from[row] + 2 * s, (size_t)n * sizeof *halves);
+        const void *whole = n < STEP ? (const void *)halves : from[row] + 2 * s;
+        scales[row] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)whole));
+    }
+    transpose(scales);
+}
+
+INLINE __m256 step(__m256 acc, __m256i dots, int32_t correction, __m256 scale, float x_scale) {
+    const __m256i exact = _mm256_add_epi32(dots, _mm256_set1_epi32(correction));
+    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_set1_ps(x_scale), scale), _mm256_cvtepi32_ps(exact), acc);
+}
+
+/* words: 4, or 8 in `registers` registers. */
+INLINE void eight_rows(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
+                       code_kind kind, int words, int registers, int n_lines, float *out) {
+    const __m256i form = kind == TABLED
+                             ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)args->table))
+                             : _mm256_set1_epi8((char)(kind == NIBBLES ? args->flip * 17 : args->flip));
+    const int64_t row_bytes = args->segments * words * registers * 4;
+    __m256 acc[HC_GEMV_LINES];
+    for (int line = 0; line < n_lines; line++)
+        acc[line] = _mm256_setzero_ps();
+    int64_t place = 0;
+    for (int64_t first = 0; first < args->segments; first += STEP) {
+        const int64_t n = hc_min(args->segments - first, STEP);
+        int32_t corrections[HC_GEMV_LINES][STEP];
+        __m256 scales[STEP];
+        load_scales(args, from, first, n, scales);
+        for (int line = 0; line < n_lines; line++) {
+            const int32_t *start = args->start + line * args->ld_start + first * words * registers;
+            _mm256_storeu_si256((__m256i *)corrections[line], add_words(start, n, words * registers));
+        }
+        for (int64_t s = 0; s < n; s += 8 / words) {
+            __m256i quads[HC_GEMV_LINES][2], others[HC_GEMV_LINES][2];
+            add_register(args, codes, place, row_bytes - place, kind, form, n_lines, quads);
+            place += 32;
+            for (int r = 1; r < registers; r++, place += 32) {
+                add_register(args, codes, place, row_bytes - place, kind, form, n_lines, others);
+                for (int line = 0; line < n_lines; line++)
+                    for (int quad = 0; quad < 2; quad++)
+                        quads[line][quad] = _mm256_add_epi32(quads[line][quad], others[line][quad]);
+            }
+#pragma GCC unroll 4
+            for (int line = 0; line < n_lines; line++) {
+                const float *x_scales = args->x_scales + line * args->ld_scales + first + s;
+                const __m256i low = _mm256_permute2x128_si256(quads[line][0], quads[line][1], 0x20);
+                const __m256i high = _mm256_permute2x128_si256(quads[line][0], quads[line][1], 0x31);
+                if (words == 8) {
+                    acc[line] =
+                        step(acc[line], _mm256_add_epi32(low, high), corrections[line][s], scales[s], *x_scales);
+                    continue;
+                }
+                acc[line] = step(acc[line], low, corrections[line][s], scales[s], x_scales[0]);
+                if (s + 1 < n)
+                    acc[line] = step(acc[line], high, corrections[line][s + 1], scales[s + 1], x_scales[1]);
+            }
+        }
+    }
+    for (int line = 0; line < n_lines; line++)
+        _mm256_storeu_ps(out + 16 * line, acc[line]);
+}
+
+INLINE void gemv_scaled(const hc_gemv_scaled_args *args, code_kind kind, int n_lines) {
+    for (int first = 0; first < 16; first += ROWS) {
+        const uint8_t *codes[ROWS], *scales[ROWS];
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t row = hc_min(first + i, args->n_rows - 1);
+            codes[i] = args->codes + row * args->code_stride;
+            scales[i] = args->scales + row * args->scale_stride;
+        }
+        if (args->words == 4)
+            eight_rows(args, codes, scales, kind, 4, 1, n_lines, args->out + first);
+        else if (args->words == 8)
+            eight_rows(args, codes, scales, kind, 8, 1, n_lines, args->out + first);
+        else
+            eight_rows(args, codes, scales, kind, 8, args->words / 8, n_lines, args->out + first);
+    }
+}
+
+INLINE void of_lines(const hc_gemv_scaled_args *args, code_kind kind) {
+    args->n_lines == 1   ? gemv_scaled(args, kind, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, kind, 2)
+                         : gemv_scaled(args, kind, 4);
+}
+
+void hc_gemv_scaled_avx2(const hc_gemv_scaled_args *args) {
+    args->bits == 4 && args->table ? of_lines(args, TABLED)
+    : args->bits == 4              ? of_lines(args, NIBBLES)
+    : args->is_small               ? of_lines(args, SMALL)
+                                   : of_lines(args, BYTES);
+}
