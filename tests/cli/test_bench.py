@@ -14,7 +14,7 @@ import pytest
 from common import HANG
 
 from heterocompute import _heterocompute as _core, bench
-from heterocompute.bench import gemm, gemv, points, quantize
+from heterocompute.bench import conv, gemm, gemv, points, quantize
 from heterocompute.bench.blas import find_blas
 from heterocompute.bench.limits import NAMES as LOOPS
 from heterocompute.bench.measure import Candidate, CheckFailed, Options, Times, expect_close, expect_equal
@@ -263,3 +263,20 @@ def test_layers_are_measured_by_every_algorithm(capfd):
     for row in first["rows"]:
         assert {"auto", "direct", "implicit", "float32 FMA", "int8 x int8"} <= row["candidates"].keys()
         assert row["chosen"] in ALGORITHMS and row["fastest"] in ALGORITHMS and row["intensity"] > 0
+
+
+def test_a_peer_whose_sums_are_wrong_is_left_out_and_ours_are_not(capfd, monkeypatch):
+    def wrong():
+        raise CheckFailed("int8 torch: the result is off by 0.5 of its norm")
+
+    peers = [Candidate("int8 torch", lambda: None, 1.0, "GOP/s", check) for check in (wrong, lambda: None)]
+    monkeypatch.setattr(conv, "_int8_peer", lambda *_: peers[:1])
+    layer = conv.QUICK_LAYERS[-1]
+    times, _ = conv._times(layer, 1, 1, QUICK, peers=True)
+    assert "int8 x int8" in times.candidates and "int8 torch" not in times.candidates
+    said = capfd.readouterr().err
+    assert layer.name in said and "wrong on this machine: int8 torch: the result is off by 0.5" in said
+    assert conv.sound(peers, "a layer", QUICK) == peers[1:]
+    monkeypatch.setattr(conv, "INT8_ERROR", 1e-9)
+    with pytest.raises(CheckFailed, match="int8 x int8"):
+        conv._times(layer, 1, 1, QUICK, peers=True)
