@@ -135,6 +135,19 @@ def test_working_memory_does_not_grow_with_the_batch() -> None:
         assert few == many <= (16 << 20) + hc.get_num_threads() * (7 << 20)
 
 
+@pytest.mark.sweep(every=0)
+def test_tiles_that_are_kept_for_all_filters_change_nothing() -> None:
+    """More than 4 MiB of them, and filters that take more: 16 filters alone are met by a few tiles at a time."""
+    x, filters = reals((1, 256, 44, 44), 1), reals((192, 256, 3, 3), 2)
+    few = hc.conv2d(x, filters[:16], padding=1, algorithm="winograd4")
+    for threads in (1, 2):
+        with hc.use(threads=threads):
+            for weights in (filters, hc.prepack(filters)):
+                found = hc.conv2d(x, weights, padding=1, algorithm="winograd4")
+                assert same_bits(found[:, :16], few)
+    assert explained(x, filters)[1]["winograd4"][5] <= (16 << 20) + hc.get_num_threads() * (7 << 20)
+
+
 def test_other_filters_are_refused() -> None:
     x = np.zeros((1, 2, 8, 8), np.float32)
     filters = np.zeros((1, 2, 3, 3), np.float32)
@@ -227,6 +240,19 @@ def test_bands_of_codes_change_nothing() -> None:
         for m, threads in itertools.product((2, 4), (1, 2)):
             with hc.use(threads=threads):
                 assert same_bits(hc.conv2d(x, q, **where, algorithm=f"winograd{m}"), wanted)
+
+
+@pytest.mark.sweep(every=0)
+def test_groups_of_tiles_that_meet_filters_together_change_nothing() -> None:
+    """Panels of integers that leave the nearer caches, and a last group of one tile."""
+    x = reals((1, 512, 20, 20), 1)
+    q = hc.quantize(reals((128, 512, 3, 3), 2), "int8", axis=(2, 3, 1))
+    where: Any = {"padding": 1, "activations": "int8"}
+    wanted = hc.conv2d(x, q, **where, algorithm="direct")
+    for threads in (1, 2):
+        with hc.use(threads=threads):
+            for weights in (q, hc.prepack(q)):
+                assert same_bits(hc.conv2d(x, weights, **where, algorithm="winograd4"), wanted)
 
 
 def test_auto_takes_winograds_integers_where_nothing_multiplies_bytes() -> None:

@@ -122,13 +122,6 @@ static void pack_task(void *context, int64_t task, int thread) {
     hc_filter_panel(&filters, panel, panel_at(job, task), scratch);
 }
 
-/* Lines of a tile of answers that is written soon, so that they arrive while it is summed. */
-static void fetch(const float *tile, int n, int64_t columns, int64_t ld) {
-    for (int i = 0; i < n; i++, tile += ld)
-        for (int64_t j = 0; j < columns; j += HC_CACHE_LINE / (int64_t)sizeof *tile)
-            __builtin_prefetch(tile + j, 1);
-}
-
 /* Windows of at most job->tiles tiles, in a group, and where filter 0 of their answers goes, or NULL. */
 typedef struct {
     int64_t first, answers;
@@ -177,7 +170,7 @@ static void multiply(const hc_direct_job *job, const hc_direct_windows *w, int64
             const int64_t ld = w->place[t] ? w->ld[t] : nr;
             float *tile = w->place[t] ? w->place[t] + filter : own;
             if (job->far && w->place[t])
-                fetch(tile, n, columns, ld);
+                hc_fetch_answers(tile, n, columns, ld);
             job->kernel->fn.direct_f32(pixels->taps, pixels->run, w->rows + t * pointers, b, n, (int)columns, tile, ld);
             if (tile == own || finishes)
                 hc_write_answers(pixels, w->first + t * mr, n, filter, columns, tile, ld);

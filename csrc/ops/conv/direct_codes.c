@@ -38,6 +38,7 @@ typedef struct {
     int64_t taps, run, steps;      /* run: values of w; steps: of 4 values, all */
     int64_t lines, line;           /* copies: so many lines of so many codes become one run; else 0 */
     bool ready;                    /* panels were packed before */
+    bool far;                      /* answers are beyond the nearer caches */
     hc_panels side;
     hc_kc kc;
     int64_t *tap; /* place of each; behind them what kc takes */
@@ -121,6 +122,7 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     job->groups = conv->window->groups / job->joined;
     job->channels = job->joined * s->group_channels;
     job->group_filters = s->filters / job->groups;
+    job->far = hc_values(conv->out) > L2_BYTES / (int64_t)sizeof(float);
     const bool planes = has_planes(conv, job->groups, job->channels);
     const bool joins = conv->window->dilation[1] == 1 && (job->groups == 1 || planes);
     job->panels = hc_ceil_div(job->group_filters, kernel->nr);
@@ -243,6 +245,8 @@ static void multiply(const hc_direct_codes_job *job, const hc_task_windows *wind
     }
     float *place = windows->place[at] ? windows->place[at] + filter : values;
     const int64_t ld = windows->place[at] ? windows->ld[at] : BLOCK;
+    if (job->far && place != values)
+        hc_fetch_answers(place, n, columns, ld);
     for (int64_t j = 0; j < columns; j += nr) {
         const int64_t panel = from + j / nr;
         const int8_t *b = (const int8_t *)job->side.panels + panel * job->side.limb_bytes;

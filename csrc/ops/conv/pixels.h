@@ -49,5 +49,11 @@ void hc_write_answers(const hc_pixels *pixels, int64_t first, int n, int64_t fir
                       const float *values, int64_t ld);
 /* Where these answers lie themselves when they lie evenly, a filter beside the other; else NULL. */
 float *hc_answers_at(const hc_pixels *pixels, int64_t first, int n, int64_t first_filter, int64_t *ld);
+/* Lines of a tile of answers that is written soon, so that they arrive while it is summed. */
+static inline void hc_fetch_answers(const float *tile, int n, int64_t columns, int64_t ld) {
+    for (int i = 0; i < n; i++, tile += ld)
+        for (int64_t j = 0; j < columns; j += HC_CACHE_LINE / (int64_t)sizeof *tile)
+            __builtin_prefetch(tile + j, 1);
+}
 
 #endif

@@ -5,7 +5,13 @@
 
 #include <string.h>
 
-enum { TILE_BYTES = 1 << 20, PANELS_A_THREAD = 4 };
+enum {
+    TILE_BYTES = 1 << 20,
+    PANELS_A_THREAD = 4,
+    MOST_KEPT = 16 << 20,   /* of transformed tiles, where the filters, which each task would read, take more */
+    NEAR_PANEL = 512 << 10, /* of integers: a larger one leaves the nearer caches from one group of tiles to the next */
+    SUM_BYTES = 128 << 10,  /* of the groups that therefore meet its places together */
+};
 
 void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *tiling) {
     const hc_conv_shape *s = &conv->shape;
@@ -44,13 +50,18 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
     t->tile_ld = hc_round_up(units, 16) + 16;
     t->tile_floats = places * t->tile_ld;
     const int64_t group_floats = kernel->mr * t->tile_floats, sums = places * kernel->mr * kernel->nr;
-    t->groups = hc_min(TILE_BYTES / (group_floats * size), all / kernel->mr / (4 * n_threads));
+    const bool far = codes && t->panel_floats * size > NEAR_PANEL;
+    const int64_t fewest = far && n_threads == 1 ? 1 : 4 * n_threads; /* tasks, to end together */
+    t->groups = hc_min(TILE_BYTES / (group_floats * size), all / kernel->mr / fewest);
     t->groups = hc_max(t->groups, 1);
     t->task_floats = t->groups * group_floats;
     const int64_t tasks = hc_ceil_div(all, t->groups * kernel->mr);
+    const int64_t panel_bytes = t->panel_floats * size;
+    const int64_t filters = hc_min(t->filters.panels, hc_ceil_div(MOST_KEPT, panel_bytes)) * panel_bytes;
+    const int64_t keeps = hc_max(tiling->all_tiles_bytes, hc_min(filters, MOST_KEPT));
     t->by_panels = t->n_bands == 1 && t->filters.panels >= PANELS_A_THREAD * n_threads &&
-                   t->panels_at_once >= n_threads && tasks <= tiling->all_tiles_bytes / (t->task_floats * size);
-    t->together = hc_max(1, hc_min(t->groups, tiling->sum_bytes / (sums * size)));
+                   t->panels_at_once >= n_threads && tasks <= keeps / (t->task_floats * size);
+    t->together = hc_max(1, hc_min(t->groups, (far ? SUM_BYTES : tiling->sum_bytes) / (sums * size)));
     const int64_t kept = t->by_panels ? tasks * t->task_floats : 0;
     t->panels_at_once = t->by_panels ? n_threads : t->panels_at_once;
     const int64_t packing = codes ? tiling->packing_bytes : t->filters.side.limb_bytes + hc_pack_scratch();

@@ -4,8 +4,9 @@
  * int16. Memory is counted in units of 4 bytes: a float, two int16 or a sum.
  *
  * A task transforms some groups of mr tiles, then meets a panel of transformed filters at a time. Where all transformed tiles
- * fit `all_tiles_bytes`, a task is a panel instead, transformed and met by all tiles before it leaves the cache.
- * Memory: `filter_bytes` of transformed filters (one panel at least), shared, or a panel a thread and all_tiles_bytes; a thread
+ * fit `all_tiles_bytes`, or MOST_KEPT and what the filters take, a task is a panel instead, transformed and met by all tiles
+ * before it leaves the cache.
+ * Memory: `filter_bytes` of transformed filters (one panel at least), shared, or a panel a thread and those tiles; a thread
  * has TILE_BYTES of transformed tiles (mr tiles at least), their sums, the answers of a tile, a panel of filters while they
  * are packed, what a transform takes, and its part of a band (pixels.h). Nothing grows with the batch.
  */
