@@ -267,3 +267,14 @@ def test_auto_takes_winograds_integers_where_nothing_multiplies_bytes() -> None:
             assert hc.explain(hc.conv2d, x, q, padding=1).chosen == "direct"  # floats that packed filters stand for
             few = hc.quantize(filters[:, :3], "int8", axis=(2, 3, 1))
             assert hc.explain(hc.conv2d, x[:, :3], few, activations="int8").chosen == "direct"
+
+
+@pytest.mark.skipif("avx2" not in isas("direct"), reason="what was measured is AVX2")
+def test_auto_counts_what_reading_transformed_filters_takes() -> None:
+    """4 tiles of 512 channels: `winograd4` reads 19 MB for them, `winograd2` 8 MB, and is faster by a third."""
+    q = hc.quantize(np.ones((512, 512, 3, 3), np.float32), "int8", axis=(2, 3, 1))
+    where: Any = {"padding": 1, "activations": "int8"}
+    with hc.use(isa="avx2"):
+        ready = hc.prepack(q)
+        for images, wanted in ((1, "winograd2"), (8, "winograd4")):
+            assert hc.explain(hc.conv2d, np.ones((images, 512, 7, 7), np.float32), ready, **where).chosen == wanted

@@ -166,8 +166,11 @@ static int64_t faster(const hc_run *run) {
 
 hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
     /* Of a value that is transformed, in products, on an AMD EPYC of family 25 (Zen 4, AVX2), one thread, 2026-11, 16 to 512
-     * channels; ALONE: of a channel that fills no lanes. */
+     * channels; ALONE: of a channel that fills no lanes. KEPT: to read one of a filter that was transformed before, FAR: of more
+     * than 16 MiB of them; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. With AVX-512 it was within what
+     * the others say. */
     enum { TILE_VALUE = 17, FILTER_VALUE = 13, LANES = 16 /* of filters that are as fast as one */, ALONE = 8 };
+    enum { KEPT = 3, KEPT_FAR = 8, FAR = 16 << 20 };
     const hc_conv_shape *s = &conv->shape;
     hc_winograd_codes_job job;
     plan(&job, conv, m);
@@ -176,10 +179,14 @@ hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
     const int64_t alone = s->group_channels % LANES, channels = groups * (s->group_channels - alone + ALONE * alone);
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     const double filled = (double)(hc_round_up(s->filters / groups, LANES) * groups);
-    const bool kept = conv->w->packed->prepacked; /* as panels are; else transformed at each call */
-    const double values = TILE_VALUE * all * ((double)channels + filled) + (kept ? 0 : FILTER_VALUE * k * c);
-    return (hc_conv_work){(double)((m + 2) * (m + 2)) * (all * c * filled + values) * (double)faster(conv->run),
-                          job.tiles.bytes};
+    const double places = (double)((m + 2) * (m + 2));
+    int filter_value = FILTER_VALUE;
+    if (conv->w->packed->prepacked) /* as panels are; else transformed at each call */
+        filter_value = HC_BEST(direct_s16, conv->run)->needs & HC_ISA_AVX512  ? 0
+                       : places * k * c * (double)sizeof(int16_t) > (double)FAR ? KEPT_FAR
+                                                                                : KEPT;
+    const double values = TILE_VALUE * all * ((double)channels + filled) + filter_value * k * c;
+    return (hc_conv_work){places * (all * c * filled + values) * (double)faster(conv->run), job.tiles.bytes};
 }
 
 hc_status hc_winograd_codes_run(const hc_convolution *conv, int m, hc_error *error) {
