@@ -11,6 +11,7 @@ enum {
     MOST_KEPT = 16 << 20,   /* of transformed tiles, where the filters, which each task would read, take more */
     NEAR_PANEL = 512 << 10, /* of integers: a larger one leaves the nearer caches from one group of tiles to the next */
     SUM_BYTES = 128 << 10,  /* of the groups that therefore meet its places together */
+    FAR_TILE_BYTES = 2 << 20,
 };
 
 void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *tiling) {
@@ -52,7 +53,7 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
     const int64_t group_floats = kernel->mr * t->tile_floats, sums = places * kernel->mr * kernel->nr;
     const bool far = codes && t->panel_floats * size > NEAR_PANEL;
     const int64_t fewest = far && n_threads == 1 ? 1 : 4 * n_threads; /* tasks, to end together */
-    t->groups = hc_min(TILE_BYTES / (group_floats * size), all / kernel->mr / fewest);
+    t->groups = hc_min((far ? FAR_TILE_BYTES : TILE_BYTES) / (group_floats * size), all / kernel->mr / fewest);
     t->groups = hc_max(t->groups, 1);
     t->task_floats = t->groups * group_floats;
     const int64_t tasks = hc_ceil_div(all, t->groups * kernel->mr);

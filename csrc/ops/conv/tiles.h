@@ -7,8 +7,8 @@
  * fit `all_tiles_bytes`, or MOST_KEPT and what the filters take, a task is a panel instead, transformed and met by all tiles
  * before it leaves the cache.
  * Memory: `filter_bytes` of transformed filters (one panel at least), shared, or a panel a thread and those tiles; a thread
- * has TILE_BYTES of transformed tiles (mr tiles at least), their sums, the answers of a tile, a panel of filters while they
- * are packed, what a transform takes, and its part of a band (pixels.h). Nothing grows with the batch.
+ * has TILE_BYTES or FAR_TILE_BYTES of transformed tiles (mr tiles at least), their sums, the answers of a tile, a panel of
+ * filters while they are packed, what a transform takes, and its part of a band (pixels.h). Nothing grows with the batch.
  */
 #ifndef HC_TILES_H
 #define HC_TILES_H

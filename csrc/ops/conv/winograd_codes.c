@@ -182,7 +182,7 @@ hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
     const double places = (double)((m + 2) * (m + 2));
     int filter_value = FILTER_VALUE;
     if (conv->w->packed->prepacked) /* as panels are; else transformed at each call */
-        filter_value = HC_BEST(direct_s16, conv->run)->needs & HC_ISA_AVX512  ? 0
+        filter_value = HC_BEST(direct_s16, conv->run)->needs & HC_ISA_AVX512    ? 0
                        : places * k * c * (double)sizeof(int16_t) > (double)FAR ? KEPT_FAR
                                                                                 : KEPT;
     const double values = TILE_VALUE * all * ((double)channels + filled) + filter_value * k * c;
