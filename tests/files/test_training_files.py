@@ -12,6 +12,7 @@ import io
 import pathlib
 import pickle
 import re
+import tracemalloc
 import types
 import uuid
 import zipfile
@@ -187,6 +188,10 @@ def test_arrays_that_lie_are_refused(tmp_path: Path) -> None:
             assert "w.pt: " in str(error)
 
 
+DOUBLED = b"]q\x000" + b"](h\0h\0eq\x000" * 60 + b"h\0"  # whose text would have 2^60 brackets
+NESTED = b"]q\x000" + b"]h\0aq\x000" * 20_000 + b"h\0"
+
+
 def test_hostile_values_stay_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is read or refused in a moment, not in time that goes as the product of its parts."""
     monkeypatch.setattr("heterocompute.files.containers.torch_files.MAX_LOOKS", 1 << 18)
@@ -211,9 +216,49 @@ def test_hostile_values_stay_harmless(tmp_path: Path, monkeypatch: pytest.Monkey
         "a call of a number": b"\x80\2K\1)\x81.",
         "arguments": b"\x80\2cargparse\nNamespace\nK\1\x85\x81.",
         "a set of a number": b"\x80\2c__builtin__\nset\nK\1\x85R.",
+        "a global of lists": b"\x80\2" + DOUBLED + b"h\0\x93.",
+        "a global of depth": b"\x80\2" + NESTED + b"h\0\x93.",
     }
     for name, program in programs.items():
         try:
             assert hc.load(written(path, program)) == {}, name
         except ValueError as error:
             assert str(error).startswith(f"{path}: ") and "\n" not in str(error), name
+
+
+@pytest.mark.parametrize("keys", [DOUBLED, NESTED, b"](K\1e"])
+def test_keys_of_storages_that_are_no_texts_are_refused(tmp_path: Path, keys: bytes) -> None:
+    path = tmp_path / "w.pt"
+    head = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({"little_endian": True}, 2)
+    path.write_bytes(head + b"\x80\2}." + b"\x80\2" + keys + b".")
+    with pytest.raises(ValueError, match=r"w\.pt: the keys of the storages"):
+        hc.load(path)
+
+
+def test_few_bytes_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a byte or two of the file counts as many steps as it takes memory."""
+    monkeypatch.setattr("heterocompute.files.containers.pickled.MAX_STEPS", 1 << 17)
+    long = b"".join(b"X\0\1\0\0" + "\U0010fffe".encode() * 64 for _ in range(15))
+    pair = b"](" + b"(" + long + b"tN\x86q\0" + b"h\0" * 1_000 + b"eq\1"  # keys of 10 kB, made for each pair
+    programs = {
+        "keys": b"\x80\2(" + pair + b"ccollections\nOrderedDict\nq\2" + b"h\2h\1\x85R" * 3 + b"l.",
+        "lists": b"\x80\2(" + b"]" * 37_500 + b"l.",
+        "dicts": b"\x80\2(" + b"}" * 37_500 + b"l.",
+    }
+    for name, program in programs.items():
+        path = written(tmp_path / "w.pt", program)
+        tracemalloc.start()
+        with pytest.raises(ValueError, match="steps"):
+            hc.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20, name
+        tracemalloc.stop()
+
+
+def test_an_array_that_stands_in_many_places_is_one(tmp_path: Path) -> None:
+    one = np.arange(6.0).reshape(2, 3)
+    path = written(tmp_path / "w.pt", {"a": one, "b": [one] * 100, "c": one.copy()})
+    found = hc.load(path)
+    assert len(found) == 102 and all(same_bits(array, one) for array in found.values())
+    assert found["a"] is found["b.7"] and found["a"] is not found["c"]
+    with hc.open_checkpoint(path) as weights:
+        assert weights["a"] is not weights["a"]

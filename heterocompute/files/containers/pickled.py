@@ -18,6 +18,7 @@ __all__ = ["Attributes", "Global", "Inert", "unpickled"]
 
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
+CONTAINER = 3  # steps more for a list, a dict or a set: an empty one takes a byte of the file, and a hundred of memory
 MAX_PARTS, MAX_KEY = 16, 1024  # of a tuple that is a key, and characters of these
 MARK: Any = object()
 
@@ -154,8 +155,10 @@ class _Machine:
         raise _Refused("a pickle without a mark")
 
     def name(self, module: Any, attribute: Any) -> None:
+        if not isinstance(module, str) or not isinstance(attribute, str):
+            raise _Refused("a pickle that names a global by what is no text")
         name = f"{module}.{attribute}"
-        if not isinstance(module, str) or not isinstance(attribute, str) or name not in self.table:
+        if name not in self.table:
             raise _Refused(
                 f"a pickle that names {quoted(name)[1:-1]}, which no file of tensors needs: nothing of it was run; "
                 "of a model torch.save(model.state_dict(), path) writes the tensors alone"
@@ -174,7 +177,9 @@ class _Machine:
                 key, value = pair
                 pairs.append((self.key(key), value))
             arguments = (pairs,)
-        self.push(known(*arguments))
+        made = known(*arguments)
+        self.spend(CONTAINER if isinstance(made, (dict, list)) else 0)
+        self.push(made)
 
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
@@ -188,18 +193,27 @@ class _Machine:
         if isinstance(key, (str, bytes, type(None))) or (isinstance(key, int) and abs(key) < 2**60):
             return key
         if isinstance(key, (int, float, complex)):
-            return Inert(str(key))
+            return self.named(str(key))
         if isinstance(key, Inert):
             return key
         flat = isinstance(key, tuple) and len(key) <= MAX_PARTS
         if flat and all(isinstance(part, (str, bytes, int, float, type(None))) for part in key):
             if sum(len(part) for part in key if isinstance(part, (str, bytes))) <= MAX_KEY:
-                return Inert(str(key))
+                return self.named(str(key))
         return Inert()
+
+    def named(self, text: str) -> Inert:
+        """Return what has a text: one key may be written once and taken a million times."""
+        self.spend(1 + len(text) // 8)
+        return Inert(text)
+
+    def container(self, made: Any) -> None:
+        self.spend(CONTAINER)
+        self.push(made)
 
     def new_dict(self) -> None:
         items = self.since_mark()
-        self.push({})
+        self.container({})
         self.set_items(items)
 
     def two(self) -> list[Any]:
@@ -280,11 +294,11 @@ STEPS: dict[int, Step] = {
         "C": lambda m: m.bytes("<B"),
         "\x8e": lambda m: m.bytes("<Q"),
         "\x96": lambda m: m.bytes("<Q"),  # a bytearray
-        "]": lambda m: m.push([]),
-        "\x8f": lambda m: m.push([]),  # a set
+        "]": lambda m: m.container([]),
+        "\x8f": lambda m: m.container([]),  # a set
         "\x90": lambda m: m.append(m.since_mark()),
-        "\x91": lambda m: m.push(m.since_mark()),  # a frozenset
-        "l": lambda m: m.push(m.since_mark()),
+        "\x91": lambda m: m.container(m.since_mark()),  # a frozenset
+        "l": lambda m: m.container(m.since_mark()),
         "a": lambda m: m.append([m.pop()]),
         "e": lambda m: m.append(m.since_mark()),
         ")": lambda m: m.push(()),
@@ -292,7 +306,7 @@ STEPS: dict[int, Step] = {
         "\x85": lambda m: m.tuple(1),
         "\x86": lambda m: m.tuple(2),
         "\x87": lambda m: m.tuple(3),
-        "}": lambda m: m.push({}),
+        "}": lambda m: m.container({}),
         "d": lambda m: m.new_dict(),
         "s": lambda m: m.set_items(m.two()),
         "u": lambda m: m.set_items(m.since_mark()),

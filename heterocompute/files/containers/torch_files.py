@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -151,12 +152,17 @@ class _Torch(Container):
     what: ClassVar[str] = "file of torch.save"
     _views: dict[str, tuple[View, Raw]]
     _storages: dict[str, NDArray[np.uint8]]
+    _arrays: dict[str, PickledArray]
+    _read_arrays: dict[PickledArray, NDArray[Any]]
 
     def shared(self, name: str) -> NDArray[Any]:
         """Read one tensor; those of one storage share its memory, as where the file was written."""
         self.info(name)  # refuses a name that is not there
         if name not in self._views:
-            return self.tensor(name)
+            array = self._arrays[name]
+            if array not in self._read_arrays:
+                self._read_arrays[array] = self.tensor(name)
+            return self._read_arrays[array]
         view, raw = self._views[name]
         key, count = view.storage.key, view.storage.count * _width(view.storage.dtype)
 
@@ -169,8 +175,8 @@ class _Torch(Container):
         return self.made(name, load)
 
     def same(self, name: str) -> Hashable:
-        """Return the view of a storage that a tensor is."""
-        return self._views[name][0] if name in self._views else name
+        """Return the view of a storage that a tensor is, or the NumPy array of the pickle."""
+        return self._views[name][0] if name in self._views else self._arrays.get(name, name)
 
     def _seen(self, view: View, data: NDArray[np.uint8], name: str) -> NDArray[Any]:
         """Return the values of a view, whose bytes begin with its first."""
@@ -200,7 +206,7 @@ class _Torch(Container):
         return Storage(STORAGES.get(name), key, count)  # None: untyped, counted in bytes
 
     def _add_all(self, found: Any, raw: Raw) -> None:
-        self._views, self._storages = {}, {}
+        self._views, self._storages, self._arrays, self._read_arrays = {}, {}, {}, {}
         nodes: list[tuple[str, Any, int]] = [("", found, 0)]
         seen = looked = 0
         while nodes:
@@ -213,17 +219,20 @@ class _Torch(Container):
             if isinstance(value, View):
                 self._add_view(name or SINGLE, value, raw)
             elif isinstance(value, PickledArray) and value.dtype is not None:
+                self._arrays[name or SINGLE] = value
                 self.add(name or SINGLE, value.dtype.name, value.shape, partial(self._array, name or SINGLE, value))
             elif isinstance(value, (dict, list, tuple)):
                 if len(name) > MAX_NAME:
                     self._fail(f"the name {quoted(name)} has more than {MAX_NAME} characters")
                 pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                inner = [
+                deeper = (
                     (_joined(name, key, place), one, depth + 1)
                     for place, (key, one) in enumerate(pairs)
                     if isinstance(one, (View, PickledArray, dict, list, tuple))
-                ]
-                if seen + len(nodes) + len(inner) > MAX_NODES:
+                )
+                left = MAX_NODES - seen - len(nodes)
+                inner = list(islice(deeper, left + 1))
+                if len(inner) > left:
                     self._fail(f"more than {MAX_NODES} values")
                 nodes += inner[::-1]
             elif isinstance(value, PickledArray):
@@ -314,11 +323,12 @@ class LegacyTorch(_Torch):
             self._fail("a pickle, but none of torch.save")
         if system.get("little_endian") is not True:
             self._fail("a file of a machine with the other order of bytes")
-        if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages):
+        texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)  # of others it may be endless
+        if not texts or sorted(keys) != sorted(storages):
             self._fail("the keys of the storages are others than those that tensors name")
         places: dict[str, int] = {}
         for key in keys:
-            storage = storages[str(key)]
+            storage = storages[key]
             if int.from_bytes(self.bytes_at(at, 8, f"the storage {quoted(storage.key)}").tobytes(), "little") != (
                 storage.count
             ):
