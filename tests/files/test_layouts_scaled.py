@@ -416,3 +416,48 @@ def test_bitsandbytes_has_the_same_values_of_nested_nf4(tmp_path, shape, statist
     assert same_bits(plain_of(path, "bitsandbytes")["fc.weight"], theirs)
     if shape[1] % 64 == 0:
         assert same_bits(hc.load(path, layout="bitsandbytes")["fc.weight"].dequantize(), theirs)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
+        ({"transform_config": {"config_groups": {"u": {"type": "hadamard"}}}}, "turned"),
+    ],
+)
+def test_weights_that_are_changed_in_other_ways_are_refused(tmp_path, more, words):
+    config = config_of(group_of("int", "channel"))
+    tensors = {"fc.weight": np.zeros((4, 8), np.int8), "fc.weight_scale": np.ones((4, 1), np.float32)}
+    path = write(tmp_path / "a.safetensors", tensors, config | more)
+    with pytest.raises(ValueError, match=rf"a\.safetensors: .*{words}"):
+        plain_of(path, "compressed-tensors")
+    bits = {"fc.compressed": W[:, :64], "fc.bitmask": np.zeros((32, 16), np.uint8), "fc.shape": np.array([32, 128])}
+    path = write(tmp_path / "b.safetensors", bits, config | more)
+    for change in (plain_of, lambda *_: hc.quantize_checkpoint(path, tmp_path / "q.safetensors", "int4")):
+        with pytest.raises(ValueError, match=rf"b\.safetensors: .*{words}"):
+            change(path, None)
+    same = {"sparsity_config": {"format": "dense"}, "transform_config": {}}
+    assert plain_of(write(tmp_path / "c.safetensors", tensors, config | same), None).keys() == {"fc.weight"}
+
+
+@pytest.mark.parametrize("method", ["compressed-tensors", "bitsandbytes", "other"])
+def test_codes_without_scales_are_refused(tmp_path, method):
+    """They would be copied as if they were weights."""
+    config = config_of(group_of("int", "channel")) | {"quant_method": method}
+    tensors = {"fc.weight": np.ones((4, 8), np.int8), "norm.weight": np.ones(4, np.float32)}
+    path = write(tmp_path / "a.safetensors", tensors, config)
+    with pytest.raises(ValueError, match=r"a\.safetensors: .*fc\.weight"):
+        plain_of(path, None)
+
+
+@pytest.mark.parametrize("strategy", ["block", "group", "channel", "tensor"])
+def test_scales_that_are_not_finite_are_refused(tmp_path, strategy):
+    tensors = {"fc.weight": np.ones((32, 128), np.int8), "fc.weight_scale": np.ones(STRATEGIES[strategy], np.float32)}
+    tensors["fc.weight_scale"].flat[-1] = np.nan
+    path = write(tmp_path / "a.safetensors", tensors, config_of(group_of("int", strategy)))
+    with pytest.raises(ValueError, match=r"a\.safetensors: fc.*finite"):
+        plain_of(path, "compressed-tensors")
+    scb = {"fc.weight": np.ones((4, 8), np.int8), "fc.SCB": np.float32([1, np.inf, 1, 1])}
+    path = write(tmp_path / "b.safetensors", scb, {"quant_method": "bitsandbytes", "load_in_8bit": True})
+    with pytest.raises(ValueError, match=r"b\.safetensors: fc\.weight: SCB .*finite"):
+        plain_of(path, "bitsandbytes")

@@ -217,6 +217,7 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
         raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}")
     with _blaming(reader, name):
         plain, weights = _weights_in(reader, name)
+        _refuse_codes(reader, plain, name)
     return plain, {
         one: partial(_read, reader, name, partial(_decoded, LAYOUTS[name], weight)) for one, weight in weights.items()
     }
@@ -248,12 +249,17 @@ def layout_said(reader: Tensors) -> str | None:
 
 def _method_in(reader: Tensors) -> str | None:
     """Return the program that a file's configuration names; None as well where it cannot be read."""
+    said = _config_in(reader).get("quant_method")
+    return said if isinstance(said, str) else None
+
+
+def _config_in(reader: Tensors) -> Mapping[str, Any]:
+    """Return a file's configuration, empty where it cannot be read."""
     try:
         config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
-        said = config["quant_method"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return said if isinstance(said, str) else None
+        return {}
+    return config if isinstance(config, Mapping) else {}
 
 
 def refuse_layout(reader: Tensors) -> None:
@@ -293,6 +299,8 @@ def refuse_unread(reader: Tensors) -> None:
     method = _method_in(reader)
     if method is not None and layout_said(reader) is None:
         _refuse_scales(reader.names, method)
+        _refuse_codes(reader, reader.names, method)
+        _refuse_changed(_config_in(reader))
 
 
 def quantized_already(by: str) -> str:
@@ -300,13 +308,39 @@ def quantized_already(by: str) -> str:
     return f"is already quantized, by {by}, in the layout of another program that is not read here: wanted the original"
 
 
-def _refuse_scales(names: Iterable[str], method: Any) -> None:
-    scales = next((one for one in names if one.endswith(SCALES)), None)
-    if scales is not None:
+def _refuse_changed(config: Mapping[str, Any]) -> None:
+    """Raise ValueError where weights are stored without their zeros, or turned: what is no key of a layout here."""
+    sparsity = config.get("sparsity_config")
+    stored = sparsity.get("format") if isinstance(sparsity, Mapping) else sparsity
+    if stored not in (None, "dense"):
         raise ValueError(
-            f"is already quantized, by {shown(method)} with {quoted(scales)}, in no layout that is read here: "
+            f"sparsity_config says the format {shown(stored)}, which is not read here: wanted the original"
+        )
+    turned = config.get("transform_config")
+    if turned and (not isinstance(turned, Mapping) or turned.get("config_groups")):
+        raise ValueError("transform_config says that weights are turned, which is not undone here: wanted the original")
+
+
+def _refuse_scales(names: Iterable[str], method: Any) -> None:
+    _refuse_one(next((one for one in names if one.endswith(SCALES)), None), method)
+
+
+def _refuse_codes(reader: Tensors, names: Iterable[str], method: Any) -> None:
+    """Raise ValueError where codes have no scales: written again, nothing would say that they are no weights."""
+    codes = (one for one in names if one.endswith(".weight") and _are_codes(reader.info(one)))
+    _refuse_one(next(codes, None), method)
+
+
+def _refuse_one(name: str | None, method: Any) -> None:
+    if name is not None:
+        raise ValueError(
+            f"is already quantized, by {shown(method)} with {quoted(name)}, in no layout that is read here: "
             "wanted the original"
         )
+
+
+def _are_codes(info: Any) -> bool:
+    return len(info.shape) > 1 and info.dtype.startswith(("int8", "uint8", "float8"))
 
 
 class Decoded(NamedTuple):
@@ -342,6 +376,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned]
+    _refuse_changed(config)
     _refuse_scales(plain, said)  # of weights that would be taken for plain ones
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
 
