@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -110,7 +111,8 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, path) from None
+        said = error.strerror or f"cannot be written whole ({error})"  # NumPy's of a full disk has a text alone
+        raise type(error)(error.errno or errno.EIO, said, path) from None
 
 
 @contextlib.contextmanager

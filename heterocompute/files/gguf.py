@@ -20,7 +20,7 @@ from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
 from .containers.gguf_files import scale_name
 from .layouts.ggml_blocks import block_bytes
-from .layouts.gguf_model import MOST_NAME, block_of, blocks_of, kind_of
+from .layouts.gguf_model import MOST_NAME, Whole, block_of, blocks_of, kind_of
 from .selection import FirstMatch
 
 __all__ = ["fitting", "save_gguf"]
@@ -136,7 +136,7 @@ def save_gguf(
             for name, kind in chosen.items():
                 for stored in _stored(name, tensors[name], kind, weights.get(name)):
                     with naming(path):
-                        writer.write_tensor_data(stored)
+                        writer.write_tensor_data(stored.view(Whole))
         finally:
             with naming(path):
                 writer.close()

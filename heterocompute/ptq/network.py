@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.base import PackedArray
-from ..arrays.dense import as_array
+from ..arrays.dense import as_array, as_exported
+from ..arrays.foreign import exports_dlpack
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Progress, Steps
@@ -59,7 +60,11 @@ def check_options(options: Mapping[str, Any], name: str) -> None:
 
 def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return dtype and shape of the arrays that are not packed, by name."""
-    dense = {name: np.asarray(value) for name, value in arrays.items() if not isinstance(value, PackedArray)}
+    dense = {}
+    for name, value in arrays.items():
+        if not isinstance(value, PackedArray):
+            lent = exports_dlpack(value) and not isinstance(value, np.ndarray)
+            dense[name] = as_exported(value, f"weights[{name!r}]") if lent else np.asarray(value)
     return {name: (value.dtype.name, value.shape) for name, value in dense.items()}
 
 

@@ -230,3 +230,16 @@ def test_out_may_be_a_tensor():
         hc.fake_quantize(w, "int4", out=parameter())
     with pytest.raises(TypeError, match="out is torch.bfloat16|out is Tensor|wanted a float32"):
         hc.fake_quantize(w, "int4", out=torch.zeros(6, 64, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("method", [hc.ptq.calibrate, hc.ptq.quantize])
+def test_calibration_takes_tensors(method):
+    x = np.random.default_rng(0).standard_normal((20, 64)).astype(np.float32)
+
+    def run(weights):
+        return hc.linear(x, weights["fc.weight"])
+
+    w = torch.randn(8, 64, dtype=torch.bfloat16)
+    method({"fc.weight": w, "steps": torch.tensor([3])}, run)
+    with pytest.raises(TypeError, match="requires a gradient.*interop.torch"):
+        method({"fc.weight": w.requires_grad_()}, run)

@@ -43,6 +43,13 @@ class Blocks(NamedTuple):
     scale: Array | None = None
 
 
+class Whole(np.ndarray[Any, Any]):
+    """An array that is written whole or raises: NumPy's own `tofile` loses the last bytes on a full disk, silently."""
+
+    def tofile(self, file: Any, *_: Any) -> None:
+        file.write(np.ascontiguousarray(self).reshape(-1).view(np.ndarray).view(np.uint8).data)
+
+
 def block_of(fmt: Format) -> int:
     """Return the values of a block of a format."""
     return fmt.block if isinstance(fmt, GGML) else 64 if isinstance(fmt, NVFP4) else BLOCK
@@ -220,7 +227,9 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     with replacing(path) as temporary, naming(os.fspath(path)):
         writer = gguf.GGUFWriter(temporary, "none")
         for name, (kind, values) in stored.items():
-            writer.add_tensor(name, values, raw_dtype=None if kind is None else gguf.GGMLQuantizationType[kind])
+            writer.add_tensor(
+                name, values.view(Whole), raw_dtype=None if kind is None else gguf.GGMLQuantizationType[kind]
+            )
         try:
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
