@@ -112,9 +112,12 @@ def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
             LAYOUTS[layout].layout_of(name, entry)
         described(layout, {name: entry.format for name, entry in weights.items()}, [])
         return
-    with tempfile.TemporaryDirectory() as folder:  # files of other kinds have no shorter way to know
+    with tempfile.TemporaryDirectory() as folder:  # files of other kinds have no shorter way to know than one row
         for name, entry in weights.items():
-            zeros = np.broadcast_to(np.float32(0), entry.shape)
+            n = len(entry.shape)
+            along = {one % n for one in entry.axis}
+            row = [size if i in along else min(size, 1) for i, size in enumerate(entry.shape)]
+            zeros = np.zeros(row, np.float32)
             export(os.path.join(folder, "zeros"), {name: quantize(zeros, entry.format, entry.axis)}, layout)
 
 

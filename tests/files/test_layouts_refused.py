@@ -167,3 +167,15 @@ def test_the_lowest_code_of_compressed_tensors(tmp_path, fmt):
     assert str(found.format) == wanted and same_bits(found.dequantize(), values)
     hc.save(tmp_path / "again", {"fc.weight": found}, layout="compressed-tensors")
     assert hc.load(tmp_path / "again", layout="compressed-tensors")["fc.weight"] == found
+
+
+@pytest.mark.parametrize(("layout", "fmt"), [("compressed-tensors", "int4-g32"), ("gptq", "int4-g32-asym-f16")])
+def test_what_is_no_part_of_a_weight_stays(tmp_path, layout, fmt):
+    tensors, config = stored(tmp_path, layout, fmt)
+    others = {"fc.adapter.weight": W[:2], "fc.input_scale": W[0, :1], "fc.bias": W[0, :32]}
+    path, out = write(tmp_path / "more", tensors | others, config), tmp_path / "plain.safetensors"
+    dequantize_checkpoint(path, out, layout=layout)
+    for found in (hc.load(path, layout=layout), hc.load(out)):
+        assert set(found) == {"fc.weight", *others}
+        for name, values in others.items():
+            assert same_bits(found[name], values)

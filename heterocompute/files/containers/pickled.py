@@ -38,6 +38,9 @@ class Inert:
     def __init__(self, text: str = "") -> None:
         self.text = text
 
+    def __repr__(self) -> str:
+        return self.text or "a value that is no tensor"
+
     def build(self, state: Any) -> None:
         """Take the state that is set on it."""
 

@@ -82,6 +82,8 @@ SIGNS = {
     "gptq": (".qweight", ".qzeros", ".scales", ".g_idx"),
     "awq": (".qweight", ".qzeros", ".scales"),
 }
+# What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
+PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 # Files of their own kind.
@@ -157,6 +159,8 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str]) -> di
     ValueError
         Formats that differ, or none.
     """
+    if not formats:
+        raise ValueError(f"save: no weight is packed, wanted one at least for {name}")
     if len(set(formats.values())) != 1:
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
@@ -372,7 +376,8 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
     for tensor in reader.names:
         places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")
         owner = next((tensor[:i] for i in places if tensor[:i] in mine), None)
-        if owner is not None and tensor != f"{owner}.bias":
+        part = "" if owner is None else tensor[len(owner) + 1 :]
+        if owner is not None and (part in PARTS or part.startswith("weight")):
             mine[owner].append(tensor)
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned]
