@@ -191,7 +191,7 @@ class _Operators:
             """Tell whether torch.compile wants an operator; after NotImplementedError it runs what is not compiled."""
             if torch.compiler.is_compiling() and is_derived():
                 raise NotImplementedError(NESTED)
-            return torch.compiler.is_compiling()
+            return bool(torch.compiler.is_compiling())
 
         self.number_of, self.is_traced = number_of, is_traced
         made = defined(torch, held)
