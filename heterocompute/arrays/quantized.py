@@ -16,13 +16,13 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.container import numpy_dtype
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, format as parse_format
 from .base import PackedArray
 from .bits import pack, unpack
+from .components import VALUES, component_layout, core_format, entry_of, layout_of, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
 from .layout import Entry, Plain
 from .metadata import check_metadata
@@ -34,79 +34,6 @@ __all__ = ["QuantizedArray"]
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
-# Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
-_VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-
-
-def core_format(fmt: Format) -> tuple[Any, ...]:
-    """Return a format as the C core takes it."""
-    if isinstance(fmt, Sparse):
-        return core_format(fmt.base), fmt.n, fmt.m
-    return (fmt.family, *fmt.core_params())
-
-
-def component_layout(
-    fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
-) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Return dtype and shape of every component that an array of this format, shape and axis has.
-
-    Parameters
-    ----------
-    fmt : Format
-    shape : sequence of int
-    axis : sequence of int
-        The reduction axes, not negative, in the order that makes a row.
-    values : {"float32", "float16", "bfloat16"}
-        What a pattern alone stores its values as.
-
-    Raises
-    ------
-    ValueError
-        Axes outside the shape or given twice, sizes that overflow.
-    """
-    return {name: (dtype, shape) for name, (dtype, shape, _) in _layout(fmt, shape, axis, values).items()}
-
-
-def values_of(dtype: str) -> str:
-    """Return what a pattern alone stores the values of an array as: its dtype, of float64 float32."""
-    return dtype if dtype in _VALUES else "float32"
-
-
-def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str, values: str = "float32") -> Entry:
-    """Return what a file says of an array of this format, shape and axis, whether there is one yet or not.
-
-    Parameters
-    ----------
-    fmt : Format
-    shape, axis : sequence of int
-    dtype : str
-        NumPy's name of what is quantized.
-    values
-        As of `component_layout`.
-
-    Returns
-    -------
-    Entry
-
-    Raises
-    ------
-    ValueError
-        As of `component_layout`.
-    """
-    parts = component_layout(fmt, shape, axis, values)
-    names = {key: (np.dtype(dtype).name, tuple(size)) for key, (dtype, size) in parts.items()}
-    return Entry(fmt, tuple(shape), tuple(axis), dtype, names)
-
-
-def _layout(
-    fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
-) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
-    """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`."""
-    layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
-    if not (isinstance(fmt, Sparse) and fmt.is_plain):
-        return layout
-    rows, row_bytes = layout["codes"][1]
-    return {"values": (numpy_dtype(values), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
 
 
 def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
@@ -238,7 +165,7 @@ class QuantizedArray(PackedArray):
         values, fmt = self._components.get("values"), self._format
         if values is None or values.dtype == np.float32 or not isinstance(fmt, Sparse):
             return fmt
-        return Sparse(Float(_VALUES[values.dtype.name]), fmt.n, fmt.m)
+        return Sparse(Float(VALUES[values.dtype.name]), fmt.n, fmt.m)
 
     def _packed(self) -> tuple[Any, ...]:
         """Return what the C core takes for a packed array."""
@@ -420,7 +347,7 @@ class QuantizedArray(PackedArray):
             raise ValueError(f"rows of {self._format} share blocks of scales; call dequantize() to index the values")
         rows, one = self._rows_of(index)
         count, per_index = self._shape[0], prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
-        layout = _layout(self._format, self._shape, self._axis)
+        layout = layout_of(self._format, self._shape, self._axis)
         parts = {}
         for name, part in self._components.items():
             if layout[name][2]:

@@ -21,10 +21,11 @@ from ..base.texts import counted
 from ..base.values import shown
 from ..formats import Float, Sparse, parse_pattern
 from .bits import unpack
+from .components import component_layout, values_of
 from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axes
 from .layout import Entry, Plain
 from .metadata import check_metadata
-from .quantized import QuantizedArray, component_layout, values_of
+from .quantized import QuantizedArray
 
 __all__ = ["SparseArray"]
 

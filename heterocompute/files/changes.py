@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.components import entry_of, values_of
 from ..arrays.layout import Entry
-from ..arrays.quantized import QuantizedArray, entry_of, values_of
+from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
 from ..base.float_env import converted
 from ..formats import Format, Sparse

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.components import core_format
 from ..arrays.dense import as_array, core_view
 from ..arrays.prepacked import Prepacked, PrepackedFilters
-from ..arrays.quantized import core_format
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.values import shown

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.quantized import QuantizedArray, core_format
+from ..arrays.components import core_format
+from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.values import shown

@@ -13,7 +13,8 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.bits import pack, unpack
-from ..arrays.quantized import QuantizedArray, component_layout, core_format
+from ..arrays.components import component_layout, core_format
+from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..formats import GGML, MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Sparse

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.components import core_format
 from ..arrays.prepacked import Prepacked
-from ..arrays.quantized import QuantizedArray, core_format
+from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.errors import refusals

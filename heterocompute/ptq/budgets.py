@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.quantized import component_layout
+from ..arrays.components import component_layout
 from ..base.values import as_real, shown
 from ..formats import Format
 from ..products.clock import Clock

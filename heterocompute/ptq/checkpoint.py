@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.components import entry_of
 from ..arrays.layout import Entry
-from ..arrays.quantized import QuantizedArray, entry_of
+from ..arrays.quantized import QuantizedArray
 from ..base.tensors import Tensors
 from ..base.texts import printable
 from ..base.values import shown

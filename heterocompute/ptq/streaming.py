@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.components import entry_of
 from ..arrays.dense import as_array
-from ..arrays.quantized import entry_of
 from ..base.float_env import counts_subnormals
 from ..base.json_text import strict_json
 from ..base.progress import Progress

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.components import component_layout
 from ..arrays.dense import as_single, refuse_infinite
-from ..arrays.quantized import QuantizedArray, component_layout
+from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Progress, Steps
 from ..base.values import as_int

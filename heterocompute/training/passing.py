@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.components import core_format
 from ..arrays.dense import core_view
-from ..arrays.quantized import QuantizedArray, core_format
+from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import refusals

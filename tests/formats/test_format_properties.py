@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings, strategies as st
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.arrays.bits import pack
-from heterocompute.arrays.quantized import component_layout, core_format
+from heterocompute.arrays.components import component_layout, core_format
 
 each_format = pytest.mark.parametrize("text", FORMATS)
 few = settings(max_examples=12, deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ from common import isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
-from heterocompute.arrays.quantized import core_format
+from heterocompute.arrays.components import core_format
 from heterocompute.base import runtime
 from heterocompute.products.arguments import core_operand
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.arrays.quantized import component_layout
+from heterocompute.arrays.components import component_layout
 from heterocompute.cli import command as cli
 from heterocompute.reference import emulation
 

@@ -69,12 +69,14 @@ static inline bool hc_near_single(int64_t n, const double *values) {
     return single;
 }
 
+static inline int64_t hc_near_n_groups(const hc_chance_run *run) { return hc_ceil_div(run->skip + run->n, run->group); }
+
 /* How the levels of a row lie. EVEN: no level leaves the lowest binade. */
-static inline hc_kind_of_levels hc_near_kind(const hc_chance_levels *levels, const hc_chance_run *run, int64_t groups) {
+static inline hc_kind_of_levels hc_near_kind(const hc_chance_levels *levels, const hc_chance_run *run) {
     if (levels->n > 0)
         return HC_FEW;
     bool even = true;
-    for (int64_t g = 0; g < groups; g++)
+    for (int64_t g = 0; g < hc_near_n_groups(run); g++)
         even &= (-levels->least <= run->low[g]) & (run->high[g] <= levels->least);
     return even ? HC_EVEN : HC_BINADES;
 }
@@ -89,3 +91,30 @@ static inline bool hc_near_serves(const hc_chance_levels *levels, bool is_double
 static inline uint64_t hc_counter_of(const hc_chance_run *run, int64_t c) {
     return run->seed + (run->index + (uint64_t)c * run->step + 1) * HC_GOLDEN;
 }
+
+/* near_row(single, ...) of near_groups(kind, single, ...): a function for each, as the fast ones need all registers. */
+#define HC_NEAR_FUNCTION(name, kind, is_single)                                                                        \
+    static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run,               \
+                                               const float *x, float *y) {                                             \
+        near_groups(kind, is_single, levels, run, x, y);                                                               \
+    }
+#define HC_NEAR_ROW                                                                                                    \
+    HC_NEAR_FUNCTION(near_even, HC_EVEN, false)                                                                        \
+    HC_NEAR_FUNCTION(near_even_single, HC_EVEN, true)                                                                  \
+    HC_NEAR_FUNCTION(near_binades, HC_BINADES, false)                                                                  \
+    HC_NEAR_FUNCTION(near_binades_single, HC_BINADES, true)                                                            \
+    HC_NEAR_FUNCTION(near_few_double, HC_FEW, false)                                                                   \
+    HC_NEAR_FUNCTION(near_few_single, HC_FEW, true)                                                                    \
+    static void near_row(bool single, const hc_chance_levels *levels, const hc_chance_run *run, const float *x,        \
+                         float *y) {                                                                                   \
+        switch (hc_near_kind(levels, run)) {                                                                           \
+        case HC_EVEN:                                                                                                  \
+            (single ? near_even_single : near_even)(levels, run, x, y);                                                \
+            break;                                                                                                     \
+        case HC_BINADES:                                                                                               \
+            (single ? near_binades_single : near_binades)(levels, run, x, y);                                          \
+            break;                                                                                                     \
+        case HC_FEW:                                                                                                   \
+            (single ? near_few_single : near_few_double)(levels, run, x, y);                                           \
+        }                                                                                                              \
+    }

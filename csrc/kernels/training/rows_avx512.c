@@ -293,18 +293,7 @@ static inline __attribute__((always_inline)) void near_groups(hc_kind_of_levels 
     }
 }
 
-/* A function each, as the fast ones need all registers. */
-#define NEAR_GROUPS(name, kind, is_single)                                                                             \
-    static __attribute__((noinline)) void name(const hc_chance_levels *levels, const hc_chance_run *run,               \
-                                               const float *x, float *y) {                                             \
-        near_groups(kind, is_single, levels, run, x, y);                                                               \
-    }
-NEAR_GROUPS(near_even, HC_EVEN, false)
-NEAR_GROUPS(near_even_single, HC_EVEN, true)
-NEAR_GROUPS(near_binades, HC_BINADES, false)
-NEAR_GROUPS(near_binades_single, HC_BINADES, true)
-NEAR_GROUPS(near_few_levels, HC_FEW, false)
-NEAR_GROUPS(near_few_single, HC_FEW, true)
+HC_NEAR_ROW
 
 static void exact_groups(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
                          float *y) {
@@ -320,7 +309,6 @@ static void exact_groups(const hc_chance_levels *levels, const hc_chance_run *ru
 
 void hc_round_by_chance_avx512(const hc_chance_levels *levels, const hc_chance_run *run, const void *x, bool is_double,
                                float *y) {
-    const int64_t groups = hc_ceil_div(run->skip + run->n, run->group);
     if (levels->n > 16) {
         hc_round_by_chance_body(levels, run, x, is_double, y);
         return;
@@ -329,15 +317,6 @@ void hc_round_by_chance_avx512(const hc_chance_levels *levels, const hc_chance_r
         exact_groups(levels, run, x, is_double, y);
         return;
     }
-    const bool single = hc_near_single(groups, run->scale) && hc_near_single(levels->n, levels->table);
-    switch (hc_near_kind(levels, run, groups)) {
-    case HC_EVEN:
-        (single ? near_even_single : near_even)(levels, run, x, y);
-        break;
-    case HC_BINADES:
-        (single ? near_binades_single : near_binades)(levels, run, x, y);
-        break;
-    case HC_FEW:
-        (single ? near_few_single : near_few_levels)(levels, run, x, y);
-    }
+    const bool single = hc_near_single(hc_near_n_groups(run), run->scale) && hc_near_single(levels->n, levels->table);
+    near_row(single, levels, run, x, y);
 }

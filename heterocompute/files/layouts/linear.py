@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.bits import pack, unpack
-from ...arrays.quantized import QuantizedArray, component_layout
+from ...arrays.components import component_layout
+from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import Format, Int

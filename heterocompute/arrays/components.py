@@ -1,0 +1,89 @@
+"""What an array of a format, shape and axis is stored as: its components, and what a file says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..base.container import numpy_dtype
+from ..formats import Format, Sparse
+from .layout import Entry
+
+__all__ = ["component_layout", "core_format", "entry_of", "layout_of", "values_of"]
+
+# Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
+VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def core_format(fmt: Format) -> tuple[Any, ...]:
+    """Return a format as the C core takes it."""
+    if isinstance(fmt, Sparse):
+        return core_format(fmt.base), fmt.n, fmt.m
+    return (fmt.family, *fmt.core_params())
+
+
+def component_layout(
+    fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Return dtype and shape of every component that an array of this format, shape and axis has.
+
+    Parameters
+    ----------
+    fmt : Format
+    shape : sequence of int
+    axis : sequence of int
+        The reduction axes, not negative, in the order that makes a row.
+    values : {"float32", "float16", "bfloat16"}
+        What a pattern alone stores its values as.
+
+    Raises
+    ------
+    ValueError
+        Axes outside the shape or given twice, sizes that overflow.
+    """
+    return {name: (dtype, shape) for name, (dtype, shape, _) in layout_of(fmt, shape, axis, values).items()}
+
+
+def values_of(dtype: str) -> str:
+    """Return what a pattern alone stores the values of an array as: its dtype, of float64 float32."""
+    return dtype if dtype in VALUES else "float32"
+
+
+def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str, values: str = "float32") -> Entry:
+    """Return what a file says of an array of this format, shape and axis, whether there is one yet or not.
+
+    Parameters
+    ----------
+    fmt : Format
+    shape, axis : sequence of int
+    dtype : str
+        NumPy's name of what is quantized.
+    values
+        As of `component_layout`.
+
+    Returns
+    -------
+    Entry
+
+    Raises
+    ------
+    ValueError
+        As of `component_layout`.
+    """
+    parts = component_layout(fmt, shape, axis, values)
+    names = {key: (np.dtype(dtype).name, tuple(size)) for key, (dtype, size) in parts.items()}
+    return Entry(fmt, tuple(shape), tuple(axis), dtype, names)
+
+
+def layout_of(
+    fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
+    """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`."""
+    layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
+    if not (isinstance(fmt, Sparse) and fmt.is_plain):
+        return layout
+    rows, row_bytes = layout["codes"][1]
+    return {"values": (numpy_dtype(values), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}
