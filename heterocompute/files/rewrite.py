@@ -42,6 +42,7 @@ from .shards import (
     located,
     parts_after,
     placed,
+    stored_bytes_of,
     write_shard,
 )
 from .staging import Staging
@@ -238,7 +239,7 @@ def rewrite(
         staging.discard()
     if progress:
         progress(total["bytes_before"], total["bytes_before"], "")
-    return _summary(in_path, out_path, total, rows, opened)
+    return _summary(in_path, out_path, rows, held, opened)
 
 
 def _rewrite_whole(
@@ -289,7 +290,7 @@ def _rewrite_whole(
     if progress:
         progress(done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
-    return _summary(in_path, out_path, total, rows, opened) | {"instead": instead}
+    return _summary(in_path, out_path, rows, held, opened) | {"instead": instead}
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
@@ -366,7 +367,12 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     refuse_links(opened.path, set(opened.files.values()))
 
 
-def _summary(in_path: Any, out_path: Any, total: Mapping[str, int], rows: Any, opened: Tensors) -> dict[str, Any]:
+def _summary(
+    in_path: Any, out_path: Any, rows: list[dict[str, Any]], held: Mapping[str, Entry | None], opened: Tensors
+) -> dict[str, Any]:
+    """Say what was read and written, in bytes of the files: blocks that were read as values are smaller than these."""
+    rows = [{**row, "bytes_before": stored_bytes_of(opened, row["name"], held[row["name"]])} for row in rows]
+    total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
     paths = {"input": os.fspath(in_path), "output": os.fspath(out_path)}
     return {**paths, **total, "tensors": rows, "skipped": dict(opened.skipped)}
 

@@ -29,7 +29,17 @@ from .containers.folder import Located
 from .opening import reader_of
 from .safetensors import read_array
 
-__all__ = ["Shard", "State", "bytes_of", "divided", "located", "placed", "write_shard", "write_whole"]
+__all__ = [
+    "Shard",
+    "State",
+    "bytes_of",
+    "divided",
+    "located",
+    "placed",
+    "stored_bytes_of",
+    "write_shard",
+    "write_whole",
+]
 
 # done bytes, all bytes, the tensor that comes next ("" at the end)
 Progress = Callable[[int, int, str], None]
@@ -138,8 +148,13 @@ def located(reader: Tensors, source: Callable[[str], Tensors] = reader_of) -> Lo
 
 
 def bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
-    """Return the stored bytes of an array."""
+    """Return the bytes of an array as it is read."""
     return sum(reader.info(part).nbytes for part in _components(name, entry))
+
+
+def stored_bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
+    """Return the bytes of an array in its file."""
+    return sum(reader.stored_bytes(part) for part in _components(name, entry))
 
 
 def _components(name: str, entry: Entry | None) -> list[str]:

@@ -68,7 +68,10 @@ def test_blocks_and_scales_in_several_parts(tmp_path):
         values = hc.load(part)
         assert values.keys() == {"fc.weight", "up.weight"} and same_bits(values["fc.weight"], plain["fc.weight"])
         assert {row["name"]: row["format"] for row in hc_inspect(part)} == {"fc.weight": "nvfp4", "up.weight": "q4_k"}
-    dequantize_checkpoint(part, tmp_path / "plain.safetensors")
+    summary = dequantize_checkpoint(part, tmp_path / "plain.safetensors")
+    stored = {row["name"]: row["bytes"] for row in hc_inspect(part)}
+    assert {row["name"]: row["bytes_before"] for row in summary["tensors"]} == stored  # not of what they stand for
+    assert summary["bytes_before"] == sum(stored.values()) < summary["bytes"]
     assert same_bits(hc.load(tmp_path / "plain.safetensors")["fc.weight"], plain["fc.weight"])
 
 
