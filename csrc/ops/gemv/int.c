@@ -15,11 +15,13 @@
 #include <string.h>
 
 /* Of the time of codes of 4 bits in groups of 32 and more: of wider ones; of shorter groups, where gemv_scaled takes the others
- * and where it does not; and of integer scales that make several digits of codes (Zen 4, 2048 x 2048). */
+ * and where it does not; and of integer scales that make several digits of codes, of 4 and of more bits (vsq4-g64-s8,
+ * vsq6-g16-s6 and vsq8-g64-s8; Zen 4, 2048 x 2048). */
 #define BYTES_SHARE 1.5
 #define SHORT_SHARE 1.9
 #define SHORT_DOTS_SHARE 1.35
-#define DIGITS_SHARE 1.5
+#define DIGITS_SHARE 2.2
+#define DIGITS_BYTES_SHARE 5
 
 enum { SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
 
@@ -356,8 +358,9 @@ hc_work hc_gemv_int_work(const hc_product *p) {
         share = SHORT_DOTS_SHARE;
     else if (p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1 &&
              HC_PICK(gemv_scaled, p->run))
-        share = DIGITS_SHARE;
-    return (hc_work){turns * codes, 0, share * codes * lines, lines * (double)p->w->columns};
+        share = p->w_packed->format->bits > 4 ? DIGITS_BYTES_SHARE : DIGITS_SHARE;
+    const double spread = p->w->sparse && p->order == HC_ORDER_GROUPED ? codes : 0;
+    return (hc_work){turns * codes, spread, share * codes * lines, lines * (double)p->w->columns};
 }
 
 /* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */

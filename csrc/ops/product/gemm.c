@@ -309,7 +309,7 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
 hc_work hc_gemm_folded_work(const hc_product *p) {
     if (!hc_split_columns(p->x, p->w, p->run)) {
         hc_work folded = integer_work(p, HC_BEST(gemm_s8, p->run), 1);
-        folded.decoded *= hc_pattern_share(p);
+        folded.decoded *= hc_integers_share(p);
         return folded;
     }
     hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);

@@ -6,6 +6,7 @@
  * measured once on a part of the operands, in one thread, and remembered by kind and size.
  */
 #include "ops/product/measure.h"
+#include "ops/product/pack.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -36,24 +37,41 @@ double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work) 
                    ns->value * work->values);
 }
 
-/* Zen 4: int3-g32, q4_k and q6_k of 2048 x 2048. */
+/* Zen 4: int3-g32, q4_k and q6_k of 2048 x 2048; vsq6-g16-s6, whose integer scales multiply sums (lanes_groups.c). */
 #define UNPACKING_SHARE 1.6
-/* Zen 3, AVX2: int8+2:4, vsq4-g16-s4+2:4, int8+3:4 and int8+1:8 of 512 x 512 and 2048 x 2048, 4 to 6; with scales of groups,
- * int4-g32-f16+2:4. */
+#define UNPACKING_SPLIT_SHARE 3.5
+/* Of integers that become several digits (vsq8-g64-s8, vsq6-g16-s6), of a pattern, and of both: int8+2:4, vsq4-g16-s4+2:4,
+ * int8+3:4, int8+1:8 and vsq8-g64-s8+2:4 of 512 x 512 to 2048 x 2048 (Zen 3 by AVX2 4 to 6; Zen 4 by AVX-512 VNNI 3.8 to 8,
+ * and 9 to 13 of digits; where VBMI spreads bytes, 2.8 to 3.4, and 7 to 9). */
+#define DIGITS_SHARE 5
 #define PATTERN_SHARE 5
+#define PATTERN_DIGITS_SHARE 11
+#define SPREAD_SHARE 3
+#define SPREAD_DIGITS_SHARE 8
+#define SCALAR_PATTERN_SHARE 2
+/* int4-g32-f16+2:4 by gemm_grouped, Zen 3. */
 #define GROUPED_PATTERN_SHARE 2.5
 
-double hc_pattern_share(const hc_product *product) {
-    if (!product->w->sparse || product->run->isa & HC_ISA_AVX512VBMI)
-        return 1;
-    return product->order == HC_ORDER_GROUPED ? GROUPED_PATTERN_SHARE : PATTERN_SHARE;
+double hc_integers_share(const hc_product *product) {
+    const uint32_t isa = product->run->isa;
+    const bool has_digits = product->order == HC_ORDER_FOLDED && hc_signed_limbs(&product->w->form[HC_INT_FOLDED]) > 1;
+    if (!product->w->sparse)
+        return has_digits ? DIGITS_SHARE : 1;
+    if (!isa)
+        return SCALAR_PATTERN_SHARE;
+    if (product->order == HC_ORDER_GROUPED && !(isa & HC_ISA_AVX512VNNI))
+        return GROUPED_PATTERN_SHARE;
+    if (isa & HC_ISA_AVX512VBMI)
+        return has_digits ? SPREAD_DIGITS_SHARE : SPREAD_SHARE;
+    return has_digits ? PATTERN_DIGITS_SHARE : PATTERN_SHARE;
 }
 
 double hc_decoding_share(const hc_product *product) {
     const hc_format *format = product->w_packed ? product->w_packed->format : NULL;
     const bool unpacks = format && format->bits != 4 && format->bits != 8;
-    const double share = unpacks || product->w->form[HC_INT_GROUPED].has_minima ? UNPACKING_SHARE : 1;
-    return share * hc_pattern_share(product);
+    const double unpacking = product->order == HC_ORDER_FOLDED ? UNPACKING_SPLIT_SHARE : UNPACKING_SHARE;
+    const double share = unpacks || product->w->form[HC_INT_GROUPED].has_minima ? unpacking : 1;
+    return product->w->sparse ? share * hc_integers_share(product) : share;
 }
 
 enum {

@@ -15,9 +15,8 @@ typedef enum {
 /* Estimate in one thread, by the measures of the best class of machines that the run's instruction sets allow. */
 double hc_estimate(const hc_run *run, hc_path_number path, const hc_work *work);
 
-/* What decoding weights with a pattern takes to integers, of that of weights without one: where no instruction spreads bytes,
- * more. */
-double hc_pattern_share(const hc_product *product);
+/* What decoding weights to integers takes, of that of integers of 8 bits without a pattern. */
+double hc_integers_share(const hc_product *product);
 
 /* What decoding weights with scales of groups takes, of that of codes of 4 and 8 bits: more for codes of other widths, for
  * minima and for patterns. */

@@ -10,6 +10,7 @@
  * Memory: X_BYTES for the panels at hand, PRIVATE_BYTES for weights and sums of all threads.
  */
 #include "base/convert.h"
+#include "ops/product/measure.h"
 #include "ops/product/pack.h"
 #include "ops/product/prepack.h"
 #include "ops/rows/blocks.h"
@@ -226,7 +227,7 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
     const double lanes = p->x->rows <= HC_LANES_FEW ? FEW_SHARE * HC_LANES_FEW : (double)hc_round_up(p->x->rows, UNIT);
     const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* lanes_s4 decodes for each */
-    const double decoded = nibbles ? blocks * (words ? WORDS_SHARE : CODES_SHARE) : direct ? 0 : 1;
+    const double decoded = nibbles ? blocks * (words ? WORDS_SHARE : CODES_SHARE) : direct ? 0 : hc_integers_share(p);
     return (hc_work){direct ? codes : 0, decoded * codes, codes * lanes * pairs,
                      (double)p->x->rows * (double)p->x->columns * x_digits};
 }

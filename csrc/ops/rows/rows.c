@@ -47,8 +47,6 @@ enum {
 #define SMALL_SHARE 0.6
 /* More for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
 #define PIECE_SHARE 0.1
-/* Of decoding to one digit, that to several (Zen 4, vsq4-g64-s8 of 2048 x 2048). */
-#define DIGITS_DECODING 4
 /* And where rows_s4 multiplies codes by scales (Zen 4, 2048 x 2048). */
 #define WORDS_SHARE 1.13
 
@@ -390,11 +388,7 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
     if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_BEST(rows_s8, p->run)->mr && p->x->rows > 4)
         share += PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
-    const bool has_digits = hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
-    return (hc_work){direct ? codes : 0,
-                     direct       ? 0
-                     : has_digits ? DIGITS_DECODING * codes
-                                  : hc_pattern_share(p) * codes,
+    return (hc_work){direct ? codes : 0, direct ? 0 : hc_integers_share(p) * codes,
                      share * codes * (double)p->x->rows * pairs, (double)p->x->rows * (double)p->x->columns * x_digits};
 }
 
