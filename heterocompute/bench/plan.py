@@ -1,9 +1,10 @@
 """The plan held against the clock: every path of many products, forced and timed, beside its estimate.
 
 A row is a product: what the plan chose, what was the fastest, and how much longer the choice took. A table is a class
-of instruction sets, and holds the lines that csrc/ops/product/measures.def wants for it: the estimate of a path is
-call + code * codes + decoded * decoded codes + product * multiply-adds + value * values of x, in nanoseconds, with the
-coefficients, none negative, that bring estimate / time nearest to 1.
+of instruction sets, or all that the machine has where those are more than the last class, and holds the lines that
+csrc/ops/product/measures.def wants for it: the estimate of a path is call + code * codes + decoded * decoded codes +
+product * multiply-adds + value * values of x, in nanoseconds, with the coefficients, none negative, that bring
+estimate / time nearest to 1.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Array = np.ndarray[Any, Any]
 Work = tuple[float, ...]
 
 WEIGHTS = (
-    "int8", "int4-g32-f16", "vsq4-g16-s4", "vsq4-g16", "nf4-g64", "mxfp4", "fp8_e4m3fn-row", "log8-8", "2:4", "3:4",
-    "1:8", "int8+2:4", "int8+3:4", "int8+1:8", "vsq4-g16-s4+2:4", "nf4-g64+2:4", "vsq4-g16-s4+1:4",
+    "int8", "int4-g32-f16", "vsq4-g16-s4", "vsq4-g16", "vsq8-g64-s8", "nf4-g64", "mxfp4", "fp8_e4m3fn-row", "log8-8",
+    "2:4", "3:4", "1:8", "int8+2:4", "int8+3:4", "int8+1:8", "vsq4-g16-s4+2:4", "nf4-g64+2:4", "vsq4-g16-s4+1:4",
 )  # fmt: skip
 ACTIVATIONS = (None, "int8", "int24")
 ROWS = (1, 2, 4, 8, 16, 64)
@@ -38,11 +39,13 @@ def measure(options: Options) -> list[Table]:
     """Time every path in each class of instruction sets of this machine."""
     tables = []
     names = _core.isa_names(_core.cpu_isa())
-    classes = [name for name in CLASSES if name in names]
+    classes = {name: _core.isa_mask(name) for name in CLASSES if name in names}
+    if _core.cpu_isa() not in classes.values():  # such as AVX-512 VNNI with VBMI
+        classes["all"] = _core.cpu_isa()
     weights = WEIGHTS[::4] if options.quick else WEIGHTS
-    for isa in classes[-1:] if options.quick else classes:
+    for isa in list(classes)[-1:] if options.quick else classes:
         options.say(f"{isa}: paths of {len(weights)} kinds of weights")
-        run = (_core.isa_mask(isa), 1)
+        run = (classes[isa], 1)
         found: dict[str, list[tuple[Work, float]]] = {}
         rows = []
         rng = np.random.default_rng(0)
