@@ -126,7 +126,21 @@ def test_transforms_of_one_convolution_do_not_serve_another() -> None:
     assert len(sizes) > 2
 
 
-@pytest.mark.parametrize("isa", isas("direct", "winograd"))
+@pytest.mark.parametrize("isa", isas("gemm_s8", "depthwise"))
+@pytest.mark.parametrize("size", [1, 3, 5, 9])
+def test_depthwise_reads_the_panels_of_products(isa: str, size: int) -> None:
+    """Whatever the step of the product's kernel is: AMX has one of 64 values, the others of 4."""
+    x = reals((1, 70, 11, 10), 1)
+    for text in ("int8", "vsq4-g16-s4"):
+        q = hc.quantize(reals((70, 1, size, size), 2), text, axis=(2, 3, 1))
+        arguments: Any = {"activations": "int8", "groups": 70, "padding": size // 2, "algorithm": "depthwise"}
+        with hc.use(isa="scalar"):
+            wanted = hc.conv2d(x, q, **arguments)
+        with hc.use(isa=isa):
+            assert same_bits(hc.conv2d(x, hc.prepack(q), **arguments), wanted)
+
+
+@pytest.mark.parametrize("isa", isas("direct", "winograd", "gemm_s8"))
 def test_integers_keep_their_transforms(isa: str) -> None:
     x = reals((1, 34, 9, 10), 1)
     for text, groups in (("int8", 1), ("vsq4-g16-s4", 2)):

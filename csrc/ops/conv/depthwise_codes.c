@@ -112,13 +112,14 @@ static void read_codes(const hc_depthwise_codes_job *job, const hc_kernel *packe
     const hc_packed *w = job->conv->w->packed;
     const hc_geometry *geometry = &job->conv->shape.geometry;
     if (packed) {
-        const int64_t nr = packed->nr, kr = packed->kr;
+        enum { WORD = 4 }; /* values of a row that lie together, whatever the kernel's step (pack.c) */
+        const int64_t nr = packed->nr;
         hc_panels side = {0};
         hc_prepacked_panels(w->prepacked, 0, &side);
         for (int64_t f = first; f < first + rows; f++) {
-            const int8_t *from = (const int8_t *)side.panels + f / nr * side.limb_bytes + f % nr * kr;
+            const int8_t *from = (const int8_t *)side.panels + f / nr * side.limb_bytes + f % nr * WORD;
             for (int64_t t = 0; t < taps; t++)
-                job->decoded[(f - first) * taps + t] = from[t / kr * nr * kr + t % kr];
+                job->decoded[(f - first) * taps + t] = from[t / WORD * nr * WORD + t % WORD];
             job->scales[f] = side.row_scales[f];
         }
         return;
