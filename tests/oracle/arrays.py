@@ -116,16 +116,16 @@ def compare_components(got, wanted) -> None:
         raise Mismatch(f"components: got {sorted(parts)}, the oracle {sorted(wanted.components)}")
     for name in sorted(parts, key=lambda name: name == "codes"):  # what codes depend on comes first
         compare_component(name, parts[name], wanted)
-    stored = sum(part.nbytes for part in parts.values())
+    stored = sum(part.nbytes for part in got.components.values())
     if got.nbytes != stored or (got.size and got.bits_per_value != 8 * stored / got.size):
         raise Mismatch(f"nbytes: got {got.nbytes} and {got.bits_per_value} bits, {stored} bytes are stored")
 
 
 def components(got) -> dict[str, np.ndarray]:
-    """The components of a packed array; an unquantized pattern names its codes `values`."""
+    """The components of a packed array; an unquantized pattern names its codes `values`, here as float32."""
     parts = dict(got.components)
     if "values" in parts:
-        values = parts.pop("values")
+        values = parts.pop("values").astype(np.float32)
         parts["codes"] = np.ascontiguousarray(values).view(np.uint8).reshape(values.shape[0], 4 * values.shape[1])
     return parts
 
