@@ -110,7 +110,11 @@ def test_codes_and_integer_scales_apart_are_the_folded_integers() -> None:
         wanted = hc.linear(x, q)
     for isa in isas("gemm_nm")[1:]:  # what is kept goes to the right, and the codes to the left
         with hc.use(path="gemm-nonzeros", isa=isa):
-            assert same_bits(hc.linear(x, q), wanted)
+            if isa == "amx":  # tiles of AMX multiply dense panels alone
+                with pytest.raises(ValueError, match="the dense product has a stronger instruction set"):
+                    hc.linear(x, q)
+            else:
+                assert same_bits(hc.linear(x, q), wanted)
 
 
 def test_a_path_of_another_order_is_refused() -> None:
