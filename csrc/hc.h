@@ -302,6 +302,7 @@ typedef struct {
     int aligned_bits;     /* of the addends, from the largest exponent down; 0: the sum of a step is exact */
     bool cuts, truncates; /* addends, sums; else RNE */
     int smallest_input;   /* as `smallest`, of the inputs */
+    int lowest;           /* aligned: the largest exponent counts as no less than this */
 } hc_float_sum;
 hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
                             const hc_float_sum *sum, float *out, hc_error *error);

@@ -222,6 +222,7 @@ def emulate_floats(
     cuts: bool,
     truncates: bool,
     smallest_input: int,
+    lowest: int,
     out: NDArray[Any],
     /,
 ) -> None: ...

@@ -127,8 +127,8 @@ PyObject *hc_emulate_floats_method(PyObject *self, PyObject *args) {
     long long chunk;
     hc_run run;
     hc_float_sum sum = {0};
-    if (!PyArg_ParseTuple(args, "OOOiiLippiO", &run_object, &a, &b, &sum.precision, &sum.smallest, &chunk,
-                          &sum.aligned_bits, &cuts, &truncates, &sum.smallest_input, &out) ||
+    if (!PyArg_ParseTuple(args, "OOOiiLippiiO", &run_object, &a, &b, &sum.precision, &sum.smallest, &chunk,
+                          &sum.aligned_bits, &cuts, &truncates, &sum.smallest_input, &sum.lowest, &out) ||
         !hc_parse_run(run_object, &run) || !is_matrix(a, "emulate: a") || !is_matrix(b, "emulate: b"))
         return NULL;
     sum.cuts = cuts;

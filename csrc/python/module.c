@@ -274,7 +274,8 @@ static PyMethodDef METHODS[] = {
     {"emulate_codes", hc_emulate_codes_method, METH_VARARGS,
      "emulate_codes(run, a, b, bits, saturates, chunk, mitchell, shift, limit, powers, unit, out)"},
     {"emulate_floats", hc_emulate_floats_method, METH_VARARGS,
-     "emulate_floats(run, a, b, precision, smallest, chunk, aligned_bits, cuts, truncates, smallest_input, out)"},
+     "emulate_floats(run, a, b, precision, smallest, chunk, aligned_bits, cuts, truncates, smallest_input, lowest, "
+     "out)"},
     {"csr_transpose", hc_csr_transpose_method, METH_VARARGS, "csr_transpose(csr) -> (starts, indices, values)"},
     {"csr_matmul", hc_csr_matmul_method, METH_VARARGS, "csr_matmul(run, x, csr, out) -> whether columns ascend"},
     {"eie_codebook", hc_eie_codebook_method, METH_VARARGS, "eie_codebook(values, codebook)"},

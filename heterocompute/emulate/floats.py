@@ -39,6 +39,7 @@ def multiply_floats(model: Model, a: Any, b: Any, shape: tuple[int, ...]) -> Arr
             model.cuts,
             model.truncates,
             -126 if model.inputs is None else INPUTS[model.inputs],
+            model.lowest,
             part,
         )
         y[index] = part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..arrays.dense import as_any, as_array, check_dimensions
 from ..arrays.quantized import QuantizedArray
 
 NAME = "emulate.matmul"
+NO_END = -(2**20)  # below every exponent
 # Bits of the significand, exponent of the smallest normal number.
 FLOATS = {"fp16": (11, -14), "bf16": (8, -126), "fp22": (14, -126), "fp32": (24, -126)}
 
@@ -26,6 +27,7 @@ class Instruction:
     aligned_bits: int | None = None  # of the addends, from the largest exponent down; None: a step is exact
     inputs: str = "fp16"  # what it multiplies, where it multiplies floats
     adjustable: bool = False  # chunk, extra_bits and rounding may be given
+    lowest: dict[str, int] = field(default_factory=dict)  # by accumulator: exponents of addends count as no less
 
     def rounding(self, accumulator: str) -> str:
         """How sums are rounded: what is aligned is cut, and so are the sums, but sums in fp16 go to the nearest."""
@@ -36,6 +38,9 @@ class Instruction:
 INPUTS = {"fp16": -14, "bf16": -126, "tf32": -126, "fp8_e4m3fn": -6, "fp8_e5m2": -14}
 
 EITHER = ("fp32", "fp16")
+FP8 = ("fp22", "fp16")
+# Of an H100 as measured (docs/emulate.md): 7 below the smallest normal number. Of B200 those of the authors' model.
+HOPPER, BLACKWELL = {"fp32": -133, "fp16": -21}, {"fp32": -133, "fp16": -15}
 
 INSTRUCTIONS = {
     "hfma": Instruction(("fp16",), 1),
@@ -48,22 +53,23 @@ INSTRUCTIONS = {
     "hmma-a100": Instruction(EITHER, 8, 25),
     # The same authors' model of an RTX 1000 Ada: models/AdaTC.m of north-numerical-computing/MATLAB-tensor-core.
     "hmma-ada": Instruction(EITHER, 8, 25),
-    "hmma-h100": Instruction(EITHER, 16, 26),
+    # Those of an H100 gave the bits of one: tests/emulate/test_emulate_h100.py.
+    "hmma-h100": Instruction(EITHER, 16, 26, lowest=HOPPER),
     # models/A100TC.m, AdaTC.m, H100TC.m and B200TC.m there: bf16 as fp16, half as many tf32, twice as many fp8.
-    "hmma-b200": Instruction(EITHER, 16, 26),
+    "hmma-b200": Instruction(EITHER, 16, 26, lowest=BLACKWELL),
     "hmma-a100-bf16": Instruction(("fp32",), 8, 25, "bf16"),
     "hmma-ada-bf16": Instruction(("fp32",), 8, 25, "bf16"),
-    "hmma-h100-bf16": Instruction(("fp32",), 16, 26, "bf16"),
-    "hmma-b200-bf16": Instruction(("fp32",), 16, 26, "bf16"),
+    "hmma-h100-bf16": Instruction(("fp32",), 16, 26, "bf16", lowest=HOPPER),
+    "hmma-b200-bf16": Instruction(("fp32",), 16, 26, "bf16", lowest=BLACKWELL),
     "hmma-a100-tf32": Instruction(("fp32",), 4, 25, "tf32"),
     "hmma-ada-tf32": Instruction(("fp32",), 4, 25, "tf32"),
-    "hmma-h100-tf32": Instruction(("fp32",), 8, 26, "tf32"),
-    "hmma-b200-tf32": Instruction(("fp32",), 8, 26, "tf32"),
-    # Products keep 14 bits, DeepSeek-AI, arXiv 2412.19437, 2024; sums too, Zhang et al., arXiv 2411.10958, 2024.
-    "hmma-ada-e4m3": Instruction(("fp22",), 16, 14, "fp8_e4m3fn"),
-    "hmma-ada-e5m2": Instruction(("fp22",), 16, 14, "fp8_e5m2"),
-    "hmma-h100-e4m3": Instruction(("fp22",), 32, 14, "fp8_e4m3fn"),
-    "hmma-h100-e5m2": Instruction(("fp22",), 32, 14, "fp8_e5m2"),
+    "hmma-h100-tf32": Instruction(("fp32",), 8, 26, "tf32", lowest=HOPPER),
+    "hmma-b200-tf32": Instruction(("fp32",), 8, 26, "tf32", lowest=BLACKWELL),
+    # Products keep 14 bits, and sums in fp32 too: the same models.
+    "hmma-ada-e4m3": Instruction(FP8, 16, 14, "fp8_e4m3fn"),
+    "hmma-ada-e5m2": Instruction(FP8, 16, 14, "fp8_e5m2"),
+    "hmma-h100-e4m3": Instruction(FP8, 32, 14, "fp8_e4m3fn"),
+    "hmma-h100-e5m2": Instruction(FP8, 32, 14, "fp8_e5m2"),
     "hmma-b200-e4m3": Instruction(("fp32",), 32, 26, "fp8_e4m3fn"),
     "hmma-b200-e5m2": Instruction(("fp32",), 32, 26, "fp8_e5m2"),
 }
@@ -80,6 +86,7 @@ class Model:
     cuts: bool  # addends toward zero, not to the nearest
     truncates: bool  # sums
     instruction: str | None
+    lowest: int = NO_END  # what exponents of addends count as at least
 
     @property
     def inputs(self) -> str | None:
@@ -117,7 +124,8 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
         if width is not None:
             refuse((chunk or 1) > 2**18, "chunk", chunk, "a step of aligned products has at most 2^18")
         truncates = cut == "truncate", rounding == "truncate"
-        return Model(accumulator, "floats", 0, False, chunk, width, *truncates, instruction)
+        lowest = INSTRUCTIONS[instruction].lowest.get(accumulator, NO_END) if instruction is not None else NO_END
+        return Model(accumulator, "floats", 0, False, chunk, width, *truncates, instruction, lowest)
     if accumulator == "float64":
         refuse(chunk is not None, "chunk", chunk, "accumulator 'float64' adds one product after the other")
         return Model(accumulator, "float64", 0, False, None, None, False, False, instruction)

@@ -334,6 +334,7 @@ def float_product(
     rounding: str = "rne",
     inputs: str = "fp32",
     cut: str | None = None,
+    lowest: int | None = None,
 ) -> Array:
     """Multiply rows of floats.
 
@@ -355,6 +356,8 @@ def float_product(
         Where the exponents of the factors end: subnormal numbers have that of the smallest normal one.
     cut : {"rne", "truncate"}, optional
         Rounding of the terms that are cut; by default that of the sum.
+    lowest : int, optional
+        With a width: the largest exponent counts as no less than this.
 
     Returns
     -------
@@ -366,19 +369,38 @@ def float_product(
         for first in range(0, a.shape[1], chunk):
             pairs = list(zip(a[i, first : first + chunk].tolist(), b[j, first : first + chunk].tolist(), strict=True))
             if abs(total) != inf:
-                total = _step(total, pairs, kind, width, (rounding, cut or rounding), INPUTS[inputs])
+                total = step(total, pairs, kind, width, (rounding, cut or rounding), INPUTS[inputs], lowest)
         y[i, j] = total
     return y
 
 
-def _step(
+def step(
     total: float,
     pairs: list[tuple[float, float]],
     kind: str,
     width: int | None,
     roundings: tuple[str, str],
     smallest: int,
+    lowest: int | None = None,
 ) -> float:
+    """Add the products of one step to a total.
+
+    Parameters
+    ----------
+    total : float
+        Finite.
+    pairs : list of tuple of float
+        The factors.
+    kind, width, lowest : see `float_product`
+    roundings : tuple of str
+        Of the sum, of what is cut.
+    smallest : int
+        Exponent of the factors' smallest normal number.
+
+    Returns
+    -------
+    float
+    """
     smallest_total = FLOATS[kind][1]
     addends = [Fraction(total), *(Fraction(x) * Fraction(w) for x, w in pairs)]
     if width is not None:
@@ -388,13 +410,15 @@ def _step(
                 exponents.append(max(_exponent(Fraction(x)), smallest) + max(_exponent(Fraction(w)), smallest))
         if not exponents:
             return 0.0
-        unit = Fraction(2) ** (max(exponents) + 1 - width)
+        largest = max(exponents) if lowest is None else max(*exponents, lowest)
+        unit = Fraction(2) ** (largest + 1 - width)
         cut: Callable[[Fraction], int] = round if roundings[1] == "rne" else int
         addends = [cut(addend / unit) * unit for addend in addends]
     value = sum(addends, Fraction(0))
     if value:
-        return round_float(value, kind, roundings[0])
-    # Sums of zeros follow IEEE 754: minus zero only where every addend is.
+        rounded = round_float(value, kind, roundings[0])
+        return rounded if rounded or width is None else 0.0
+    # Sums of zeros follow IEEE 754: minus zero only where every addend is. A tensor core has no minus zero.
     negative = [copysign(1, total) < 0, *(copysign(1, x) != copysign(1, w) for x, w in pairs)]
     zeros = width is None and not any(addends) and all(negative)
     return -0.0 if zeros else 0.0

@@ -63,10 +63,10 @@ hc_status take_compare(const hc_run *run, uint64_t *hash, hc_error *error) {
 /* Accumulators of 24 bits that saturate, of float16, and of tensor cores. */
 hc_status take_emulated(const hc_run *run, uint64_t *hash, hc_error *error) {
     enum { M = 5, N = 11, K = 75 };
-    static const hc_float_sum SUMS[] = {{11, -14, 1, 0, false, false, -126},
-                                        {24, -126, 75, 0, false, false, -126},
-                                        {24, -126, 8, 26, true, true, -14},
-                                        {11, -14, 8, 25, true, false, -14}};
+    static const hc_float_sum SUMS[] = {{11, -14, 1, 0, false, false, -126, 0},
+                                        {24, -126, 75, 0, false, false, -126, 0},
+                                        {24, -126, 8, 26, true, true, -14, -133},
+                                        {11, -14, 8, 25, true, false, -14, -1}};
     const double *x = random_values((M + N) * K, 51);
     const float *floats = converted(x, (M + N) * K, HC_F32);
     int32_t *codes = guard_alloc((M + N) * K * sizeof *codes);

@@ -98,7 +98,8 @@ def test_instructions_of_floats_are_the_definition(name):
         found = matmul(a, b.T, accumulator, instruction=name)
         left, right = a.astype(np.float32), b.astype(np.float32)
         options = preset.chunk, preset.aligned_bits, preset.rounding(accumulator), "fp16", "truncate"
-        assert same_bits(found, emulation.float_product(left, right, accumulator, *options))
+        lowest = preset.lowest.get(accumulator)
+        assert same_bits(found, emulation.float_product(left, right, accumulator, *options, lowest=lowest))
         assert preset.aligned_bits or preset.rounding(accumulator) == "rne"
 
 
@@ -119,12 +120,47 @@ def test_tensor_cores_of_other_types_are_the_definition(name):
     a = held(np.clip(awkward((2, 70), 11, 6), -400, 400), preset.inputs)
     b = held(np.clip(awkward((2, 70), 12, 6), -400, 400), preset.inputs)
     a[1] = held(a[1] * np.float32(2.0**-7), preset.inputs)  # subnormal factors of fp8
-    found = matmul(a, b.T, instruction=name)
-    options = (preset.chunk, preset.aligned_bits, "truncate", preset.inputs)
-    assert same_bits(found, emulation.float_product(a, b, preset.accumulators[0], *options))
+    for accumulator in preset.accumulators:
+        found = matmul(a, b.T, accumulator, instruction=name)
+        options = preset.chunk, preset.aligned_bits, preset.rounding(accumulator), preset.inputs, "truncate"
+        lowest = preset.lowest.get(accumulator)
+        assert same_bits(found, emulation.float_product(a, b, accumulator, *options, lowest=lowest))
     assert hc.emulate.parse(name) == {"instruction": name}
     with pytest.raises(ValueError, match=f"wanted values of .*, which {name} multiplies"):
         matmul(a + np.float32(2.0**-20), b.T, instruction=name)
+
+
+ENDS = [("hmma-h100-tf32", "fp32", -133), ("hmma-b200-bf16", "fp32", -133)]
+ENDS += [("hmma-h100", "fp16", -21), ("hmma-b200", "fp16", -15)]
+
+
+@pytest.mark.parametrize(("name", "accumulator", "lowest"), ENDS)
+def test_exponents_of_addends_have_an_end(name, accumulator, lowest):
+    preset = hc.emulate.INSTRUCTIONS[name]
+    rng = np.random.default_rng(3)
+    low = -75 if accumulator == "fp32" else -20
+    values = np.ldexp(rng.standard_normal((2, 6, 48)), low + rng.integers(-6, 8, (2, 6, 48))).astype(np.float32)
+    a, b = held(values, preset.inputs)
+    options = preset.chunk, preset.aligned_bits, preset.rounding(accumulator), preset.inputs, "truncate"
+    wanted = emulation.float_product(a, b, accumulator, *options, lowest=lowest)
+    assert same_bits(matmul(a, b.T, accumulator, instruction=name), wanted)
+
+
+def test_below_the_lowest_unit_addends_are_cut_off():
+    """2^-149 is the last bit of fp32, and 2^-158 the last that an H100 adds: the unit of the exponent -133."""
+    for down, count, kept in ((-158, 1, True), (-159, 2, False)):
+        a, b = np.zeros((2, 8), np.float32)
+        a[0], b[0] = 2.0**-70, 2.0**-79 - 2.0**-88
+        a[1 : 1 + count], b[1 : 1 + count] = 2.0**-79, 2.0 ** (down + 79)
+        assert same_bits(matmul(a, b, instruction="hmma-h100-tf32"), np.float32(2.0**-149 if kept else 0))
+        assert same_bits(matmul(a, b, instruction="hmma-a100-tf32"), np.float32(2.0**-149))
+
+
+def test_a_tensor_core_has_no_minus_zero():
+    tiny = np.float32([2.0**-100])
+    for accumulator, options in (("fp32", {"instruction": "hmma-h100-bf16"}), ("fp32", {"extra_bits": 2})):
+        assert same_bits(matmul(-tiny, tiny, accumulator, **options), np.float32(0))
+    assert same_bits(matmul(-tiny, tiny, "fp32"), np.float32(-0.0))
 
 
 def test_other_types_have_the_steps_of_the_published_models():

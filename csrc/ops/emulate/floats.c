@@ -3,7 +3,8 @@
  *
  *   one product      exact in float64, the sum with S rounded to odd there, which leaves enough bits to round once more
  *   exact            fixed point, wide enough for every product and for S: 128 bits, or limbs of 32
- *   aligned          every term cut to the grid that the largest exponent gives, then an integer sum: a tensor core
+ *   aligned          every term cut to the grid that the largest exponent gives (at least `lowest`), then an integer sum: a
+ *                    tensor core
  *
  * A value is significand * 2^(exponent - 23); the exponents of subnormal inputs end where their type's do.
  */
@@ -206,7 +207,7 @@ static double aligned_step(const hc_floats_job *job, double total, int64_t a, in
     }
     if (largest == INT32_MIN)
         return 0;
-    const int unit = largest - job->sum->aligned_bits + 1;
+    const int unit = (largest > job->sum->lowest ? largest : job->sum->lowest) - job->sum->aligned_bits + 1;
     int64_t units = kept.significand ? cut(kept.significand, unit - (kept.exponent - 23), job->sum->cuts) : 0;
     for (int64_t k = 0; k < n; k++) {
         const hc_part_float x = job->a_parts[a + k], w = job->b_parts[b + k];
@@ -214,7 +215,7 @@ static double aligned_step(const hc_floats_job *job, double total, int64_t a, in
         if (product != 0)
             units += cut(product, unit - (x.exponent + w.exponent - 46), job->sum->cuts);
     }
-    return units == 0 ? 0 : round_to(job->sum, (double)units * power_of_two(unit));
+    return units == 0 ? 0 : round_to(job->sum, (double)units * power_of_two(unit)) + 0.0; /* no minus zero */
 }
 
 static void steps(const hc_floats_job *job, int64_t i, int64_t block) {
