@@ -93,3 +93,18 @@ def test_what_is_stored_tells_other_models_apart(name: str) -> None:
         others += [{"lowest": other} for other in (None, lowest - 1, lowest + 1)]
     for other in others:
         assert not same_bits(by_definition(name, a, b, c, **other), d), other
+
+
+def test_fp8_products_of_torch_on_an_h100() -> None:
+    """torch._scaled_mm (2.11.0+cu130) of 16 x 512 x 16 into float32, 6 rows and columns of it.
+
+    use_fast_accum=True is one chain; without it each 128 are a chain, and chains are added in float32.
+    """
+    stored = np.load(Path(__file__).with_name("h100_torch.npz"))
+    a, b = (stored[name].view(ml_dtypes.float8_e4m3fn).astype(np.float32) for name in "ab")
+    assert same_bits(hc.emulate.matmul(a, b.T, instruction="hmma-h100-e4m3"), stored["fast"])
+    total = np.zeros((6, 6), np.float32)
+    for first in range(0, 512, 128):
+        part = slice(first, first + 128)
+        total += hc.emulate.matmul(a[:, part], b[:, part].T, instruction="hmma-h100-e4m3")
+    assert same_bits(total, stored["parts"]) and not same_bits(total, stored["fast"])
