@@ -216,11 +216,12 @@ def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
     if algorithm not in ("auto", *ALGORITHMS):
         wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
         raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, wanted {wanted}")
+    suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}
     if algorithm.startswith("winograd") and (
-        window.kernel not in ((3, 3), (1, 3), (3, 1)) or {*window.stride, *window.dilation} != {1}
+        window.kernel not in suited.get(window.stride, ()) or window.dilation != (1, 1)
     ):
         (r, s), (down, across) = window.kernel, window.stride
         raise ValueError(
-            f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1; "
-            f"w has {r} x {s}, stride {(down, across)}, dilation {window.dilation}"
+            f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and "
+            f"7 x 7 with stride 2, without dilation; w has {r} x {s}, stride {(down, across)}, dilation {window.dilation}"
         )

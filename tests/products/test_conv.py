@@ -118,9 +118,9 @@ def test_empty_sizes() -> None:
         ({"bias": np.zeros(3, np.float32)}, ValueError, "bias"),
         ({"algorithm": "fft", "dilation": 40, "padding": 90}, ValueError, "fft.* more than 64 pixels"),
         (
-            {"algorithm": "winograd4", "stride": 2},
+            {"algorithm": "winograd4", "stride": (2, 1)},
             ValueError,
-            r"winograd4 is for .* 3 x 3.* with stride .* 1; .*\(2, 2\)",
+            r"winograd4 is for .* 3 x 3.* with stride 1, .* stride 2, .*\(2, 1\)",
         ),
         ({"algorithm": "winograd6", "w": reals((4, 3, 5, 5))}, ValueError, "winograd6 is for .* 3 x 3.* w has 5 x 5"),
         ({"algorithm": "magic"}, ValueError, "one of direct, depthwise, implicit"),

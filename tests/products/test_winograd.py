@@ -30,12 +30,26 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("m", SIZES)
-def test_the_matrices_are_exact(m: int) -> None:
+# Of stride 2; sides of filters beside them, but F(1, 4), which saves nothing.
+STRIDED = [
+    (2, 3, 19, 16, 5, ((1, 0), (0, 2)), 1),
+    (1, 17, 9, 10, 33, 1, 1),
+    (1, 16, 3, 4, 1, 3, 1),
+    (3, 1, 12, 13, 15, 0, 1),  # a row that no window sees
+    (1, 8, 10, 13, 6, ((0, 2), (3, 1)), 2),
+    (1, 64, 8, 8, 16, 1, 1),
+    (1, 2, 7, 7, 130, 2, 1),
+]
+SIDES = [(m, side) for m in SIZES for side in (3, 5, 7) if (m, side) != (2, 7)]
+
+
+@pytest.mark.parametrize(("n", "r"), [(n, r) for n in (4, 6, 8) for r in (2, 3, 4)])
+def test_the_matrices_are_exact(n: int, r: int) -> None:
     """Both sides of the identity are linear in d and g: it holds for all when it holds for unit vectors."""
-    a_t, g, b_t = winograd.matrices(m)
-    n = m + 2
-    for pixel, tap in itertools.product(range(n), range(3)):
+    m = n - r + 1
+    a_t, g, b_t = winograd.matrices(m, r)
+    assert b_t == winograd.matrices(n - 2)[2]
+    for pixel, tap in itertools.product(range(n), range(r)):
         product = [b_t[j][pixel] * g[j][tap] for j in range(n)]
         answer = [sum((a * x for a, x in zip(row, product, strict=True)), Fraction(0)) for row in a_t]
         assert answer == [Fraction(int(i + tap == pixel)) for i in range(m)]
@@ -50,26 +64,35 @@ def test_the_matrices_are_those_of_the_paper() -> None:
 
 
 @cache
-def defined(m: int, taps: Any, case: Any) -> tuple[Any, ...]:
+def defined(m: int, taps: Any, case: Any, stride: int) -> tuple[Any, ...]:
     n, c, h, w, k, padding, groups = case
     x, filters, bias = reals((n, c, h, w), 1), reals((k, c // groups, *taps), 2), reals((k,), 3)
-    return x, filters, bias, winograd.conv2d(x, filters, m, padding, groups)
+    return x, filters, bias, winograd.conv2d(x, filters, m, padding, groups, stride)
+
+
+def cases(m: int) -> list[tuple[Any, ...]]:
+    """Return size of filters, case and stride."""
+    strided = [(side, side) for of, side in SIDES if of == m]
+    return [(*pair, 1) for pair in itertools.product(TAPS, CASES)] + [
+        (*pair, 2) for pair in itertools.product(strided, STRIDED)
+    ]
 
 
 @pytest.mark.parametrize("isa", isas("direct", "winograd"))
 @pytest.mark.parametrize("m", SIZES)
 @pytest.mark.sweep(every=3)
 def test_the_bits_are_those_of_the_definition(m: int, isa: str) -> None:
-    for taps, case in itertools.product(TAPS, CASES):
+    for taps, case, stride in cases(m):
         padding, groups = case[5:]
-        x, filters, bias, plain = defined(m, taps, case)
+        x, filters, bias, plain = defined(m, taps, case, stride)
         biased = plain + bias[:, None, None]
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
         gaps = np.zeros((*plain.shape, 2), np.float32)[..., 1]
         for image, threads in ((x, 1), (last, 2)):
             with hc.use(isa=isa, threads=threads):
-                arguments: Any = {"padding": padding, "groups": groups, "algorithm": f"winograd{m}"}
-                assert same_bits(hc.conv2d(image, filters, **arguments), plain)
+                arguments: Any = {"padding": padding, "groups": groups, "stride": stride, "algorithm": f"winograd{m}"}
+                assert same_bits(hc.conv2d(image, filters, **arguments), plain), (taps, case, stride)
+                assert same_bits(hc.conv2d(image, hc.prepack(filters), **arguments), plain)
                 assert same_bits(
                     hc.conv2d(image, filters, bias, **arguments, relu=True), np.where(biased <= 0, 0, biased)
                 )
@@ -78,8 +101,9 @@ def test_the_bits_are_those_of_the_definition(m: int, isa: str) -> None:
                 assert same_bits(np.ascontiguousarray(found.transpose(0, 3, 1, 2)), biased)
 
 
-def exact(x: Any, w: Any) -> Any:
+def exact(x: Any, w: Any, stride: int = 1) -> Any:
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], axis=(2, 3))
+    windows = windows[:, :, ::stride, ::stride]
     return np.tensordot(windows, w.astype(np.float64), ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
 
 
@@ -89,6 +113,11 @@ def test_the_error_is_within_the_bound(m: int) -> None:
         x, filters = reals((1, c, 15, 12), c), reals((7, c, *taps), c + 1)
         error = np.abs(hc.conv2d(x, filters, algorithm=f"winograd{m}") - exact(x, filters))
         assert (error <= winograd.bound(x, filters, m)).all()
+    for (of, side), c in itertools.product(SIDES, (1, 3, 16, 64)):
+        x, filters = reals((1, c, 22, 17), c), reals((7, c, side, side), c + 1)
+        if of == m:
+            error = np.abs(hc.conv2d(x, filters, stride=2, algorithm=f"winograd{m}") - exact(x, filters, 2))
+            assert (error <= winograd.bound(x, filters, m, stride=2)).all()
 
 
 @pytest.mark.parametrize(("channels", "errors"), [(1, (8.2e-8, 3.9e-7, 8.8e-7)), (64, (1.7e-6, 7.8e-6, 1.7e-5))])
@@ -153,14 +182,18 @@ def test_tiles_that_are_kept_for_all_filters_change_nothing() -> None:
 def test_other_filters_are_refused() -> None:
     x = np.zeros((1, 2, 8, 8), np.float32)
     filters = np.zeros((1, 2, 3, 3), np.float32)
-    for taps in ((5, 5), (1, 1), (1, 5), (2, 3)):
-        with pytest.raises(ValueError, match="3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1"):
-            hc.conv2d(x, np.zeros((1, 2, *taps), np.float32), algorithm="winograd2")
+    for taps, stride in (((5, 5), 1), ((1, 1), 1), ((1, 5), 1), ((2, 3), 1), ((3, 5), 2), ((1, 3), 2), ((3, 3), 3)):
+        with pytest.raises(ValueError, match="3 x 3, 5 x 5 and 7 x 7 with stride 2, without dilation"):
+            hc.conv2d(x, np.zeros((1, 2, *taps), np.float32), stride=stride, algorithm="winograd2")
+    with pytest.raises(ValueError, match="holds one answer of 7 x 7 filters"):
+        hc.conv2d(x, np.zeros((1, 2, 7, 7), np.float32), stride=2, algorithm="winograd2")
     line = hc.quantize(np.zeros((1, 2, 1, 3), np.float32), "int8", axis=(2, 3, 1))
     with pytest.raises(ValueError, match="of integers it is for filters of 3 x 3"):
         hc.conv2d(x, line, activations="int8", algorithm="winograd2")
-    with pytest.raises(ValueError, match="3 x 1 with stride and dilation 1"):
-        hc.conv2d(x, filters, stride=2, algorithm="winograd4")
+    with pytest.raises(ValueError, match="of integers it is for filters of 3 x 3 with stride 1"):
+        hc.conv2d(
+            x, hc.quantize(filters, "int8", axis=(2, 3, 1)), stride=2, activations="int8", algorithm="winograd4"
+        )
     with pytest.raises(ValueError, match="to be quantized"):
         hc.conv2d(x, filters, activations="int8", algorithm="winograd4")
     q = hc.quantize(filters, "int8", axis=(2, 3, 1))

@@ -64,19 +64,21 @@ typedef void hc_depthwise3_s8_fn(int stride, int down, int64_t across, const uin
 typedef void hc_direct_s16_fn(int64_t pairs, const int16_t *const *rows, const int16_t *panel, int n_rows, int32_t *c,
                               int64_t ldc);
 
-/* Winograd F(m x m, 3 x 3), m 2, 4 or 6, n = m + 2, of values side by side; the matrices and the order of every sum are
- * those of reference/transforms/winograd.py, columns down first, then rows across.
- *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count
- *   winograd_filter_f32  u[(i * n + j) * step + f] = (G g G^T)[i, j] of taps[(r * 3 + s) * tap_step + f], f < count
+/* Winograd F(m x m, r x r), n = m + r - 1, n 4, 6 or 8, r 2, 3 or 4, m at least 2, of values side by side; the matrices and the order of every
+ * sum are those of reference/transforms/winograd.py, columns down first, then rows across.
+ *   winograd_input_f32   v[(i * n + j) * step + c] = (B^T d B)[i, j] of pixel[h * n + w][c], c < count; perhaps anything up to a
+ *                        multiple of 16
+ *   winograd_filter_f32  u[(i * n + j) * step + f] = (G g G^T)[i, j] of tap[i * r + j][f], f < count. All taps of the last row, or
+ *                        column, may be NULL: zeros, and what they alone make, row, or column, n - 1 of u, is left out
  *   winograd_output_f32  answer[p * m + q][f] = (A^T y A)[p, q] of y[(i * n + j) * step + f], f < count, plus bias[f]
  *                        unless NULL; relu: what is not above 0 becomes +0, NaN stays; answer NULL: left out
  * That is `dims` 2. F(m, 3), dims 1, is the first of the two transforms alone: B^T d, G g and A^T y of n pixels, 3 taps, n sums. */
-typedef void hc_winograd_input_f32_fn(int m, int dims, const float *const *pixel, int64_t count, float *v,
+typedef void hc_winograd_input_f32_fn(int n, int dims, const float *const *pixel, int64_t count, float *v,
                                       int64_t step);
-typedef void hc_winograd_filter_f32_fn(int m, int dims, const float *taps, int64_t tap_step, int64_t count, float *u,
+typedef void hc_winograd_filter_f32_fn(int n, int r, int dims, const float *const *tap, int64_t count, float *u,
                                        int64_t step);
-typedef void hc_winograd_output_f32_fn(int m, int dims, const float *y, int64_t step, int64_t count, const float *bias,
-                                       bool relu, float *const *answer);
+typedef void hc_winograd_output_f32_fn(int n, int r, int dims, const float *y, int64_t step, int64_t count,
+                                       const float *bias, bool relu, float *const *answer);
 
 /* The same of integers of 8 bits, |pixel|, |tap| <= 128, m 2 or 4, exact: G' has the rows (1, p, p^2) of G's points, and (0, 0, 1) of
  * infinity, so that G = F G' / s, s = 2 or 24, with F a diagonal of integers.

@@ -39,22 +39,25 @@
 INLINE void input_all(int m, int dims, const int16_t *const *pixel, int64_t count, int16_t *v, int64_t step) {
     int64_t at = 0;
     for (; at + LANES <= count; at += LANES)
-        input_tile_words(m, dims, pixel, at, v, step);
+        input_tile_words(m + 2, dims, pixel, at, LANES, v, step);
 #ifdef HC_HALF
     for (; at + LANES / 2 <= count; at += LANES / 2)
-        input_tile_half(m, dims, pixel, at, v, step);
+        input_tile_half(m + 2, dims, pixel, at, LANES / 2, v, step);
 #endif
     for (; at < count; at++)
-        input_tile_word(m, dims, pixel, at, v, step);
+        input_tile_word(m + 2, dims, pixel, at, 1, v, step);
 }
 
 INLINE void filter_all(int m, int dims, const int16_t *taps, int64_t tap_step, int64_t count, int16_t *u,
                        int64_t step) {
+    const int16_t *tap[9] = {NULL};
+    for (int i = 0; i < (dims == 2 ? 9 : 3); i++)
+        tap[i] = taps + i * tap_step;
     int64_t at = 0;
     for (; at + LANES <= count; at += LANES)
-        filter_tile_words(m, dims, taps + at, tap_step, u + at, step);
+        filter_tile_words(m + 2, 3, dims, tap, at, u, step);
     for (; at < count; at++)
-        filter_tile_word(m, dims, taps + at, tap_step, u + at, step);
+        filter_tile_word(m + 2, 3, dims, tap, at, u, step);
 }
 
 INLINE void output_all(int m, int dims, const int32_t *y, int64_t step, int64_t count, int32_t *const *answer) {
@@ -63,9 +66,9 @@ INLINE void output_all(int m, int dims, const int32_t *y, int64_t step, int64_t 
     uint32_t *const *to = (uint32_t *const *)answer;
     int64_t at = 0;
     for (; at + SUMS <= count; at += SUMS)
-        output_tile_sums(m, dims, from, step, at, NULL, false, to);
+        output_tile_sums(m + 2, 3, dims, from, step, at, NULL, false, to);
     for (; at < count; at++)
-        output_tile_sum(m, dims, from, step, at, NULL, false, to);
+        output_tile_sum(m + 2, 3, dims, from, step, at, NULL, false, to);
 }
 
 #define HC_WINOGRAD_CASES(call, ...)                                                                                   \

@@ -10,6 +10,8 @@ enum { LANES = 16 };
 #define HC_V __m512
 #define HC_NAME(name) name##_lanes
 #define HC_LOAD(at) _mm512_loadu_ps(at)
+#define HC_LOAD_SOME(at, some)                                                                                         \
+    ((some) == LANES ? _mm512_loadu_ps(at) : _mm512_maskz_loadu_ps((__mmask16)((1u << (some)) - 1), at))
 #define HC_STORE(at, value) _mm512_storeu_ps(at, value)
 #define HC_SET(value) _mm512_set1_ps(value)
 #define HC_ADD(a, b) _mm512_add_ps(a, b)

@@ -1,4 +1,4 @@
-/* What winograd.h asks of integers, m 2 or 4: rows of G are FACTOR / 2 or FACTOR / 24 times (1, p, p^2), of infinity (0, 0, 1); the
+/* What winograd.h asks of integers, F(m, 3), n 4 or 6: rows of G are FACTOR / 2 or FACTOR / 24 times (1, p, p^2), of infinity (0, 0, 1); the
  * factors belong to the sums, and answers are divided by 2 or 24 a dimension, modulo 2^32: by 3 by its inverse, then by a
  * shift. Before each inclusion of it: HC_T, HC_V; HC_SIGNED, whose shift keeps the sign. */
 #ifndef HC_WINOGRAD_INTEGERS
@@ -8,6 +8,7 @@ static const int32_t FACTOR[2][6] = {{2, 1, 1, 2}, {6, -4, -4, 1, 1, 24}};
 static const uint32_t THIRD = 0xaaaaaaab;
 #endif
 #define HC_LOAD(at) HC_NAME(load)(at)
+#define HC_LOAD_SOME(at, some) HC_LOAD(((void)(some), (at)))
 #define HC_STORE(at, value) HC_NAME(store)(at, value)
 #define HC_SET(value) ((HC_V){0} + (HC_T)(value))
 #define HC_ADD(a, b) ((a) + (b))
@@ -15,14 +16,14 @@ static const uint32_t THIRD = 0xaaaaaaab;
 #define HC_MUL(a, b) ((a) * (b))
 #define HC_FMA(a, b, c) ((a) * (b) + (c))
 #define HC_RELU(a) (a)
-#define HC_FIRST(m) 1
-#define HC_G(m, pair) POWER[pair]
-#define HC_FACTOR(m, i, x) ((x) * HC_SET(FACTOR[(m) / 2 - 1][i]))
-#define HC_WHOLE(m, dims, x)                                                                                           \
-    (HC_V)((HC_SIGNED)((x) * HC_SET((m) == 2      ? 1                                                                  \
+#define HC_FIRST(n) 1
+#define HC_G(n, pair) POWER[pair]
+#define HC_FACTOR(n, i, x) ((x) * HC_SET(FACTOR[(n) / 2 - 2][i]))
+#define HC_WHOLE(n, dims, x)                                                                                           \
+    (HC_V)((HC_SIGNED)((x) * HC_SET((n) == 4      ? 1                                                                  \
                                     : (dims) == 2 ? THIRD * THIRD                                                      \
                                                   : THIRD)) >>                                                         \
-           ((m) == 2 ? (dims) : 3 * (dims)))
+           ((n) == 4 ? (dims) : 3 * (dims)))
 
 __attribute__((always_inline)) static inline HC_V HC_NAME(load)(const HC_T *at) {
     HC_V value;

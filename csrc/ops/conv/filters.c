@@ -87,15 +87,6 @@ void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *
     }
 }
 
-int hc_winograd_dims(const hc_conv_shape *s) {
-    const bool suits = (s->r == 3 || s->r == 1) && (s->s == 3 || s->s == 1);
-    return suits ? (s->r == 3) + (s->s == 3) : 0;
-}
-
-int64_t hc_winograd_places(const hc_conv_shape *s, int m) {
-    return (int64_t)(s->r == 3 ? m + 2 : 1) * (s->s == 3 ? m + 2 : 1);
-}
-
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to) {
     const hc_conv_shape *s = &conv->shape;
     const int64_t filters = s->filters, taps = s->r * s->s, run = s->group_channels, columns = taps * run;

@@ -25,10 +25,6 @@ void hc_filter_panels_init(hc_filter_panels *panels, const hc_convolution *conv,
 void hc_filter_panels_group(hc_filter_panels *panels, int64_t group);
 /* Panel number `panel` of the group into `to`; scratch of hc_pack_scratch bytes. Thread-safe. */
 void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, void *scratch);
-/* Dimensions in which Winograd's algorithms see these filters: 2 for 3 x 3, 1 for 1 x 3 and 3 x 1, 0 for others; values of a
- * transformed filter, or tile, of m answers a dimension. */
-int hc_winograd_dims(const hc_conv_shape *shape);
-int64_t hc_winograd_places(const hc_conv_shape *shape, int m);
 /* Filters of few channels, (r, s, c), `beside` of them beside each other: blocks (r, s, c, filter), the last not filled. */
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to);
 

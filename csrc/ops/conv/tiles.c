@@ -24,7 +24,7 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
         t->filters = (hc_filter_panels){
             .conv = conv, .nr = kernel->nr, .filters = filters, .panels = hc_ceil_div(filters, kernel->nr)};
     } else {
-        t->tiling.units = s->group_channels;
+        t->tiling.units = s->group_channels * hc_max(tiling->phases, 1);
         hc_filter_panels_init(&t->filters, conv, kernel);
         hc_pixels_init(&t->pixels, conv, false, tiling->rows);
     }
@@ -152,22 +152,37 @@ static void transform_tiles(const hc_tiles *t, int64_t task, float *v, int threa
     }
 }
 
+/* How many units are summed at a place, from *first on: where there are four phases (winograd.c), the last row of places has
+ * the first two, the last column those between, and both have one. */
+static int64_t units_at(const hc_tiles *t, int64_t place, int64_t *first) {
+    const int64_t units = t->tiling.units, phase = units / 4;
+    const bool last_row = place / t->tiling.width == t->tiling.height - 1;
+    const bool last_column = place % t->tiling.width == t->tiling.width - 1;
+    *first = t->tiling.phases == 4 && last_column ? phase : 0;
+    if (t->tiling.phases != 4 || (!last_row && !last_column))
+        return units;
+    return last_row && last_column ? phase : 2 * phase;
+}
+
 /* Some groups of mr tiles, of which the first lies at v, and a panel: their sums at every place. */
 static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const float *u, float *sums) {
     const int mr = t->kernel->mr, nr = t->kernel->nr;
-    for (int64_t place = 0; place < t->tiling.places; place++, v += t->tile_ld, u += t->panel_step, sums += mr * nr)
+    for (int64_t place = 0; place < t->tiling.places; place++, v += t->tile_ld, u += t->panel_step, sums += mr * nr) {
+        int64_t first;
+        const int64_t units = units_at(t, place, &first);
         for (int64_t i = 0; i < tiles; i += mr) {
             const int n = (int)hc_min(mr, tiles - i);
             const float *rows[16];
             for (int j = 0; j < n; j++)
-                rows[j] = v + (i + j) * t->tile_floats;
+                rows[j] = v + first + (i + j) * t->tile_floats;
             float *to = sums + i * t->tiling.places * nr;
             if (t->tiling.codes)
-                t->kernel->fn.direct_s16(t->tiling.units, (const int16_t *const *)(const void *)rows,
+                t->kernel->fn.direct_s16(units, (const int16_t *const *)(const void *)rows,
                                          (const int16_t *)(const void *)u, n, (int32_t *)(void *)to, nr);
             else
-                t->kernel->fn.direct_f32(1, t->tiling.units, rows, u, n, nr, to, nr);
+                t->kernel->fn.direct_f32(1, units, rows, u + first * nr, n, nr, to, nr);
         }
+    }
 }
 
 /* The tiles of a task, transformed, times the panels [panel, panel + n_panels) of the group, of which the first lies at u. */

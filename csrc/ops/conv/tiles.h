@@ -46,7 +46,8 @@ typedef struct {
     int64_t work_floats;   /* of one transform */
     int64_t filter_bytes, all_tiles_bytes;
     int64_t sum_bytes; /* groups of tiles that meet a place before the next: as many as fit, one at least */
-    int m;             /* Winograd's */
+    int m, r;          /* Winograd's */
+    int phases;        /* of its images, 1 or 4; 0: others */
     void (*input)(const hc_tiles *tiles, const hc_tile_place *at, float *to, int64_t step, float *work);
     void (*panel)(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work);
     void (*output)(const hc_tiles *tiles, const float *sums, int64_t step, int64_t columns, const float *bias,

@@ -1,6 +1,11 @@
-/* Winograd's convolution of 3 x 3, stride 1 (Lavin, Gray, CVPR 2016): y = A^T [sum_c (G g G^T) (B^T d B)] A, tiles of m x m
- * answers from n x n pixels, n = m + 2; of 1 x 3 and 3 x 1 the same in one dimension, m answers from n pixels. Each value of a
+/* Winograd's convolution (Lavin, Gray, CVPR 2016): y = A^T [sum_c (G g G^T) (B^T d B)] A, tiles of m x m answers from n x n pixels,
+ * r x r taps, n = m + r - 1 = 4, 6 or 8; of 1 x 3 and 3 x 1 filters the same in one dimension, m answers from n pixels. Each value of a
  * transformed tile is a product over the channels (tiles.h). heterocompute/reference/transforms/winograd.py is the definition of every bit.
+ *
+ * With stride 2 (Yepez, Ko, IEEE TVLSI 28(4), 2020) the rows of an image are two phases, even and odd, as its columns are, and so are the
+ * taps of a filter of 3, 5 or 7: (taps + 1) / 2 even ones and one less odd ones. An answer is the sum of four convolutions with
+ * stride 1, one a phase, and so of their products at each point: 4 C channels become one tile. Phases with one tap less have no part
+ * at infinity; in their order (0, 1), (0, 0), (1, 0), (1, 1) those that have one lie side by side.
  */
 #include "ops/conv/tiles.h"
 
@@ -8,32 +13,78 @@ enum {
     FILTER_BYTES = 16 << 20,
     ALL_TILES_BYTES = 4 << 20,
     MOST_PANEL = 64 << 20, /* of one panel of filters */
-    MAX_PIXELS = 64,       /* n^2 of m = 6 */
+    MAX_PIXELS = 64,       /* n^2 of n = 8 */
+    MAX_TAPS = 16,
 };
+
+static const struct {
+    int down, across;
+} PHASES[2][4] = {{{0, 0}}, {{0, 1}, {0, 0}, {1, 0}, {1, 1}}}; /* by stride - 1 */
+
+static int stride_of(const hc_convolution *conv) { return (int)conv->window->stride[0]; }
+
+static int dims_of(const hc_conv_shape *s) { return (s->r > 1) + (s->s > 1); }
+
+/* Taps of a phase in a dimension with so many. */
+static int taps_of(const hc_convolution *conv, int64_t taps) { return (int)hc_ceil_div(taps, stride_of(conv)); }
+
+/* Pixels of a tile's phase, its channels from `channel` on; zeros where no answer of the band sees them. */
+static void find_pixels(const hc_tiles *tiles, const hc_tile_place *at, int phase, int64_t channel,
+                        const float **pixel) {
+    const hc_convolution *conv = tiles->conv;
+    const hc_conv_shape *s = &conv->shape;
+    const hc_pixels *from = &tiles->pixels;
+    const int stride = stride_of(conv), height = tiles->tiling.height, width = tiles->tiling.width;
+    const int64_t *before = conv->window->pad_before;
+    const int64_t h = at->p * stride - before[0] + PHASES[stride - 1][phase].down;
+    const int64_t w = at->q * stride - before[1] + PHASES[stride - 1][phase].across;
+    const int64_t rows = hc_min(s->height, (from->row + from->n_rows - 1) * stride + s->r - before[0]);
+    const int64_t columns = hc_min(s->width, (s->out_width - 1) * stride + s->s - before[1]);
+    for (int i = 0; i < height; i++) {
+        const int64_t row = h + i * stride;
+        const bool inside = row >= 0 && row < rows;
+        const char *line = inside ? from->data + at->image * from->image_step + (row - from->top) * from->row_step : NULL;
+        for (int j = 0; j < width; j++) {
+            const int64_t column = w + j * stride;
+            const bool seen = inside && column >= 0 && column < columns;
+            pixel[i * width + j] =
+                (seen ? (const float *)(const void *)(line + column * from->pixel_step) : from->zeros) + channel;
+        }
+    }
+}
 
 static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, float *to, int64_t step, float *work) {
     (void)work;
-    const hc_window *window = tiles->conv->window;
-    const int64_t channel = tiles->group * tiles->conv->shape.group_channels;
-    const int width = tiles->tiling.width;
-    const float *pixel[MAX_PIXELS] = {NULL};
-    for (int i = 0; i < tiles->tiling.height; i++)
-        for (int j = 0; j < width; j++)
-            pixel[i * width + j] = hc_pixel(&tiles->pixels, at->image, at->p - window->pad_before[0] + i,
-                                            at->q - window->pad_before[1] + j) +
-                                   channel;
-    HC_PICK(winograd_input_f32, tiles->conv->run)
-    (tiles->tiling.m, hc_winograd_dims(&tiles->conv->shape), pixel, tiles->conv->shape.group_channels, to, step);
+    const hc_conv_shape *s = &tiles->conv->shape;
+    const int64_t channels = s->group_channels;
+    const float *pixel[MAX_PIXELS];
+    for (int phase = 0; phase < tiles->tiling.phases; phase++, to += channels) {
+        find_pixels(tiles, at, phase, tiles->group * channels, pixel);
+        HC_PICK(winograd_input_f32, tiles->conv->run)
+        ((int)hc_max(tiles->tiling.height, tiles->tiling.width), dims_of(s), pixel, channels, to, step);
+    }
 }
 
 static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int64_t step, void *scratch, float *work) {
     (void)work;
     const hc_convolution *conv = tiles->conv;
-    uint8_t *taps = scratch;
-    hc_filter_panel(&tiles->filters, panel, scratch, taps + tiles->filters.side.limb_bytes);
-    const int64_t count = conv->shape.group_channels * tiles->kernel->nr;
-    HC_PICK(winograd_filter_f32, conv->run)
-    (tiles->tiling.m, hc_winograd_dims(&conv->shape), scratch, count, count, to, step);
+    const hc_conv_shape *s = &conv->shape;
+    const float *values = scratch;
+    hc_filter_panel(&tiles->filters, panel, scratch, (uint8_t *)scratch + tiles->filters.side.limb_bytes);
+    const int64_t count = s->group_channels * tiles->kernel->nr;
+    const int stride = stride_of(conv), rows = taps_of(conv, s->r), columns = taps_of(conv, s->s);
+    for (int phase = 0; phase < tiles->tiling.phases; phase++, to += count) {
+        const float *tap[MAX_TAPS];
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++) {
+                const int64_t down = i * stride + PHASES[stride - 1][phase].down;
+                const int64_t across = j * stride + PHASES[stride - 1][phase].across;
+                tap[i * columns + j] =
+                    down < s->r && across < s->s ? values + (down * s->s + across) * count : NULL;
+            }
+        HC_PICK(winograd_filter_f32, conv->run)
+        ((int)hc_max(tiles->tiling.height, tiles->tiling.width), tiles->tiling.r, dims_of(s), tap, count, to, step);
+    }
 }
 
 static void transform_output(const hc_tiles *tiles, const float *sums, int64_t step, int64_t columns, const float *bias,
@@ -44,20 +95,25 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
         for (int64_t q = 0; q < answers->columns; q++)
             answer[p * tiles->tiling.columns + q] = answers->to + p * answers->row_step + q * answers->pixel_step;
     HC_PICK(winograd_output_f32, tiles->conv->run)
-    (tiles->tiling.m, hc_winograd_dims(&tiles->conv->shape), sums, step, columns, bias, tiles->conv->relu, answer);
+    ((int)hc_max(tiles->tiling.height, tiles->tiling.width), tiles->tiling.r, dims_of(&tiles->conv->shape), sums, step,
+     columns, bias, tiles->conv->relu, answer);
 }
 
-static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) {
+/* Tiles of n pixels in each dimension of more than one tap. */
+static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int n) {
     const hc_conv_shape *s = &conv->shape;
-    const int rows = s->r == 3 ? m : 1, columns = s->s == 3 ? m : 1, dims = hc_winograd_dims(s);
+    const int stride = stride_of(conv), dims = dims_of(s), r = taps_of(conv, hc_max(s->r, s->s)), m = n - r + 1;
+    const int rows = s->r > 1 ? m : 1, columns = s->s > 1 ? m : 1;
     const hc_tiling tiling = {.rows = rows,
                               .columns = columns,
-                              .height = rows + (int)s->r - 1,
-                              .width = columns + (int)s->s - 1,
-                              .places = hc_winograd_places(s, m),
+                              .height = s->r > 1 ? n : 1,
+                              .width = s->s > 1 ? n : 1,
+                              .places = dims == 2 ? n * n : n,
+                              .phases = stride * stride,
                               .filter_bytes = FILTER_BYTES,
                               .all_tiles_bytes = ALL_TILES_BYTES,
                               .m = m,
+                              .r = r,
                               .input = transform_input,
                               .panel = transform_panel,
                               .output = transform_output};
@@ -69,51 +125,61 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int m) 
     const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES) * groups;
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
-    const double lanes = (double)(hc_round_up(s->group_channels, LANES) * groups + filled);
-    const double values = dims * (TILE_VALUE * all * lanes + FILTER_VALUE * k * c);
-    return (hc_conv_work){(double)tiling.places * (all * c * (double)filled + values), tiles->bytes};
+    /* Of a channel: those of all phases, but for the points at infinity that some lack. */
+    const double values = stride == 1 ? (double)tiling.places : (double)((2 * n - 1) * (2 * n - 1));
+    const double channels = (double)(hc_round_up(s->group_channels, LANES) * groups);
+    const double transformed = TILE_VALUE * all * (values * channels + (double)tiling.places * (double)filled) +
+                               FILTER_VALUE * values * k * c;
+    return (hc_conv_work){values * all * c * (double)filled + dims * transformed, tiles->bytes};
 }
 
-static const char *refuses(const hc_convolution *conv, int m) {
+static const char *refuses(const hc_convolution *conv, int n) {
     const hc_conv_shape *s = &conv->shape;
     const hc_window *window = conv->window;
-    if (hc_winograd_dims(s) == 0 || window->stride[0] != 1 || window->stride[1] != 1 || window->dilation[0] != 1 ||
+    const int64_t stride = window->stride[0];
+    const bool once = (s->r == 3 || s->r == 1) && (s->s == 3 || s->s == 1) && s->r * s->s > 1;
+    const bool twice = s->r == s->s && (s->r == 3 || s->r == 5 || s->r == 7);
+    if (window->stride[1] != stride || !(stride == 1 ? once : stride == 2 && twice) || window->dilation[0] != 1 ||
         window->dilation[1] != 1)
-        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride and dilation 1";
+        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and 7 x 7 with stride 2, "
+               "without dilation";
     if (conv->activations)
-        return hc_winograd_codes_refuse(conv, m);
+        return hc_winograd_codes_refuse(conv, n - 2);
     if (s->group_channels == 0)
         return "there is nothing to sum";
-    if (s->group_channels > MOST_PANEL / (hc_winograd_places(s, m) * HC_TILE_MAX_NR * (int64_t)sizeof(float)))
+    if (taps_of(conv, s->r) == n)
+        return "a tile of 4 x 4 pixels of each phase holds one answer of 7 x 7 filters";
+    const int64_t places = (s->r > 1 ? n : 1) * (s->s > 1 ? n : 1) * stride * stride;
+    if (s->group_channels > MOST_PANEL / (places * HC_TILE_MAX_NR * (int64_t)sizeof(float)))
         return "transformed filters of so many channels take too much memory";
     return NULL;
 }
 
 #define HC_WINOGRAD(m)                                                                                                 \
-    const char *hc_conv_winograd##m##_refuses(const hc_convolution *conv) { return refuses(conv, m); }                 \
+    const char *hc_conv_winograd##m##_refuses(const hc_convolution *conv) { return refuses(conv, m + 2); }             \
     hc_conv_work hc_conv_winograd##m##_work(const hc_convolution *conv) {                                              \
         hc_tiles tiles;                                                                                                \
-        return conv->activations ? hc_winograd_codes_work(conv, m) : work_of(&tiles, conv, m);                         \
+        return conv->activations ? hc_winograd_codes_work(conv, m) : work_of(&tiles, conv, m + 2);                     \
     }                                                                                                                  \
     hc_status hc_conv_winograd##m##_run(const hc_convolution *conv, hc_error *error) {                                 \
         hc_tiles tiles;                                                                                                \
         if (conv->activations)                                                                                         \
             return hc_winograd_codes_run(conv, m, error);                                                              \
-        work_of(&tiles, conv, m);                                                                                      \
+        work_of(&tiles, conv, m + 2);                                                                                  \
         return hc_tiles_run(&tiles, error);                                                                            \
     }                                                                                                                  \
     hc_filter_form hc_conv_winograd##m##_form(const hc_convolution *conv) {                                            \
         hc_tiles tiles;                                                                                                \
         if (conv->activations)                                                                                         \
             return hc_winograd_codes_form(conv, m);                                                                    \
-        work_of(&tiles, conv, m);                                                                                      \
+        work_of(&tiles, conv, m + 2);                                                                                  \
         return tiles.form;                                                                                             \
     }                                                                                                                  \
     hc_status hc_conv_winograd##m##_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {   \
         hc_tiles tiles;                                                                                                \
         if (conv->activations)                                                                                         \
             return hc_winograd_codes_prepack(conv, m, to, error);                                                      \
-        work_of(&tiles, conv, m);                                                                                      \
+        work_of(&tiles, conv, m + 2);                                                                                  \
         return hc_tiles_prepack(&tiles, to, error);                                                                    \
     }
 HC_WINOGRAD(2)

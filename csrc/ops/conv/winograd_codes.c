@@ -147,8 +147,8 @@ const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m) {
     const char *reason = hc_codes_refuse(conv);
     if (!reason && conv->shape.group_channels > LONGEST / 9)
         reason = "filters of more than 65536 values sum to more than 32 bits";
-    if (!reason && hc_winograd_dims(&conv->shape) != 2)
-        reason = "of integers it is for filters of 3 x 3";
+    if (!reason && (conv->shape.r != 3 || conv->shape.s != 3 || conv->window->stride[0] != 1))
+        reason = "of integers it is for filters of 3 x 3 with stride 1";
     if (!reason && m > 4)
         reason = "of integers there are F(2 x 2) and F(4 x 4)";
     return reason ? reason : plan(&job, conv, m);

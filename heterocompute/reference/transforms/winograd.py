@@ -1,19 +1,29 @@
-"""Winograd's convolution F(m x m, 3 x 3): y = A^T [sum_c (G g G^T) * (B^T d B)] A; of 1 x 3 and 3 x 1 filters F(m, 3).
+"""Winograd's convolution F(m x m, r x r): y = A^T [sum_c (G g G^T) * (B^T d B)] A; of 1 x 3 and 3 x 1 filters F(m, 3).
 
 S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural
 Networks", CVPR 2016. The matrices follow from the points by Toom-Cook (`matrices`), in exact fractions.
 
-Stated order. A sum is a chain: the first term a product, then fma, indices ascending, terms of 0 left out. A
-transform goes down the columns, then across the rows, where the filter has 3 taps. Points come in pairs +p, -p, whose
-rows share their terms: even + odd for +p, even - odd for -p, where even sums the terms of even index. For A^T each
-pair has sum = x(+p) + x(-p) and difference = x(+p) - x(-p): y_i = x_0 (i = 0) + over the pairs p^i times the one of
-i's parity + x_inf (i = m - 1).
-Over the channels: one chain from +0, c ascending.
+Tiles have n = m + r - 1 pixels a side, 4, 6 or 8. With stride 1 filters have r = 3 taps, and the tiles of "winograd2",
+"winograd4" and "winograd6" are F(2, 3), F(4, 3) and F(6, 3). With stride 2 rows and columns of an image are two phases
+each, even and odd, as are those of a filter of 3, 5 or 7 taps, and the answer is the sum of the four convolutions of a
+phase with a phase (J. Yepez, S.-B. Ko, "Stride 2 1-D, 2-D, and 3-D Winograd for Convolutional Neural Networks", IEEE
+TVLSI 28(4), 2020): r is 2, 3 or 4, and the same n points serve all four, so that 4 C products are summed at each pair of
+points, but for infinity, where a phase of odd rows, or columns, has none: those have r - 1 taps.
+
+Stated order. A sum is a chain: the first term a product, then fma, indices ascending, terms of 0 left out; a tap that a
+phase lacks is a 0 of its sum all the same. A transform goes down the columns, then across the rows, where the filter has
+more than one tap. Points come in pairs +p, -p, whose rows share their terms: even + odd for +p, even - odd for -p, where
+even sums the terms of even index. For A^T each pair has sum = x(+p) + x(-p) and difference = x(+p) - x(-p): y_i = x_0
+(i = 0) + over the pairs p^i times the one of i's parity + x_inf (i = m - 1).
+Over the channels: one chain from +0, phases (even rows, odd columns), (even, even), (odd, even), (odd, odd), of each c
+ascending. Pixels that no answer sees are 0.
 """
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +31,7 @@ import numpy as np
 from ..arithmetic import Array, fma
 
 Matrix = list[list[Fraction]]
+PHASES = {1: [(0, 0)], 2: [(0, 1), (0, 0), (1, 0), (1, 1)]}
 POINTS = [Fraction(0), *(Fraction(sign * p) for p in (1, 2, Fraction(1, 2)) for sign in (1, -1))]
 
 
@@ -65,17 +76,20 @@ def _polynomial(roots: list[Fraction]) -> list[Fraction]:
     return found
 
 
-def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -> Array:
-    """Convolve by F(m x m, 3 x 3), stride 1, or by F(m, 3) down or across.
+def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1, stride: int = 1) -> Array:
+    """Convolve by tiles of m + 2 pixels: F(m x m, 3 x 3), stride 1, or F(m, 3) down or across, or stride 2 by phases.
 
     Parameters
     ----------
     x : ndarray of float32, (N, C, H, W)
     w : ndarray of float32, (K, C / groups, 3, 3), (K, C / groups, 3, 1) or (K, C / groups, 1, 3)
+        With stride 2 (K, C / groups, R, R), R 3, 5 or 7.
     m : int
         2, 4 or 6.
     padding : int, pair or two pairs
     groups : int
+    stride : int
+        1 or 2.
 
     Returns
     -------
@@ -84,19 +98,26 @@ def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -> Array:
     x, w = np.asarray(x, np.float32), np.asarray(w, np.float32)
     x = _padded(x, padding)
     (images, _, height, width), (filters, depth, r, s) = x.shape, w.shape
-    (rows, columns), (p, q) = _answers(r, s, m), (height - r + 1, width - s + 1)
-    down, across, high, wide = -(-p // rows), -(-q // columns), rows + r - 1, columns + s - 1
-    x = np.pad(x, ((0, 0), (0, 0), (0, down * rows - p), (0, across * columns - q)))
-    v = np.stack(_both([[x[:, :, i : i + (down - 1) * rows + 1 : rows, j : j + (across - 1) * columns + 1 : columns]
-                         for j in range(wide)] for i in range(high)], _input, m))  # fmt: skip
-    u = np.stack(_both([[w[:, :, i, j] for j in range(s)] for i in range(r)], _filter, m))
+    n, taps, (p, q) = m + 2, -(-max(r, s) // stride), ((height - r) // stride + 1, (width - s) // stride + 1)
+    (high, rows), (wide, columns) = ((n, n - taps + 1) if of > 1 else (1, 1) for of in (r, s))
+    down, across = -(-p // rows), -(-q // columns)
+    parts = []
+    for a, b in PHASES[stride]:
+        d = _cut(x[:, :, : (p - 1) * stride + r, : (q - 1) * stride + s][:, :, a::stride, b::stride],
+                 (down - 1) * rows + high, (across - 1) * columns + wide)  # fmt: skip
+        g = _cut(w[:, :, a::stride, b::stride], min(r, taps), min(s, taps))
+        v = _both([[d[:, :, i : i + (down - 1) * rows + 1 : rows, j : j + (across - 1) * columns + 1 : columns]
+                    for j in range(wide)] for i in range(high)], _input, n)  # fmt: skip
+        u = _both([[g[:, :, i, j] for j in range(g.shape[3])] for i in range(g.shape[2])], _filter, n)
+        has = [(i < high - 1 or a == 0) and (j < wide - 1 or b == 0) for i in range(high) for j in range(wide)]
+        parts.append((np.stack(v), np.stack(u), np.array(has)))
     y = np.zeros((images, filters, down * rows, across * columns), np.float32)
     each = filters // groups
     for k in range(filters):
-        sums = np.zeros((len(v), images, down, across), np.float32)
-        for c in range(depth):
-            sums = fma(v[:, :, k // each * depth + c], u[:, k, c, None, None, None], sums)
-        answer = _both([[sums[i * wide + j] for j in range(wide)] for i in range(high)], _output, m)
+        sums = np.zeros((high * wide, images, down, across), np.float32)
+        for (v, u, has), c in itertools.product(parts, range(depth)):
+            sums[has] = fma(v[has, :, k // each * depth + c], u[has, k, c, None, None, None], sums[has])
+        answer = _both([[sums[i * wide + j] for j in range(wide)] for i in range(high)], partial(_output, taps), n)
         for i, values in enumerate(answer):
             y[:, k, i // columns :: rows, i % columns :: columns] = values
     return y[:, :, :p, :q]
@@ -172,45 +193,50 @@ def conv2d_integers(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1) -
     return found
 
 
-def bound(x: Any, w: Any, m: int, padding: Any = 0) -> Array:
+def bound(x: Any, w: Any, m: int, padding: Any = 0, stride: int = 1) -> Array:
     """Return how far `conv2d` may be from the exact answer, value by value.
 
     Every rounding is relative, at most u = 2^-24, to a partial result whose magnitude the same transforms of magnitudes
     bound: |A^T| [sum_c (|G| |g| |G^T|) * (|B^T| |d| |B|)] |A|. On the way of a value there are at most C roundings in
-    the chain over channels, n in each of the two sums of B^T and of A^T, 5 in each of those of G, whose values are
-    rounded too: the answer is off by at most gamma = N u / (1 - N u) of that, N the number of all.
+    the chain over channels, 4 C of all phases with stride 2, n in each of the two sums of B^T and of A^T, r + 2 in each
+    of those of G, whose values are rounded too: the answer is off by at most gamma = N u / (1 - N u) of that, N the
+    number of all.
 
     Parameters
     ----------
-    x, w, m, padding
+    x, w, m, padding, stride
         As in `conv2d`, groups 1.
 
     Returns
     -------
     ndarray of float64, (N, K, P, Q)
     """
-    a_t, g, b_t = (np.abs(np.array(matrix, np.float64)) for matrix in matrices(m))
     x, w = np.abs(_padded(np.asarray(x, np.float64), padding)), np.abs(np.asarray(w, np.float64))
-    r, s = w.shape[2:]
-    (rows, columns), (p, q) = _answers(r, s, m), (x.shape[2] - r + 1, x.shape[3] - s + 1)
+    (r, s), n = w.shape[2:], m + 2
+    taps, p, q = -(-max(r, s) // stride), (x.shape[2] - r) // stride + 1, (x.shape[3] - s) // stride + 1
+    a_t, g, b_t = (np.abs(np.array(matrix, np.float64)) for matrix in matrices(n - taps + 1, taps))
+    of_rows, of_columns = ((a_t, g, b_t) if of > 1 else (np.ones((1, 1)),) * 3 for of in (r, s))
+    (rows, high), (columns, wide) = of_rows[0].shape, of_columns[0].shape
     down, across = -(-p // rows), -(-q // columns)
-    x = np.pad(x, ((0, 0), (0, 0), (0, down * rows - p), (0, across * columns - q)))
-    of_rows, of_columns = ((a_t, g, b_t) if taps == 3 else (np.ones((1, 1)),) * 3 for taps in (r, s))
-    windows = np.lib.stride_tricks.sliding_window_view(x, (rows + r - 1, columns + s - 1), axis=(2, 3))
-    d = windows[:, :, ::rows, ::columns]
-    v = np.einsum("ih,nctuhw,jw->nctuij", of_rows[2], d, of_columns[2])
-    u = np.einsum("ir,kcrs,js->kcij", of_rows[1], w, of_columns[1])
-    y = np.einsum("pi,nktuij,qj->nktpuq", of_rows[0], np.einsum("nctuij,kcij->nktuij", v, u), of_columns[0])
-    n = m + 2
-    roundings = w.shape[1] + ((r == 3) + (s == 3)) * (n + 5 + n)
+    y = np.zeros((len(x), len(w), down, rows, across, columns))
+    x = x[:, :, : (p - 1) * stride + r, : (q - 1) * stride + s]
+    for a, b in PHASES[stride]:
+        d = _cut(x[:, :, a::stride, b::stride], (down - 1) * rows + high, (across - 1) * columns + wide)
+        windows = np.lib.stride_tricks.sliding_window_view(d, (high, wide), axis=(2, 3))[:, :, ::rows, ::columns]
+        v = np.einsum("ih,nctuhw,jw->nctuij", of_rows[2], windows, of_columns[2])
+        u = np.einsum("ir,kcrs,js->kcij", of_rows[1], _cut(w[:, :, a::stride, b::stride], min(r, taps), min(s, taps)),
+                      of_columns[1])  # fmt: skip
+        y += np.einsum("pi,nktuij,qj->nktpuq", of_rows[0], np.einsum("nctuij,kcij->nktuij", v, u), of_columns[0])
+    roundings = stride**2 * w.shape[1] + ((r > 1) + (s > 1)) * (n + taps + 2 + n)
     gamma = roundings * 2.0**-24 / (1 - roundings * 2.0**-24)
     found: Array = gamma * y.reshape(*y.shape[:2], down * rows, across * columns)[:, :, :p, :q]
     return found
 
 
-def _answers(r: int, s: int, m: int) -> tuple[int, int]:
-    """Return rows and columns of a tile's answers."""
-    return m if r == 3 else 1, m if s == 3 else 1
+def _cut(x: Array, rows: int, columns: int) -> Array:
+    """Return so many rows and columns, 0 where x has none."""
+    x = x[:, :, :rows, :columns]
+    return np.pad(x, ((0, 0), (0, 0), (0, rows - x.shape[2]), (0, columns - x.shape[3])))
 
 
 def _padded(x: Array, padding: Any) -> Array:
@@ -219,10 +245,10 @@ def _padded(x: Array, padding: Any) -> Array:
     return np.pad(x, ((0, 0), (0, 0), *around))
 
 
-def _both(x: list[list[Array]], transform: Any, m: int) -> list[Array]:
+def _both(x: list[list[Array]], transform: Any, n: int) -> list[Array]:
     """Transform down the columns, then across the rows, of more than one value; the answer row after row."""
-    down = [transform(list(column), m) if len(x) > 1 else list(column) for column in zip(*x, strict=True)]
-    across = (transform(list(row), m) if len(row) > 1 else list(row) for row in zip(*down, strict=True))
+    down = [transform(list(column), n) if len(x) > 1 else list(column) for column in zip(*x, strict=True)]
+    across = (transform(list(row), n) if len(row) > 1 else list(row) for row in zip(*down, strict=True))
     return [value for row in across for value in row]
 
 
@@ -242,20 +268,20 @@ def _pairs(matrix: Matrix, x: list[Array], first: Array, last: Array) -> list[Ar
     return [*found, last]
 
 
-def _input(x: list[Array], m: int) -> list[Array]:
-    b_t = matrices(m)[2]
+def _input(x: list[Array], n: int) -> list[Array]:
+    b_t = matrices(n - 2)[2]
     whole = range(len(x))
     return _pairs(b_t, x, _chain(b_t[0], x, whole), _chain(b_t[-1], x, whole))
 
 
-def _filter(x: list[Array], m: int) -> list[Array]:
-    g = matrices(m)[1]
-    return _pairs(g, x, _chain(g[0], x, range(3)), x[2])
+def _filter(x: list[Array], n: int) -> list[Array]:
+    g = matrices(n - len(x) + 1, len(x))[1]
+    return _pairs(g, x, _chain(g[0], x, range(len(x))), x[-1])
 
 
-def _output(x: list[Array], m: int) -> list[Array]:
-    pairs = [(x[i] + x[i + 1], x[i] - x[i + 1]) for i in range(1, m + 1, 2)]
-    found = []
+def _output(taps: int, x: list[Array], n: int) -> list[Array]:
+    pairs = [(x[i] + x[i + 1], x[i] - x[i + 1]) for i in range(1, n - 1, 2)]
+    found, m = [], n - taps + 1
     for i in range(m):
         y = x[0] + pairs[0][0] if i == 0 else pairs[0][i % 2]
         for pair, p in zip(pairs[1:], POINTS[3::2], strict=False):

@@ -226,40 +226,49 @@ enum { MOST_PLACES = 64, GAP = 3 };
 
 static int power_of(int base, int dims) { return dims == 2 ? base * base : base; }
 
-static void input_case(const hc_kernel *kernel, int m, int dims, int64_t count, float_kind kind) {
-    const int places = power_of(m + 2, dims);
-    const int64_t step = count + GAP;
-    begin("m %d, %d dims, %" D " channels, %s", m, dims, count, float_kind_name(kind));
+static void input_case(const hc_kernel *kernel, int n, int dims, int64_t count, float_kind kind) {
+    const int places = power_of(n, dims);
+    const int64_t full = (count + 15) / 16 * 16, step = full + GAP;
+    begin("n %d, %d dims, %" D " channels, %s", n, dims, count, float_kind_name(kind));
     const float *pixel[MOST_PLACES];
     for (int i = 0; i < places; i++)
         pixel[i] = floats(count, kind);
     float *wanted = floats(places * step, kind), *got = copy_of(wanted, places * step, 4);
-    hc_winograd_input_f32_scalar(m, dims, pixel, count, wanted, step);
-    kernel->fn.winograd_input_f32(m, dims, pixel, count, got, step);
+    hc_winograd_input_f32_scalar(n, dims, pixel, count, wanted, step);
+    kernel->fn.winograd_input_f32(n, dims, pixel, count, got, step);
+    for (int i = 0; i < places; i++) /* may hold anything */
+        for (int64_t c = count; c < full; c++)
+            got[i * step + c] = wanted[i * step + c];
     same("v", F32, got, wanted, places * step);
-    BENCH(hc_winograd_input_f32_scalar(m, dims, pixel, count, wanted, step),
-          kernel->fn.winograd_input_f32(m, dims, pixel, count, got, step));
+    BENCH(hc_winograd_input_f32_scalar(n, dims, pixel, count, wanted, step),
+          kernel->fn.winograd_input_f32(n, dims, pixel, count, got, step));
 }
 
-static void filter_case(const hc_kernel *kernel, int m, int dims, int64_t count, float_kind kind) {
-    const int places = power_of(m + 2, dims);
+/* `without`: bit 0 the last row of taps, bit 1 the last column. */
+static void filter_case(const hc_kernel *kernel, int n, int r, int dims, int64_t count, int without, float_kind kind) {
+    const int places = power_of(n, dims), across = dims == 2 ? r : 1;
     const int64_t step = count + GAP;
-    begin("m %d, %d dims, %" D " values, %s", m, dims, count, float_kind_name(kind));
-    const float *taps = floats((power_of(3, dims) - 1) * step + count, kind);
+    begin("n %d, r %d, %d dims, %" D " values, without %d, %s", n, r, dims, count, without, float_kind_name(kind));
+    const float *tap[16] = {NULL};
+    for (int i = 0; i < r; i++)
+        for (int j = 0; j < across; j++)
+            if (!(without % 2 && i == r - 1) && !(without / 2 && j == across - 1))
+                tap[i * across + j] = floats(count, kind);
     float *wanted = floats(places * step, kind), *got = copy_of(wanted, places * step, 4);
-    hc_winograd_filter_f32_scalar(m, dims, taps, step, count, wanted, step);
-    kernel->fn.winograd_filter_f32(m, dims, taps, step, count, got, step);
+    hc_winograd_filter_f32_scalar(n, r, dims, tap, count, wanted, step);
+    kernel->fn.winograd_filter_f32(n, r, dims, tap, count, got, step);
     same("u", F32, got, wanted, places * step);
-    BENCH(hc_winograd_filter_f32_scalar(m, dims, taps, step, count, wanted, step),
-          kernel->fn.winograd_filter_f32(m, dims, taps, step, count, got, step));
+    BENCH(hc_winograd_filter_f32_scalar(n, r, dims, tap, count, wanted, step),
+          kernel->fn.winograd_filter_f32(n, r, dims, tap, count, got, step));
 }
 
 /* Every `skipped`th answer is left out. */
-static void output_case(const hc_kernel *kernel, int m, int dims, int64_t count, bool has_bias, bool relu, int skipped,
-                        float_kind kind) {
-    const int places = power_of(m + 2, dims), answers = power_of(m, dims);
+static void output_case(const hc_kernel *kernel, int n, int r, int dims, int64_t count, bool has_bias, bool relu,
+                        int skipped, float_kind kind) {
+    const int places = power_of(n, dims), answers = power_of(n - r + 1, dims);
     const int64_t step = count + GAP;
-    begin("m %d, %d dims, %" D " filters, bias %d, relu %d, %s", m, dims, count, has_bias, relu, float_kind_name(kind));
+    begin("n %d, r %d, %d dims, %" D " filters, bias %d, relu %d, %s", n, r, dims, count, has_bias, relu,
+          float_kind_name(kind));
     const float *y = floats((places - 1) * step + count, kind), *bias = has_bias ? floats(count, kind) : NULL;
     float *wanted = floats(answers * step, kind), *got = copy_of(wanted, answers * step, 4);
     float *wanted_at[MOST_PLACES], *got_at[MOST_PLACES];
@@ -267,11 +276,11 @@ static void output_case(const hc_kernel *kernel, int m, int dims, int64_t count,
         wanted_at[i] = i % skipped ? wanted + i * step : NULL;
         got_at[i] = i % skipped ? got + i * step : NULL;
     }
-    hc_winograd_output_f32_scalar(m, dims, y, step, count, bias, relu, wanted_at);
-    kernel->fn.winograd_output_f32(m, dims, y, step, count, bias, relu, got_at);
+    hc_winograd_output_f32_scalar(n, r, dims, y, step, count, bias, relu, wanted_at);
+    kernel->fn.winograd_output_f32(n, r, dims, y, step, count, bias, relu, got_at);
     same("answer", F32, got, wanted, answers * step);
-    BENCH(hc_winograd_output_f32_scalar(m, dims, y, step, count, bias, relu, wanted_at),
-          kernel->fn.winograd_output_f32(m, dims, y, step, count, bias, relu, got_at));
+    BENCH(hc_winograd_output_f32_scalar(n, r, dims, y, step, count, bias, relu, wanted_at),
+          kernel->fn.winograd_output_f32(n, r, dims, y, step, count, bias, relu, got_at));
 }
 
 #define FOR_TILES(most)                                                                                                \
@@ -279,24 +288,27 @@ static void output_case(const hc_kernel *kernel, int m, int dims, int64_t count,
         for (int dims = 1; dims <= 2; dims++)                                                                          \
     FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
 #define FOR_TRANSFORMS FOR_TILES(6) for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+/* Taps of a tile of m + 2 pixels. */
+#define FOR_TAPS for (int r = dims == 2 ? 2 : 3; r <= (dims == 2 ? (int)hc_min(4, m + 1) : 3); r++)
 
 void check_winograd_input_f32(const hc_kernel *kernel) {
-    FOR_TRANSFORMS input_case(kernel, m, dims, *count, (float_kind)kind);
+    FOR_TRANSFORMS input_case(kernel, m + 2, dims, *count, (float_kind)kind);
     usual();
-    input_case(kernel, 4, 2, 64, PLAIN);
+    input_case(kernel, 6, 2, 64, PLAIN);
 }
 
 void check_winograd_filter_f32(const hc_kernel *kernel) {
-    FOR_TRANSFORMS filter_case(kernel, m, dims, *count, (float_kind)kind);
+    FOR_TRANSFORMS FOR_TAPS for (int without = 0; without < 2 * dims; without++)
+        filter_case(kernel, m + 2, r, dims, *count, without, (float_kind)kind);
     usual();
-    filter_case(kernel, 4, 2, 64, PLAIN);
+    filter_case(kernel, 6, 3, 2, 64, 0, PLAIN);
 }
 
 void check_winograd_output_f32(const hc_kernel *kernel) {
-    FOR_TRANSFORMS for (int i = 0; i < 4; i++)
-        output_case(kernel, m, dims, *count, i % 2, i / 2, 2 + i, (float_kind)kind);
+    FOR_TRANSFORMS FOR_TAPS for (int i = 0; i < 4; i++)
+        output_case(kernel, m + 2, r, dims, *count, i % 2, i / 2, 2 + i, (float_kind)kind);
     usual();
-    output_case(kernel, 4, 2, 32, true, true, 99, PLAIN);
+    output_case(kernel, 6, 3, 2, 32, true, true, 99, PLAIN);
 }
 
 /* Of integers: the three transforms make the sums of 3 or 3 x 3 products. The one to be checked is of `kernel`, by its family;
