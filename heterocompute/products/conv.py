@@ -62,14 +62,15 @@ def conv2d(
         "direct" reads windows where they lie; "implicit" is a GEMM whose rows are the windows of x, gathered panel by
         panel; "im2col" stores them first, 16 MiB at a time, for comparison; "depthwise" is for groups of one channel
         and one filter. All give the same bits; with `activations` "direct" and "depthwise" are for integers of 8 bits,
-        which "winograd2" and "winograd4" sum exactly too for 3 x 3 filters, with the same bits. Of floats "winograd2",
-        "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3), for filters of 1 x 3 and 3 x 1 in one
-        dimension, with bits of their own: against float64 the mean error for 3 x 3 is about 2, 9 and 20 times that of
-        "direct" for one channel, and 0.7, 3 and 7 times for 64. "fft" multiplies Fourier transforms of tiles, for
-        large filters, which reach over at most 64 pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3,
-        1.5 and 0.3 times for 7 x 7. "auto" takes the one of least work by the shapes alone: "depthwise", "direct", or
-        for filters of floats "winograd2", "winograd4" or "fft", never "winograd6"; of integers, where all sums are
-        exact, the processor counts too.
+        which "winograd2" and "winograd4" sum exactly too for 3 x 3 filters of stride 1, with the same bits. Of floats
+        "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3), for filters of 1 x 3 and
+        3 x 1 in one dimension, and tiles of as many pixels of each phase of an image for 3 x 3, 5 x 5 and 7 x 7 with
+        stride 2, with bits of their own: against float64 the mean error for 3 x 3 is about 2, 9 and 20 times that of
+        "direct" for one channel, and 0.7, 3 and 7 times for 64, with stride 2 about 2, 9 and 27 times, and 1.2, 5 and
+        14. "fft" multiplies Fourier transforms of tiles, for large filters, which reach over at most 64 pixels: its
+        error is 2.7 and 0.6 times that of "direct" for 3 x 3, 1.5 and 0.3 times for 7 x 7. "auto" takes the one of
+        least work by the shapes alone: "depthwise", "direct", or for filters of floats "winograd2", "winograd4" or
+        "fft", never "winograd6"; of integers, where all sums are exact, the processor counts too.
     layout : {"NCHW", "NHWC"}
         Of x and of the answer.
     out : ndarray, optional
@@ -223,5 +224,6 @@ def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
         (r, s), (down, across) = window.kernel, window.stride
         raise ValueError(
             f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and "
-            f"7 x 7 with stride 2, without dilation; w has {r} x {s}, stride {(down, across)}, dilation {window.dilation}"
+            f"7 x 7 with stride 2, without dilation; w has {r} x {s}, stride {(down, across)}, "
+            f"dilation {window.dilation}"
         )

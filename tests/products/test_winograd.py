@@ -120,6 +120,19 @@ def test_the_error_is_within_the_bound(m: int) -> None:
             assert (error <= winograd.bound(x, filters, m, stride=2)).all()
 
 
+@pytest.mark.parametrize(("channels", "most"), [(1, (2.5, 11, 31)), (64, (1.5, 6, 17))])
+def test_the_mean_errors_with_stride_2_are_those_that_are_stated(channels: int, most: tuple[float, ...]) -> None:
+    """Over that of `direct`, largest for filters of 3 x 3: 2.1, 9.3 and 27 times, and 1.2, 5 and 14."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (4, channels, 66, 66)).astype(np.float32)
+    for m, side in SIDES:
+        filters = rng.uniform(-1, 1, (8, channels, side, side)).astype(np.float32)
+        wanted = exact(x, filters, 2)
+        of_direct, found = (np.abs(hc.conv2d(x, filters, stride=2, algorithm=name) - wanted).mean()
+                            for name in ("direct", f"winograd{m}"))  # fmt: skip
+        assert found <= most[SIZES.index(m)] * of_direct, (m, side)
+
+
 @pytest.mark.parametrize(("channels", "errors"), [(1, (8.2e-8, 3.9e-7, 8.8e-7)), (64, (1.7e-6, 7.8e-6, 1.7e-5))])
 def test_the_mean_errors_are_those_that_were_measured(channels: int, errors: tuple[float, ...]) -> None:
     """U(-1, 1), against float64, measured in another implementation: within 20 %."""
@@ -135,16 +148,18 @@ def test_the_mean_errors_are_those_that_were_measured(channels: int, errors: tup
 NAMES = [name for name, _, _ in core.conv_algorithms()]
 
 
-def explained(x: Any, filters: Any, strict: bool = False) -> tuple[str, dict[str, Any]]:
-    out = np.empty((x.shape[0], filters.shape[0], *x.shape[2:]), np.float32)
-    pair = ((1, 1), (1, 1), (1, 1))
-    chosen, found = core.explain_conv2d(runtime.run(), x, filters, None, *pair, 1, None, out, None, strict)
+def explained(x: Any, filters: Any, strict: bool = False, stride: int = 1) -> tuple[str, dict[str, Any]]:
+    before = (filters.shape[2] // 2,) * 2
+    answer = ((size + 2 * before[0] - filters.shape[2]) // stride + 1 for size in x.shape[2:])
+    out = np.empty((x.shape[0], filters.shape[0], *answer), np.float32)
+    where = ((stride, stride), before, (1, 1))
+    chosen, found = core.explain_conv2d(runtime.run(), x, filters, None, *where, 1, None, out, None, strict)
     return NAMES[chosen], dict(zip(NAMES, found, strict=True))
 
 
-def shape(n: int, c: int, size: int, k: int) -> tuple[Any, Any]:
+def shape(n: int, c: int, size: int, k: int, side: int = 3) -> tuple[Any, Any]:
     image = np.broadcast_to(np.zeros((1, c, size, size), np.float32), (n, c, size, size))
-    return image, np.zeros((k, c, 3, 3), np.float32)
+    return image, np.zeros((k, c, side, side), np.float32)
 
 
 def test_auto_admits_winograd4_where_it_pays_and_looks_at_shapes_alone() -> None:
@@ -154,6 +169,12 @@ def test_auto_admits_winograd4_where_it_pays_and_looks_at_shapes_alone() -> None
             assert explained(*shape(1, 64, 56, 64), strict=True)[0] == "direct"
             assert explained(*shape(1, 512, 7, 512))[0] == "direct"  # 4 tiles do not pay for transformed filters
             assert explained(*shape(1, 3, 56, 64))[0] == "direct"
+            assert explained(*shape(1, 3, 224, 64, 7), stride=2)[0] == "winograd4"
+            assert explained(*shape(1, 64, 56, 64, 5), stride=2)[0] == "winograd4"
+            assert explained(*shape(1, 128, 56, 128), stride=2)[0] == "winograd2"
+            assert explained(*shape(8, 128, 56, 128), stride=2)[0] == "winograd4"
+            assert explained(*shape(1, 512, 14, 512), stride=2)[0] == "direct"
+            assert explained(*shape(1, 3, 224, 32), stride=2)[0] == "direct"
     x, filters = reals((1, 64, 24, 24), 1), hc.quantize(reals((64, 64, 3, 3), 2), "int8", axis=(2, 3, 1))
     assert same_bits(hc.conv2d(x, filters), hc.conv2d(x, filters, algorithm="direct"))
 
@@ -164,6 +185,29 @@ def test_working_memory_does_not_grow_with_the_batch(threads: int) -> None:
         with hc.use(threads=threads):  # a batch of fewer images has no work for each of them
             few, many = (explained(*shape(n, c, size, k))[1][f"winograd{m}"][5] for n in (16 * threads, 512))
         assert few == many <= (16 << 20) + threads * (7 << 20)
+    for m, (c, size, k, side) in itertools.product(SIZES[1:], ((64, 56, 64, 5), (3, 300, 64, 7), (512, 14, 512, 3))):
+        with hc.use(threads=threads):
+            few, many = (
+                explained(*shape(n, c, size, k, side), stride=2)[1][f"winograd{m}"][5] for n in (16 * threads, 512)
+            )
+        place = 4 * (m + 2) ** 2  # of the phases of one channel, and of one filter there
+        own = place * 4 * c * (14 + 32) + (2 << 20)  # 14 tiles and a panel
+        assert few == many <= (16 << 20) + threads * own
+
+
+@pytest.mark.parametrize("m", [4, 6])
+def test_bands_of_phases_change_nothing(m: int) -> None:
+    """Images of few channels, larger than a band, several in one, and their values in any order."""
+    for shape_of in ((1, 3, 400, 301), (5, 2, 121, 90), (2, 15, 133, 70)):
+        x, filters = reals(shape_of, 1), reals((6, shape_of[1], 7, 7), 2)
+        where: Any = {"padding": ((3, 2), (1, 4)), "stride": 2, "algorithm": f"winograd{m}"}
+        for threads in (1, 2):
+            with hc.use(threads=threads):
+                found = hc.conv2d(x, filters, **where)
+                for i in range(shape_of[0]):
+                    assert same_bits(found[i], winograd.conv2d(x[i : i + 1], filters, m, where["padding"], 1, 2)[0])
+                for other in (x.astype(np.float64), np.asfortranarray(x), np.repeat(x, 2, 3)[..., ::2]):
+                    assert same_bits(hc.conv2d(other, filters, **where), found)
 
 
 @pytest.mark.sweep(every=0)
@@ -191,9 +235,7 @@ def test_other_filters_are_refused() -> None:
     with pytest.raises(ValueError, match="of integers it is for filters of 3 x 3"):
         hc.conv2d(x, line, activations="int8", algorithm="winograd2")
     with pytest.raises(ValueError, match="of integers it is for filters of 3 x 3 with stride 1"):
-        hc.conv2d(
-            x, hc.quantize(filters, "int8", axis=(2, 3, 1)), stride=2, activations="int8", algorithm="winograd4"
-        )
+        hc.conv2d(x, hc.quantize(filters, "int8", axis=(2, 3, 1)), stride=2, activations="int8", algorithm="winograd4")
     with pytest.raises(ValueError, match="to be quantized"):
         hc.conv2d(x, filters, activations="int8", algorithm="winograd4")
     q = hc.quantize(filters, "int8", axis=(2, 3, 1))

@@ -70,6 +70,24 @@ void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int
     p->bytes = (hc_round_up(floats, 16) + hc_round_up(hc_max(s->channels, p->run), 16)) * size;
 }
 
+bool hc_phases_init(hc_pixels *p, const hc_convolution *conv, int64_t step) {
+    const hc_conv_shape *s = &conv->shape;
+    const int64_t size = sizeof(float), limit = BAND_BYTES * conv->run->n_threads, taps = (s->r + 1) / 2;
+    if (s->channels >= FEW_CHANNELS || conv->window->groups > 1)
+        return false;
+    *p = (hc_pixels){.conv = conv, .copies = true, .phases = true, .run = 4 * s->channels};
+    p->pixel_step = hc_round_up(p->run, 16) * size;
+    p->row_step = (s->out_width + (s->s + 1) / 2 - 1) * p->pixel_step;
+    const int64_t fit = limit / p->row_step - (taps - 1), whole = (s->out_height + taps - 1) * p->row_step;
+    p->images = hc_max(1, hc_min(s->n, limit / whole));
+    p->rows = hc_min(s->out_height, whole <= limit ? s->out_height : hc_max(step, fit / step * step));
+    p->height = p->rows + taps - 1;
+    p->image_step = p->height * p->row_step;
+    p->n_bands = hc_ceil_div(s->n, p->images) * hc_ceil_div(s->out_height, p->rows);
+    p->bytes = p->images * p->image_step + hc_round_up(p->run, 16) * size;
+    return true;
+}
+
 bool hc_pixels_alloc(hc_pixels *p) {
     p->memory = hc_alloc_aligned(p->bytes);
     if (!p->memory)
@@ -112,6 +130,52 @@ static void copy_row(void *context, int64_t task, int thread) {
     memset(to + s->width * step, 0, (size_t)(p->left * p->pixel_step));
 }
 
+/* Of n values, or pixels of constant size, to every 4 C-th place. */
+__attribute__((always_inline)) static inline void spread(const char *from, int64_t step, int64_t n, const int channels,
+                                                         float *to, int64_t to_step) {
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + i * to_step, from + i * step, (size_t)channels * sizeof(float));
+}
+
+static void spread_any(const hc_view *x, const char *from, int64_t n, int64_t channels, float *to, int64_t to_step) {
+    const int64_t step = 2 * x->strides[3];
+    const bool together = x->dtype == HC_F32 && (x->strides[1] == sizeof(float) || channels == 1);
+    if (together && channels == 3)
+        spread(from, step, n, 3, to, to_step);
+    else if (together && channels == 1)
+        spread(from, step, n, 1, to, to_step);
+    else
+        for (int64_t i = 0; i < n; i++)
+            hc_read_floats(from + i * step, x->dtype, x->strides[1], channels, to + i * to_step);
+}
+
+/* One row of phases of one image of the band. */
+static void copy_phases(void *context, int64_t task, int thread) {
+    (void)thread;
+    static const int PHASE[2][2] = {{1, 0}, {2, 3}};
+    const hc_pixels *p = context;
+    const hc_conv_shape *s = &p->conv->shape;
+    const hc_view *x = p->conv->x;
+    const int64_t *before = p->conv->window->pad_before, channels = s->channels;
+    const int64_t image = task / p->height, line = p->row + task % p->height,
+                  step = p->pixel_step / (int64_t)sizeof(float);
+    /* What no answer sees stays 0. */
+    const int64_t rows = hc_min(s->height, (s->out_height - 1) * 2 + s->r - before[0]);
+    const int64_t columns = hc_min(s->width, (s->out_width - 1) * 2 + s->s - before[1]);
+    float *to = p->memory + (image * p->image_step + task % p->height * p->row_step) / (int64_t)sizeof(float);
+    memset(to, 0, (size_t)p->row_step);
+    for (int a = 0; a < 2; a++)
+        for (int b = 0; b < 2; b++) {
+            const int64_t h = 2 * line + a - before[0], first = hc_max(0, (before[1] - b + 1) / 2);
+            const int64_t w = 2 * first + b - before[1];
+            if (h >= 0 && h < rows && w < columns)
+                spread_any(x,
+                           (const char *)x->data + (p->image + image) * x->strides[0] + h * x->strides[2] +
+                               w * x->strides[3],
+                           (columns - w + 1) / 2, channels, to + first * step + PHASE[a][b] * channels, step);
+        }
+}
+
 void hc_pixels_band(hc_pixels *p, int64_t band) {
     const hc_conv_shape *s = &p->conv->shape;
     const hc_window *window = p->conv->window;
@@ -122,6 +186,11 @@ void hc_pixels_band(hc_pixels *p, int64_t band) {
     p->row = band % parts * p->rows;
     p->n_rows = hc_min(p->rows, s->out_height - p->row);
     p->answers = p->n_images * p->n_rows * s->out_width;
+    if (p->phases) {
+        p->top = p->row;
+        hc_parallel(p->conv->run->n_threads, p->n_images * p->height, copy_phases, p);
+        return;
+    }
     if (!p->copies)
         return;
     p->top = hc_max(0, p->row * window->stride[0] - window->pad_before[0]);

@@ -1,7 +1,8 @@
 /* Images as a kernel reads them: the channels of a pixel side by side, float32. Where x lies so, it is read in place, all at
  * once; else bands of it are copied, some images or some rows of one, as many as fit BAND_BYTES a thread, one row of answers at
  * least. Few channels are copied with the padding beside them, so that the taps of a filter's row are one run, unless that is
- * far more than the row.
+ * far more than the row; or, for Winograd's algorithm with stride 2, as phases: a pixel then has the values of two by two pixels of
+ * the padded image.
  */
 #ifndef HC_PIXELS_H
 #define HC_PIXELS_H
@@ -10,10 +11,11 @@
 
 typedef struct {
     const hc_convolution *conv;
-    bool copies, joins;        /* joins: a run is (s, c), not c */
-    int64_t taps, run;         /* of a window of one group */
-    int64_t n_bands, band;     /* the one at hand */
-    int64_t images, rows;      /* of answers, of a whole band */
+    bool copies, joins;    /* joins: a run is (s, c), not c */
+    bool phases;           /* copies hold 4 C values a pixel, of (row, column) 2 h + (0, 0, 1, 1), 2 w + (1, 0, 0, 1) */
+    int64_t taps, run;     /* of a window of one group */
+    int64_t n_bands, band; /* the one at hand */
+    int64_t images, rows;  /* of answers, of a whole band */
     int64_t image, n_images;   /* of the band at hand */
     int64_t row, n_rows;       /* its rows of answers */
     int64_t answers;           /* pixels of answers in it */
@@ -26,6 +28,8 @@ typedef struct {
 
 /* May runs be joined; rows of answers in a band are a multiple of `step`. */
 void hc_pixels_init(hc_pixels *pixels, const hc_convolution *conv, bool may_join, int64_t step);
+/* The same as phases, stride 2; false, and nothing done, where channels are many or in groups. */
+bool hc_phases_init(hc_pixels *pixels, const hc_convolution *conv, int64_t step);
 bool hc_pixels_alloc(hc_pixels *pixels);
 void hc_pixels_free(hc_pixels *pixels);
 /* Makes band `band` the one at hand. */

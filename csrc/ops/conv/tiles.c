@@ -26,7 +26,8 @@ void hc_tiles_init(hc_tiles *t, const hc_convolution *conv, const hc_tiling *til
     } else {
         t->tiling.units = s->group_channels * hc_max(tiling->phases, 1);
         hc_filter_panels_init(&t->filters, conv, kernel);
-        hc_pixels_init(&t->pixels, conv, false, tiling->rows);
+        if (tiling->phases != 4 || !hc_phases_init(&t->pixels, conv, tiling->rows))
+            hc_pixels_init(&t->pixels, conv, false, tiling->rows);
     }
     t->n_bands = codes ? codes->n_bands : t->pixels.n_bands;
     const int64_t units = t->tiling.units, size = sizeof(float), places = tiling->places;

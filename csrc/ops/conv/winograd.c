@@ -25,25 +25,20 @@ static int stride_of(const hc_convolution *conv) { return (int)conv->window->str
 
 static int dims_of(const hc_conv_shape *s) { return (s->r > 1) + (s->s > 1); }
 
+static int side_of(const hc_tiles *tiles) { return (int)hc_max(tiles->tiling.height, tiles->tiling.width); }
+
 /* Taps of a phase in a dimension with so many. */
 static int taps_of(const hc_convolution *conv, int64_t taps) { return (int)hc_ceil_div(taps, stride_of(conv)); }
 
-/* Pixels of a tile's phase, its channels from `channel` on; zeros where no answer of the band sees them. */
-static void find_pixels(const hc_tiles *tiles, const hc_tile_place *at, int phase, int64_t channel,
-                        const float **pixel) {
-    const hc_convolution *conv = tiles->conv;
-    const hc_conv_shape *s = &conv->shape;
+/* Pixels of a tile, `stride` from each other, from (h, w) on; zeros outside of `rows` x `columns`. */
+static void find_pixels(const hc_tiles *tiles, int64_t image, int stride, int64_t h, int64_t w, int64_t rows,
+                        int64_t columns, int64_t channel, const float **pixel) {
     const hc_pixels *from = &tiles->pixels;
-    const int stride = stride_of(conv), height = tiles->tiling.height, width = tiles->tiling.width;
-    const int64_t *before = conv->window->pad_before;
-    const int64_t h = at->p * stride - before[0] + PHASES[stride - 1][phase].down;
-    const int64_t w = at->q * stride - before[1] + PHASES[stride - 1][phase].across;
-    const int64_t rows = hc_min(s->height, (from->row + from->n_rows - 1) * stride + s->r - before[0]);
-    const int64_t columns = hc_min(s->width, (s->out_width - 1) * stride + s->s - before[1]);
+    const int height = tiles->tiling.height, width = tiles->tiling.width;
     for (int i = 0; i < height; i++) {
         const int64_t row = h + i * stride;
         const bool inside = row >= 0 && row < rows;
-        const char *line = inside ? from->data + at->image * from->image_step + (row - from->top) * from->row_step : NULL;
+        const char *line = inside ? from->data + image * from->image_step + (row - from->top) * from->row_step : NULL;
         for (int j = 0; j < width; j++) {
             const int64_t column = w + j * stride;
             const bool seen = inside && column >= 0 && column < columns;
@@ -55,13 +50,26 @@ static void find_pixels(const hc_tiles *tiles, const hc_tile_place *at, int phas
 
 static void transform_input(const hc_tiles *tiles, const hc_tile_place *at, float *to, int64_t step, float *work) {
     (void)work;
-    const hc_conv_shape *s = &tiles->conv->shape;
-    const int64_t channels = s->group_channels;
+    const hc_convolution *conv = tiles->conv;
+    const hc_conv_shape *s = &conv->shape;
+    const hc_pixels *from = &tiles->pixels;
+    const int stride = stride_of(conv), dims = dims_of(s), n = side_of(tiles);
+    const int64_t channels = s->group_channels, *before = conv->window->pad_before;
     const float *pixel[MAX_PIXELS];
+    if (from->phases) {
+        find_pixels(tiles, at->image, 1, at->p, at->q, from->top + from->height, s->out_width + tiles->tiling.r - 1, 0,
+                    pixel);
+        HC_PICK(winograd_input_f32, conv->run)(n, dims, pixel, from->run, to, step);
+        return;
+    }
+    /* What answers of the band see. */
+    const int64_t rows = hc_min(s->height, (from->row + from->n_rows - 1) * stride + s->r - before[0]);
+    const int64_t columns = hc_min(s->width, (s->out_width - 1) * stride + s->s - before[1]);
     for (int phase = 0; phase < tiles->tiling.phases; phase++, to += channels) {
-        find_pixels(tiles, at, phase, tiles->group * channels, pixel);
-        HC_PICK(winograd_input_f32, tiles->conv->run)
-        ((int)hc_max(tiles->tiling.height, tiles->tiling.width), dims_of(s), pixel, channels, to, step);
+        find_pixels(tiles, at->image, stride, at->p * stride - before[0] + PHASES[stride - 1][phase].down,
+                    at->q * stride - before[1] + PHASES[stride - 1][phase].across, rows, columns,
+                    tiles->group * channels, pixel);
+        HC_PICK(winograd_input_f32, conv->run)(n, dims, pixel, channels, to, step);
     }
 }
 
@@ -79,11 +87,10 @@ static void transform_panel(const hc_tiles *tiles, int64_t panel, float *to, int
             for (int j = 0; j < columns; j++) {
                 const int64_t down = i * stride + PHASES[stride - 1][phase].down;
                 const int64_t across = j * stride + PHASES[stride - 1][phase].across;
-                tap[i * columns + j] =
-                    down < s->r && across < s->s ? values + (down * s->s + across) * count : NULL;
+                tap[i * columns + j] = down < s->r && across < s->s ? values + (down * s->s + across) * count : NULL;
             }
         HC_PICK(winograd_filter_f32, conv->run)
-        ((int)hc_max(tiles->tiling.height, tiles->tiling.width), tiles->tiling.r, dims_of(s), tap, count, to, step);
+        (side_of(tiles), tiles->tiling.r, dims_of(s), tap, count, to, step);
     }
 }
 
@@ -95,8 +102,8 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
         for (int64_t q = 0; q < answers->columns; q++)
             answer[p * tiles->tiling.columns + q] = answers->to + p * answers->row_step + q * answers->pixel_step;
     HC_PICK(winograd_output_f32, tiles->conv->run)
-    ((int)hc_max(tiles->tiling.height, tiles->tiling.width), tiles->tiling.r, dims_of(&tiles->conv->shape), sums, step,
-     columns, bias, tiles->conv->relu, answer);
+    (side_of(tiles), tiles->tiling.r, dims_of(&tiles->conv->shape), sums, step, columns, bias, tiles->conv->relu,
+     answer);
 }
 
 /* Tiles of n pixels in each dimension of more than one tap. */
@@ -120,16 +127,19 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int n) 
     hc_tiles_init(tiles, conv, &tiling);
     /* A value of a tile or a filter that is transformed takes as long as so many products a dimension: the most with which no
      * choice between direct, F(2) and F(4) of 51 costs more than a tenth, 16 to 512 channels of 1 to 32 groups at 7 x 7 to
-     * 56 x 56; an AMD EPYC of family 25 (Zen 4, AVX-512), one thread, 2026-11. */
+     * 56 x 56; with stride 2 one of 78 more than an eighth, 3 to 512 channels at 14 x 14 to 224 x 224; an AMD EPYC of family 25 (Zen 4,
+     * AVX-512), one thread, 2026-11. */
     enum { TILE_VALUE = 8, FILTER_VALUE = 8, LANES = 16 /* of channels or filters that are as fast as one */ };
     const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES) * groups;
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     /* Of a channel: those of all phases, but for the points at infinity that some lack. */
     const double values = stride == 1 ? (double)tiling.places : (double)((2 * n - 1) * (2 * n - 1));
-    const double channels = (double)(hc_round_up(s->group_channels, LANES) * groups);
-    const double transformed = TILE_VALUE * all * (values * channels + (double)tiling.places * (double)filled) +
-                               FILTER_VALUE * values * k * c;
+    const double channels = tiles->pixels.phases ? (double)tiles->tiling.units
+                                                 : (double)(hc_round_up(s->group_channels, LANES) * groups) * values /
+                                                       (double)tiling.places;
+    const double transformed =
+        TILE_VALUE * all * (double)tiling.places * (channels + (double)filled) + FILTER_VALUE * values * k * c;
     return (hc_conv_work){values * all * c * (double)filled + dims * transformed, tiles->bytes};
 }
 
@@ -141,7 +151,8 @@ static const char *refuses(const hc_convolution *conv, int n) {
     const bool twice = s->r == s->s && (s->r == 3 || s->r == 5 || s->r == 7);
     if (window->stride[1] != stride || !(stride == 1 ? once : stride == 2 && twice) || window->dilation[0] != 1 ||
         window->dilation[1] != 1)
-        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and 7 x 7 with stride 2, "
+        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and 7 x 7 with stride "
+               "2, "
                "without dilation";
     if (conv->activations)
         return hc_winograd_codes_refuse(conv, n - 2);
