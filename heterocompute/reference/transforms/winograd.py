@@ -3,20 +3,11 @@
 S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural
 Networks", CVPR 2016. The matrices follow from the points by Toom-Cook (`matrices`), in exact fractions.
 
-Tiles have n = m + r - 1 pixels a side, 4, 6 or 8. With stride 1 filters have r = 3 taps, and the tiles of "winograd2",
-"winograd4" and "winograd6" are F(2, 3), F(4, 3) and F(6, 3). With stride 2 rows and columns of an image are two phases
-each, even and odd, as are those of a filter of 3, 5 or 7 taps, and the answer is the sum of the four convolutions of a
-phase with a phase (J. Yepez, S.-B. Ko, "Stride 2 1-D, 2-D, and 3-D Winograd for Convolutional Neural Networks", IEEE
-TVLSI 28(4), 2020): r is 2, 3 or 4, and the same n points serve all four, so that 4 C products are summed at each pair
-of points, but for infinity, where a phase of odd rows, or columns, has none: those have r - 1 taps.
-
 Stated order. A sum is a chain: the first term a product, then fma, indices ascending, terms of 0 of the matrices left
-out; a tap that a phase lacks is a 0 of its sum all the same. A transform goes down the columns, then across the rows,
-where the filter has more than one tap. Points come in pairs +p, -p, whose rows share their terms: even + odd for +p,
-even - odd for -p, where even sums the terms of even index. For A^T each pair has sum = x(+p) + x(-p) and difference =
-x(+p) - x(-p): y_i = x_0 (i = 0) + over the pairs p^i times the one of i's parity + x_inf (i = m - 1).
-Over the channels: one chain from +0, phases (even rows, odd columns), (even, even), (odd, even), (odd, odd), of each c
-ascending. Pixels that no answer sees are 0.
+out. A transform goes down the columns, then across the rows, where the filter has more than one tap. Points come in
+pairs +p, -p, whose rows share their terms: even + odd for +p, even - odd for -p, where even sums the terms of even
+index. For A^T each pair has sum = x(+p) + x(-p) and difference = x(+p) - x(-p): y_i = x_0 (i = 0) + over the pairs p^i
+times the one of i's parity + x_inf (i = m - 1). Over the channels: one chain from +0, c ascending (`conv2d`: phases).
 """
 
 from __future__ import annotations
@@ -78,6 +69,14 @@ def _polynomial(roots: list[Fraction]) -> list[Fraction]:
 
 def conv2d(x: Any, w: Any, m: int, padding: Any = 0, groups: int = 1, stride: int = 1) -> Array:
     """Convolve by tiles of m + 2 pixels: F(m x m, 3 x 3), stride 1, or F(m, 3) down or across, or stride 2 by phases.
+
+    With stride 2 rows and columns of the image are two phases each, even and odd, as are those of a filter of 3, 5 or 7
+    taps, and the answer is the sum of four convolutions, of a phase with a phase (J. Yepez, S.-B. Ko, "Stride 2 1-D,
+    2-D, and 3-D Winograd for Convolutional Neural Networks", IEEE TVLSI 28(4), 2020). They have r = 2, 3 or 4 taps, or
+    one less, a 0 of G's sums, and share the n = m + 2 points of their tiles. So the chain at a pair of points goes over
+    the phases (even rows, odd columns), (even, even), (odd, even), (odd, odd), of each c ascending; at infinity down,
+    or across, over those of even rows, or columns, alone, since the odd ones have no tap. Pixels that no answer sees
+    are 0.
 
     Parameters
     ----------
