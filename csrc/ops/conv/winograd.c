@@ -151,9 +151,8 @@ static const char *refuses(const hc_convolution *conv, int n) {
     const bool twice = s->r == s->s && (s->r == 3 || s->r == 5 || s->r == 7);
     if (window->stride[1] != stride || !(stride == 1 ? once : stride == 2 && twice) || window->dilation[0] != 1 ||
         window->dilation[1] != 1)
-        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and 7 x 7 with stride "
-               "2, "
-               "without dilation";
+        return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and 7 x 7 with "
+               "stride 2, without dilation";
     if (conv->activations)
         return hc_winograd_codes_refuse(conv, n - 2);
     if (s->group_channels == 0)
