@@ -17,13 +17,15 @@ typedef struct {
     uint8_t rows[16];
 } hc_tile_config;
 
+/* Constant: compilers take the intrinsic to read its first 8 bytes alone, and may drop what a function writes behind them. */
+static const hc_tile_config CONFIG = {
+    .palette = 1,
+    .row_bytes = {ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES},
+    .rows = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS},
+};
+
 void hc_gemm_s8_amx(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
-    hc_tile_config config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = ROW_BYTES;
-        config.rows[i] = ROWS;
-    }
-    _tile_loadconfig(&config);
+    _tile_loadconfig(&CONFIG);
     /* stride 0: every row begins with init */
     _tile_loadd(0, init, 0);
     _tile_loadd(1, init + 16, 0);
