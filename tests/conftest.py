@@ -7,11 +7,13 @@ here and in child processes, unless the package is found nowhere else (after `se
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
 import zlib
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say it at the end too, where it is read."""
     terminalreporter.write_line(pytest_report_header())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage among what tests make, never among the cases, which takes half the time of collecting them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
