@@ -68,6 +68,12 @@ MISTAKES = {
 }
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where mypy runs: what it learned of the package it keeps for the next program."""
+    return tmp_path_factory.mktemp("mypy")
+
+
 def mypy(folder: Path, program: str) -> str:
     (folder / "program.py").write_text(program)
     command = [
@@ -87,15 +93,15 @@ def mypy(folder: Path, program: str) -> str:
 
 
 @needs_mypy
-def test_a_users_program_passes_strict(tmp_path: Path) -> None:
-    out = mypy(tmp_path, PROGRAM)
+def test_a_users_program_passes_strict(folder: Path) -> None:
+    out = mypy(folder, PROGRAM)
     assert out.startswith("Success"), out
 
 
 @needs_mypy
-def test_mistakes_are_seen(tmp_path: Path) -> None:
+def test_mistakes_are_seen(folder: Path) -> None:
     program = "import heterocompute as hc\n" + "\n".join(MISTAKES)
-    out = mypy(tmp_path, program)
+    out = mypy(folder, program)
     for line, code in enumerate(MISTAKES.values(), start=2):
         assert any(f"program.py:{line}:" in message and f"[{code}]" in message for message in out.splitlines()), out
 

@@ -89,7 +89,9 @@ def test_random_integer_products_are_equation_5(isa: str) -> None:
             w = rng.standard_normal((n, k)).astype(np.float32)
             a, b = product.packed(x, hc.format(af)), product.packed(w, hc.format(wf))
             qa, qb = hc.quantize(x, af), hc.quantize(w, wf)
-            exact = _integers(qa) @ _integers(qb).T  # Python integers
+            integers = _integers(qa), _integers(qb)
+            assert k * int(np.abs(integers[0]).max()) * int(np.abs(integers[1]).max()) < 2**63
+            exact = integers[0] @ integers[1].T  # within int64, as the line above says
             scale = np.multiply.outer(_row_scale(qa), _row_scale(qb))
             expected = (scale * exact.astype(np.float64)).astype(np.float32)
             assert same_bits(hc.matmul(qa, qb.T), expected)
@@ -103,7 +105,7 @@ def _row_scale(q: hc.QuantizedArray) -> np.ndarray:
 
 def _integers(q: hc.QuantizedArray) -> np.ndarray:
     """The integers of a row-scaled array, from its unrounded values."""
-    return np.rint(q.dequantize(np.float64) / _row_scale(q)[:, None]).astype(object)
+    return np.rint(q.dequantize(np.float64) / _row_scale(q)[:, None]).astype(np.int64)
 
 
 def test_isas_and_threads_change_nothing() -> None:
