@@ -257,6 +257,7 @@ def test_markdown_has_a_column_for_every_candidate():
     ]
 
 
+@pytest.mark.sweep(every=0)
 def test_layers_are_measured_by_every_algorithm(capfd):
     assert bench.main(["conv"], json=True, quick=True, threads=1) == 0
     first = json.loads(capfd.readouterr().out)["benchmarks"]["conv"]["tables"][0]

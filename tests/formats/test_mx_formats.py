@@ -99,7 +99,7 @@ def hard_maxima(element: str) -> np.ndarray:
 
 @each_element
 @each_rule
-@pytest.mark.sweep(every=10)
+@pytest.mark.sweep(every=20)
 def test_scales_are_exact(element: str, rule: str) -> None:
     text = str(hc.MX(element, rule))
     tops = np.append(hard_maxima(element), [2.0**128 * (1 - 2.0**-53), 5e-324, 2.0**-1030, 2.0**-500])

@@ -161,6 +161,7 @@ def test_threads_change_nothing(text: str, threads: int) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.sweep(every=3)
 def test_nothing_is_read_past_the_end(text: str, isa: str) -> None:
     with hc.use(isa=isa):
         for shape in ((3, 37), (2, 64), (1, 5), (5, 129)):

@@ -22,7 +22,7 @@ MACHINES = [hw.accelerators.accelerator(name) for name in hw.accelerators.names(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.machine}: {row.what}"[:90])
-@pytest.mark.sweep(every=6)
+@pytest.mark.sweep(every=12)
 def test_what_was_published(row: Any) -> None:
     """Within the limit without a word, or outside of it with the reason: a reason that is no longer needed goes."""
     assert row.source

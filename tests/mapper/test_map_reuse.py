@@ -91,7 +91,7 @@ def overlap(laid: Nest, tensor: str, place: int) -> int:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=10)
 def test_counts_are_those_of_real_buffers(chunk: int) -> None:
     exact = approximate = 0
     for seed in range(chunk * CASES // CHUNKS, (chunk + 1) * CASES // CHUNKS):

@@ -241,6 +241,7 @@ def test_a_dense_layer_is_computed_as_ever_where_codes_are_multiplied(net: hc.zo
 # Studies.
 
 
+@pytest.mark.sweep(every=0)
 def test_narrow_accumulators_cost_the_shipped_network_its_accuracy(net: hc.zoo.Digits) -> None:
     r = hc.study(net, ["int8", "nvfp4"], emulate=["int32", "int16-sat", "int12-sat"])
     found = {(row["format"], row["activations"], row["emulate"]): row["accuracy"] for row in r.table}
