@@ -36,6 +36,18 @@ static void float_rows(void *context, int64_t task, int thread) {
     const int64_t first = task * job->task_rows, last = hc_min(first + job->task_rows, weights->rows);
     uint8_t *scratch = job->scratch + thread * job->scratch_bytes;
     const int64_t row_scratch = job->scratch_bytes / HC_GEMV_ROWS;
+    float sums[HC_GEMV_ROWS * HC_GEMV_VECTORS];
+    hc_gemv_floats_args args = {.bits = weights->bits,
+                                .flip = weights->flip,
+                                .zero = weights->zero,
+                                .unit = ldexpf(1, -weights->form.fraction_bits),
+                                .exponent_bits = weights->form.exponent_bits,
+                                .special_bits = weights->form.special_bits,
+                                .scale_bits = job->reads_scales ? stored_bits(&weights->form) : 32,
+                                .columns = job->geometry->columns,
+                                .group = job->geometry->group,
+                                .groups = job->geometry->groups,
+                                .out = sums};
     for (int64_t row = first; row < last; row += HC_GEMV_ROWS) {
         hc_gemv_row rows[HC_GEMV_ROWS];
         for (int r = 0; r < HC_GEMV_ROWS; r++) {
@@ -49,32 +61,19 @@ static void float_rows(void *context, int64_t task, int thread) {
                 hc_gemv_densified_row(job->whole, weights, row + r,
                                       at + hc_round_up(weights->scratch_bytes, HC_CACHE_LINE), &rows[r]);
         }
+        for (int r = 0; r < HC_GEMV_ROWS; r++) {
+            args.codes[r] = rows[r].codes;
+            args.scales[r] = job->reads_scales ? hc_part(weights->packed->components, HC_SCALES,
+                                                         weights->packed->first_row + hc_min(row + r, last - 1))
+                                               : (const uint8_t *)rows[r].scales;
+            args.zeros[r] = rows[r].zeros;
+            args.table[r] = rows[r].table;
+            args.next[r] =
+                weights->decodes || job->whole ? rows[r].codes : hc_gemv_row_codes(weights, row + r + HC_GEMV_ROWS);
+        }
         for (int chunk = 0; chunk < job->n_chunks; chunk++) {
-            const int n_vectors = job->chunk_vectors[chunk];
-            float sums[HC_GEMV_ROWS * HC_GEMV_VECTORS];
-            hc_gemv_floats_args args = {.bits = weights->bits,
-                                        .flip = weights->flip,
-                                        .zero = weights->zero,
-                                        .unit = ldexpf(1, -weights->form.fraction_bits),
-                                        .exponent_bits = weights->form.exponent_bits,
-                                        .special_bits = weights->form.special_bits,
-                                        .n_vectors = n_vectors,
-                                        .scale_bits = job->reads_scales ? stored_bits(&weights->form) : 32,
-                                        .columns = job->geometry->columns,
-                                        .group = job->geometry->group,
-                                        .groups = job->geometry->groups,
-                                        .x = job->x[chunk],
-                                        .out = sums};
-            for (int r = 0; r < HC_GEMV_ROWS; r++) {
-                args.codes[r] = rows[r].codes;
-                args.scales[r] = job->reads_scales ? hc_part(weights->packed->components, HC_SCALES,
-                                                             weights->packed->first_row + hc_min(row + r, last - 1))
-                                                   : (const uint8_t *)rows[r].scales;
-                args.zeros[r] = rows[r].zeros;
-                args.table[r] = rows[r].table;
-                args.next[r] =
-                    weights->decodes || job->whole ? rows[r].codes : hc_gemv_row_codes(weights, row + r + HC_GEMV_ROWS);
-            }
+            const int n_vectors = args.n_vectors = job->chunk_vectors[chunk];
+            args.x = job->x[chunk];
             job->kernel(&args);
             for (int r = 0; r < HC_GEMV_ROWS && row + r < last; r++) {
                 const float scale = job->has_groups || !rows[r].scales ? rows[r].row_scale : rows[r].scales[0];
