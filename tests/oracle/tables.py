@@ -151,12 +151,13 @@ def check_codebook(fmt, x, axis, components, weights=None) -> Encoded:
     if scales is not None:
         expected["scales"] = scales
     units = np.stack([books[r][codes[r]] for r in range(rows.rows)]) if rows.rows else np.zeros(values.shape)
+    learned = values.astype(np.float32).astype(np.float64)
     weigh = np.ones(values.shape) if weights is None else rows.split(weights)
     live = np.broadcast_to(rows.real, values.shape)
     if scales is not None:
         live = live & (scales > 0)[:, :, None]
     for part in [slice(r, r + 1) for r in range(rows.rows)] if fmt.per == "row" else [slice(None)]:
-        v, w, c = (a[part][live[part]] for a in (values, weigh, units))
+        v, w, c = (a[part][live[part]] for a in (learned, weigh, units))
         if not 0 < v.size <= FEW:
             continue
         if not w.any():
