@@ -9,10 +9,10 @@
 #include "base/packed.h"
 
 /* direct_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v of a run, both ascending, of
- * rows[t * mr + i][v] * panel[(t * run + v) * nr + j], for i < n_rows <= mr and j < columns <= nr. Rows past n_rows are not
- * read. The panel is that of b of gemm_f32 with the same nr. */
-typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,
-                              int columns, float *c, int64_t ldc);
+ * rows[t * mr + i][v] * panel[t * tap_step + v * step + j], for i < n_rows <= mr and j < columns <= nr. Rows past n_rows are not
+ * read. With step nr and tap_step run * nr the panel is that of b of gemm_f32 with the same nr. */
+typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *rows, const float *panel, int64_t tap_step,
+                              int64_t step, int n_rows, int columns, float *c, int64_t ldc);
 
 /* depthwise_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t ascending of tap[t][i * step[t] + j] * panel[t * ld + j], for
  * i < n and j < count: every channel has a filter of its own. A step of 0: the same values, zeros, for every i. */

@@ -32,7 +32,7 @@ INLINE void put(float *c, int columns, const int halves, const sums *sum) {
 }
 
 INLINE void tile(const int n, const int halves, int64_t taps, int64_t run, const float *const *rows, const float *panel,
-                 int columns, float *c, int64_t ldc) {
+                 int64_t tap_step, int64_t step, int columns, float *c, int64_t ldc) {
     const int wholes = halves / 2;
     sums sum[MR];
 #pragma GCC unroll 16
@@ -40,15 +40,16 @@ INLINE void tile(const int n, const int halves, int64_t taps, int64_t run, const
         sum[i].whole[0] = sum[i].whole[1] = _mm512_setzero_ps();
         sum[i].half = _mm256_setzero_ps();
     }
-    for (int64_t t = 0; t < taps; t++, rows += MR)
-        for (int64_t v = 0; v < run; v++, panel += NR) {
+    for (int64_t t = 0; t < taps; t++, rows += MR, panel += tap_step) {
+        const float *filter = panel;
+        for (int64_t v = 0; v < run; v++, filter += step) {
             __m512 filters[2] = {{0}};
             __m256 few = _mm256_setzero_ps();
 #pragma GCC unroll 2
             for (int h = 0; h < wholes; h++)
-                filters[h] = _mm512_loadu_ps(panel + 16 * h);
+                filters[h] = _mm512_loadu_ps(filter + 16 * h);
             if (halves % 2)
-                few = _mm256_loadu_ps(panel + 16 * wholes);
+                few = _mm256_loadu_ps(filter + 16 * wholes);
 #pragma GCC unroll 16
             for (int i = 0; i < n; i++) {
                 const __m512 x =
@@ -60,6 +61,7 @@ INLINE void tile(const int n, const int halves, int64_t taps, int64_t run, const
                     sum[i].half = _mm256_fmadd_ps(_mm512_castps512_ps256(x), few, sum[i].half);
             }
         }
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < n; i++, c += ldc)
         put(c, columns, halves, &sum[i]);
@@ -67,13 +69,13 @@ INLINE void tile(const int n, const int halves, int64_t taps, int64_t run, const
 
 #define HC_CASE(n)                                                                                                     \
     case n:                                                                                                            \
-        tile(n, halves, taps, run, rows, panel, columns, c, ldc);                                                      \
+        tile(n, halves, taps, run, rows, panel, tap_step, step, columns, c, ldc);                                      \
         break;
 #define HC_CASES_7 HC_CASE(1) HC_CASE(2) HC_CASE(3) HC_CASE(4) HC_CASE(5) HC_CASE(6) HC_CASE(7)
 #define HC_CASES HC_CASES_7 HC_CASE(8) HC_CASE(9) HC_CASE(10) HC_CASE(11) HC_CASE(12) HC_CASE(13) HC_CASE(14)
 #define HC_HALVES(number)                                                                                              \
-    static void halves_##number(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,   \
-                                int columns, float *c, int64_t ldc) {                                                  \
+    static void halves_##number(int64_t taps, int64_t run, const float *const *rows, const float *panel,               \
+                                int64_t tap_step, int64_t step, int n_rows, int columns, float *c, int64_t ldc) {      \
         enum { halves = number };                                                                                      \
         switch (n_rows) { HC_CASES }                                                                                   \
     }
@@ -82,14 +84,14 @@ HC_HALVES(2)
 HC_HALVES(3)
 HC_HALVES(4)
 
-void hc_direct_f32_avx512(int64_t taps, int64_t run, const float *const *rows, const float *panel, int n_rows,
-                          int columns, float *c, int64_t ldc) {
+void hc_direct_f32_avx512(int64_t taps, int64_t run, const float *const *rows, const float *panel, int64_t tap_step,
+                          int64_t step, int n_rows, int columns, float *c, int64_t ldc) {
     if (columns > 24)
-        halves_4(taps, run, rows, panel, n_rows, columns, c, ldc);
+        halves_4(taps, run, rows, panel, tap_step, step, n_rows, columns, c, ldc);
     else if (columns > 16)
-        halves_3(taps, run, rows, panel, n_rows, columns, c, ldc);
+        halves_3(taps, run, rows, panel, tap_step, step, n_rows, columns, c, ldc);
     else if (columns > 8)
-        halves_2(taps, run, rows, panel, n_rows, columns, c, ldc);
+        halves_2(taps, run, rows, panel, tap_step, step, n_rows, columns, c, ldc);
     else
-        halves_1(taps, run, rows, panel, n_rows, columns, c, ldc);
+        halves_1(taps, run, rows, panel, tap_step, step, n_rows, columns, c, ldc);
 }

@@ -56,34 +56,53 @@ static void fetch(const char *from, int64_t step, int64_t filters, int64_t bytes
             __builtin_prefetch(from + at, 0, 2);
 }
 
+/* Channels first .. first + channels as lines (channel, tap) of filters beside each other. */
+static void pack_lines(const hc_filter_panels *p, int64_t panel, int64_t first, int64_t channels, float *to) {
+    const hc_view *w = p->conv->w->dense;
+    const hc_conv_shape *s = &p->conv->shape;
+    const int64_t taps = s->r * s->s, size = sizeof(float), count = hc_min(p->nr, p->filters - panel * p->nr);
+    const char *from = (const char *)w->data + (p->first + panel * p->nr) * w->strides[0] + first * taps * size;
+    if (count < p->nr)
+        memset(to, 0, (size_t)(channels * taps * p->nr * size));
+    fetch(from + channels * taps * size, w->strides[0], count,
+          hc_min(channels, s->group_channels - first - channels) * taps * size);
+    for (int64_t i = 0; i < count; i += 16)
+        p->side.pack_x32(from + i * w->strides[0], w->strides[0], (int)hc_min(16, count - i), channels * taps, to + i,
+                         p->nr, 0);
+}
+
+static int64_t lines_at_once(const hc_filter_panels *p) {
+    const hc_conv_shape *s = &p->conv->shape;
+    HC_ASSERT(hc_pack_scratch() >= LINES_BYTES);
+    return LINES_BYTES / (s->r * s->s * p->nr * (int64_t)sizeof(float));
+}
+
+bool hc_filters_have_lines(const hc_filter_panels *p) { return lies_by_channels(p->conv) && lines_at_once(p) > 0; }
+
+void hc_filter_lines(const hc_filter_panels *p, int64_t panel, float *to) {
+    const hc_conv_shape *s = &p->conv->shape;
+    const int64_t channels = s->group_channels, fit = lines_at_once(p);
+    for (int64_t c = 0; c < channels; c += fit)
+        pack_lines(p, panel, c, hc_min(fit, channels - c), to + c * s->r * s->s * p->nr);
+}
+
 void hc_filter_panel(const hc_filter_panels *p, int64_t panel, float *to, void *scratch) {
     const hc_conv_shape *s = &p->conv->shape;
-    const int64_t taps = s->r * s->s, channels = s->group_channels, size = sizeof(float);
-    HC_ASSERT(hc_pack_scratch() >= LINES_BYTES);
-    const int64_t fit = LINES_BYTES / (taps * p->nr * size);
-    if (!lies_by_channels(p->conv) || fit == 0) {
+    const int64_t taps = s->r * s->s, channels = s->group_channels;
+    if (!hc_filters_have_lines(p)) {
         hc_panels one = p->side;
         one.panels = (uint8_t *)to;
         hc_pack_panel(&one, &p->kc, panel * p->nr, 0, scratch);
         return;
     }
-    const hc_view *w = p->conv->w->dense;
-    const int64_t count = hc_min(p->nr, p->filters - panel * p->nr);
-    const char *from = (const char *)w->data + (p->first + panel * p->nr) * w->strides[0];
-    const bool sorted = taps == 1 || channels == 1; /* as they are */
-    float *lines = sorted ? to : scratch;
-    const int64_t at_once = sorted ? channels : hc_min(fit, channels);
-    if (count < p->nr)
-        memset(lines, 0, (size_t)(at_once * taps * p->nr * size));
-    for (int64_t c = 0; c < channels; c += at_once) {
-        const int64_t some = hc_min(at_once, channels - c);
-        const char *part = from + c * taps * size;
-        fetch(part + some * taps * size, w->strides[0], count, hc_min(some, channels - c - some) * taps * size);
-        for (int64_t i = 0; i < count; i += 16)
-            p->side.pack_x32(part + i * w->strides[0], w->strides[0], (int)hc_min(16, count - i), some * taps,
-                             lines + i, p->nr, 0);
-        if (!sorted)
-            sort_lines(lines, taps, some, channels, p->nr, to + c * p->nr);
+    if (taps == 1 || channels == 1) { /* sorted as they are */
+        pack_lines(p, panel, 0, channels, to);
+        return;
+    }
+    for (int64_t c = 0, some; c < channels; c += some) {
+        some = hc_min(lines_at_once(p), channels - c);
+        pack_lines(p, panel, c, some, scratch);
+        sort_lines(scratch, taps, some, channels, p->nr, to + c * p->nr);
     }
 }
 

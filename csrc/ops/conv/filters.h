@@ -25,6 +25,9 @@ void hc_filter_panels_init(hc_filter_panels *panels, const hc_convolution *conv,
 void hc_filter_panels_group(hc_filter_panels *panels, int64_t group);
 /* Panel number `panel` of the group into `to`; scratch of hc_pack_scratch bytes. Thread-safe. */
 void hc_filter_panel(const hc_filter_panels *panels, int64_t panel, float *to, void *scratch);
+/* The same without sorting, as lines (channel, tap) of filters beside each other; where filters lie so that they become lines. */
+bool hc_filters_have_lines(const hc_filter_panels *panels);
+void hc_filter_lines(const hc_filter_panels *panels, int64_t panel, float *to);
 /* Filters of few channels, (r, s, c), `beside` of them beside each other: blocks (r, s, c, filter), the last not filled. */
 void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to);
 

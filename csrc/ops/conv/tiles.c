@@ -181,7 +181,7 @@ static void sum_places(const hc_tiles *t, const float *v, int64_t tiles, const f
                 t->kernel->fn.direct_s16(units, (const int16_t *const *)(const void *)rows,
                                          (const int16_t *)(const void *)u, n, (int32_t *)(void *)to, nr);
             else
-                t->kernel->fn.direct_f32(1, units, rows, u + first * nr, n, nr, to, nr);
+                t->kernel->fn.direct_f32(1, units, rows, u + first * nr, 0, nr, n, nr, to, nr);
         }
     }
 }

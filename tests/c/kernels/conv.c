@@ -8,50 +8,53 @@
 #define D PRId64
 
 static void direct_definition(const hc_kernel *kernel, int64_t taps, int64_t run, const float *const *rows,
-                              const float *panel, int n_rows, int columns, float *c, int64_t ldc) {
+                              const float *panel, int64_t tap_step, int64_t step, int n_rows, int columns, float *c,
+                              int64_t ldc) {
     for (int i = 0; i < n_rows; i++)
         for (int j = 0; j < columns; j++) {
             float sum = 0.0f;
             for (int64_t t = 0; t < taps; t++)
                 for (int64_t v = 0; v < run; v++)
-                    sum = fmaf(rows[t * kernel->mr + i][v], panel[(t * run + v) * kernel->nr + j], sum);
+                    sum = fmaf(rows[t * kernel->mr + i][v], panel[t * tap_step + v * step + j], sum);
             c[i * ldc + j] = sum;
         }
 }
 
 /* Each run in memory of its own; pointers of rows that are not read point nowhere. */
 static void direct_case(const hc_kernel *kernel, int64_t taps, int64_t run, int n_rows, int columns, int64_t ldc,
-                        float_kind kind) {
-    const int64_t n = (n_rows - 1) * ldc + columns;
-    begin("%" D " taps of %" D ", %d rows of %d, ldc %" D ", %s", taps, run, n_rows, columns, ldc,
-          float_kind_name(kind));
+                        bool taps_first, float_kind kind) {
+    const int64_t n = (n_rows - 1) * ldc + columns, nr = kernel->nr;
+    const int64_t tap_step = taps_first ? run * nr : nr, value_step = taps_first ? nr : taps * nr;
+    begin("%" D " taps of %" D ", taps first %d, %d rows of %d, ldc %" D ", %s", taps, run, taps_first, n_rows, columns,
+          ldc, float_kind_name(kind));
     const float *rows[64 * 16];
     for (int64_t t = 0; t < taps; t++)
         for (int i = 0; i < kernel->mr; i++)
             rows[t * kernel->mr + i] = i < n_rows ? floats(run, kind) : NULL;
     const float *panel = floats(taps * run * kernel->nr, kind);
     float *wanted = floats(n, kind), *got = copy_of(wanted, n, 4);
-    direct_definition(kernel, taps, run, rows, panel, n_rows, columns, wanted, ldc);
-    kernel->fn.direct_f32(taps, run, rows, panel, n_rows, columns, got, ldc);
+    direct_definition(kernel, taps, run, rows, panel, tap_step, value_step, n_rows, columns, wanted, ldc);
+    kernel->fn.direct_f32(taps, run, rows, panel, tap_step, value_step, n_rows, columns, got, ldc);
     same("c", F32, got, wanted, n);
-    BENCH(direct_definition(kernel, taps, run, rows, panel, n_rows, columns, wanted, ldc),
-          kernel->fn.direct_f32(taps, run, rows, panel, n_rows, columns, got, ldc));
+    BENCH(direct_definition(kernel, taps, run, rows, panel, tap_step, value_step, n_rows, columns, wanted, ldc),
+          kernel->fn.direct_f32(taps, run, rows, panel, tap_step, value_step, n_rows, columns, got, ldc));
 }
 
 void check_direct_f32(const hc_kernel *kernel) {
     for (int n_rows = 1; n_rows <= kernel->mr; n_rows++)
         for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
-            direct_case(kernel, 1, 1, n_rows, kernel->nr, kernel->nr, (float_kind)kind);
-            direct_case(kernel, 3, 5, n_rows, kernel->nr, kernel->nr + 5, (float_kind)kind);
+            direct_case(kernel, 1, 1, n_rows, kernel->nr, kernel->nr, true, (float_kind)kind);
+            direct_case(kernel, 3, 5, n_rows, kernel->nr, kernel->nr + 5, kind % 2, (float_kind)kind);
         }
     for (int columns = 1; columns < kernel->nr; columns++)
         FOR_EACH(int, n_rows, 1, 2, kernel->mr)
-    direct_case(kernel, 2, 3, *n_rows, columns, columns + 3, PLAIN);
+    direct_case(kernel, 2, 3, *n_rows, columns, columns + 3, columns % 2, PLAIN);
     FOR_EACH(int64_t, taps, 1, 2, 9)
     FOR_EACH(int64_t, run, 1, 2, 3, 16, 21)
-    direct_case(kernel, *taps, *run, kernel->mr, kernel->nr, kernel->nr, PLAIN);
+    for (int taps_first = 0; taps_first < 2; taps_first++)
+        direct_case(kernel, *taps, *run, kernel->mr, kernel->nr, kernel->nr, taps_first, PLAIN);
     usual();
-    direct_case(kernel, 9, 32, kernel->mr, kernel->nr, kernel->nr, PLAIN);
+    direct_case(kernel, 9, 32, kernel->mr, kernel->nr, kernel->nr, true, PLAIN);
 }
 
 /* On values, (window, tap, value of a run) and (filter, the same). */
