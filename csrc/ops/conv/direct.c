@@ -36,9 +36,8 @@ typedef struct {
     bool by_panels;       /* a task is a panel; a thread has memory for one */
     bool far;             /* answers are beyond the nearer caches */
     hc_filter_form form;
-    bool packed; /* all panels were packed before */
-    bool
-        lines; /* panels are read as they were packed first, (channel, tap): of few tiles each, which do not pay for sorting */
+    bool packed;            /* all panels were packed before */
+    bool lines;             /* panels are read as packed first, (channel, tap): sorting does not pay for few tiles */
     int64_t tap_step, step; /* of panels */
     int64_t panels_at_once, first_panel, n_panels;
     uint8_t *panels, *private_memory;
