@@ -241,6 +241,20 @@ def test_panels_that_exist_are_taken_by_many_rows_alone() -> None:
         assert same_bits(hc.matmul(x[:32], w.T), hc.matmul(x, q.T)[:32])
 
 
+def test_panels_of_a_pattern_that_exist_cost_no_packing() -> None:
+    x, q = reals((8, 512), 9), hc.quantize(reals((512, 512), 10), "int8+2:4")
+    for isa in isas():
+        with hc.use(isa=isa):
+            before, after = (
+                next(c.predicted_ms for c in hc.explain(x, w.T, "int8").candidates if c.path == "gemm-nonzeros")
+                for w in (q, hc.prepack(q))
+            )
+            assert (before is None) == (after is None)
+            if before is not None and after is not None:
+                assert after < before / 1.5
+            assert same_bits(hc.matmul(x, hc.prepack(q).T, activations="int8"), hc.matmul(x, q.T, activations="int8"))
+
+
 def test_extreme_codes_of_the_longest_rows_are_exact() -> None:
     k = 65536
     for ours, theirs in ((-128, -128), (127, -128), (127, 127)):

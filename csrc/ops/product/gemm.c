@@ -345,6 +345,9 @@ const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_nm_folded_work(const hc_product *p) {
     const hc_kernel *right = hc_nm_kernel(p->w, p->run), *kernel = right ? right : hc_nm_kernel(p->x, p->run);
-    return integer_work(p, kernel, 4.0 / kernel->kr); /* a step of kr values costs one of 4 */
+    hc_work kept = integer_work(p, kernel, 4.0 / kernel->kr); /* a step of kr values costs one of 4 */
+    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, kernel, 1))
+        kept.decoded = 0;
+    return kept;
 }
 hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }
