@@ -26,7 +26,11 @@ import json, sys
 from heterocompute.cli import command as cli
 from heterocompute.cli.map import EXAMPLE
 for arguments in json.loads(sys.argv[1]):
-    assert cli.main(arguments) == 0, arguments
+    try:
+        code = cli.main(arguments)
+    except SystemExit as end:  # --help
+        code = end.code
+    assert not code, arguments
     print("=====", flush=True)
 """
 
