@@ -95,7 +95,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_a_full_disk_names_the_file_and_leaves_nothing(model, tmp_path, name):
     if "plot" in name:
         pytest.importorskip("matplotlib")

@@ -38,7 +38,7 @@ def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> 
 
 @pytest.mark.parametrize("isa", [*isas("gem", "expand_", "compress_", "masks_", "indices_"), None])
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 def test_every_path_gives_the_same_bits_or_a_reason(weights: str, isa: str | None) -> None:
     with hc.use(isa=isa, threads=2):
         for seed, ((m, n, k), activations) in enumerate(itertools.product(SHAPES, ACTIVATIONS)):
