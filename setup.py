@@ -60,6 +60,7 @@ if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
 SANITIZE = os.environ.get("HETEROCOMPUTE_SANITIZE")
 if SANITIZE:
     FLAGS += ["-O1", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
+    FLAGS += ["-fno-wrapv"]  # Python's own flags say -fwrapv, with which no sum overflows
     LINK_FLAGS += [f"-fsanitize={SANITIZE}"]
 if SANITIZE or os.environ.get("HETEROCOMPUTE_DEBUG") == "1":
     FLAGS += ["-UNDEBUG", "-DHC_DEBUG"]

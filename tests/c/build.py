@@ -1,6 +1,8 @@
 """Build the runner of this folder: the C core without Python, for this machine or another.
 
-python tests/c/build.py OUT [--cc CC] [--machine x86_64|aarch64] [COMPILER FLAGS ...]
+python tests/c/build.py OUT [--cc "CC [FLAGS ...]"] [--machine x86_64|aarch64] [MORE FLAGS ...]
+
+Sources are named as `setup.py` names them: with the flags of Python's extensions behind CC, ccache shares objects.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import argparse
 import os
 import platform
 import runpy
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,22 +36,23 @@ def main() -> None:
         build = runpy.run_path(str(ROOT / "setup.py"))
     sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.parent.name != "python"]
     sources += sorted(HERE.glob("*.c")) + sorted((HERE / "kernels").glob("*.c"))
+    cc = shlex.split(options.cc)
     jobs = [(path, flags) for path in sources for flags in build["flags_of"](path, options.machine)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def compile_one(number: int) -> str:
             target, (source, flags) = f"{folder}/{number}.o", jobs[number]
             flags = [*build["FLAGS"], *flags, *more_flags]
-            run([options.cc, *flags, f"-I{ROOT}/csrc", f"-I{HERE}", "-c", str(source), "-o", target])
+            run([*cc, *flags, "-MMD", "-Icsrc", "-Itests/c", "-c", str(source.relative_to(ROOT)), "-o", target])
             return target
 
         objects = list(pool.map(compile_one, range(len(jobs))))
-        run([options.cc, *more_flags, *build["LINK_FLAGS"], *HOOKS, *objects, "-lm", "-o", options.out])
+        run([*cc, *more_flags, *build["LINK_FLAGS"], *HOOKS, *objects, "-lm", "-o", os.path.abspath(options.out)])
 
 
 def run(command: list[str]) -> None:
     """Run a compiler; its complaint is on the screen already."""
-    if subprocess.run(command).returncode:
+    if subprocess.run(command, cwd=ROOT).returncode:
         sys.exit(f"failed: {' '.join(command)}")
 
 
