@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.prepacked import prepack
 from ..base.runtime import use
+from ..products.arguments import empty_at_a_line
 from ..products.conv import ALGORITHMS, conv2d
 from ..products.explain import explain
 from ..products.matmul import matmul
@@ -188,11 +188,12 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
     rng = np.random.default_rng(0)
     x = rng.standard_normal((batch, layer.c, layer.size, layer.size), dtype=np.float32)
     w = rng.standard_normal((layer.k, layer.c // layer.groups, layer.r, layer.r), dtype=np.float32)
-    last = _at_a_line((batch, layer.size, layer.size, layer.c))
+    # As the tensors of the peers, which begin at a line of the cache.
+    last = empty_at_a_line((batch, layer.size, layer.size, layer.c))
     last[...] = x.transpose(0, 2, 3, 1)
     where: dict[str, Any] = {"stride": layer.stride, "padding": layer.r // 2, "groups": layer.groups}
     found = explain(conv2d, x, w, **where)
-    out = _at_a_line(conv2d(last, w, layout="NHWC", **where).shape)
+    out = empty_at_a_line(conv2d(last, w, layout="NHWC", **where).shape)
     exact = _exact(x, w, layer)
     work = float(found.operations)
 
@@ -223,14 +224,6 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
         candidates += sound(_int8_peer(x, w, layer, threads, work, exact), layer.name, options)
     chosen = found.chosen if found.chosen in ALGORITHMS else "auto"
     return Times(candidates, options, threads), {"intensity": found.intensity, "operations": work, "chosen": chosen}
-
-
-def _at_a_line(shape: tuple[int, ...]) -> Array:
-    """Return memory that begins at a line of the cache, as the peers' tensors do and NumPy's arrays do by chance."""
-    size = prod(shape)
-    memory = np.empty(size + 16, np.float32)
-    first = -memory.ctypes.data // 4 % 16
-    return memory[first : first + size].reshape(shape)
 
 
 def _int8_peer(

@@ -21,6 +21,8 @@ from ..formats import Format, format as parse_format
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
+LINE, LARGE = 16, 1 << 18  # float32 values of a line; from here on its place is felt and its price is not
+
 _parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than a small product
 
 
@@ -57,13 +59,16 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
 
 
 def checked_out(
-    out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], in_place: bool = False
+    out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], in_place: bool = False, at_line: bool = False
 ) -> FloatArray:
-    """Return the plain array that `out` is, after its checks, or a new one; `in_place`: where an input lies too."""
+    """Return the plain array that `out` is, after its checks, or a new one.
+
+    `in_place`: it may lie where an input does; `at_line`: a large new one begins at a line of the cache.
+    """
     if out is None:
         if prod(max(n, 1) for n in shape) > 2**60:
             raise ValueError(f"{name}: an answer of shape {shape} overflows the size of an array")
-        return np.empty(shape, np.float32)
+        return empty_at_a_line(shape) if at_line and prod(shape) >= LARGE else np.empty(shape, np.float32)
     plain = _writable(out, name)
     if plain.dtype != np.float32:
         raise TypeError(f"{name}: out is {plain.dtype}, wanted a float32 array")
@@ -81,6 +86,14 @@ def checked_out(
             if meets and not (in_place and _same_place(plain, part)):
                 raise ValueError(f"{name}: out shares memory with an input")
     return plain
+
+
+def empty_at_a_line(shape: tuple[int, ...]) -> FloatArray:
+    """Return memory that begins at a line of the cache, where NumPy's begins by chance: stores of 64 bytes take one."""
+    size = prod(shape)
+    memory = np.empty(size + LINE, np.float32)
+    first = -memory.ctypes.data // memory.itemsize % LINE
+    return memory[first : first + size].reshape(shape)
 
 
 def _writable(out: Any, name: str) -> FloatArray:

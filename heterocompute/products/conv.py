@@ -202,7 +202,7 @@ def prepared(
     bias_array = as_bias(bias, filters.shape[0], caller)
     inputs = (image, filters) if bias_array is None else (image, filters, bias_array)
     final = shape if layout == "NCHW" else (shape[0], shape[2], shape[3], shape[1])
-    result = checked_out(out, final, caller, inputs)
+    result = checked_out(out, final, caller, inputs, at_line=True)
     target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     filters = _along(filters, (2, 3, 1))
     where = (window.stride, window.before, window.dilation, window.groups)

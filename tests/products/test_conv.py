@@ -190,3 +190,10 @@ def test_relu_is_the_last_step_and_leaves_no_negative_zero(layout: str) -> None:
     assert same_bits(np.ascontiguousarray(out), np.ascontiguousarray(expected))
     kept = np.moveaxis(expected, 1 if layout == "NCHW" else 3, 0)
     assert np.isnan(kept[3]).all() and not np.signbit(kept[:3]).any() and 0 < (kept[0] > 0).mean() < 1
+
+
+def test_a_large_answer_begins_at_a_line_of_the_cache() -> None:
+    x, filters = reals((1, 2, 130, 140), 1), reals((16, 2, 1, 1), 2)
+    for layout, image in (("NCHW", x), ("NHWC", np.ascontiguousarray(x.transpose(0, 2, 3, 1)))):
+        kept = [hc.conv2d(image, filters, layout=layout) for _ in range(5)]
+        assert all(y.ctypes.data % 64 == 0 and y.flags.c_contiguous and y.flags.writeable for y in kept)
