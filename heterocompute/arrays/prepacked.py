@@ -123,8 +123,8 @@ class PrepackedFilters:
         Of the source.
     nbytes : int
         Bytes of the panels so far: those of "direct" are as many as the source has in float32, with K rounded up to 32
-        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that, those of "fft"
-        as many as its tiles have values, one and a half times.
+        in each group; those of "winograd2", "winograd4" and "winograd6" are 1.8, 4 and 7.1 times that, up to 4 times
+        as many with stride 2, those of "fft" as many as its tiles have values, one and a half times.
     isa : tuple of str
         The instruction sets that it was packed for, of the last panels; empty before the first convolution.
     version : str
