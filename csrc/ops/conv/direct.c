@@ -63,7 +63,8 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     job->by_panels = job->pixels.n_bands == 1 && job->filters.panels >= PANELS_A_THREAD * n_threads &&
                      fit >= n_threads && job->filters.panels > L2_BYTES / 2 / hc_max(panel_bytes, 1) &&
                      pixels <= L2_BYTES / line && conv->shape.n <= L2_BYTES / line / hc_max(pixels, 1);
-    job->lines = job->by_panels && !job->packed && !job->pixels.joins && hc_filters_have_lines(&job->filters);
+    job->lines = job->by_panels && !job->packed && !job->pixels.joins && job->pixels.taps > 1 &&
+                 hc_filters_have_lines(&job->filters);
     job->tap_step = job->lines ? kernel->nr : job->pixels.run * kernel->nr;
     job->step = job->lines ? job->pixels.taps * kernel->nr : kernel->nr;
     job->panels_at_once = job->by_panels ? n_threads : hc_min(job->filters.panels, fit);
