@@ -12,7 +12,10 @@
 #include <float.h>
 #include <math.h>
 
-static inline int64_t hc_row_bytes(int64_t values, int bits) { return hc_ceil_div(values * bits, 8); }
+/* Of rows that are too long to have any bits: 8 values fill `bits` bytes, and no product is larger than the answer. */
+static inline int64_t hc_row_bytes(int64_t values, int bits) {
+    return values / 8 * bits + hc_ceil_div(values % 8 * bits, 8);
+}
 
 /* Appends codes in ascending order. */
 typedef struct {
