@@ -12,7 +12,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Of rows that are too long to have any bits: 8 values fill `bits` bytes, and no product is larger than the answer. */
+/* Eight values fill `bits` bytes. values * bits may overflow: an array without rows has rows of up to 2^60 values. */
 static inline int64_t hc_row_bytes(int64_t values, int bits) {
     return values / 8 * bits + hc_ceil_div(values % 8 * bits, 8);
 }

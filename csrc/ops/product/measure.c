@@ -71,6 +71,7 @@ double hc_decoding_share(const hc_product *product) {
     const bool unpacks = format && format->bits != 4 && format->bits != 8;
     const double unpacking = product->order == HC_ORDER_FOLDED ? UNPACKING_SPLIT_SHARE : UNPACKING_SHARE;
     const double share = unpacks || product->w->form[HC_INT_GROUPED].has_minima ? unpacking : 1;
+    /* Integers that scales of groups multiply are of one digit, which hc_integers_share would not say of a folded product. */
     return product->w->sparse ? share * hc_integers_share(product) : share;
 }
 
