@@ -23,7 +23,7 @@ __all__ = ["PackedArray"]
 
 Array = np.ndarray[Any, Any]
 
-_OWN = ("__dict__", "__weakref__", "_seen", "_turned")  # attributes that a copy does not take over
+_OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not take over
 
 
 class PackedArray(NDArrayOperatorsMixin):

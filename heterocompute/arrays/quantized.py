@@ -90,12 +90,13 @@ class QuantizedArray(PackedArray):
     """
 
     # What products found once: `_seen`, the components as the core takes them, which it keeps and checks
-    # (csrc/python/direct.c), and `_turned`, the transposed array.
-    __slots__ = ("_format", "_seen", "_source_dtype", "_turned")
+    # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, the name that tuned choices have it under.
+    __slots__ = ("_format", "_seen", "_source_dtype", "_text", "_turned")
 
     _format: Format
     _turned: Self
     _source_dtype: str
+    _text: str
 
     _decoder = "dequantize()"
 

@@ -42,6 +42,7 @@ BLAS_FUNCTIONS = (
 )
 CHOICES = ("auto", "openblas", "own")
 AS_ASKED = "as asked for"  # why a product goes where `use` or the environment says
+NO_BLAS = "there is no BLAS"
 NEVER, ALWAYS, EQUAL, SLOWER = range(4)  # hc_blas_speed of csrc/hc.h
 # What kernels the cores of OpenBLAS for x86 have: 2 for AVX-512, 1 for AVX2; 0: neither.
 CORES = {"SkylakeX": 2, "Cooperlake": 2, "Sapphirerapids": 2, "Haswell": 1, "Zen": 1, "Excavator": 1}
@@ -73,7 +74,7 @@ class _Settings:
             return NEVER, "a path is forced"
         found = _open_blas()
         if found is None:
-            return NEVER, "there is no BLAS"
+            return NEVER, NO_BLAS
         return (ALWAYS, AS_ASKED) if choice == "openblas" else _speed(found, self.mask)
 
 
@@ -324,6 +325,11 @@ def _compare(one: tuple[int, int, int]) -> float:
             _core.direct(one, speed, False, a, a, None, None, None)
             best[i] = min(best[i], perf_counter() - start)
     return best[0] / best[1]
+
+
+def asked_blas() -> str | None:
+    """Return what `use` says of the BLAS here, None where it says nothing."""
+    return _settings.get().blas
 
 
 def known_blas() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..formats import Format, Sparse
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
-from .matmul import _checked_product, goes_to_blas, linear, matmul
+from .matmul import _checked_product, blas_takes, goes_to_blas, linear, matmul
 from .tuned import BLAS, choice, product_key, times
 
 __all__ = ["Explanation", "explain"]
@@ -146,24 +146,45 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
     >>> found.operations, found.bytes, round(found.intensity, 1)
     (112896, 10336, 10.9)
     """
-    return asked("explain", *arguments, **options)[0]
+    return asked("explain", *arguments, **options).explanation
 
 
-def asked(caller: str, *arguments: Any, **options: Any) -> tuple[Explanation, str, str]:
-    """Return the explanation of a call, its key among the times, "" if there is one way, and the function's name."""
+class Asked(NamedTuple):
+    """What is known of a call before it is made.
+
+    Attributes
+    ----------
+    explanation : Explanation
+    key : str
+        Of the call among the times that are kept; "" where there is one way alone.
+    function : str
+    blas : bool
+        Whether a BLAS can compute it.
+    """
+
+    explanation: Explanation
+    key: str
+    function: str
+    blas: bool
+
+
+def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
+    """Explain a call, and return what else `tune` needs to know of it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
-        return *_convolution(caller, bound(caller, conv2d, rest, options)), "conv2d"
+        return Asked(*_convolution(caller, bound(caller, conv2d, rest, options)), "conv2d", False)
     if function not in (matmul, linear):
         raise TypeError(f"{caller}: the function is {shown(function)}, wanted matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
     if function is matmul:
-        return *_product(caller, given["a"], given["b"], given.get("activations")), "matmul"
+        explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
+        return Asked(explanation, key, "matmul", blas)
     x, w, activations = given["x"], given["w"], given.get("activations")
     if activations is not None and not isinstance(w, QuantizedArray):
         activations = None  # x is rounded first; the product is one of floats
     transposed = w.T if hasattr(w, "T") else as_operand(w, f"{caller}: w").T
-    return *_product(caller, x, transposed, activations), "linear"
+    explanation, key, blas = _product(caller, x, transposed, activations)
+    return Asked(explanation, key, "linear", blas)
 
 
 def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,21 +195,21 @@ def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping
         raise TypeError(f"{caller}: {function.__name__}: {error}") from None
 
 
-def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation, str]:
+def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation, str, bool]:
     if is_compressed(a) or is_compressed(b):
-        return _compressed(caller, a, b, activations), ""
+        return _compressed(caller, a, b, activations), "", False
     left, right = as_operand(a, f"{caller}: a"), as_operand(b, f"{caller}: b")
     fmt = None if activations is None else as_format(activations, f"{caller}: activations")
     packed = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
     if fmt is not None and packed != 1:
         raise ValueError(f"{caller}: activations needs one dense and one quantized operand")
-    found: list[tuple[Explanation, str]] = []
+    found: list[tuple[Explanation, str, bool]] = []
 
     def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Array) -> None:
         key = product_key("matmul", x, y, fmt)
         explained = _tuned(_explained(x, y, fmt, out), key)
         work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
-        found.append((replace(explained, operations=work[0], bytes=work[1]), key))
+        found.append((replace(explained, operations=work[0], bytes=work[1]), key, blas_takes(x, y)))
 
     _checked_product(left, right, fmt, None, None, caller, (left, right), note)
     return found[0]
@@ -251,7 +272,7 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> Explanation:
         return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),))
     if packed:
         why = "an operand is packed: the bits must be the same everywhere"
-    elif a.dtype != np.float32 or b.dtype != np.float32:
+    elif not blas_takes(a, b):
         why = "takes float32 alone"
     else:
         speed, because = runtime.dense_choice()

@@ -35,7 +35,7 @@ from .arguments import (
 )
 from .csr import compressed_product
 from .quantize import rounded
-from .tuned import BLAS, choice, path_number, product_key
+from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
 
 __all__ = ["linear", "matmul"]
 
@@ -46,8 +46,6 @@ _core_formats: dict[Any, tuple[Any, ...]] = {}  # of activations that were check
 
 def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: Any) -> FloatArray | None:
     """Return the answer where all arguments are plain and right, else None: the long way says what is wrong."""
-    if runtime.tuned():
-        return None
     fmt = None
     if activations is not None:
         if type(activations) is not str and not isinstance(activations, Format):
@@ -55,7 +53,45 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
         fmt = _core_formats.get(activations)
         if fmt is None:
             return None
-    return _core.direct(runtime.run(), runtime.known_blas(), is_linear, a, b, bias, fmt, out)
+    run, blas = runtime.run(), runtime.known_blas()
+    if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
+        mask, threads, _ = run
+        blas_speed = blas if kept == OF_BLAS and blas < 0 else runtime.ALWAYS if kept == OF_BLAS else runtime.NEVER
+        answer = _core.direct((mask, threads, kept), blas_speed, is_linear, a, b, bias, fmt, out)
+        if answer is not None or kept == OF_BLAS:
+            return answer  # else these values cannot go that way: x is not finite, say
+    return _core.direct(run, blas, is_linear, a, b, bias, fmt, out)
+
+
+PACKED = (QuantizedArray, SparseArray, Prepacked)
+OF_BLAS = 0  # a path of the core's kernels has a number from 1 on
+MOST_KNOWN = 4096
+_known: dict[tuple[Any, ...], int | None] = {}  # the tuned ways of calls that were seen
+tuned_changes.append(_known.clear)
+
+
+def _kept_way(run: tuple[int, int, int], is_linear: bool, a: Any, b: Any, activations: Any) -> int | None:
+    """Return the way that was tuned for a call: a path's number, OF_BLAS, or None.
+
+    A call whose operands are like those of an earlier one takes less than 1 us here.
+    """
+    x = (a.shape, a.strides, a.dtype.char) if type(a) is np.ndarray else operand_text(a) if type(a) in PACKED else ""
+    w = (b.shape, b.strides, b.dtype.char) if type(b) is np.ndarray else operand_text(b) if type(b) in PACKED else ""
+    key = (x, w, activations, run, is_linear, runtime.asked_blas())
+    try:
+        return _known[key]
+    except KeyError:
+        pass
+    if not x or not w or not a.ndim or not b.ndim or (is_linear and b.ndim != 2):
+        return None
+    left, right = as_matrix(a, column=False), as_matrix(b.T if is_linear else b, column=True)
+    fmt = None if activations is None else as_format(activations, "activations")
+    dense = not isinstance(left, QuantizedArray) and not isinstance(right, QuantizedArray)
+    way = _tuned_way(left, right, fmt, dense)
+    found = None if way is None else OF_BLAS if dense and way == BLAS else path_number(way) or None
+    if len(_known) < MOST_KNOWN:
+        _known[key] = found
+    return found
 
 
 def _activations(activations: Any, name: str) -> Format | None:
@@ -71,7 +107,7 @@ def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, ou
     """Fill `out` (two dimensions or more) with a @ b + bias."""
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
     way = _tuned_way(a, b, activations, dense) if runtime.tuned() else None
-    if dense and way in (None, BLAS) and goes_to_blas(a, b, out) and _blas_product(a, b, out):
+    if dense and way in (None, BLAS) and goes_to_blas(a, b, out, way == BLAS) and _blas_product(a, b, out):
         if bias is not None:
             add_to(out, bias)
         return
@@ -93,12 +129,17 @@ def _tuned_way(a: Any, b: Any, activations: Format | None, dense: bool) -> str |
     return choice(product_key("matmul", a, b, activations))
 
 
-def goes_to_blas(a: Array, b: Array, out: FloatArray) -> bool:
-    """Tell whether a dense product is one for the BLAS; it is opened here."""
+def goes_to_blas(a: Array, b: Array, out: FloatArray, tuned: bool = False) -> bool:
+    """Tell whether a dense product is one for the BLAS, which is opened here; `tuned`: it was the faster one."""
     speed, _ = runtime.dense_choice()
-    if not (speed and out.size and a.shape[-1] and a.dtype == np.float32 and b.dtype == np.float32):
+    if not (speed and out.size and a.shape[-1] and blas_takes(a, b)):
         return False
-    return _core.blas_suits(runtime.run(), speed, a, b)
+    return _core.blas_suits(runtime.run(), runtime.ALWAYS if tuned else speed, a, b)
+
+
+def blas_takes(a: Any, b: Any) -> bool:
+    """Tell whether a BLAS can multiply two operands: dense float32 ones alone."""
+    return all(isinstance(value, np.ndarray) and value.dtype == np.float32 for value in (a, b))
 
 
 def _blas_product(a: Array, b: Array, out: FloatArray) -> bool:

@@ -14,7 +14,7 @@ from ..base.runtime import use
 from ..base.values import as_real, shown
 from . import tuned
 from .conv import conv2d
-from .explain import Explanation, asked, bound
+from .explain import Asked, Explanation, asked, bound
 from .matmul import linear, matmul
 
 __all__ = ["tune"]
@@ -73,22 +73,23 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
     if runtime.run()[2]:
         raise ValueError("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):
-        explained, key, name = asked("tune", function, *arguments, **options)
-        if not key:
+        found = asked("tune", function, *arguments, **options)
+        if not found.key:
             raise ValueError("tune: there is nothing to choose: a compressed matrix has one way")
-        if explained.chosen == "nothing":
+        if found.explanation.chosen == "nothing":
             raise ValueError("tune: there is nothing to multiply")
-        call = bound("tune", FUNCTIONS[name], arguments, options)
-        ms = _measured(name, call, _ways(name, explained), budget)
-    tuned.keep(key, min(ms, key=ms.__getitem__), ms)
+        call = bound("tune", FUNCTIONS[found.function], arguments, options)
+        ms = _measured(found.function, call, _ways(found), budget)
+    tuned.keep(found.key, min(ms, key=ms.__getitem__), ms)
     with use(tuned=True):
-        return asked("tune", function, *arguments, **options)[0]
+        return asked("tune", function, *arguments, **options).explanation
 
 
-def _ways(name: str, explained: Explanation) -> list[str]:
-    """Return the candidates that may be tried: by their estimates none is refused."""
+def _ways(found: Asked) -> list[str]:
+    """Return the candidates that can run: those with an estimate, and the BLAS where it takes the operands."""
+    explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]
-    if name != "conv2d" and tuned.BLAS not in ways and runtime.dense_choice()[1] != runtime.AS_ASKED:
+    if found.blas and tuned.BLAS not in ways and runtime.dense_choice()[1] not in (runtime.AS_ASKED, runtime.NO_BLAS):
         ways.append(tuned.BLAS)
     return ways
 

@@ -6,24 +6,25 @@ instruction sets. It is read once in a process, and asked only under ``hc.use(tu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .. import _heterocompute as _core
-from ..arrays.base import PackedArray
 from ..arrays.prepacked import Prepacked
+from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.kept_files import cpu_model, kept_file, merge_kept, read_kept
 from ..base.version import __version__
 
-__all__ = ["BLAS", "choice", "keep", "product_key", "times", "tuning_file"]
+__all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]
 
 BLAS = "OpenBLAS"
 MOST = 10_000  # products of one machine and version; the oldest leave
 
 _found: dict[str, dict[str, dict[str, Any]]] = {}  # by file: product -> {"choice", "ms"}
+listeners: list[Callable[[], None]] = []  # called when a choice may have changed: whoever remembers choices
 
 
 def tuning_file() -> Path:
@@ -57,10 +58,23 @@ def product_key(name: str, left: Any, right: Any, activations: Any, *more: objec
     return "; ".join([*parts, f"threads {runtime.get_num_threads()}", f"isa {mask:x}"])
 
 
-def _operand(value: Any) -> str:
-    if isinstance(value, PackedArray):
+def operand_text(value: QuantizedArray) -> str:
+    """Return the text that names a packed operand, which is kept on it.
+
+    Returns
+    -------
+    str
+    """
+    text: str | None = getattr(value, "_text", None)
+    if text is None:
         prepacked = " prepacked" if isinstance(value, Prepacked) else ""
-        return f"{value.shape} {getattr(value, 'format', '')} along {getattr(value, 'axis', '')}{prepacked}"
+        text = value._text = f"{value.shape} {value.format} along {value.axis}{prepacked}"
+    return text
+
+
+def _operand(value: Any) -> str:
+    if isinstance(value, QuantizedArray):
+        return operand_text(value)
     order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
     return f"{value.shape} {value.dtype} in order {order}"
 
@@ -129,6 +143,15 @@ def keep(key: str, found: str, ms: Mapping[str, float]) -> None:
 
     merge_kept(tuning_file(), merge)
     _choices()[key] = entry
+    for changed in listeners:
+        changed()
+
+
+def forget() -> None:
+    """Read the file again at the next call, as a new process would."""
+    _found.clear()
+    for changed in listeners:
+        changed()
 
 
 def path_number(name: str) -> int:

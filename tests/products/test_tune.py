@@ -20,12 +20,13 @@ from heterocompute.products import conv, matmul, tuned
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HETEROCOMPUTE_CACHE", str(tmp_path / "cache"))
+    forget()
     return tmp_path / "cache"
 
 
 def forget() -> None:
     """Read the file again, as a new process would."""
-    tuned._found.clear()
+    tuned.forget()
 
 
 CALLS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
@@ -72,8 +73,11 @@ def test_what_auto_does_not_admit_is_not_chosen_by_measurement() -> None:
 def test_a_product_goes_the_way_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     x, q = reals((24, 40), 1), hc.quantize(reals((16, 40), 2), "int8")
     gone: list[int] = []
-    real = matmul._core.matmul
-    monkeypatch.setattr(matmul._core, "matmul", lambda run, *rest: (gone.append(run[2]), real(run, *rest))[1])
+    for name in ("matmul", "direct"):  # with and without checks of all that an argument may be
+        real = getattr(matmul._core, name)
+        monkeypatch.setattr(
+            matmul._core, name, lambda run, *rest, real=real: (gone.append(run[2]), real(run, *rest))[1]
+        )
     expected = hc.linear(x, q, activations="int8")
     for way in ("rows", "gemm"):
         tuned.keep(tuned.product_key("matmul", x, q.T, hc.format("int8")), way, {way: 1.0})
@@ -198,3 +202,49 @@ def test_wrong_arguments_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         monkeypatch.delenv("HETEROCOMPUTE_TUNED")
         runtime._environment.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["packed", "integers", "one vector", "batches"])
+def test_a_packed_operand_never_tries_the_blas(name: str) -> None:
+    function, arguments, options = CALLS[name]
+    found = hc.tune(function, *arguments, seconds=0, **options)
+    assert next(one for one in found.candidates if one.path == tuned.BLAS).measured_ms is None
+    assert found.chosen != tuned.BLAS
+    dense = hc.tune(hc.matmul, *CALLS["dense"][1], seconds=0)
+    assert next(one for one in dense.candidates if one.path == tuned.BLAS).measured_ms is not None
+    double = hc.tune(hc.matmul, CALLS["dense"][1][0].astype(np.float64), CALLS["dense"][1][1], seconds=0)
+    assert next(one for one in double.candidates if one.path == tuned.BLAS).measured_ms is None
+
+
+def test_a_call_like_an_earlier_one_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, q = reals((24, 40), 1), reals((16, 40), 3), hc.quantize(reals((16, 40), 2), "int8")
+    keys: list[str] = []
+    monkeypatch.setattr(matmul, "product_key", lambda *rest: (keys.append(""), tuned.product_key(*rest))[1])
+    with hc.use(tuned=True):
+        for operand, fmt in ((q, "int8"), (q, None), (w, None)):
+            for _ in range(5):
+                hc.linear(x, operand, activations=fmt)
+                hc.matmul(x, operand.T, activations=fmt)
+            assert 2 <= len(keys) <= 4  # the first of each, and once more where the long way went
+            keys.clear()
+        key = tuned.product_key("matmul", x, q.T, hc.format("int8"))
+        for way in ("rows", "gemm"):  # a new choice counts at once
+            tuned.keep(key, way, {way: 1.0})
+            assert matmul._kept_way(runtime.run(), True, x, q, "int8") == tuned.path_number(way)
+        with hc.use(threads=1):
+            assert matmul._kept_way(runtime.run(), True, x, q, "int8") is None
+
+
+def test_the_choice_of_a_blas_is_gone_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = reals((6, 512), 1), reals((512, 512), 2)
+    gone: list[int] = []
+    real = matmul._core.direct
+    monkeypatch.setattr(matmul._core, "direct", lambda run, blas, *rest: (gone.append(blas), real(run, blas, *rest))[1])
+    hc.matmul(x, w)
+    tuned.keep(tuned.product_key("matmul", x, w, None), tuned.BLAS, {tuned.BLAS: 1.0})
+    with hc.use(tuned=True):
+        hc.matmul(x, w)
+        assert gone[-1] == (runtime.ALWAYS if runtime.dense_choice()[0] else -1)
+        with hc.use(blas="own"):  # what is asked for comes first
+            hc.matmul(x, w)
+            assert gone[-1] == runtime.NEVER
