@@ -96,7 +96,7 @@ def main() -> None:
             found = call()
             seconds[name].append(time.perf_counter() - begun)
             if "chol" not in name and name != "factor" and name not in errors:
-                errors[name] = hc.ptq.error(w, np.asarray(found), h).db
+                errors[name] = hc.ptq.error(w, np.asarray(found), h).output_db
     print(machine())
     print(
         f"{arguments.size} x {arguments.size}, {threads} threads, torch {torch.__version__}, scipy {scipy.__version__}"

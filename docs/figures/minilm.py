@@ -119,7 +119,8 @@ def table(weights: dict[str, Any], first: Tokens, second: Tokens) -> None:
             published = {"order": "natural", "scales": "absmax", "sweeps": 0}
             ways = {"nearest": hc.quantize(w, fmt), "GPTQ": hc.ptq.gptq(w, h, fmt, **published)}
             for way, q in {**ways, "hc.ptq.gptq": hc.ptq.gptq(w, h, fmt)}.items():
-                found.setdefault(way, []).append((hc.ptq.error(w, q, held[name]).db, hc.ptq.error(w, q, h).db))
+                judged = [hc.ptq.error(w, q, one).output_db for one in (held[name], h)]
+                found.setdefault(way, []).append((judged[0], judged[1]))
         cells = (f"{way} {a:.1f} ({b:.1f})" for way, rows in found.items() for a, b in [np.mean(rows, axis=0)])
         print(f"{fmt:18}", "  ".join(cells), flush=True)
 

@@ -31,8 +31,8 @@ COLUMNS = (
     Column("tokens", "inputs", leaves=2),
     Column("damping", "damping", "{:g}".format, leaves=3),
     Column("dead", "dead", leaves=4),
-    Column("before", "dB nearest", "{:.2f}".format),
-    Column("after", "dB", "{:.2f}".format),
+    Column("before", "output dB, nearest", "{:.2f}".format),
+    Column("after", "output dB", "{:.2f}".format),
 )
 
 

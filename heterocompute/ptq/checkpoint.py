@@ -235,7 +235,7 @@ class Rounding:
                 raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
             done = rounded_under(w, h, fmt, axis=axes, **self.options)
-            before, after = (error(w, one, h).db for one in (plainly(w, fmt, axes), done.q))
+            before, after = (error(w, one, h).output_db for one in (plainly(w, fmt, axes), done.q))
             q, report = done.q, np.array([h.tokens, done.damping, done.dead, before, after])
             self.parts.write(path, lambda place: save(place, {"array": q, "report": report}))
         return path, q, report

@@ -29,13 +29,13 @@ class OutputError:
         ``sum |W x - Q x|^2``.
     relative : float
         That over ``sum |W x|^2``; 0 where both are 0.
-    db : float
-        ``10 log10(relative)``: less is better, minus infinity where nothing is lost.
+    output_db : float
+        SQNR of the outputs, ``-10 log10(relative)``: higher is better, infinity where nothing is lost.
     """
 
     squared: float
     relative: float
-    db: float
+    output_db: float
 
 
 def layer_axis(ndim: int, axis: Any, name: str) -> Any:
@@ -97,4 +97,4 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
         squared += max(float(np.einsum("ij,ij->", lost @ matrix, lost)), 0.0)
         whole += max(float(np.einsum("ij,ij->", exact[part] @ matrix, exact[part])), 0.0)
     relative = 0.0 if squared == 0 else squared / whole if whole > 0 else inf
-    return OutputError(squared, relative, 10 * log10(relative) if 0 < relative < inf else -inf if not relative else inf)
+    return OutputError(squared, relative, -10 * log10(relative) if 0 < relative < inf else -inf if relative else inf)

@@ -132,7 +132,7 @@ def gptq(
     >>> h = hc.ptq.Hessian(64)
     >>> h.add(x)
     >>> better, plain = hc.ptq.gptq(w, h, "int4-g32"), hc.quantize(w, "int4-g32")
-    >>> hc.ptq.error(w, better, h).db < hc.ptq.error(w, plain, h).db - 4
+    >>> hc.ptq.error(w, better, h).output_db > hc.ptq.error(w, plain, h).output_db + 4
     True
     """
     found = rounded_under(w, h, fmt, order, scales, damping, sweeps, refit, axis, mask)

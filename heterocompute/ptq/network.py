@@ -153,7 +153,7 @@ class Rounded(Tabular):
         All of them, for the same `evaluate`.
     table : list of dict
         A row a tensor: ``name format tokens damping dead before after`` and, with held-out inputs, ``held_before`` and
-        ``held_after``: dB of relative output error of plain rounding and of this.
+        ``held_after``: SQNR of the outputs in dB, of plain rounding and of this.
     left : list of str
         Chosen, but multiplied with nothing: they stay as they are.
     """
@@ -239,7 +239,7 @@ def quantize(
     >>> found = hc.ptq.quantize(net.weights, run, {"fc*": "int3-g16"})
     >>> sorted(row["name"] for row in found.table)
     ['fc1.weight', 'fc2.weight']
-    >>> all(row["after"] < row["before"] for row in found.table)
+    >>> all(row["after"] > row["before"] for row in found.table)
     True
     """
     arrays, call = _network(weights, evaluate, "quantize")
@@ -274,9 +274,10 @@ def quantize(
             raise ValueError(f"quantize: {name!r}: {problem}") from None
         plain = plainly(w, fmt, axis)
         row = {"name": name, "format": str(fmt), "tokens": h.tokens, "damping": found.damping, "dead": found.dead}
-        row |= {"before": error(w, plain, h).db, "after": error(w, found.q, h).db}
+        row |= {"before": error(w, plain, h).output_db, "after": error(w, found.q, h).output_db}
         if held is not None and name in held:
-            row |= {f"held_{key}": error(w, q, held[name]).db for key, q in (("before", plain), ("after", found.q))}
+            pairs = (("before", plain), ("after", found.q))
+            row |= {f"held_{key}": error(w, q, held[name]).output_db for key, q in pairs}
         answer[name] = found.q
         table.append(row)
     step.finish()

@@ -77,6 +77,7 @@ def sortable(
     name: str = "",
     judged: int | None = None,
     marked: Collection[int] = (),
+    good: Collection[int] = (),
 ) -> str:
     """Return a table that the page sorts.
 
@@ -93,6 +94,8 @@ def sortable(
         The column of the class ``metric``.
     marked : collection of int
         Rows of the class ``front``.
+    good : collection of int
+        Rows of the class ``good``, whose names have the colour of what to take.
 
     Returns
     -------
@@ -108,7 +111,7 @@ def sortable(
             f' data-v="{html.escape(str(order))}">{html.escape(shown)}</td>'
             for j, ((shown, order), kind) in enumerate(zip(row, kinds, strict=True))
         )
-        body.append(f"<tr{_class('front' if i in marked else '')}>{cells}</tr>")
+        body.append(f"<tr{_class('front' if i in marked else '', 'good' if i in good else '')}>{cells}</tr>")
     words = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return f"<table{_class(name, 'sorts')}>{words}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 HEADS = {
     "name": "tensor", "format": "format", "tokens": "inputs", "damping": "damping", "dead": "dead",
-    "before": "dB nearest", "after": "dB", "held_before": "held out: dB nearest", "held_after": "held out: dB",
+    "before": "output dB, nearest", "after": "output dB", "held_before": "held out, nearest", "held_after": "held out",
 }  # fmt: skip
 WIDTH, LEFT, STEP = 1060, 420, 18  # of the picture
 MAX_LINES = 200
@@ -41,10 +41,14 @@ def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
     judged = ("held_before", "held_after") if rows and all("held_after" in row for row in rows) else ("before", "after")
     before, after = (_mean([row[key] for row in rows]) for key in judged)
     words = "held-out inputs" if judged[0] != "before" else "the calibration inputs"
-    found = [(f"{len(rows)}", "tensors rounded"), (before, f"mean dB of plain rounding, {words}"), (after, "after")]
+    found = [
+        (f"{len(rows)}", "tensors rounded"),
+        (before, f"mean output dB of plain rounding, {words}"),
+        (after, "after"),
+    ]
     body = tiles(found)
     if rows:
-        what = f"Relative error of each layer's output on {words}: open with the nearest codes, full after."
+        what = f"SQNR of each layer's output on {words}: open with the nearest codes, full after. Right is better."
         body += section("What each layer loses", what, f'<div class="wide">{_picture(rows[:MAX_LINES], *judged)}</div>')
     body += section("Every tensor", "", table([HEADS[key] for key in keys], lines, texts=(0, 1)))
     if left:
@@ -61,15 +65,15 @@ def _cell(key: str, value: Any) -> Cell:
     if value is None:
         return "–", ""
     if isinstance(value, float):
-        text = f"{value:g}" if key == "damping" else "exact" if value == -math.inf else f"{value:.2f}"
-        return text, "-Infinity" if value == -math.inf else value
+        text = f"{value:g}" if key == "damping" else "exact" if value == math.inf else f"{value:.2f}"
+        return text, "Infinity" if value == math.inf else value
     return clean(str(value)), value
 
 
 def _picture(rows: Sequence[Row], before: str, after: str) -> str:
-    """Return a line a tensor: from the error of plain rounding to that after."""
+    """Return a line a tensor: from the SQNR of plain rounding to that after."""
     values = [row[key] for row in rows for key in (before, after) if math.isfinite(row[key])]
-    low, high = 5 * math.floor(min(values, default=-5.0) / 5), 5 * math.ceil(max(values, default=0.0) / 5)
+    low, high = 5 * math.floor(min(values, default=0.0) / 5), 5 * math.ceil(max(values, default=5.0) / 5)
     high = max(high, low + 5)
     height = STEP * len(rows) + 30
 
@@ -88,5 +92,5 @@ def _picture(rows: Sequence[Row], before: str, after: str) -> str:
         marks.append(f'<line class="frame" x1="{first:.1f}" x2="{last:.1f}" y1="{y}" y2="{y}"/>')
         marks.append(f'<circle cx="{first:.1f}" cy="{y}" r="3.5" fill="none" stroke="{GREY}" stroke-width="1.6"/>')
         marks.append(f'<circle cx="{last:.1f}" cy="{y}" r="4.2" fill="{FAMILIES["vsq"].color}"/>')
-    label = "relative error of each layer's output, before and after"
+    label = "SQNR of each layer's output, before and after"
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}" font-size="12">{"".join(marks)}</svg>'

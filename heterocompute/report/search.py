@@ -24,10 +24,14 @@ def rows_of(found: Mapping[str, Any]) -> tuple[list[Row], list[int]]:
     """Return points as rows of a study: formats in all tensors, this mix, mixes for other budgets, and where."""
     points = [(one["format"], one["bits"], one["predicted"]) for one in found["uniform"]]
     points.append((MIX, found["bits"], found["predicted"]))
-    first = len(points)
     points += [(NAMELESS, one["bits"], one["predicted"]) for one in found["pareto"]]
     rows = [{"format": fmt, "activations": None, "bits": bits, METRIC: lost} for fmt, bits, lost in points]
-    return rows, list(range(first, len(points)))
+    # The front has the best mixes of some budgets; this mix, and a format in all tensors, may be as good as those.
+    front: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][1], points[i][2])):
+        if not front or points[i][2] < points[front[-1]][2]:
+            front.append(i)
+    return rows, front
 
 
 def page(title: str, found: Mapping[str, Any], words: str) -> str:

@@ -240,7 +240,7 @@ def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metri
 # HTML
 
 
-def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bool = True) -> str:
+def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, higher: bool = True, style: bool = True) -> str:
     """Return the main table as HTML: what Jupyter shows, and the sortable table of the page.
 
     Parameters
@@ -248,6 +248,8 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
     rows : sequence of dict
     front : iterable of int
     metric : str
+    higher : bool
+        Whether more of `metric` is better.
     style : bool
         Bring the few rules along that make it readable outside the page.
 
@@ -269,7 +271,9 @@ def table_html(rows: Sequence[Row], front: Iterable[int], metric: str, style: bo
         lines.append(line)
     heads, texts = [TITLES.get(key, key) for key in columns], [i for i, key in enumerate(columns) if key in TEXTS]
     judged = columns.index(metric) if metric in columns else None
-    found = sortable(heads, lines, texts, name="hc-study", judged=judged, marked=chosen)
+    near = {id(row) for row in within_reach(rows, metric, higher)[0]}
+    good = {i for i, row in enumerate(rows) if i in chosen and id(row) in near}
+    found = sortable(heads, lines, texts, name="hc-study", judged=judged, marked=chosen, good=good)
     css = (
         "<style>.hc-study td,.hc-study th{text-align:right;padding:.25em .8em}.hc-study .text{text-align:left}"
         ".hc-study .front{font-weight:600}.hc-study{font-variant-numeric:tabular-nums}</style>"
@@ -306,6 +310,18 @@ def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[R
     return [row for row in good if row["bits"]], f"within 1\u00a0% of the baseline's {title}"
 
 
+def _losses(row: Row, metric: str, higher: bool) -> list[float]:
+    """Return what decides between rows of one size, less is better: the metric, then kl, then decibels."""
+    found = []
+    for key in (metric, "kl", *reversed(DECIBELS)):
+        value = row.get(key, 0.0)  # a column that is not there decides nothing
+        if key in DECIBELS:
+            found.append(-math.inf if value is None else -value)
+        else:
+            found.append(math.inf if value is None else -value if key == metric and higher else value)
+    return found
+
+
 def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | None:
     """Return the format to take, and why: the smallest that costs next to nothing; None where none does.
 
@@ -321,7 +337,7 @@ def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | 
     (str, str) or None
     """
     good, near = within_reach(rows, metric, higher)
-    base, best = rows[0], min(good, key=lambda row: row["bits"], default=rows[0])
+    base, best = rows[0], min(good, key=lambda row: (row["bits"], *_losses(row, metric, higher)), default=rows[0])
     if best is base:
         return None
     judged = metric not in DECIBELS and base[metric] is not None

@@ -38,7 +38,6 @@ MAX_PAGE_LAYERS = 400
 MAX_HISTOGRAMS = 40
 MAX_FIGURES = 4
 MAX_NAMES = 80  # names tried beside dots, those of the front first
-SATURATED = 0.01  # half of the rows so near the best one: the metric tells them no longer apart
 BITS = (1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64)
 SIZES = (("broad", 1060, 430), ("narrow", 340, 380))  # the second for narrow screens
 
@@ -53,26 +52,6 @@ class Judge(NamedTuple):
     @property
     def title(self) -> str:
         return TITLES.get(self.metric, self.metric)
-
-
-def drawn_first(rows: Sequence[Row], judges: Sequence[Judge]) -> Judge:
-    """Return the judge to draw: the first one; ``kl`` where that says nearly the same of half of the rows.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-    judges : sequence of Judge
-
-    Returns
-    -------
-    Judge
-    """
-    first, *others = judges
-    values = [row[first.metric] for row in rows if row[first.metric] is not None]
-    best = (max if first.higher else min)(values, default=0.0)
-    near = sum(abs(value - best) <= SATURATED * abs(best) for value in values)
-    finer = next((one for one in others if one.metric == "kl"), None)
-    return finer if finer is not None and 2 * near >= len(values) else first
 
 
 def page(
@@ -107,8 +86,6 @@ def page(
     given = rows
     rows, _ = shortly(rows)
     judges = [Judge(metric, higher, front), *others][:MAX_FIGURES]
-    first = drawn_first(rows, judges)
-    judges.sort(key=lambda one: one is not first)
     names, formats, found = pivot(layers)
     shapes = {row["name"]: " x ".join(map(str, row["shape"])) for row in layers}
     shown = names[:MAX_PAGE_LAYERS]
@@ -138,8 +115,8 @@ def page(
         "judge": html.escape(TITLES.get(metric, metric)),
         "choice": _choice(judges),
         "keys": legend(rows),
-        "figures": "".join(figures(rows, judge, judge is not first) for judge in judges),
-        "table": table_html(given, front, metric, style=False),
+        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges),
+        "table": table_html(given, front, metric, higher, style=False),
     }
     here = Path(__file__)
     body = re.sub(

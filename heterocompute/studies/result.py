@@ -73,7 +73,8 @@ class Study(Tabular):
         Parameters
         ----------
         metric : str, optional
-            The column to judge by. Default: the first number that `evaluate` returned, else ``sqnr_db``.
+            The column to judge by. Default: the first number that `evaluate` returned, else ``output_db`` where there
+            are Hessians, else ``sqnr_db``.
         cost : str, optional
             The column to pay in; less is better.
         maximize : bool, optional
@@ -175,8 +176,8 @@ class Study(Tabular):
         path : str or os.PathLike, optional
             Also write the figure there, in the format of the suffix.
         metric : str, optional
-            The column to draw. Default: the first number that `evaluate` returned, but ``kl`` where there is one and
-            the first says nearly the same of half of the rows; without numbers ``sqnr_db``.
+            The column to draw. Default: that of `pareto`, of the table's dots and of the advice: the first number that
+            `evaluate` returned, else ``output_db`` where there are Hessians, else ``sqnr_db``.
 
         Returns
         -------
@@ -191,8 +192,7 @@ class Study(Tabular):
         """
         if metric is not None:
             self._check_columns("plot", metric)
-        judge = self._judge(metric) if metric is not None else study_page.drawn_first(self.table, self._judges)
-        figure = study_figure(self.table, self.layers, judge)
+        figure = study_figure(self.table, self.layers, self._judge(self._metric if metric is None else metric))
         if path is not None:
             write_figure(path, figure)
         return figure
@@ -215,7 +215,7 @@ class Study(Tabular):
         return report.text(*self._shown)
 
     def _repr_html_(self) -> str:
-        return report.table_html(self.table, self.pareto(), self._metric)
+        return report.table_html(self.table, self.pareto(), self._metric, more_is_better(self._metric))
 
 
 def more_is_better(metric: str) -> bool:

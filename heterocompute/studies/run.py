@@ -260,7 +260,7 @@ class _Subject:
             row = source.dequantize()[shown] if shared else source[shown].dequantize()
             self.levels[labelled(str(fmt), way.method)] = np.unique(row).tolist()
             if self.h is not None:
-                output_db = finite(-output_error(w, q, self.h, self.axis).db)
+                output_db = finite(output_error(w, q, self.h, self.axis).output_db)
         if fmt not in self.times:  # the same for every method
             self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size else [None] * len(kinds)
         seconds = self.times[fmt]

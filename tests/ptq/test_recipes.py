@@ -13,6 +13,7 @@ import heterocompute as hc
 from heterocompute.base.toml_text import parse_toml
 from heterocompute.files.recipes import read_recipe
 from heterocompute.files.selection import FirstMatch, escaped, literal
+from heterocompute.report.search import METRIC, rows_of
 
 NAMES = [
     'a"b', "a\\b", "a.b.c", "x\ny", "ü.é", "w[0]", "w0", "w*", "wq", "w?", "[ab]", "a", "b", "[!a]", "'a'.'b'", "\r",
@@ -96,3 +97,15 @@ def test_names_that_are_no_tensor_are_refused_with_those_that_are_near() -> None
         hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"fc1.weight": 3})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="unknown tensor 'fc1.wieght'; the nearest is 'fc1.weight'"):
         hc.ptq.search(net.weights, ["int8"], {"bits": 9}, include="fc1.wieght")
+
+
+@pytest.mark.parametrize("bits", [4.3, 4.6, 5.2, 6.1, 7.7])
+def test_no_mix_lies_below_the_front_of_the_picture(bits: float) -> None:
+    weights = {f"w{i}": reals((8, 64), i) * 4**i for i in range(5)}
+    formats = ["int2", "int3-g32", "int4-g32", "int6", "int8"]
+    rows, front = rows_of(hc.ptq.search(weights, formats, {"bits": bits}).to_dict())
+    for one in rows:
+        best = [rows[i] for i in front if rows[i]["bits"] <= one["bits"]][-1]
+        assert best[METRIC] <= one[METRIC]
+    losses = [rows[i][METRIC] for i in front]
+    assert losses == sorted(set(losses), reverse=True)

@@ -156,22 +156,18 @@ def test_names_of_a_figure_cover_nothing(judge: study_page.Judge) -> None:
     assert not overlap(legend.extents, axes.get_window_extent().extents)
 
 
-def test_a_metric_that_saturates_gives_way_to_kl() -> None:
-    assert study_page.drawn_first(ROWS, [ACCURACY, KL]) is KL
-    assert study_page.drawn_first(ROWS, [ACCURACY]) is ACCURACY
-    apart = [{**one, "accuracy": 0.1 + 0.02 * i} for i, one in enumerate(ROWS)]
-    assert study_page.drawn_first(apart, [ACCURACY, KL]) is ACCURACY
+def test_picture_front_table_and_advice_have_one_metric() -> None:
     text = study()
-    assert text.index('data-metric="kl"') < text.index('data-metric="accuracy" hidden') and "kl against" in text
+    assert text.index('data-metric="accuracy"') < text.index('data-metric="kl" hidden') and "accuracy against" in text
     data = json.loads(re.search(r"const data = (.*);\n", text)[1])  # type: ignore[index]
-    assert data["metrics"] == ["kl", "accuracy"] and data["metric"] == "accuracy"
+    assert data["metrics"] == ["accuracy", "kl"] and data["metric"] == "accuracy"
 
 
 def test_a_study_draws_any_metric() -> None:
     pytest.importorskip("matplotlib")
     found = Study(ROWS, [], ["accuracy", "kl"], [])
-    assert found.plot().axes[0].get_ylabel() == "kl"
-    assert found.plot(metric="accuracy").axes[0].get_ylabel() == "accuracy"
+    assert found.plot().axes[0].get_ylabel() == "accuracy"
+    assert found.plot(metric="kl").axes[0].get_ylabel() == "kl"
     with pytest.raises(ValueError, match="no column of numbers 'f1'"):
         found.plot(metric="f1")
 

@@ -165,6 +165,31 @@ def test_times_read_well(seconds: float | None, text: str) -> None:
     assert quantity(seconds, "s") == text
 
 
+def test_of_rows_of_one_size_the_advice_takes_the_best() -> None:
+    rows = [row("fp32", 32.0, 0.99, None), row("int8", 8.0, 0.985, 40.0)]
+    for method, accuracy, kl, output in (
+        ("rtn", 0.99, 0.03, 21.2),
+        ("gptq", 0.99, 0.01, 28.0),
+        ("bad", 0.985, 0.0, 30.0),
+    ):
+        rows.append({**row("int4", 4.0, accuracy, 20.5), "method": method, "kl": kl, "output_db": output})
+    rows = [{"kl": 0.0, "output_db": None, "method": None, **one} for one in rows]
+    assert report.advice(rows, "accuracy", True)[0] == "int4 / gptq"  # the metric, then kl
+    assert report.advice(rows, "output_db", True)[0] == "int4 / bad"
+    rows[2]["kl"] = 0.01
+    assert report.advice(rows, "accuracy", True)[0] == "int4 / gptq"  # then the outputs
+    losses = [{**one, "loss": 1 - one["accuracy"]} for one in rows]
+    assert report.advice([{**one, "loss": one["loss"] + 1} for one in losses], "loss", False)[0] == "int4 / gptq"
+
+
+def test_a_name_is_coloured_on_the_front_where_next_to_nothing_is_lost() -> None:
+    rows = [row("fp32", 32.0, 0.99, None), row("int8", 8.0, 0.985, 40.0), row("int2", 2.0, 0.28, 1.0)]
+    found = re.findall(
+        r'<tr class="([a-z ]+)"><td class="text"[^>]*>(\w+)', report.table_html(rows, [0, 1, 2], "accuracy")
+    )
+    assert found == [("front good", "fp32"), ("front good", "int8"), ("front", "int2")]
+
+
 def test_the_last_line_is_the_advice_of_the_page() -> None:
     rows = [row("fp32", 32.0, 0.99, None), row("int8", 8.0, 0.985, 40.0), row("int4", 4.0, 0.981, 17.0, "int8")]
     rows += [row("int2", 2.0, 0.9, 1.0), row("none", 1.0, None, 0.5)]

@@ -61,7 +61,7 @@ def test_each_format_is_rounded_by_each_method() -> None:
     assert r.table[0]["output_db"] is None
     layer = next(row for row in r.layers if (row["name"], row["format"], row["method"]) == ("a", "int3-g16", "gptq"))
     error = hc.ptq.error(WEIGHTS["a"], by_hand("a", "int3-g16", "gptq"), HESSIANS["a"])
-    assert layer["output_db"] == pytest.approx(-error.db, abs=1e-9)
+    assert layer["output_db"] == pytest.approx(error.output_db, abs=1e-9)
     text = repr(r)
     assert "mix 1: a=int4-g16 *=int3-g16" in text and "int3-g16 / gptq" in text and "output dB" in text
     assert hc.study(WEIGHTS, ["int3-g16"], methods="gptq", hessians=HESSIANS).pareto() == [1, 0]  # by output_db
