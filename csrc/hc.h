@@ -122,13 +122,30 @@ hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_e
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                     const hc_view *bias, const hc_view *out, hc_error *error);
 
-/* Whether m x k times k x n float32 values are better multiplied here than by a BLAS, whose kernels are as fast as ours, or were
- * measured to be slower; HC_BLAS_ALWAYS and HC_BLAS_NEVER ask nobody. transposed: b's columns lie along k. */
-typedef enum { HC_BLAS_NEVER = 0, HC_BLAS_ALWAYS, HC_BLAS_EQUAL, HC_BLAS_SLOWER } hc_blas_speed;
-bool hc_keeps_dense(const hc_run *run, hc_blas_speed speed, int64_t m, int64_t n, int64_t k, bool transposed);
+/* A call takes a route (ops/route/routes.def): this library's kernels, or for dense float32 operands a BLAS, where that is faster
+ * or the run asks for it. A run with `route` = number + 1 takes that route in every call that it does not refuse. NULL past the
+ * end. */
+const char *hc_route_name(int number);
 
-/* out[..., j] += bias[j], float32 both: what hc_matmul does last, for a product that was taken elsewhere. */
-hc_status hc_add_bias(const hc_view *bias, const hc_view *out, hc_error *error);
+/* The functions of a BLAS as the binding found them, in a library that stays open. set_threads, get_threads: or NULL; core: the
+ * processor that its kernels are for, or NULL. */
+typedef void hc_sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                         const float *b, int ldb, float beta, float *c, int ldc);
+typedef void hc_sgemv_fn(int order, int trans, int m, int n, float alpha, const float *a, int lda, const float *x,
+                         int incx, float beta, float *y, int incy);
+typedef struct {
+    hc_sgemm_fn *sgemm;
+    hc_sgemv_fn *sgemv;
+    void (*set_threads)(int);
+    int (*get_threads)(void);
+    const char *core;
+} hc_blas;
+/* NULL: there is none. The first call counts. */
+void hc_blas_use(const hc_blas *blas);
+bool hc_blas_looked(void); /* whether it was called */
+/* What its kernels are beside ours of these instruction sets. */
+typedef enum { HC_BLAS_NONE = 0, HC_BLAS_EQUAL, HC_BLAS_SLOWER } hc_blas_speed;
+hc_blas_speed hc_blas_speed_of(uint32_t isa);
 
 /* The shape of that answer; `name` begins the sentence of what does not fit. */
 hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, int *ndim,
@@ -163,11 +180,16 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, 
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
                       hc_error *error);
 
-/* The paths that hc_matmul may take with these arguments (ops/product/paths.def), and the one that it takes: of the first
- * matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an estimate in one thread,
- * 0 where a path refuses. chosen: -1 where there is nothing to multiply. */
-enum { HC_MAX_CANDIDATES = 32 };
+/* The routes that hc_matmul may take with these arguments, the paths of the CPU's (ops/product/paths.def), and those that it
+ * takes: of the first matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an
+ * estimate in one thread, 0 where a route or path refuses. chosen, route: -1 where there is nothing to multiply. */
+enum { HC_MAX_CANDIDATES = 32, HC_MAX_ROUTES = 8 };
 typedef struct {
+    int n_routes, route;
+    struct {
+        const char *name, *what, *reason;
+        double seconds;
+    } of_route[HC_MAX_ROUTES];
     int n, chosen;
     struct {
         const char *path, *id, *what, *reason;

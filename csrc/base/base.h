@@ -57,6 +57,7 @@ typedef struct {
     uint32_t isa;  /* bits of base/cpu.h: what kernels may need */
     int n_threads; /* >= 1 */
     int path;      /* 1 + the number of the one that every product must take (hc_path_name); 0: the plan's */
+    int route; /* 1 + the number of the one that a call takes if that does not refuse (hc_route_name); 0: the fastest */
 } hc_run;
 
 /* HC_ASSUME: the caller's duty. HC_ASSERT: our own claim. Both live in debug and sanitizer builds only. */

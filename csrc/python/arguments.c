@@ -191,8 +191,12 @@ int hc_parse_axes(PyObject *object, int *axes, int *count) {
 int hc_parse_settings(PyObject *object, hc_run *run) {
     unsigned int isa;
     *run = (hc_run){0};
-    if (!PyArg_ParseTuple(object, "Ii|i", &isa, &run->n_threads, &run->path))
+    if (!PyArg_ParseTuple(object, "Ii|ii", &isa, &run->n_threads, &run->path, &run->route))
         return 0;
+    if (run->route < 0 || (run->route > 0 && !hc_route_name(run->route - 1))) {
+        PyErr_Format(PyExc_ValueError, "run: there is no route %d", run->route);
+        return 0;
+    }
     if (run->path < 0 || (run->path > 0 && !hc_path_name(run->path - 1))) {
         PyErr_Format(PyExc_ValueError, "run: there is no path %d", run->path);
         return 0;

@@ -2,7 +2,6 @@
  * The answer is None, and nothing has happened, where an argument is anything else or anything is wrong: the long way
  * (heterocompute/products/matmul.py) then takes it, which knows all kinds of arguments and every sentence.
  */
-#include "python/blas.h"
 #include "python/call.h"
 #include "python/methods.h"
 
@@ -257,18 +256,11 @@ static PyArrayObject *answer_of(PyObject *out, int ndim, const npy_intp *shape, 
 
 typedef struct {
     hc_run run;
-    int blas; /* an hc_blas_speed; -1: nobody knows yet */
     bool has_format, has_bias;
     hc_format format;
     hc_view bias;
     hc_side side[2];
 } hc_direct;
-
-static bool read_speed(PyObject *object, int *speed) {
-    const long value = PyLong_AsLong(object);
-    *speed = (int)value;
-    return value >= -1 && value <= HC_BLAS_SLOWER && !PyErr_Occurred();
-}
 
 /* Zero or more threads become one or more. */
 static void choose_threads(hc_direct *d, const hc_view *out, int64_t k) {
@@ -280,18 +272,11 @@ static void choose_threads(hc_direct *d, const hc_view *out, int64_t k) {
 }
 
 static bool run_product(hc_direct *d, const hc_view *out) {
-    const hc_view *a = d->side[0].operand.dense, *b = d->side[1].operand.dense;
+    const bool may_want_blas = d->side[0].operand.dense && d->side[1].operand.dense && d->run.route != 1;
     hc_error error;
-    hc_status status = HC_OK;
-    if (a && b && d->blas < 0)
+    hc_status status;
+    if (may_want_blas && !hc_blas_looked()) /* the long way looks for one */
         return false;
-    if (a && b && d->blas && hc_blas_suits(&d->run, (hc_blas_speed)d->blas, a, b)) {
-        if (!hc_blas_multiply(d->run.n_threads, a, b, out))
-            return false;
-        if (d->has_bias)
-            HC_WITHOUT_GIL(hc_add_bias(&d->bias, out, &error));
-        return status == HC_OK;
-    }
     HC_WITHOUT_GIL(hc_matmul(&d->run, &d->side[0].operand, &d->side[1].operand, d->has_format ? &d->format : NULL,
                              d->has_bias ? &d->bias : NULL, out, &error));
     if (status == HC_MEMORY)
@@ -333,25 +318,24 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object)
 
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    if (n != 8)
-        return PyErr_Format(PyExc_TypeError, "direct: wanted 8 arguments, got %zd", n);
-    PyObject *bias = args[5], *format = args[6];
-    const bool is_linear = args[2] == Py_True;
+    if (n != 7)
+        return PyErr_Format(PyExc_TypeError, "direct: wanted 7 arguments, got %zd", n);
+    PyObject *bias = args[4], *format = args[5];
+    const bool is_linear = args[1] == Py_True;
     hc_direct d;
     hc_held held = {.count = 0};
     d.has_bias = bias != Py_None;
     d.has_format = format != Py_None;
     PyObject *answer = NULL;
-    if (hc_parse_settings(args[0], &d.run) && read_speed(args[1], &d.blas) &&
-        side_of(args[3], false, false, &d.side[0], &held) && side_of(args[4], true, is_linear, &d.side[1], &held) &&
-        (!d.has_format || hc_parse_format(format, &d.format)) &&
+    if (hc_parse_settings(args[0], &d.run) && side_of(args[2], false, false, &d.side[0], &held) &&
+        side_of(args[3], true, is_linear, &d.side[1], &held) && (!d.has_format || hc_parse_format(format, &d.format)) &&
         (!d.has_bias || (is_plain(bias) && PyArray_NDIM((PyArrayObject *)bias) == 1)) &&
         (!d.has_format || (d.side[0].array != NULL) != (d.side[1].array != NULL)) &&
         !(d.has_format && is_linear && !d.side[0].array)) {
         if (d.has_bias)
             view_of((PyArrayObject *)bias, &d.bias);
         if (!d.has_bias || (d.bias.dtype == HC_F32 && hc_hold(&held, bias)))
-            answer = try_product(&d, bias, args[7]);
+            answer = try_product(&d, bias, args[6]);
     }
     hc_release(&held);
     if (answer)

@@ -26,8 +26,7 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args);
 PyObject *hc_conv_algorithms_method(PyObject *self, PyObject *args);
 PyObject *hc_prepack_method(PyObject *self, PyObject *args);
 
-/* direct.c: direct_types(types...), and direct(run, blas, is_linear, a, b, bias, activations, out) -> answer or None. blas: an
- * hc_blas_speed, or -1: nobody knows yet. */
+/* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
 

@@ -89,7 +89,15 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
     hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
-    PyObject *candidates = PyList_New(found.n);
+    PyObject *routes = PyList_New(found.n_routes), *candidates = PyList_New(found.n);
+    for (int i = 0; routes && i < found.n_routes; i++) {
+        PyObject *one = Py_BuildValue("(sszd)", found.of_route[i].name, found.of_route[i].what,
+                                      found.of_route[i].reason, found.of_route[i].seconds);
+        if (!one)
+            Py_CLEAR(routes);
+        else
+            PyList_SET_ITEM(routes, i, one);
+    }
     for (int i = 0; candidates && i < found.n; i++) {
         PyObject *one =
             Py_BuildValue("(sszds(dddd))", found.candidate[i].path, found.candidate[i].what, found.candidate[i].reason,
@@ -100,7 +108,12 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
         else
             PyList_SET_ITEM(candidates, i, one);
     }
-    return candidates ? Py_BuildValue("(iN)", found.chosen, candidates) : NULL;
+    if (!routes || !candidates) {
+        Py_XDECREF(routes);
+        Py_XDECREF(candidates);
+        return NULL;
+    }
+    return Py_BuildValue("(iNiN)", found.route, routes, found.chosen, candidates);
 }
 
 PyObject *hc_paths_method(PyObject *self, PyObject *args) {

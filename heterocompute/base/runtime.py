@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -41,12 +40,8 @@ BLAS_FUNCTIONS = (
     "openblas_get_corename",
 )
 CHOICES = ("auto", "openblas", "own")
-AS_ASKED = "as asked for"  # why a product goes where `use` or the environment says
-NO_BLAS = "there is no BLAS"
-NEVER, ALWAYS, EQUAL, SLOWER = range(4)  # hc_blas_speed of csrc/hc.h
-# What kernels the cores of OpenBLAS for x86 have: 2 for AVX-512, 1 for AVX2; 0: neither.
-CORES = {"SkylakeX": 2, "Cooperlake": 2, "Sapphirerapids": 2, "Haswell": 1, "Zen": 1, "Excavator": 1}
-FASTER = 1.1  # what counts as faster than a BLAS: noise must not choose
+OWN, OPENBLAS = (1 + number for number in range(2))  # routes of csrc/ops/route/routes.def as a run names them
+NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
 
 
 @dataclass(frozen=True)
@@ -65,32 +60,15 @@ class _Settings:
         return _core.cpu_isa() if isa is None else isa
 
     @kept
-    def dense(self) -> tuple[int, str]:
-        """Where dense float32 products go, as an hc_blas_speed, and why; opens the BLAS."""
+    def route(self) -> int:
+        """Where dense float32 products go: 1 + the number of a route, 0: to the fastest."""
         choice = self.blas or _environment().blas or ("openblas" if named_blas() else "auto")
-        if choice == "own":
-            return NEVER, AS_ASKED
-        if self.path:
-            return NEVER, "a path is forced"
-        found = _open_blas()
-        if found is None:
-            return NEVER, NO_BLAS
-        return (ALWAYS, AS_ASKED) if choice == "openblas" else _speed(found, self.mask)
+        return OWN if choice == "own" or self.path else OPENBLAS if choice == "openblas" else 0
 
 
 _DEFAULT = _Settings()
 _settings: ContextVar[_Settings] = ContextVar("heterocompute_settings", default=_DEFAULT)
 _process_threads: int | None = None
-_looked = False  # whether the BLAS, if there is one, is open
-
-
-# Where dense float32 products go, by hc_blas_speed.
-DENSE = (
-    "own kernels",
-    "OpenBLAS",
-    "OpenBLAS, own kernels for few rows",
-    "own kernels, OpenBLAS for few rows and small products",
-)
 
 
 def _isa_mask(name: object, source: str) -> int:
@@ -201,8 +179,8 @@ def use(
         1 to 256.
     blas : {"auto", "openblas", "own"}, optional
         Where dense float32 products go. ``"own"`` are the tiled kernels of this package, whose bits are the same
-        on every machine and thread count. ``"auto"`` takes the faster of the two: by shape, and where OpenBLAS runs
-        kernels for an older processor than this one, by a measurement that is made once in a process.
+        on every machine and thread count. ``"auto"`` takes the faster of the two, by shape, and by the processor that
+        OpenBLAS has kernels for.
     path : str, optional
         The way that every product of this package's own kernels must take, a name that `explain` shows; ``"auto"``: the
         fastest by estimate, as without it. For experiments: the bits are the same. A product that cannot go that way
@@ -233,7 +211,7 @@ def use(
     if blas is not None:
         if blas not in CHOICES:
             raise ValueError(f"use: blas is {shown(blas)}, wanted 'auto', 'openblas' or 'own'")
-        if blas == "openblas" and _open_blas() is None:
+        if blas == "openblas" and open_blas() is None:
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
     if path is not None:
@@ -252,14 +230,14 @@ def use(
         _settings.reset(token)
 
 
-def run() -> tuple[int, int, int]:
-    """Return (mask of instruction sets, threads, forced path) of this context, as the C core takes them.
+def run() -> tuple[int, int, int, int]:
+    """Return (mask of instruction sets, threads, forced path, route) of this context, as the C core takes them.
 
     0 threads are those of all processors, which the core counts where it would use more than one.
     """
     settings = _settings.get()
-    mask = settings.mask
-    return mask, settings.threads or _process_threads or _environment().threads or 0, settings.path
+    threads = settings.threads or _process_threads or _environment().threads or 0
+    return settings.mask, threads, settings.path, settings.route
 
 
 def tuned() -> bool:
@@ -284,8 +262,8 @@ def named_blas() -> str | None:
 
 @cache
 @counts_subnormals  # its threads begin here, and inherit that
-def _open_blas() -> _Blas | None:
-    """Open the BLAS, or return None if there is none."""
+def open_blas() -> _Blas | None:
+    """Open the BLAS for dense products, or return None if there is none."""
     path = named_blas()
     if path:
         config, core = _core.blas_open(path, *BLAS_FUNCTIONS)
@@ -293,71 +271,41 @@ def _open_blas() -> _Blas | None:
     try:
         import scipy_openblas32  # 30 ms
     except ImportError:
+        _core.blas_open(None)
         return None
     library = os.path.join(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
     config, core = _core.blas_open(library, *(f"scipy_{name}" for name in BLAS_FUNCTIONS))
     return _Blas(config.strip(), core)
 
 
-_speeds: dict[int, tuple[int, str]] = {}  # by kind of instruction sets
+def asked_route() -> int:
+    """Return the route that `use` or the environment asks dense products to take, 0: the fastest."""
+    return _settings.get().route
 
 
-def _speed(blas: _Blas, mask: int) -> tuple[int, str]:
-    """Return how fast a BLAS is beside the kernels of these instruction sets, and why; one answer a process."""
-    rank = 2 if mask & _core.isa_mask("avx512") & ~_core.isa_mask("avx2") else 1 if mask & _core.isa_mask("avx2") else 0
-    if CORES.get(blas.core, 2 if rank == 0 else 0) >= rank:
-        return EQUAL, f"its core is {blas.core or 'not told'}"
-    if rank not in _speeds:  # no lock, which a fork could leave closed; of answers at the same time the first stays
-        ours = _compare((mask, 1, 0))
-        speed = SLOWER if ours >= FASTER else EQUAL
-        why = f"its core is {blas.core or 'not told'}: {1 / ours:.2f} of the own kernels' speed"
-        _speeds.setdefault(rank, (speed, why))
-    return _speeds[rank]
-
-
-def _compare(one: tuple[int, int, int]) -> float:
-    """Return how many times as fast as the BLAS our kernels are, one thread each."""
-    a = np.full((192, 192), 0.5, np.float32)
-    best = [float("inf")] * 2
-    for _ in range(9):  # 3 ms
-        for i, speed in enumerate((ALWAYS, NEVER)):
-            start = perf_counter()
-            _core.direct(one, speed, False, a, a, None, None, None)
-            best[i] = min(best[i], perf_counter() - start)
-    return best[0] / best[1]
-
-
-def asked_blas() -> str | None:
-    """Return what `use` says of the BLAS here, None where it says nothing."""
-    return _settings.get().blas
-
-
-def known_blas() -> int:
-    """Return where `_core.direct` takes dense products: an hc_blas_speed, or -1 while no BLAS was looked for."""
-    settings = _settings.get()
-    if _looked or settings.blas == "own" or settings.path or "dense" in settings.__dict__:
-        return settings.dense[0]
-    return -1
-
-
-def dense_choice() -> tuple[int, str]:
-    """Return where dense products made here go, as an hc_blas_speed, and why; opens the BLAS."""
-    global _looked
-    choice = _settings.get().dense
-    _looked = _looked or choice[0] != NEVER
-    return choice
+def _dense() -> str:
+    """Return where dense float32 products go, and why."""
+    settings, blas = _settings.get(), open_blas()
+    if settings.route == OWN or blas is None:
+        own = (settings.blas or _environment().blas) == "own"
+        why = "as asked for" if own else "a path is forced" if settings.path else "there is no BLAS"
+        return f"own kernels ({why})"
+    if settings.route == OPENBLAS:
+        return "OpenBLAS (as asked for)"
+    slower = _core.blas_speed(settings.mask) == SLOWER
+    usual = "own kernels, OpenBLAS for few rows and small products" if slower else "OpenBLAS, own kernels for few rows"
+    return f"{usual} (its core is {blas.core or 'not told'})"
 
 
 def config() -> dict[str, Any]:
     """Return what `show_config` prints: instruction sets, threads, BLAS, compiler."""
-    used, blas = run()[0], _open_blas()
-    speed, why = dense_choice()
+    used, blas = run()[0], open_blas()
     return {
         "isa_found": _core.isa_names(_core.cpu_isa()),
         "isa_used": _core.isa_names(used),
         "threads": get_num_threads(),
         "blas": blas.text if blas else "none, own kernels",
-        "dense": f"{DENSE[speed]} ({why})",
+        "dense": _dense(),
         "compiler": _core.compiler(),
         "kernels": [f"{family}_{isa}" for family, isa, needs in _core.kernels() if needs & ~used == 0],
         "formats": sorted(_core.formats()),

@@ -66,7 +66,7 @@ def measure(options: Options) -> list[Table]:
 def _row(
     name: str, run: tuple[int, int], a: Any, b: Any, out: Array, found: dict[str, list[tuple[Work, float]]]
 ) -> Row:
-    number, candidates = _core.explain(run, a, b, None, out)
+    _, _, number, candidates = _core.explain(run, a, b, None, out)
     times: dict[str, float] = {}
     wanted = None
     for path, _, reason, _, number_name, work in candidates:

@@ -19,8 +19,8 @@ from ..formats import Format, Sparse
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
-from .matmul import _checked_product, blas_takes, goes_to_blas, linear, matmul
-from .tuned import BLAS, choice, product_key, times
+from .matmul import _checked_product, linear, matmul
+from .tuned import choice, product_key, times
 
 __all__ = ["Explanation", "explain"]
 
@@ -207,9 +207,9 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
 
     def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Array) -> None:
         key = product_key("matmul", x, y, fmt)
-        explained = _tuned(_explained(x, y, fmt, out), key)
+        explained, blas = _explained(x, y, fmt, out)
         work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
-        found.append((replace(explained, operations=work[0], bytes=work[1]), key, blas_takes(x, y)))
+        found.append((replace(_tuned(explained, key), operations=work[0], bytes=work[1]), key, blas))
 
     _checked_product(left, right, fmt, None, None, caller, (left, right), note)
     return found[0]
@@ -263,27 +263,26 @@ def _shown(ms: float | None) -> str:
     return "-" if ms is None else f"{ms:.3g}"
 
 
-def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> Explanation:
-    packed = any(isinstance(value, QuantizedArray) for value in (a, b))
-    blas = not packed and goes_to_blas(a, b, out)
+def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanation, bool]:
+    """Return the explanation of a product, and whether a BLAS can compute it."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        runtime.open_blas()
     core_fmt = core_format(fmt) if fmt else None
-    number, found = _core.explain(runtime.run(), core_operand(a), core_operand(b), core_fmt, out)
+    run = runtime.run()
+    route, routes, number, found = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
     if number < 0:
-        return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),))
-    if packed:
-        why = "an operand is packed: the bits must be the same everywhere"
-    elif not blas_takes(a, b):
-        why = "takes float32 alone"
-    else:
-        speed, because = runtime.dense_choice()
-        why = f"{runtime.DENSE[speed]} ({because})"
-    chosen = BLAS if blas else found[number][0]
+        return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), False
+    asked = "as asked for" if run[3] else "slower by estimate"
+    chosen = found[number][0] if route == 0 else routes[route][0]
+    rows = []
+    for i, (name, what, reason, seconds) in enumerate(routes[1:], 1):  # the paths are those of route 0
+        why = reason or (what if i == route else asked)
+        rows.append(Candidate(name, seconds * 1e3 if seconds else None, why))
     # A pattern of the activations alone has a path only where codes are integers, and there it must be the faster one.
     zeros = isinstance(fmt, Sparse) and not any(isinstance(x, SparseArray) for x in (a, b)) and "nonzeros" not in chosen
-    rows = [Candidate(BLAS, None, why)]
     for path, what, reason, seconds, *_ in found:
         if reason is None and path != chosen:
-            reason = "the product goes to OpenBLAS" if blas else "slower by estimate"
+            reason = f"the product goes to {chosen}" if route else "slower by estimate"
         what += _ZEROS.format(fmt=fmt) if zeros and path == chosen else ""
         rows.append(Candidate(path, seconds * 1e3 if seconds else None, reason or what))
-    return Explanation(chosen, tuple(rows))
+    return Explanation(chosen, tuple(rows)), routes[1][2] is None

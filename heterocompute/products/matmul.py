@@ -18,7 +18,6 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.errors import refusals
-from ..base.float_env import add_to
 from ..base.texts import counted
 from ..formats import Format
 from .arguments import (
@@ -53,31 +52,29 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
         fmt = _core_formats.get(activations)
         if fmt is None:
             return None
-    run, blas = runtime.run(), runtime.known_blas()
+    run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
-        mask, threads, _ = run
-        blas_speed = blas if kept == OF_BLAS and blas < 0 else runtime.ALWAYS if kept == OF_BLAS else runtime.NEVER
-        answer = _core.direct((mask, threads, kept), blas_speed, is_linear, a, b, bias, fmt, out)
-        if answer is not None or kept == OF_BLAS:
+        answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
+        if answer is not None:
             return answer  # else these values cannot go that way: x is not finite, say
-    return _core.direct(run, blas, is_linear, a, b, bias, fmt, out)
+    return _core.direct(run, is_linear, a, b, bias, fmt, out)
 
 
 PACKED = (QuantizedArray, SparseArray, Prepacked)
-OF_BLAS = 0  # a path of the core's kernels has a number from 1 on
 MOST_KNOWN = 4096
-_known: dict[tuple[Any, ...], int | None] = {}  # the tuned ways of calls that were seen
+Run = tuple[int, int, int, int]
+_known: dict[tuple[Any, ...], Run | None] = {}  # the tuned ways of calls that were seen
 tuned_changes.append(_known.clear)
 
 
-def _kept_way(run: tuple[int, int, int], is_linear: bool, a: Any, b: Any, activations: Any) -> int | None:
-    """Return the way that was tuned for a call: a path's number, OF_BLAS, or None.
+def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Run | None:
+    """Return the run that takes the way that was tuned for a call, None where none was.
 
     A call whose operands are like those of an earlier one takes less than 1 us here.
     """
     x = (a.shape, a.strides, a.dtype.char) if type(a) is np.ndarray else operand_text(a) if type(a) in PACKED else ""
     w = (b.shape, b.strides, b.dtype.char) if type(b) is np.ndarray else operand_text(b) if type(b) in PACKED else ""
-    key = (x, w, activations, run, is_linear, runtime.asked_blas())
+    key = (x, w, activations, run, is_linear)
     try:
         return _known[key]
     except KeyError:
@@ -86,12 +83,23 @@ def _kept_way(run: tuple[int, int, int], is_linear: bool, a: Any, b: Any, activa
         return None
     left, right = as_matrix(a, column=False), as_matrix(b.T if is_linear else b, column=True)
     fmt = None if activations is None else as_format(activations, "activations")
-    dense = not isinstance(left, QuantizedArray) and not isinstance(right, QuantizedArray)
-    way = _tuned_way(left, right, fmt, dense)
-    found = None if way is None else OF_BLAS if dense and way == BLAS else path_number(way) or None
+    found = _tuned_run(run, left, right, fmt)
     if len(_known) < MOST_KNOWN:
         _known[key] = found
     return found
+
+
+def _tuned_run(run: Run, a: Any, b: Any, activations: Format | None) -> Run | None:
+    """Return the run that takes the way that was tuned for a product; what `use` says of the BLAS comes before it."""
+    dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
+    mask, threads, _, route = run
+    if dense and route:
+        return None
+    way = choice(product_key("matmul", a, b, activations))
+    if dense and way == BLAS:
+        return mask, threads, 0, runtime.OPENBLAS
+    path = 0 if way is None else path_number(way)
+    return (mask, threads, path, runtime.OWN) if path else None
 
 
 def _activations(activations: Any, name: str) -> Format | None:
@@ -105,59 +113,19 @@ def _activations(activations: Any, name: str) -> Format | None:
 
 def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, out: FloatArray) -> None:
     """Fill `out` (two dimensions or more) with a @ b + bias."""
-    dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
-    way = _tuned_way(a, b, activations, dense) if runtime.tuned() else None
-    if dense and way in (None, BLAS) and goes_to_blas(a, b, out, way == BLAS) and _blas_product(a, b, out):
-        if bias is not None:
-            add_to(out, bias)
-        return
+    run = runtime.run()
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and run[3] != runtime.OWN:
+        runtime.open_blas()
     fmt = core_format(activations) if activations else None
-    mask, threads, path = runtime.run()
-    if way is not None and (forced := path_number(way)):
+    left, right = core_operand(a), core_operand(b)
+    tuned = _tuned_run(run, a, b, activations) if runtime.tuned() else None
+    if tuned is not None:
         try:
-            _core.matmul((mask, threads, forced), core_operand(a), core_operand(b), fmt, bias, out)
+            _core.matmul(tuned, left, right, fmt, bias, out)
             return
         except ValueError:  # this x cannot go that way: it is not finite, say
             pass
-    _core.matmul((mask, threads, path), core_operand(a), core_operand(b), fmt, bias, out)
-
-
-def _tuned_way(a: Any, b: Any, activations: Format | None, dense: bool) -> str | None:
-    """Return the fastest way of a product that was tuned; what `use` says of the BLAS comes before it."""
-    if dense and runtime.dense_choice()[1] == runtime.AS_ASKED:
-        return None
-    return choice(product_key("matmul", a, b, activations))
-
-
-def goes_to_blas(a: Array, b: Array, out: FloatArray, tuned: bool = False) -> bool:
-    """Tell whether a dense product is one for the BLAS, which is opened here; `tuned`: it was the faster one."""
-    speed, _ = runtime.dense_choice()
-    if not (speed and out.size and a.shape[-1] and blas_takes(a, b)):
-        return False
-    return _core.blas_suits(runtime.run(), runtime.ALWAYS if tuned else speed, a, b)
-
-
-def blas_takes(a: Any, b: Any) -> bool:
-    """Tell whether a BLAS can multiply two operands: dense float32 ones alone."""
-    return all(isinstance(value, np.ndarray) and value.dtype == np.float32 for value in (a, b))
-
-
-def _blas_product(a: Array, b: Array, out: FloatArray) -> bool:
-    """Hand a dense float32 product to the BLAS; False where it cannot take types or sizes."""
-    threads = runtime.get_num_threads()
-    if _core.blas_multiply(threads, a, b, out):
-        return True
-    # Strides that a BLAS does not take: a copy of one matrix at a time.
-    lead = out.shape[:-2]
-    a = np.broadcast_to(a, (*lead, *a.shape[-2:]))
-    b = np.broadcast_to(b, (*lead, *b.shape[-2:]))
-    for index in np.ndindex(lead):
-        left, right, target = a[index], b[index], out[index]
-        whole = np.empty(target.shape, np.float32)
-        if not _core.blas_multiply(threads, np.ascontiguousarray(left), np.ascontiguousarray(right), whole):
-            return False
-        target[...] = whole
-    return True
+    _core.matmul(run, left, right, fmt, bias, out)
 
 
 def _along(operand: Any, axis: tuple[int, ...]) -> Any:

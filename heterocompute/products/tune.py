@@ -86,10 +86,10 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
 
 
 def _ways(found: Asked) -> list[str]:
-    """Return the candidates that can run: those with an estimate, and the BLAS where it takes the operands."""
+    """Return the candidates that can run: those with an estimate, those of a BLAS only where it takes the operands."""
     explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]
-    if found.blas and tuned.BLAS not in ways and runtime.dense_choice()[1] not in (runtime.AS_ASKED, runtime.NO_BLAS):
+    if found.blas and not runtime.asked_route() and tuned.BLAS not in ways:
         ways.append(tuned.BLAS)
     return ways
 

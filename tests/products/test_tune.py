@@ -230,7 +230,8 @@ def test_a_call_like_an_earlier_one_is_looked_up_once(monkeypatch: pytest.Monkey
         key = tuned.product_key("matmul", x, q.T, hc.format("int8"))
         for way in ("rows", "gemm"):  # a new choice counts at once
             tuned.keep(key, way, {way: 1.0})
-            assert matmul._kept_way(runtime.run(), True, x, q, "int8") == tuned.path_number(way)
+            found = matmul._kept_way(runtime.run(), True, x, q, "int8")
+            assert found is not None and found[2:] == (tuned.path_number(way), runtime.OWN)
         with hc.use(threads=1):
             assert matmul._kept_way(runtime.run(), True, x, q, "int8") is None
 
@@ -239,12 +240,13 @@ def test_the_choice_of_a_blas_is_gone_with(monkeypatch: pytest.MonkeyPatch) -> N
     x, w = reals((6, 512), 1), reals((512, 512), 2)
     gone: list[int] = []
     real = matmul._core.direct
-    monkeypatch.setattr(matmul._core, "direct", lambda run, blas, *rest: (gone.append(blas), real(run, blas, *rest))[1])
+    monkeypatch.setattr(matmul._core, "direct", lambda run, *rest: (gone.append(run[3]), real(run, *rest))[1])
     hc.matmul(x, w)
+    assert gone == [0]
     tuned.keep(tuned.product_key("matmul", x, w, None), tuned.BLAS, {tuned.BLAS: 1.0})
     with hc.use(tuned=True):
         hc.matmul(x, w)
-        assert gone[-1] == (runtime.ALWAYS if runtime.dense_choice()[0] else -1)
+        assert gone[-1] == runtime.OPENBLAS
         with hc.use(blas="own"):  # what is asked for comes first
             hc.matmul(x, w)
-            assert gone[-1] == runtime.NEVER
+            assert gone[-1] == runtime.OWN

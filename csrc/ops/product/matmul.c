@@ -1,4 +1,4 @@
-/* out = a @ b, either side dense or packed. Both sides become rows over k (product.h): the dense or left one gives
+/* The CPU's route: out = a @ b, either side dense or packed. Both sides become rows over k (product.h): the dense or left one gives
  * the rows of the answer, the packed or right one its columns. Leading dimensions of one side alone are just more
  * rows; those that both have, or that a packed side has, are walked one matrix at a time.
  *
@@ -7,8 +7,8 @@
 #include "ops/check.h"
 #include "ops/codec/encoder.h"
 #include "ops/product/operand.h"
-#include "ops/product/plan.h"
 #include "ops/product/sparse.h"
+#include "ops/route/route.h"
 
 #include <string.h>
 
@@ -206,17 +206,9 @@ static hc_rows rows_of(const hc_view *out) {
     return rows;
 }
 
-hc_status hc_add_bias(const hc_view *bias, const hc_view *out, hc_error *error) {
-    hc_status status = hc_check_view("out", out, error);
-    if (status == HC_OK && (out->dtype != HC_F32 || out->ndim < 1))
-        return hc_fail(error, HC_TYPE, "linear: out must be float32 with a dimension");
-    if (status == HC_OK)
-        status = hc_check_bias("linear", bias, out->shape[out->ndim - 1], error);
-    if (status != HC_OK || hc_values(out) == 0)
-        return status;
+void hc_add_bias(const hc_view *bias, const hc_view *out) {
     const hc_rows rows = rows_of(out);
     add_bias(bias, &rows, out->shape[out->ndim - 1]);
-    return HC_OK;
 }
 
 /* The answer of a product over no columns: zeros, and the bias. */
@@ -252,18 +244,19 @@ static hc_status one_product(const hc_run *run, const hc_encoder *encoder, const
                    : dense_times_packed(run, x, w, out, asked, error);
 }
 
-static hc_status matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
-                        const hc_view *bias, const hc_view *out, hc_plan *asked, hc_error *error) {
-    hc_side sides[2];
-    hc_status status = hc_check_matmul(a, b, activations, bias, out, sides, error);
-    if (status != HC_OK)
-        return status;
+static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
+    const hc_run *run = call->run;
+    const hc_operand *a = call->a, *b = call->b;
+    const hc_format *activations = call->activations;
+    const hc_view *bias = call->bias, *out = call->out;
+    hc_status status = HC_OK;
     /* x gives the rows of the answer: the dense side, or a where both are alike and only b lacks leading ones. */
-    const hc_half left = make_half(a, &sides[0], false), right = make_half(b, &sides[1], true);
+    const hc_half left = make_half(a, &call->sides[0], false), right = make_half(b, &call->sides[1], true);
     if (hc_values(out) == 0)
         return HC_OK; /* of any number of matrices */
     if (left.side->shape[left.k_axis] == 0) {
-        fill_empty_product(bias, out);
+        if (!asked)
+            fill_empty_product(bias, out);
         return HC_OK;
     }
     const bool alike = (a->packed == NULL) == (b->packed == NULL);
@@ -318,30 +311,28 @@ static hc_status matmul(const hc_run *run, const hc_operand *a, const hc_operand
     return status;
 }
 
-hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
-                    const hc_view *bias, const hc_view *out, hc_error *error) {
-    return matmul(run, a, b, activations, bias, out, NULL, error);
+const char *hc_cpu_refuses(const hc_call *call) {
+    (void)call;
+    return NULL;
 }
 
-hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
-                     const hc_view *out, hc_explanation *explanation, hc_error *error) {
-    hc_plan plan = {0};
-    *explanation = (hc_explanation){.chosen = -1};
-    const hc_status status = matmul(run, a, b, activations, NULL, out, &plan, error);
-    for (int i = 0; status == HC_OK && i < plan.n; i++) {
-        const hc_path *path = plan.candidate[i].path;
-        explanation->candidate[i].path = path->name;
-        explanation->candidate[i].id = path->id;
-        explanation->candidate[i].what = path->what;
-        explanation->candidate[i].reason = plan.candidate[i].reason;
-        explanation->candidate[i].seconds = plan.candidate[i].seconds;
-        explanation->candidate[i].codes = plan.candidate[i].work.codes;
-        explanation->candidate[i].decoded = plan.candidate[i].work.decoded;
-        explanation->candidate[i].products = plan.candidate[i].work.products;
-        explanation->candidate[i].values = plan.candidate[i].work.values;
-        if (path == plan.path)
-            explanation->chosen = i;
-        explanation->n++;
-    }
-    return status;
+hc_status hc_cpu_run(const hc_call *call, hc_error *error) { return matmul(call, NULL, error); }
+
+hc_status hc_cpu_plan(const hc_call *call, hc_plan *plan, hc_error *error) {
+    hc_call planned = *call;
+    planned.bias = NULL;
+    *plan = (hc_plan){0};
+    return matmul(&planned, plan, error);
+}
+
+double hc_cpu_seconds(const hc_call *call, double cpu) {
+    (void)cpu;
+    hc_plan plan;
+    hc_error error;
+    if (hc_cpu_plan(call, &plan, &error) != HC_OK || !plan.path)
+        return 0;
+    for (int i = 0; i < plan.n; i++)
+        if (plan.candidate[i].path == plan.path)
+            return plan.candidate[i].seconds;
+    return 0;
 }

@@ -1,4 +1,4 @@
-/* The table of paths.def, and the choice; and which dense products a BLAS is better at. */
+/* The table of paths.def, and the choice. */
 #include "ops/product/plan.h"
 
 #include "ops/gemv/minima.h"
@@ -144,31 +144,4 @@ hc_status hc_multiply(const hc_product *product, hc_error *error) {
         return status;
     const hc_status multiplied = plan.path->run(product, error);
     return multiplied == HC_OK ? hc_add_minima(product, error) : multiplied;
-}
-
-static bool is_between(int64_t least, int64_t value, int64_t most) { return least <= value && value <= most; }
-
-/* Dense float32 matrices, here or in a BLAS: by shapes, measured in one thread against OpenBLAS 0.3.34
- * on an AMD EPYC of family 26 (Zen 5), 2026-11, weights in rows and transposed. A BLAS packs all of the weights for a few
- * rows as we do, but then uses kernels for many:
- *
- *   AVX-512 against AVX-512   2 to 12 rows and 2^18 weights or more: 1.0 to 1.9 of its speed, to 30 rows from 2^19 on;
- *                             below 10^6 products it has kernels that pack nothing, but few for transposed weights
- *   AVX2 against AVX2         2 to 6 rows, transposed: 1.1 to 1.7
- *   AVX-512 against AVX2      from 5 rows, 24 columns and 2^18 products on 1.0 to 2.1 of its speed, below that less
- */
-bool hc_keeps_dense(const hc_run *run, hc_blas_speed speed, int64_t m, int64_t n, int64_t k, bool transposed) {
-    const double weights = (double)n * (double)k, products = weights * (double)m;
-    const bool has_weights = n >= 256 && k >= 256;
-    if (speed == HC_BLAS_NEVER)
-        return true;
-    if (speed == HC_BLAS_SLOWER)
-        return (m >= 5 && n >= 24 && k >= 16 && products >= 1 << 18) ||
-               (has_weights && transposed && is_between(2, m, 4) && weights <= 1 << 20);
-    if (speed != HC_BLAS_EQUAL || !has_weights)
-        return false;
-    if (run->isa & HC_ISA_AVX512)
-        return (transposed && is_between(5, m, 15)) ||
-               (products > 1e6 && weights >= 1 << 18 && is_between(2, m, weights >= 1 << 19 ? 30 : 12));
-    return (run->isa & HC_ISA_AVX2) && transposed && is_between(2, m, 6) && weights >= 1 << 18;
 }

@@ -34,5 +34,5 @@ hc_run hc_run_for(const hc_product *product) {
     const double products =
         (double)product->x->rows * (double)product->w->rows * (double)product->x->columns / THREAD_PRODUCTS;
     const int n_threads = product->run->n_threads;
-    return (hc_run){product->run->isa, products < n_threads ? (int)products + 1 : n_threads, 0};
+    return (hc_run){.isa = product->run->isa, .n_threads = products < n_threads ? (int)products + 1 : n_threads};
 }

@@ -1,0 +1,110 @@
+/* The table of routes.def, and the choice. */
+#include "ops/route/route.h"
+
+#define HC_ROUTE(symbol, ...)                                                                                          \
+    const char *hc_##symbol##_refuses(const hc_call *call);                                                            \
+    double hc_##symbol##_seconds(const hc_call *call, double cpu);                                                     \
+    hc_status hc_##symbol##_run(const hc_call *call, hc_error *error);
+#include "ops/route/routes.def"
+#undef HC_ROUTE
+
+static const hc_route ROUTES[HC_N_ROUTES] = {
+#define HC_ROUTE(symbol, text, does)                                                                                   \
+    {.name = text,                                                                                                     \
+     .what = does,                                                                                                     \
+     .refuses = hc_##symbol##_refuses,                                                                                 \
+     .seconds = hc_##symbol##_seconds,                                                                                 \
+     .run = hc_##symbol##_run},
+#include "ops/route/routes.def"
+#undef HC_ROUTE
+};
+_Static_assert((int)HC_N_ROUTES <= (int)HC_MAX_ROUTES, "hc_explain has room for every route");
+
+const char *hc_route_name(int number) { return number >= 0 && number < HC_N_ROUTES ? ROUTES[number].name : NULL; }
+
+typedef struct {
+    int chosen;
+    const char *reason[HC_N_ROUTES]; /* why not, or NULL */
+    double seconds[HC_N_ROUTES];     /* 0 where nobody had to know */
+} hc_choice;
+
+/* With `all`, what need not be known is found out too. */
+static hc_choice choose(const hc_call *call, bool all) {
+    hc_choice choice = {0};
+    const int asked = call->run->route - 1;
+    int left = 0;
+    for (int i = 0; i < HC_N_ROUTES; i++) {
+        choice.reason[i] = ROUTES[i].refuses(call);
+        if (choice.reason[i])
+            continue;
+        left++;
+        choice.chosen = i;
+    }
+    const bool is_asked = asked >= 0 && !choice.reason[asked];
+    for (int i = 0; i < HC_N_ROUTES && (all || (left > 1 && !is_asked)); i++)
+        if (!choice.reason[i])
+            choice.seconds[i] = ROUTES[i].seconds(call, choice.seconds[0]);
+    for (int i = 0; i < HC_N_ROUTES && left > 1; i++)
+        if (!choice.reason[i] && choice.seconds[i] < choice.seconds[choice.chosen])
+            choice.chosen = i;
+    if (is_asked)
+        choice.chosen = asked;
+    return choice;
+}
+
+static hc_status make_call(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                           const hc_view *bias, const hc_view *out, hc_call *call, hc_error *error) {
+    call->run = run;
+    call->a = a, call->b = b;
+    call->activations = activations;
+    call->bias = bias;
+    call->out = out;
+    return hc_check_matmul(a, b, activations, bias, out, call->sides, error);
+}
+
+hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                    const hc_view *bias, const hc_view *out, hc_error *error) {
+    hc_call call;
+    const hc_status status = make_call(run, a, b, activations, bias, out, &call, error);
+    if (status != HC_OK)
+        return status;
+    return ROUTES[choose(&call, false).chosen].run(&call, error);
+}
+
+hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
+                     const hc_view *out, hc_explanation *found, hc_error *error) {
+    *found = (hc_explanation){.chosen = -1, .route = -1};
+    hc_call call;
+    hc_plan plan = {0};
+    hc_status status = make_call(run, a, b, activations, NULL, out, &call, error);
+    if (status == HC_OK)
+        status = hc_cpu_plan(&call, &plan, error);
+    if (status != HC_OK || !plan.path)
+        return status;
+    const hc_choice choice = choose(&call, true);
+    found->route = choice.chosen;
+    found->n_routes = HC_N_ROUTES;
+    for (int i = 0; i < HC_N_ROUTES; i++) {
+        found->of_route[i].name = ROUTES[i].name;
+        found->of_route[i].what = ROUTES[i].what;
+        found->of_route[i].reason = choice.reason[i];
+        found->of_route[i].seconds = choice.seconds[i];
+    }
+    found->n = plan.n;
+    for (int i = 0; i < plan.n; i++) {
+        const hc_path *path = plan.candidate[i].path;
+        const hc_work *work = &plan.candidate[i].work;
+        found->candidate[i].path = path->name;
+        found->candidate[i].id = path->id;
+        found->candidate[i].what = path->what;
+        found->candidate[i].reason = plan.candidate[i].reason;
+        found->candidate[i].seconds = plan.candidate[i].seconds;
+        found->candidate[i].codes = work->codes;
+        found->candidate[i].decoded = work->decoded;
+        found->candidate[i].products = work->products;
+        found->candidate[i].values = work->values;
+        if (path == plan.path)
+            found->chosen = i;
+    }
+    return HC_OK;
+}

@@ -1,0 +1,43 @@
+/* One call, one route. A call has its operands as they came: nothing is decoded, encoded or copied yet. A route is a place that
+ * can compute it. The call takes the route that the run names, if that one does not refuse, else the one with the least estimate
+ * of those that do not refuse. choose() of route.c is the only place that chooses.
+ *
+ * Routes may differ in bits, so a route other than the CPU's refuses a call whose bits are promised.
+ */
+#ifndef HC_ROUTE_H
+#define HC_ROUTE_H
+
+#include "ops/check.h"
+#include "ops/product/plan.h"
+
+typedef struct {
+    const hc_run *run;
+    const hc_operand *a, *b;
+    const hc_format *activations; /* or NULL */
+    const hc_view *bias;          /* or NULL */
+    const hc_view *out;
+    hc_side sides[2]; /* of a and b, by hc_check_matmul */
+} hc_call;
+
+typedef struct {
+    const char *name, *what;
+    const char *(*refuses)(const hc_call *call); /* NULL, or why the route does not do this call */
+    /* An estimate, asked where another route is left, too. cpu: that of the first route, which this one may be a share of. */
+    double (*seconds)(const hc_call *call, double cpu);
+    hc_status (*run)(const hc_call *call, hc_error *error);
+} hc_route;
+
+typedef enum {
+#define HC_ROUTE(symbol, ...) HC_ROUTE_##symbol,
+#include "ops/route/routes.def"
+#undef HC_ROUTE
+    HC_N_ROUTES
+} hc_route_number;
+
+/* The plan of the first matrix of a call that has anything to multiply; plan->path is NULL where none has. */
+hc_status hc_cpu_plan(const hc_call *call, hc_plan *plan, hc_error *error);
+
+/* out[..., j] += bias[j]. */
+void hc_add_bias(const hc_view *bias, const hc_view *out);
+
+#endif
