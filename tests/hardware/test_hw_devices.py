@@ -17,7 +17,7 @@ ALL = hw.devices()
 # The names that the manual promises, and one for each row of the timeline, the accelerators and the tables.
 NAMED = """k20x k80 m40 m40-24gb p4 p40 p100-sxm2 v100-sxm2 v100-pcie v100s-pcie quadro-rtx8000 t4 a100-sxm-40gb
 a100-sxm-80gb a100-pcie-80gb a800-sxm-80gb a10 a30 a40 rtx-a6000 rtx3090 l4 l40 rtx4090 rtx5090 h200-sxm mi300x
-jetson-agx-orin-64gb h100-sxm h100-pcie h100-nvl h800-sxm tpu-v1 tpu-v2
+jetson-agx-orin-64gb h100-sxm h100-pcie h100-nvl h800-sxm tpu-v1 tpu-v2 tpu-v2-8
 tpu-v3 tpu-v4 tpu-v5e ascend-310 ascend-910 ascend-910b groq-tsp diannao nvdla-full eyeriss eie scnn simba
 simba-chiplet kirin-970 xeon-platinum-8256 xeon-max-9462 alveo-u250 dgx-1-p100""".split()
 
