@@ -38,6 +38,9 @@ def test_texts_are_read(text: str, value: float, unit: str) -> None:
         (lambda: hw.quantity("5 W") + hw.quantity("5 J"), ValueError, "5 W> and <Quantity 5 J> are not of one"),
         (lambda: hw.quantity("5 W") < hw.quantity("5 J"), ValueError, "not of one kind"),
         (lambda: hw.quantity("5 W") / hw.quantity("0 s"), ValueError, "quotient"),
+        (lambda: hw.quantity("1e12 MAC") / hw.quantity("1 TFLOP/s"), ValueError, "quotient: .*multiply-add is two"),
+        (lambda: hw.quantity("1 MAC") * hw.quantity("1 op/J"), ValueError, "product: .*multiply-add is two"),
+        (lambda: hw.quantity("1 op/MAC"), ValueError, "multiply-add is two operations"),
         (lambda: hw.ratio("1 GMAC/s", "1 GFLOP/s"), ValueError, "a multiply-add is two operations"),
         (lambda: hw.ratio("8 GFLOPs", "8 GFLOPS"), ValueError, "not of one kind"),  # a count and a rate
         (lambda: hw.ratio("300 W", "300 J"), ValueError, "not of one kind"),

@@ -17,6 +17,7 @@ from ...base.values import check_number, shown
 __all__ = ["Quantity", "quantity"]
 
 KINDS = ("op", "MAC", "B", "s", "J", "V")  # exponents of a dimension, in this order
+MIXED = "a multiply-add is two operations: say which is counted"
 Dimension = tuple[int, ...]
 
 
@@ -74,9 +75,7 @@ class Quantity:
     def like(self, other: Quantity, what: str) -> Quantity:
         """Return itself if the other is of the same kind; ValueError names both."""
         if self.dimension != other.dimension:
-            hint = ""
-            if {self.unit[:2], other.unit[:2]} == {"op", "MA"}:
-                hint = "; a multiply-add is two operations: say which is counted"
+            hint = f"; {MIXED}" if {self.unit[:2], other.unit[:2]} == {"op", "MA"} else ""
             raise ValueError(f"{what}: {self!r} and {other!r} are not of one kind{hint}")
         return self
 
@@ -93,7 +92,7 @@ class Quantity:
         if not isinstance(other, Quantity):
             return Quantity(self.value * _factor(other), self.dimension)
         sums = (a + b for a, b in zip(self.dimension, other.dimension, strict=True))
-        return Quantity(self.value * other.value, tuple(sums))
+        return _unmixed("product", self, other, Quantity(self.value * other.value, tuple(sums)))
 
     __rmul__ = __mul__
 
@@ -103,7 +102,7 @@ class Quantity:
         if not other.value:
             raise ValueError(f"quotient: {self!r} over {other!r}")
         differences = (a - b for a, b in zip(self.dimension, other.dimension, strict=True))
-        return Quantity(self.value / other.value, tuple(differences))
+        return _unmixed("quotient", self, other, Quantity(self.value / other.value, tuple(differences)))
 
     def __str__(self) -> str:
         return f"{self.value:.6g} {self.unit}".rstrip()
@@ -169,6 +168,14 @@ def _unit(text: str, name: str, value: str) -> Quantity:
         if prefix is not None and (prefix == "" or (prefixed and prefix in _PREFIXES)):
             return Quantity(size * _PREFIXES[prefix], dimension)
     raise ValueError(f"{name} is {shown(value)}: {text!r} is no unit, wanted one of {', '.join(_UNITS)}, with a prefix")
+
+
+def _unmixed(what: str, one: Quantity, other: Quantity, found: Quantity) -> Quantity:
+    """Return a result, unless it counts both operations and multiply-adds."""
+    exponents = dict(zip(KINDS, found.dimension, strict=True))
+    if exponents["op"] and exponents["MAC"]:
+        raise ValueError(f"{what}: {one!r} and {other!r} are not of one kind; {MIXED}")
+    return found
 
 
 def _factor(value: Any) -> float:
