@@ -1,9 +1,8 @@
 """What a call may use: instruction sets, threads, a BLAS. Settings are context-local; nothing here computes.
 
 Without a setting, every instruction set of the machine and every processor of the process is used, and dense
-float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``,
-``HETEROCOMPUTE_BLAS`` and ``HETEROCOMPUTE_BACKEND`` say the same from outside; they are read at the first call, so
-importing never fails.
+float32 products go to the faster of OpenBLAS and the own kernels. ``HETEROCOMPUTE_ISA``, ``HETEROCOMPUTE_THREADS``
+and ``HETEROCOMPUTE_BLAS`` say the same from outside; they are read at the first call, so importing never fails.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
 MAX_THREADS = 256  # of the pool in csrc/base/threads.h
 ALL_ISA = 0xFFFF_FFFF
-BACKENDS = ("cpu", "cuda")
 BLAS_FUNCTIONS = (
     "cblas_sgemm",
     "cblas_sgemv",
@@ -98,19 +96,10 @@ def _thread_count(value: object, source: str) -> int:
     return count
 
 
-def _check_backend(name: str, source: str) -> None:
-    if name not in BACKENDS:
-        raise ValueError(f"{source}: there is no backend {shown(name)}, wanted one of {', '.join(BACKENDS)}")
-    if name != "cpu":
-        raise RuntimeError(f"{source}: this build has no backend {name!r}, only cpu")
-
-
 @cache
 def _environment() -> _Settings:
     """Read the environment variables, once."""
     settings = _Settings()
-    if backend := os.environ.get("HETEROCOMPUTE_BACKEND"):
-        _check_backend(backend, "HETEROCOMPUTE_BACKEND")
     if isa := os.environ.get("HETEROCOMPUTE_ISA"):
         settings = replace(settings, isa=_isa_mask(isa, "HETEROCOMPUTE_ISA"))
     if (choice := os.environ.get("HETEROCOMPUTE_BLAS")) in CHOICES:

@@ -102,8 +102,6 @@ def test_the_environment_says_the_same() -> None:
         {"HETEROCOMPUTE_THREADS": "many"},
         {"HETEROCOMPUTE_THREADS": "0"},
         {"HETEROCOMPUTE_THREADS": "9" * 5000},
-        {"HETEROCOMPUTE_BACKEND": "nope"},
-        {"HETEROCOMPUTE_BACKEND": "cuda"},
     ],
 )
 def test_a_bad_environment_fails_at_the_first_call_not_at_import(environment) -> None:
@@ -112,21 +110,6 @@ def test_a_bad_environment_fails_at_the_first_call_not_at_import(environment) ->
     found = run(code, **environment)
     assert found.stdout.strip() == "imported"
     assert found.returncode != 0 and name in found.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("backend", "problem"),
-    [
-        ("nope", "ValueError: HETEROCOMPUTE_BACKEND: there is no backend 'nope', wanted one of cpu, cuda"),
-        ("cuda", "RuntimeError: HETEROCOMPUTE_BACKEND: this build has no backend 'cuda', only cpu"),
-        ("cpu", ""),
-        ("", ""),
-    ],
-)
-def test_the_backends_are_named(backend, problem) -> None:
-    code = "import heterocompute as hc\nwith hc.use(isa='scalar', threads=1): hc.quantize([0.5, 1.0], 'int8')"
-    found = run(code, HETEROCOMPUTE_BACKEND=backend)
-    assert (found.stderr.splitlines() or [""])[-1] == problem
 
 
 def test_a_blas_that_is_no_blas_is_named() -> None:
