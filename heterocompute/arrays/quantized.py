@@ -423,7 +423,7 @@ class QuantizedArray(PackedArray):
             return ""
         bits, codes = fmt.bits, self._components["codes"]
         stored = self._format.stored_length(self._shape[self._axis[-1]])
-        count = -(-min(fmt.group or stored, stored, 64) // getattr(fmt, "dim", 1))
+        count = -(-min(fmt.group or stored, stored, 64) // max(fmt.form.code_values, 1))
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
         cells = "".join(

@@ -26,7 +26,7 @@ def code_geometry(q: Any) -> tuple[int, int, int, int]:
     length, fmt = q.shape[q.axis[-1]], q.format
     if has_pattern(fmt):
         length, fmt = fmt.stored_length(length), fmt.base
-    dim, unit = getattr(fmt, "dim", 1), fmt.unit
+    dim, unit = max(fmt.form.code_values, 1), fmt.unit
     runs = prod(q.shape[a] for a in q.axis[:-1])
     group = length if q.format.group is None else min(q.format.group, length)
     group = -(-max(group, 1) // unit) * unit

@@ -386,9 +386,9 @@ _SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), 
 def _check_kinds(fmt: Format) -> None:
     form = fmt.form
     if form.codes == "unstated":
-        raise ValueError(f"{fmt} does not state the kind of its codes and scales, so that its levels are unknown")
+        raise ValueError(f"{fmt} has codes of a kind that it does not state, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
-        raise ValueError(f"{fmt} has blocks that a search of its own finds, and no grid")
+        raise ValueError(f"{fmt} has blocks, whose scales no other search changes")
     if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
         raise ValueError(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array

@@ -157,11 +157,19 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     Returns
     -------
     QuantizedArray
+
+    Raises
+    ------
+    ValueError
+        A format without scales, or with scales of a kind that no search changes.
     """
     w = to_columns(x, q.axis)
-    grid = grid_of(q)
-    if not has_scales(grid):
-        raise ValueError(f"clip is 'search', but {q.format} has no scale of its own that could be another")
+    try:
+        grid = grid_of(q)
+        if not has_scales(grid):
+            raise ValueError(f"{q.format} has no scale that could be another")
+    except ValueError as problem:
+        raise ValueError(f"quantize: clip is 'search', but {problem}") from None
     if not w.size:
         return q
     grid = search_scales(grid, w, weight)
