@@ -386,7 +386,7 @@ _SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), 
 def _check_kinds(fmt: Format) -> None:
     form = fmt.form
     if form.codes == "unstated":
-        raise ValueError(f"{fmt} has codes of a kind that it does not state, so that its levels are unknown")
+        raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
         raise ValueError(f"{fmt} has blocks, whose scales no other search changes")
     if form.code_values > 1 or (form.codes == "float" and form.bits > 8):

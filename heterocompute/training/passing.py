@@ -38,6 +38,8 @@ SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
     """Return (low, high) of the equation above; None where the gradient passes everywhere."""
     form = fmt.form
+    if form.codes == "unstated":
+        raise ValueError(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
     if form.codes == "float" and not form.has_scales:
         return None if form.bits == 32 else (-form.maximum, form.maximum)
     if clip is None:

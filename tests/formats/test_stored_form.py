@@ -135,6 +135,7 @@ ROUTES = {
     "search": lambda w, fmt: hc.quantize(w, fmt, clip="search"),
     "gptq": lambda w, fmt: hc.ptq.gptq(w, np.eye(w.shape[1]), fmt),
     "bound": lambda w, fmt: hc.ptq.bound(w, fmt, np.eye(w.shape[1])),
+    "gradient": lambda w, fmt: hc.training.fake_quantize(w, fmt),
     "stochastic": lambda w, fmt: hc.training.fake_quantize(w, fmt, rounding="stochastic"),
     "learned scale": lambda w, fmt: hc.training.fake_quantize(w, fmt, scale=np.ones((len(w), 1), np.float32)),
     "mac": lambda _, fmt: hw.mac(fmt, "int8"),

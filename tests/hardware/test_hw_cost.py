@@ -169,7 +169,7 @@ def test_a_family_without_arithmetic_is_named() -> None:
             return ()
 
     Odd.family = "odd"  # not registered: the name alone matters here
-    with pytest.raises(ValueError, match=r"no arithmetic is stated for the family 'odd' of odd4; state it with state_arit"):
+    with pytest.raises(ValueError, match=r"no arithmetic is stated for the family 'odd' of odd4; state it"):
         hw.mac(Odd(), "int8")
     hw.state_arithmetic("odd", lambda fmt: hw.Operand("int", 4))
     try:

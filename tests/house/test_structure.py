@@ -321,7 +321,7 @@ def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest
 
 
 def test_formats_are_data_outside_of_their_room() -> None:
-    """A format is asked for its form, not for its class: what tells classes apart knows no format that is added later."""
+    """A format is asked for its form, not for its class: a list of classes lacks every format that is added later."""
     rooms = ("heterocompute/formats/", "heterocompute/files/layouts/")  # which write the formats of others byte by byte
     rooms += ("heterocompute/files/gguf.py",)  # as the layouts do: types of blocks are what the file holds
     trees = {path: ast.parse(path.read_text()) for path in PY_FILES}
