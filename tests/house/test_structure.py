@@ -263,6 +263,8 @@ def test_registers_stay_in_kernels() -> None:
     report("intrinsics live in kernels/ and formats/simd/; *_simd.c use the primitives of these", found)
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in macro.findall(text))
     report("kernels are picked at run time, not by the compiler's macros", found)
+    sets = {path: re.findall(r"\bHC_SIMD_[a-z]\w*", code_of(path)) for path in C_FILES if path.name != "simd.h"}
+    report("formats/simd/simd.h alone tells SIMD sets apart", (f"{name(at)}: {x}" for at in sets for x in sets[at]))
 
 
 def test_every_kernel_has_the_type_of_its_family() -> None:
