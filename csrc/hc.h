@@ -10,6 +10,7 @@
 #include "base/compressed.h"
 #include "base/cpu.h"
 #include "base/float_env.h" /* a caller enters it around a call: subnormals count in full, rounding is to nearest */
+#include "base/form.h"
 #include "base/packed.h"
 
 typedef struct {
@@ -59,8 +60,9 @@ bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t 
 
 /* Formats. */
 hc_status hc_format_check(const hc_format *format, hc_error *error);
-/* Whether no row or group has a scale, so that the values may be taken in rows along any axis; of a legal format. */
-bool hc_format_fits_any_axis(const hc_format *format);
+/* A legal format as data, without its pattern, and what its codes of up to 8 bits stand for where that is fixed. */
+enum { HC_MAX_CODES = 256 };
+hc_stored_form hc_format_form(const hc_format *format, int *n_levels, double levels[HC_MAX_CODES]);
 /* Components of an array of this shape: present, dtype and shape; per_row ones have `rows` in front. */
 hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                     hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS], hc_error *error);

@@ -43,6 +43,11 @@ PANELS = ((0, 440, (0.8, 9.2), (-16.5, 0.5)), (440, 520, (3.93, 4.87), (-9.0, -2
 WIDTH = 960
 
 
+def mark_of(name: str) -> str:
+    family = parse_format(name).family
+    return family if family in FAMILIES else "other"
+
+
 def bits_of(row: dict[str, Any], kind: str) -> float:
     return float(row["digits_bits"] if kind == "digits" else row["bits"])
 
@@ -78,7 +83,7 @@ def panel(rows: list[dict[str, Any]], theory: list[dict[str, Any]], kind: str, w
             path = " ".join(f"{x},{y}" for x, y in corners)
             under.append(f'<polyline points="{path}" fill="none" stroke="{GREY}" stroke-width="1.5"{dash}/>')
             rails += [(*a, *b) for a, b in zip(corners, corners[1:], strict=False)]
-    dots = [Dot(x, y, FAMILIES[parse_format(name).family], name, name, hint=name) for x, y, name in points]
+    dots = [Dot(x, y, FAMILIES[mark_of(name)], name, name, hint=name) for x, y, name in points]
     order = sorted(range(len(dots)), key=lambda i: -dots[i].y)
     named = [i for i in order if which == 1 or not crowded(dots[i].x, dots[i].y)]
     return chart.inside(dots, named, under=under, rails=rails)
@@ -104,7 +109,7 @@ def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
         "<title>SQNR against stored bits a value, by format</title>",
         text(4, 20, "SQNR less 6.02 dB for each stored bit: higher is better at equal bits", weight=600),
     ]
-    families = [name for name in FAMILIES if any(parse_format(row["name"]).family == name for row in rows)]
+    families = [name for name in FAMILIES if any(mark_of(row["name"]) == name for row in rows)]
     x = 12.0
     for name in families:
         mark = FAMILIES[name]

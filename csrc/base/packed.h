@@ -134,43 +134,6 @@ typedef struct {
     float *row_scale; /* (rows): what multiplies the folded sum, 1 if nothing does */
 } hc_code_tile;
 
-/* How codes and scales are stored, for products that read them without decoding: code i of a row in bits i * bits ..
- * (little end first), groups without a gap; zero points and integer scales likewise.
- *
- *   value = s * c, c = code - zero point, or an entry of a table, or a small float
- *   s = scale * coarse; without a scale of its own: coarse, or 1 */
-typedef enum {
-    HC_SCALE_NONE = 0,
-    HC_SCALE_F32,
-    HC_SCALE_F16,
-    HC_SCALE_INTEGER,
-    HC_SCALE_E8M0,
-    HC_SCALE_E4M3,
-    HC_SCALE_OWN /* as row_scales says */
-} hc_scale_kind;
-/* A float32 for each group of a row. */
-typedef void hc_row_floats_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              int64_t row, float *out);
-typedef struct {
-    int bits;             /* 2 to 8 */
-    bool is_signed;       /* two's complement, else unsigned */
-    bool has_zero_points; /* one a group, `bits` wide */
-    bool has_minima;      /* value = s * c + minimum of the group: for products with integers alone */
-    bool has_table;       /* 4 bits: c by code */
-    float table[16];
-    bool has_row_tables; /* 4 bits: c by code in HC_CODEBOOK, (16) float32 for a row or for all */
-    int lift;            /* codes of fewer than 8 bits, shifted up by so many, are those floats */
-    int fraction_bits;   /* 8 bits: c is the integer times 2 to the minus so many */
-    int exponent_bits;   /* 8 bits: c is the float of a sign, so many bits of exponent and a fraction; 0: it is not */
-    int special_bits;    /* where a float has all of these: infinity if its fraction is 0, else NaN */
-    int e2_bits; /* a float of two bits of exponent and so many of fraction, which hc_e2_integer makes an integer; or 0 */
-    hc_scale_kind scale;
-    hc_row_floats_fn *row_scales;
-    int scale_bits;      /* of HC_SCALE_INTEGER */
-    bool has_coarse;     /* HC_COARSE, one float32 */
-    bool is_coarse_fine; /* it multiplies each scale, s = float32(scale * coarse); else the row's folded sum */
-} hc_stored_form;
-
 /* How a function that may decline answers: it has done all, or nothing, so that another must. */
 enum { HC_DONE = -1, HC_DECLINED = -2 };
 

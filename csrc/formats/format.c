@@ -96,6 +96,14 @@ hc_status hc_format_legal(const hc_format *format, hc_error *error) {
     return HC_OK;
 }
 
+hc_stored_form hc_form_of(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    hc_stored_form form = {0};
+    if (ops->stored_form)
+        ops->stored_form(format, &form);
+    return form;
+}
+
 void hc_format_layout(const hc_format *format, const hc_geometry *geometry,
                       hc_component_layout layout[HC_N_COMPONENTS]) {
     hc_format_find(format->family)->layout(format, geometry, layout);

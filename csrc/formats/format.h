@@ -9,6 +9,7 @@
 #ifndef HC_FORMAT_H
 #define HC_FORMAT_H
 
+#include "base/form.h"
 #include "base/packed.h"
 
 /* What a format must know of the whole array before it encodes. */
@@ -90,14 +91,10 @@ typedef struct {
     /* What is added in each group of a row, where int_form has minima. */
     hc_row_floats_fn *minima;
     hc_decode_codes_fn *decode_codes;
-    bool (*stored_form)(const hc_format *format, hc_stored_form *form); /* false, or NULL: not stored like that */
+    /* The format as data: what products, searches, training and the models of hardware know of it. NULL: unstated, and
+     * all that needs it is refused. */
+    void (*stored_form)(const hc_format *format, hc_stored_form *form);
     hc_clip_domain (*clip_domain)(const hc_format *format);
-    /* Values stand for themselves whatever their row (no row or group has a scale): a product takes any axis. NULL: no. */
-    bool (*fits_any_axis)(const hc_format *format);
-    /* Codes are float32 values as they are, nothing scales them; NULL: no. */
-    bool (*is_plain)(const hc_format *format);
-    /* A row has one float32 scale, s = absmax / the largest code, and codes clip(RNE(x / s)); NULL: no. */
-    bool (*is_nearest)(const hc_format *format);
 } hc_format_ops;
 
 /* The kernels of a format for one SIMD set, in formats/<name>/<name>_simd.c: what it has gives the bits of the scalar
@@ -115,6 +112,14 @@ typedef struct {
 } hc_format_simd;
 
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: no such line */
+
+/* The format as data, without its pattern; unstated, form->codes says so. */
+hc_stored_form hc_form_of(const hc_format *format);
+/* c of all codes of 4 bits, as float32. */
+static inline void hc_form_fill_table(const hc_format *format, hc_stored_form *form) {
+    for (uint32_t code = 0; hc_form_has_table(form) && code < 16; code++)
+        form->table[code] = (float)form->level(format, code);
+}
 
 /* The kernels of a format, the best SIMD set first, NULL behind the last. */
 typedef const hc_format_simd *const *hc_simd_sets;

@@ -8,6 +8,7 @@
 #ifndef HC_MINIFLOAT_H
 #define HC_MINIFLOAT_H
 
+#include "base/form.h"
 #include "formats/bits.h"
 
 /* As option[0] of the families numbers them. */
@@ -100,10 +101,17 @@ static inline float hc_float_largest(const hc_float_type *type) {
     return hc_float_decode(type, type->largest << type->low_zeros);
 }
 
-/* How a type of 8 bits is stored. */
+/* How codes of a type are stored. */
 static inline void hc_float_store_form(const hc_float_type *type, hc_stored_form *form) {
-    form->lift = 8 - form->bits;
-    form->exponent_bits = form->bits - 1 - type->fraction_bits;
+    form->bits = type->bits;
+    form->codes = HC_CODES_FLOAT;
+    form->precision = type->fraction_bits + 1;
+    form->smallest = 1 - type->bias;
+    form->maximum = hc_float_largest(type);
+    if (type->bits != 6 && type->bits != 8)
+        return;
+    form->lift = 8 - type->bits;
+    form->exponent_bits = type->bits - 1 - type->fraction_bits;
     form->special_bits =
         form->lift ? 0xff : (int)(type->infinity ? type->infinity : type->nan); /* 0xff: there are none */
 }

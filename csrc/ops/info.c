@@ -26,9 +26,12 @@ hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int
     return HC_OK;
 }
 
-bool hc_format_fits_any_axis(const hc_format *format) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    return ops && format->m == 0 && ops->fits_any_axis && ops->fits_any_axis(format);
+hc_stored_form hc_format_form(const hc_format *format, int *n_levels, double levels[HC_MAX_CODES]) {
+    const hc_stored_form form = hc_form_of(format);
+    *n_levels = form.level && form.bits <= 8 ? 1 << form.bits : 0;
+    for (int code = 0; code < *n_levels; code++)
+        levels[code] = form.level(format, (uint32_t)code);
+    return form;
 }
 
 bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t *needs) {

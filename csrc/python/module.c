@@ -20,14 +20,42 @@ static PyObject *check_format(PyObject *self, PyObject *argument) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
-static PyObject *fits_any_axis(PyObject *self, PyObject *argument) {
+/* The fields of hc_stored_form that mean something outside of the core; kinds by name. */
+static PyObject *stored_form(PyObject *self, PyObject *argument) {
+    static const char *const codes[HC_N_CODE_KINDS] = {"unstated", "integer", "float", "table", "log", "learned"};
+    static const char *const scales[HC_N_SCALE_KINDS] = {"none", "f32",  "f16",    "integer",
+                                                         "e8m0", "e4m3", "double", "own"};
+    static const char *const seconds[HC_N_SECOND_KINDS] = {"none", "row", "scale"};
     (void)self;
     hc_format format;
     hc_error error;
     if (!hc_parse_format(argument, &format))
         return NULL;
     const hc_status status = hc_format_check(&format, &error);
-    return status == HC_OK ? PyBool_FromLong(hc_format_fits_any_axis(&format)) : hc_raise(status, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
+    int count;
+    double levels[HC_MAX_CODES];
+    const hc_stored_form form = hc_format_form(&format, &count, levels);
+    PyObject *table = PyTuple_New(count);
+    for (int code = 0; table && code < count; code++) {
+        PyObject *level = PyFloat_FromDouble(levels[code]);
+        if (level)
+            PyTuple_SET_ITEM(table, code, level);
+        else
+            Py_CLEAR(table);
+    }
+    if (!table)
+        return NULL;
+    return Py_BuildValue("{si ss sO sO sO si sl sl si si sd si si sN ss si ss sO sO}", "bits", (int)format.bits,
+                         "codes", codes[form.codes], "signed", form.is_signed ? Py_True : Py_False, "zero_points",
+                         form.has_zero_points ? Py_True : Py_False, "minima", form.has_minima ? Py_True : Py_False,
+                         "fraction_bits", form.fraction_bits, "lowest", (long)form.lowest, "largest",
+                         (long)form.largest, "precision", form.precision, "smallest", form.smallest, "maximum",
+                         (double)form.maximum, "steps", form.steps, "code_values", form.code_values, "levels", table,
+                         "scale", scales[form.scale], "scale_bits", form.scale_bits, "second", seconds[form.second],
+                         "shared", form.is_shared ? Py_True : Py_False, "any_axis",
+                         hc_form_fits_any_axis(&form) ? Py_True : Py_False);
 }
 
 static PyObject *layout(PyObject *self, PyObject *args) {
@@ -233,7 +261,7 @@ static PyObject *compiler(PyObject *self, PyObject *none) {
 static PyMethodDef METHODS[] = {
     {"formats", formats, METH_NOARGS, "formats() -> {family: description}"},
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
-    {"fits_any_axis", fits_any_axis, METH_O, "fits_any_axis(params): whether no row or group has a scale"},
+    {"stored_form", stored_form, METH_O, "stored_form(params) -> {field: value}: the format as data"},
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
     {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed, importance=None)"},
     {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},

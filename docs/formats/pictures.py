@@ -51,7 +51,7 @@ def picture(name: str, texts: list[str]) -> str:
     ]
     for i, row in enumerate(rows):
         y, length = TOP + i * STEP, round(row["sqnr_db"] / top_db * (WIDTH - LEFT - RIGHT), 1)
-        color = FAMILIES[hc.format(row["format"]).family].color
+        color = FAMILIES.get(hc.format(row["format"]).family, FAMILIES["other"]).color
         lines += [
             f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end">{row["format"]}</text>',
             f'<rect x="{LEFT}" y="{y}" width="{length}" height="18" fill="{color}"/>',

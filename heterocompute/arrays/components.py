@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.container import numpy_dtype
-from ..formats import Format, Sparse
+from ..formats import Format, has_pattern
 from .layout import Entry
 
 __all__ = ["component_layout", "core_format", "entry_of", "layout_of", "values_of"]
@@ -20,7 +20,7 @@ VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
     """Return a format as the C core takes it."""
-    if isinstance(fmt, Sparse):
+    if has_pattern(fmt):
         return core_format(fmt.base), fmt.n, fmt.m
     return (fmt.family, *fmt.core_params())
 
@@ -83,7 +83,7 @@ def layout_of(
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
     """Return component -> (dtype, shape, whether it has a part for each row); a pattern alone has `values`."""
     layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
-    if not (isinstance(fmt, Sparse) and fmt.is_plain):
+    if not (has_pattern(fmt) and fmt.is_plain):
         return layout
     rows, row_bytes = layout["codes"][1]
     return {"values": (numpy_dtype(values), (rows, row_bytes // 4), True), "metadata": layout["metadata"]}

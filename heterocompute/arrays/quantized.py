@@ -19,7 +19,7 @@ from ..base import runtime
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Float, Format, Sparse, format as parse_format
+from ..formats import Float, Format, Sparse, format as parse_format, has_pattern
 from .base import PackedArray
 from .bits import pack, unpack
 from .components import VALUES, component_layout, core_format, entry_of, layout_of, values_of
@@ -132,7 +132,7 @@ class QuantizedArray(PackedArray):
                 raise TypeError(f"{kind}: component {name} is {type(part).__name__}, wanted an ndarray")
             if part.dtype != dtype or part.shape != wanted:
                 raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, wanted {dtype} {wanted}")
-        if isinstance(format, Sparse):
+        if has_pattern(format):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:
                 raise ValueError(f"{kind}: component metadata has {problem}")
@@ -164,7 +164,7 @@ class QuantizedArray(PackedArray):
     def _stored_format(self) -> Format:
         """Return the format whose codes are stored: of a pattern alone that of its values, which may have 16 bits."""
         values, fmt = self._components.get("values"), self._format
-        if values is None or values.dtype == np.float32 or not isinstance(fmt, Sparse):
+        if values is None or values.dtype == np.float32 or not has_pattern(fmt):
             return fmt
         return Sparse(Float(VALUES[values.dtype.name]), fmt.n, fmt.m)
 
@@ -320,7 +320,7 @@ class QuantizedArray(PackedArray):
 
     def _along(self, axis: tuple[int, ...]) -> Self:
         """Return the same values in rows along other axes; for formats whose values need no row."""
-        if axis == self._axis or not _core.fits_any_axis(core_format(self._format)):
+        if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis:
             return self
         others = [a for a in range(self.ndim) if a not in axis]
         length = prod(self._shape[a] for a in axis)
@@ -419,12 +419,12 @@ class QuantizedArray(PackedArray):
 
     def _first_group_html(self) -> str:
         """Return the codes of the first group as a strip of cells."""
-        fmt = self._format.base if isinstance(self._format, Sparse) else self._format
+        fmt = self._format.base if has_pattern(self._format) else self._format
         if not self.size or not 0 < fmt.bits <= 8:
             return ""
         bits, codes = fmt.bits, self._components["codes"]
         stored = self._format.stored_length(self._shape[self._axis[-1]])
-        count = -(-min(fmt.group or stored, stored, 64) // getattr(fmt, "dim", 1))
+        count = -(-min(fmt.group or stored, stored, 64) // max(fmt.form.code_values, 1))
         stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
         first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
         cells = "".join(

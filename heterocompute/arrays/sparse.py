@@ -19,7 +19,7 @@ from ..base.errors import refusals
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..base.values import shown
-from ..formats import Float, Sparse, parse_pattern
+from ..formats import Float, Sparse, has_pattern, parse_pattern
 from .bits import unpack
 from .components import component_layout, values_of
 from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axes
@@ -97,7 +97,7 @@ class SparseArray(QuantizedArray):
         axis: Sequence[int],
         source_dtype: str = "float32",
     ) -> None:
-        if not isinstance(format, Sparse) or not format.is_plain:
+        if not has_pattern(format) or not format.is_plain:
             raise TypeError(f"SparseArray: format is {shown(format)}, wanted a pattern alone, such as hc.format('2:4')")
         super().__init__(components, format, shape, axis, source_dtype)
 

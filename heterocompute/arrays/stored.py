@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..formats import Format, Sparse
+from ..formats import Format, has_pattern
 from .bits import unpack
 from .dense import FLOATS
 from .metadata import check_metadata
@@ -65,7 +65,7 @@ def wrong_part(
             return key, "holds a value that is negative or not finite"
         elif part.dtype.kind == "f" and part.size and part.min() < 0 and not fmt.stored_rules().negative:
             return key, "holds a value that is negative or not finite"
-    if isinstance(fmt, Sparse):
+    if has_pattern(fmt):
         problem = check_metadata(parts["metadata"], fmt, shape, axis)
         if problem:
             return "metadata", f"holds {problem}"

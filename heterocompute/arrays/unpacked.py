@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Sparse
+from ..formats import has_pattern
 from .bits import pack, unpack
 
 __all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
@@ -24,9 +24,9 @@ _BLOCK = 1 << 20  # codes packed at a time
 def code_geometry(q: Any) -> tuple[int, int, int, int]:
     """Return runs of a row, stored values of a run, codes of a run with and without those that are padding alone."""
     length, fmt = q.shape[q.axis[-1]], q.format
-    if isinstance(fmt, Sparse):
+    if has_pattern(fmt):
         length, fmt = fmt.stored_length(length), fmt.base
-    dim, unit = getattr(fmt, "dim", 1), fmt.unit
+    dim, unit = max(fmt.form.code_values, 1), fmt.unit
     runs = prod(q.shape[a] for a in q.axis[:-1])
     group = length if q.format.group is None else min(q.format.group, length)
     group = -(-max(group, 1) // unit) * unit
@@ -109,7 +109,7 @@ def _packed(codes: Array, bits: int) -> Array:
 def _scattered(q: Any, kept: Array) -> Array:
     """Put what a pattern keeps in its place, (rows, runs, length); anything else is there already."""
     fmt = q.format
-    if not isinstance(fmt, Sparse):
+    if not has_pattern(fmt):
         return kept
     rows, runs, count = kept.shape
     length, bits = q.shape[q.axis[-1]], (fmt.m - 1).bit_length()

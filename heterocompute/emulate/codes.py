@@ -12,7 +12,7 @@ from .. import _heterocompute as _core
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..formats import Log, Sparse
+from ..formats import Log, has_pattern
 from ..products.arguments import Array
 from .model import NAME, Model, as_integer, is_integers, refuse
 
@@ -77,13 +77,13 @@ def quantized(model: Model, operand: Any, name: str) -> QuantizedArray:
 def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...], runs: int, length: int) -> Codes:
     """Return rows of `runs` runs of `length` values; groups begin anew in each run."""
     fmt, k = q.format, runs * length
-    if isinstance(fmt, Sparse):
+    if has_pattern(fmt):
         raise ValueError(
             f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {model.text!r}'} adds products of dense "
             "codes; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
         )
-    if isinstance(fmt, Log):
-        return _log_runs(q, fmt, lead, runs, length)
+    if fmt.form.codes == "log":
+        return _log_runs(q, lead, runs, length)
     rows = int(np.prod(lead, dtype=np.int64))
     group = min(fmt.group, length) if fmt.group else k
     n_groups = (runs if fmt.group else 1) * -(-(length if fmt.group else k) // group) if group else 0
@@ -110,12 +110,13 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
         scales.astype(np.int32) if integer_scales else None,
         scales if groups and not integer_scales else None,
         row_scale.reshape(lead),
-        getattr(fmt, "scale_bits", None) or 0,
+        fmt.form.scale_bits if integer_scales else 0,
         0,
     )
 
 
-def _log_runs(q: QuantizedArray, fmt: Log, lead: tuple[int, ...], runs: int, length: int) -> Codes:
+def _log_runs(q: QuantizedArray, lead: tuple[int, ...], runs: int, length: int) -> Codes:
+    fmt, steps = q.format, q.format.form.steps
     group = max(min(fmt.group, length), 1) if fmt.group else max(runs * length, 1)
     stored_length = -(-length // group) * group if fmt.group else length
     stored = unpack(q.components["codes"], fmt.bits, runs * stored_length).astype(np.int32)
@@ -125,8 +126,8 @@ def _log_runs(q: QuantizedArray, fmt: Log, lead: tuple[int, ...], runs: int, len
     codes = (exponents | stored >> (fmt.bits - 1) << _LOG_SIGN).astype(np.int32).reshape(*lead, runs * length)
     scales = q.components["scales"]
     if fmt.group is None:
-        return Codes(codes, group, None, None, scales.reshape(lead), 0, fmt.gamma)
-    return Codes(codes, group, None, scales.reshape(*lead, -1), np.ones(lead, np.float32), 0, fmt.gamma)
+        return Codes(codes, group, None, None, scales.reshape(lead), 0, steps)
+    return Codes(codes, group, None, scales.reshape(*lead, -1), np.ones(lead, np.float32), 0, steps)
 
 
 def multiply_codes(
@@ -246,10 +247,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
 
 def _powers(gamma: int, table_bits: int, fraction: int | None) -> Array:
     """Return what each sum of exponents stands for; in units of 2^-fraction, truncated, where that is given."""
-    exponents = np.arange(gamma, dtype=np.uint8)[None]
-    scale = np.ones((1, 1), np.float32)
-    steps = QuantizedArray({"codes": exponents, "scales": scale}, Log(8, gamma), (1, gamma), (1,))
-    table = np.append(steps.dequantize(np.float64)[0], 0.5)  # 2^(-r / gamma)
+    table = np.append(Log(8, gamma).form.levels[:gamma], 0.5)  # 2^(-r / gamma)
     sums = np.arange(LOG_ZERO)
     r = -sums % gamma
     low = r % (gamma >> table_bits)

@@ -14,7 +14,7 @@ from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
 from ..base.float_env import converted
-from ..formats import Format, Sparse
+from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
 from .gguf import fitting
@@ -66,9 +66,9 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
     if isinstance(fmt, Zeros):
         return Change(str(fmt), (dtype, shape), _Zeroed(fmt.pattern, axes))
     dtype = "float32" if dtype in SMALL_FLOATS else dtype  # as `quantize` takes them
-    if entry is not None and not isinstance(fmt, Sparse):
+    if entry is not None and not has_pattern(fmt):
         fmt = Sparse(fmt, entry.format.n, entry.format.m)
-    alone = isinstance(fmt, Sparse) and fmt.is_plain and entry is None
+    alone = has_pattern(fmt) and fmt.is_plain and entry is None
     values = values_of(dtype) if entry is None else entry.components["values"][0]
     stored = entry_of(fmt, shape, axes, dtype, values)
     return Change(str(fmt), stored, (_Pruned if alone else _Quantized)(fmt, axes))

@@ -18,7 +18,7 @@ from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.values import shown
-from ..formats import Format, Sparse, format as parse_format
+from ..formats import Format, format as parse_format, has_pattern
 from .changes import Change, decoded, in_blocks, packed, plain, rounded
 from .foreign import foreign_reader
 from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
@@ -330,7 +330,7 @@ def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: 
     refuse_layout(reader)
     for name, entry in held.items():
         if entry is not None:
-            plain = isinstance(entry.format, Sparse) and entry.format.is_plain
+            plain = has_pattern(entry.format) and entry.format.is_plain
             if not (plain and patterns):
                 done = "pruned" if plain else "quantized"
                 raise ValueError(f"tensor {quoted(name)} is already {done} ({entry.format})")

@@ -12,7 +12,7 @@ import numpy as np
 from ..base.texts import printable, quoted
 from ..base.toml_text import read_toml
 from ..base.values import shown
-from ..formats import Format, Sparse, format as parse_format
+from ..formats import Format, format as parse_format, has_pattern
 from ..pruning.prune import prune
 from .selection import literal
 
@@ -120,7 +120,7 @@ def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
     """
     if formats and "+" in text:
         found = parse_format(text)
-        if isinstance(found, Sparse):
+        if has_pattern(found):
             return found
     prune(np.zeros((1, 1), np.float32), text)  # refuses what is no pattern
     return Zeros(text) if text.endswith("%") else parse_format(text)

@@ -23,7 +23,7 @@ from .codebooks import NF4, Codebook
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
 from .integers import VSQ, Int
 from .logs import Log
-from .sparse import Sparse as Sparse, parse_pattern as parse_pattern
+from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
     "GGML", "MX", "NF4", "NVFP4", "VSQ", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format", "formats",

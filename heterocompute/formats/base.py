@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from ..base.texts import near_words
 from ..base.values import shown
+from .form import StoredForm, form_of
 
 # The C core holds a group's length in a signed 32-bit number.
 MAX_GROUP = 2**31 - 1
@@ -110,6 +111,16 @@ class Format(ABC):
     def splits_into_rows(self) -> bool:
         """Whether a row can be decoded without the others; scales of several rows may be stored together."""
         return True
+
+    @property
+    def form(self) -> StoredForm:
+        """The kinds of codes and scales, as the C core states them; those of the base where there is a pattern."""
+        return form_of((self.family, *self.core_params()))
+
+    @property
+    def learns_codebook(self) -> bool:
+        """Whether each array has a codebook of its own, and no pattern."""
+        return self.form.codes == "learned"
 
     def stored_rules(self) -> StoredRules:
         """Return what the components of this format never hold.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from ..base.values import shown
 from .base import Format, StoredRules
 from .blocks import GGML
 from .floats import Float
+from .form import StoredForm
 
 MAX_M = 32
 _PATTERN = re.compile(r"([1-9][0-9]?):([1-9][0-9]?)")
@@ -104,6 +105,16 @@ class Sparse(Format):
         return self.base.group
 
     @property
+    def form(self) -> StoredForm:
+        """As of `base`."""
+        return self.base.form
+
+    @property
+    def learns_codebook(self) -> bool:
+        """False: a codebook below a pattern is not learned or trained alone."""
+        return False
+
+    @property
     def splits_into_rows(self) -> bool:
         """As of `base`."""
         return self.base.splits_into_rows
@@ -160,3 +171,24 @@ class Sparse(Format):
         tuple of int
         """
         return self.base.core_params()
+
+
+def has_pattern(fmt: Any) -> TypeGuard[Sparse]:
+    """Tell whether a format keeps N of every M values, and has a base.
+
+    Parameters
+    ----------
+    fmt : object
+        A format; anything else has no pattern.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> has_pattern(hc.format("int8+2:4")), has_pattern(hc.format("int8"))
+    (True, False)
+    """
+    return isinstance(fmt, Sparse)

@@ -15,7 +15,7 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.values import shown
-from ..formats import Format, Sparse
+from ..formats import Format, has_pattern
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
@@ -279,7 +279,7 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanat
         why = reason or (what if i == route else asked)
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, why))
     # A pattern of the activations alone has a path only where codes are integers, and there it must be the faster one.
-    zeros = isinstance(fmt, Sparse) and not any(isinstance(x, SparseArray) for x in (a, b)) and "nonzeros" not in chosen
+    zeros = has_pattern(fmt) and not any(isinstance(x, SparseArray) for x in (a, b)) and "nonzeros" not in chosen
     for path, what, reason, seconds, *_ in found:
         if reason is None and path != chosen:
             reason = f"the product goes to {chosen}" if route else "slower by estimate"

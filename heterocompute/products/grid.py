@@ -17,7 +17,8 @@ from ..arrays.components import component_layout, core_format
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..formats import GGML, MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Sparse
+from ..formats import Float, Format, Sparse, has_pattern
+from ..formats.form import StoredForm
 from .pattern import Pattern
 
 __all__ = [
@@ -124,6 +125,10 @@ class Grid:
         return self.group if self.pattern is None else self.pattern.group
 
     @property
+    def form(self) -> StoredForm:
+        return self.fmt.form
+
+    @property
     def rows(self) -> int:
         return int(self.scale.shape[1])
 
@@ -208,35 +213,36 @@ class Grid:
         return kind._trusted(parts, fmt, pattern.shape, pattern.axis, source_dtype)
 
     def _scale_parts(self) -> dict[str, Array]:
-        fmt, rows = self.fmt, self.scale.T
-        if isinstance(fmt, VSQ) and fmt.scale_bits is not None:
+        form, rows = self.form, self.scale.T
+        if form.scale == "integer":
             assert self.scales.unit is not None
             unit = self.scales.unit
             safe = np.where(unit > 0, unit, 1.0)[:, None]
             codes = np.where(unit[:, None] > 0, np.rint(rows / safe), 0).astype(np.uint32)
             coarse = unit.astype(np.float32)
             return {
-                "scales": _pack_scales(codes, fmt.scale_bits),
-                "coarse": coarse if fmt.coarse == "row" else coarse[:1].reshape(()),
+                "scales": _pack_scales(codes, form.scale_bits),
+                "coarse": coarse[:1].reshape(()) if form.shared else coarse,
             }
-        if isinstance(fmt, MX):
+        if form.scale == "e8m0":
             exponents = np.frexp(rows)[1] - 1
             return {"scales": np.where(rows > 0, exponents + 127, 0)}
-        if isinstance(fmt, NVFP4):
+        if form.scale == "e4m3":
             assert self.scales.table is not None and self.scales.unit is not None
             table = (
                 np.concatenate([[0.0], self.scales.table]) * float(self.scales.unit[0]) if rows.size else np.zeros(1)
             )
             table = table.astype(np.float32).astype(np.float64)
             return {"scales": np.searchsorted(table, rows)}
-        if isinstance(fmt, Float) and fmt.scaled == "tensor":
-            return {"coarse": rows[:1, 0]} if rows.size else {}
-        if isinstance(fmt, Codebook):
+        found = {}
+        if form.second == "row" and rows.size:
+            found["coarse"] = rows[:1, 0]
+        if form.codes == "learned":
             assert self.levels is not None
-            return {"codebook": self.levels.T} | ({"scales": rows} if self.scales.free else {})
-        if isinstance(fmt, NF4) and not self.scales.free:
-            return {}
-        return {"scales": rows} if "scales" in self.parts else {}
+            found["codebook"] = self.levels.T
+        if form.scale in ("f32", "f16"):
+            found["scales"] = rows
+        return found
 
     def _packed_codes(self, codes: Array) -> Array:
         """Return rows of packed codes, with the padding of short groups."""
@@ -325,15 +331,13 @@ def level_table(fmt: Format) -> tuple[Array, Array]:
     """
     if fmt.bits > 8:
         raise ValueError(f"{fmt} has codes of {fmt.bits} bits, too many for a table of levels")
-    plain = NF4(fmt.group or 64) if isinstance(fmt, NF4) else fmt
-    layout = component_layout(plain, (2**fmt.bits, 1), (1,))
-    parts = {name: np.ones(size, dtype) for name, (dtype, size) in layout.items()}
-    parts["codes"][:, 0] = np.arange(2**fmt.bits)
-    if isinstance(fmt, (MX, NVFP4)):
-        parts["scales"][:] = 127 if isinstance(fmt, MX) else 0x38  # 1 as E8M0 and as E4M3
-    q = QuantizedArray._trusted(parts, plain, (2**fmt.bits, 1), (1,), "float32")
-    values = q.dequantize(np.float64)[:, 0]
-    codes = np.arange(2**fmt.bits)
+    form = fmt.form
+    if form.codes == "integer":
+        integers = np.arange(form.lowest, form.largest + 1)
+        return integers / 2.0**form.fraction_bits, integers & ((1 << form.bits) - 1)
+    if not form.levels:
+        raise ValueError(f"{fmt} has no table of levels that all arrays share")
+    values, codes = np.array(form.levels), np.arange(len(form.levels))
     legal = np.isfinite(values) & (codes != fmt.stored_rules().unused_code)
     legal &= ~((values == 0) & np.signbit(values))
     values, codes = values[legal], codes[legal]
@@ -342,9 +346,9 @@ def level_table(fmt: Format) -> tuple[Array, Array]:
 
 
 def _table_thresholds(fmt: Format, levels: Array, stored: Array) -> Array:
-    """Return the midpoints; floats round ties to the even code, others to the lower level."""
+    """Return the midpoints; floats and fixed-point integers round ties to the even code, others to the lower level."""
     middle = (levels[1:] + levels[:-1]) / 2
-    if not isinstance(fmt, (Float, MX, NVFP4)):
+    if fmt.form.codes not in ("float", "integer"):
         return middle
     return np.where(stored[1:] % 2 == 0, np.nextafter(middle, -np.inf), middle)
 
@@ -355,15 +359,12 @@ def grid_of(q: QuantizedArray) -> Grid:
     Raises
     ------
     ValueError
-        A format without steps or a table of levels.
+        A format without steps or a table of levels, or whose scales are of a kind that no search changes.
     """
     fmt = q.format
-    if isinstance(fmt, GGML):
-        raise ValueError(f"{fmt} has blocks that a search of its own finds, and no grid")
-    if isinstance(fmt, Sparse):
+    if has_pattern(fmt):
         return _sparse_grid(q, fmt)
-    if (isinstance(fmt, Float) and fmt.bits > 8) or getattr(fmt, "dim", 1) > 1:
-        raise ValueError(f"{fmt} has no steps and no table of levels")
+    _check_kinds(fmt)
     length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
     rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
     group_size, per_run = _groups(fmt, length)
@@ -375,6 +376,24 @@ def grid_of(q: QuantizedArray) -> Grid:
         n_groups = runs * per_run
     grid = _empty_grid(q, group, np.ones((n_groups, rows)))
     return _filled(grid, n_groups, rows)
+
+
+# Kinds of (scale, second level) that `Grid` can store.
+_SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), ("integer", "row"), ("e8m0", "none"),
+           ("e4m3", "scale"), ("double", "none")}  # fmt: skip
+
+
+def _check_kinds(fmt: Format) -> None:
+    form = fmt.form
+    if form.codes == "unstated":
+        raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
+    if fmt.unit > max(form.code_values, 1):
+        raise ValueError(f"{fmt} has blocks, whose scales no other search changes")
+    if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
+        raise ValueError(f"{fmt} has no steps and no table of levels")
+    alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array
+    if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
+        raise ValueError(f"{fmt} has scales or minima of a kind that no search changes")
 
 
 def _empty_grid(q: QuantizedArray, group: Array, scale: Array) -> Grid:
@@ -389,7 +408,7 @@ def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
     kept, blocks = fmt.stored_length(length), -(-length // fmt.m)
     parts = {name: part for name, part in q.components.items() if name != "metadata"}
     base = QuantizedArray._trusted(parts, fmt.base, (rows, runs, kept), (1, 2), q.source_dtype)
-    if isinstance(fmt.base, Float) and fmt.base.bits > 8:
+    if fmt.form.codes == "float" and fmt.bits > 8:
         grid = replace(_empty_grid(base, np.zeros(runs * kept, np.int32), np.ones((1, rows))), exact=True)
     else:
         grid = grid_of(base)
@@ -410,12 +429,10 @@ def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
 
 
 def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
-    fmt, parts = grid.fmt, grid.parts
-    if isinstance(fmt, (Int, VSQ)):
-        unsigned = isinstance(fmt, VSQ) and fmt.unsigned
-        largest = 2 ** (fmt.bits - 1) - 1
-        grid.low, grid.high = (0.0, 2.0**fmt.bits - 1) if unsigned else (-float(largest), float(largest))
-    elif isinstance(fmt, Codebook):
+    fmt, form, parts = grid.fmt, grid.form, grid.parts
+    if form.codes == "integer" and form.fraction_bits == 0:
+        grid.low, grid.high = float(form.lowest), float(form.largest)
+    elif form.codes == "learned":
         book = parts["codebook"].astype(np.float64)
         grid.levels = np.ascontiguousarray(book if book.ndim == 1 else book.T)
         grid.thresholds = np.ascontiguousarray((grid.levels[1:] + grid.levels[:-1]) / 2)
@@ -423,40 +440,38 @@ def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
     else:
         grid.levels, grid.stored = level_table(fmt)
         grid.thresholds = _table_thresholds(fmt, grid.levels, grid.stored)
-    if isinstance(fmt, Int) and not fmt.symmetric:
-        grid.low, grid.high = 0.0, 2.0**fmt.bits - 1
+    if form.zero_points:
         zeros = unpack(parts["zero_points"], fmt.bits, n_groups)
         grid.zero = np.ascontiguousarray(zeros.T, np.float64)
-    if isinstance(fmt, VSQ) and fmt.scale_bits is not None:
-        codes = _unpack_scales(parts["scales"], fmt.scale_bits, n_groups)
+    if form.scale == "integer":
+        codes = _unpack_scales(parts["scales"], form.scale_bits, n_groups)
         return with_unit(grid, np.broadcast_to(parts["coarse"], (rows,)).astype(np.float64), codes.T)
-    if isinstance(fmt, MX):
+    stored = parts["scales"].reshape(rows, -1).T if "scales" in parts and rows else np.ones((n_groups, rows), np.uint8)
+    if form.scale == "e8m0":
         grid.scales = Scales(TABLE, 2.0 ** np.arange(-127, 128), np.ones(rows))
-        grid.scale = np.ldexp(1.0, np.minimum(parts["scales"].T, 0xFE).astype(np.int64) - 127)
-    elif isinstance(fmt, NVFP4):
+        grid.scale = np.ldexp(1.0, np.minimum(stored, 0xFE).astype(np.int64) - 127)
+    elif form.scale == "e4m3":
         table = level_table(Float("fp8_e4m3fn"))[0]
         table, unit = table[table > 0], np.full(rows, float(parts["coarse"]))
         every = (np.concatenate([[0.0], table]) * float(parts["coarse"])).astype(np.float32).astype(np.float64)
         grid.scales = Scales(TABLE_F32, table, unit)
-        grid.scale = every[np.minimum(parts["scales"].T, len(table))]
-    elif isinstance(fmt, NF4) and fmt.double:
+        grid.scale = every[np.minimum(stored, len(table))]
+    elif form.scale == "double":
         ones = {**parts, "codes": np.full_like(parts["codes"], 255)}  # level 1
         values = decoded_rows(QuantizedArray._trusted(ones, fmt, grid.shape, grid.axis, "float32"))
         grid.scale = values[:, np.searchsorted(grid.group, np.arange(n_groups))].T
-    elif isinstance(fmt, Float) and fmt.scaled == "tensor":
+    elif form.second == "row":
         grid.scales = Scales(free=False, shared=True)
         grid.scale = np.full((1, rows), float(parts["coarse"]))
-    elif "scales" in parts:
-        half = parts["scales"].dtype == np.float16
-        grid.scales = Scales(F16 if half else F32)
-        grid.scale = parts["scales"].T.astype(np.float64)
+    elif form.scale in ("f32", "f16"):
+        grid.scales = Scales(F16 if form.scale == "f16" else F32)
+        grid.scale = stored.astype(np.float64)
     grid.scale = np.ascontiguousarray(grid.scale)
     return grid
 
 
 def with_unit(grid: Grid, unit: Array, codes: Array) -> Grid:
     """Return the grid with scales ``unit[row] * codes``, of two levels."""
-    assert isinstance(grid.fmt, VSQ) and grid.fmt.scale_bits is not None
-    table = np.arange(1, 2**grid.fmt.scale_bits, dtype=np.float64)
+    table = np.arange(1, 2**grid.form.scale_bits, dtype=np.float64)
     scale = np.ascontiguousarray(unit * codes.astype(np.float64))
     return replace(grid, scale=scale, scales=Scales(TABLE, table, unit))

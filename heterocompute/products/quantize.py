@@ -19,7 +19,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.values import shown
-from ..formats import Format, Sparse
+from ..formats import Format, Sparse, has_pattern
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .scale_search import rounded_best
 
@@ -90,16 +90,16 @@ def quantize(
     (21, 5.25)
     """
     fmt = as_format(fmt, "quantize: fmt")
-    if importance is not None and (isinstance(fmt, Sparse) or isinstance(w, SparseArray)):
+    if importance is not None and (has_pattern(fmt) or isinstance(w, SparseArray)):
         raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
     if isinstance(w, SparseArray):
         return _quantize_nonzeros(w, fmt, axis, clip)
     x = as_array(w, "quantize: w")
     axes = normalize_axes(axis, x.ndim, "quantize")
-    if isinstance(fmt, Sparse) and fmt.is_plain:
+    if has_pattern(fmt) and fmt.is_plain:
         _refuse_clip(clip, fmt)
         return choose(x, None, fmt.n, fmt.m, axes, "quantize")
-    if isinstance(fmt, Sparse) and isinstance(clip, str) and clip == "search":
+    if has_pattern(fmt) and isinstance(clip, str) and clip == "search":
         return _quantize_nonzeros(choose(x, None, fmt.n, fmt.m, axes, "quantize"), fmt, axes, clip)
     given = None if importance is None else as_array(importance, "quantize: importance")
     with refusals(w=("quantize: w", x), importance=("quantize: importance", given), format=(f"quantize: {fmt}", None)):
@@ -125,7 +125,7 @@ def _refuse_clip(clip: Any, fmt: Sparse) -> None:
 
 def _quantize_nonzeros(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
     """Quantize the nonzeros of an array, segment by segment; the indices are shared."""
-    if not isinstance(fmt, Sparse):
+    if not has_pattern(fmt):
         fmt = Sparse(fmt, s.n, s.m)
     if (fmt.n, fmt.m) != (s.n, s.m):
         raise ValueError(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")

@@ -15,7 +15,6 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..formats import MX, NF4, NVFP4, VSQ
 from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
 
 __all__ = ["rounded_best", "search_scales"]
@@ -46,25 +45,25 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
     """
     weight = np.ones((1, len(w))) if weight is None else np.atleast_2d(weight)
     weight = weight + 1e-9 * weight.max(axis=1, initial=0.0, keepdims=True)
-    fmt, base = grid.fmt, grid.scale
+    form, base = grid.form, grid.scale
     if not w.size or not has_scales(grid):
         return grid
-    if isinstance(fmt, VSQ) and fmt.scale_bits is not None:
-        return _two_levels(grid, w, weight, fmt)
-    if isinstance(fmt, NF4) and fmt.double:
+    if form.scale == "integer":
+        return _two_levels(grid, w, weight)
+    if form.scale == "double":
         single = replace(grid, scales=Scales())
         single = replace(grid, scale=_best(single, w, weight, (base * f for f in SHRINK)))
         return _double(single)
-    factors = POWERS if isinstance(fmt, MX) else WIDE if isinstance(fmt, NVFP4) else SHRINK
+    factors = {"e8m0": POWERS, "e4m3": WIDE}.get(form.scale, SHRINK)
     found = replace(grid, scale=_best(grid, w, weight, (base * f for f in factors)))
-    if isinstance(fmt, MX):  # of no scale but powers of two within their range
+    if form.scale == "e8m0":  # of no scale but powers of two within their range
         found.scale = np.clip(found.scale, 2.0**-127, 2.0**127)
     return found
 
 
 def has_scales(grid: Grid) -> bool:
     """Tell whether a format has scales that may be others than those of the largest magnitude."""
-    return grid.scales.free or grid.scales.shared or isinstance(grid.fmt, NF4)
+    return grid.scales.free or grid.scales.shared or grid.form.scale == "double"
 
 
 def _scores(grid: Grid, w: Array, weight: Array) -> Array:
@@ -97,17 +96,18 @@ def _best(grid: Grid, w: Array, weight: Array, candidates: Iterable[Array]) -> A
     return np.ascontiguousarray(best)
 
 
-def _two_levels(grid: Grid, w: Array, weight: Array, fmt: VSQ) -> Grid:
+def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
     """Search scales as if each were a float, then what the row's is, and the integers beside the nearest."""
-    assert fmt.scale_bits is not None
-    largest, steps = grid.high, 2**fmt.scale_bits - 1
-    magnitudes = np.maximum(w, 0.0) if fmt.unsigned else np.abs(w)
+    form = grid.form
+    largest = grid.high if grid.levels is None else np.abs(grid.levels).max()
+    steps = 2**form.scale_bits - 1
+    magnitudes = np.maximum(w, 0.0) if form.is_unsigned else np.abs(w)
     starts = np.searchsorted(grid.group, np.arange(len(grid.scale)))
     with np.errstate(over="ignore"):
         absmax = np.maximum.reduceat(magnitudes, starts, axis=0).astype(np.float32)
     base = (np.minimum(absmax, np.finfo(np.float32).max) / np.float32(largest)).astype(np.float64)
     fine = _best(replace(grid, scales=Scales()), w, weight, (base * f for f in SHRINK))
-    over = fine.max(axis=0 if fmt.coarse == "row" else None, initial=0.0)
+    over = fine.max(axis=None if form.shared else 0, initial=0.0)
     best: Grid | None = None
     least: Array = np.empty(0)
     for share in COARSE:
@@ -120,7 +120,7 @@ def _two_levels(grid: Grid, w: Array, weight: Array, fmt: VSQ) -> Grid:
         found = replace(found, scale=_best(found, w, weight, around))
         errors = _scores(found, w, weight)
         total = np.cumsum(errors, axis=0)[-1]
-        if fmt.coarse == "tensor":
+        if form.shared:
             total = np.full(total.shape, np.cumsum(total)[-1])
         if best is None or best.scales.unit is None:
             best, least = found, total
@@ -157,11 +157,19 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     Returns
     -------
     QuantizedArray
+
+    Raises
+    ------
+    ValueError
+        A format without scales, or with scales of a kind that no search changes.
     """
     w = to_columns(x, q.axis)
-    grid = grid_of(q)
-    if not has_scales(grid):
-        raise ValueError(f"clip is 'search', but {q.format} has no scale of its own that could be another")
+    try:
+        grid = grid_of(q)
+        if not has_scales(grid):
+            raise ValueError(f"{q.format} has no scale that could be another")
+    except ValueError as problem:
+        raise ValueError(f"quantize: clip is 'search', but {problem}") from None
     if not w.size:
         return q
     grid = search_scales(grid, w, weight)

@@ -15,7 +15,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
-from ..formats import Codebook, Format, Sparse
+from ..formats import Format, has_pattern
 from ..products.arguments import as_format
 from ..products.grid import Grid, from_columns, grid_of, to_columns
 from ..products.quantize import quantize
@@ -245,14 +245,14 @@ def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: 
 
     weighted: codebooks are learned with each error weighted by its input.
     """
-    if mask is not None and not isinstance(fmt, Sparse):
+    if mask is not None and not has_pattern(fmt):
         raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
-        if isinstance(fmt, Codebook) and weighted:
+        if fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
             weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
             return grid_of(quantize(x, fmt, axes, importance=weight))
-        if not isinstance(fmt, Sparse):
+        if not has_pattern(fmt):
             return grid_of(quantize(x, fmt, axes))
         if mask is not None:
             kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
@@ -295,7 +295,7 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
 
 def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:
     """Improve codes, and scales where they are free, in place; return how many codes each sweep changed."""
-    if not isinstance(parts[0].grid.fmt, Codebook) or not refits:
+    if not parts[0].grid.fmt.learns_codebook or not refits:
         return _descend(parts, sweeps, refits)
     changed: list[int] = []
     while len(changed) < sweeps and (not changed or changed[-1]):

@@ -54,19 +54,20 @@ FAMILIES = {
     "ggml": Mark("#8a8f00", _regular(4, 45, 0.5), "ggml"),
     "sparse": Mark("#d55e00", _CROSS, "sparse"),
     "mixed": Mark("#8c6a5c", _regular(3, 180), "mixed"),
+    "other": Mark("#7d74b5", _regular(5), "other"),
 }
 # Of what is no family, in the order of need: parts of a sum, curves of one picture, operands.
 SERIES = tuple(FAMILIES[name] for name in ("vsq", "int", "codebook", "nf4", "float", "log"))
 BOUNDS = {"memory": FAMILIES["vsq"], "compute": FAMILIES["int"]}  # of a layer under a roof
 
-_BEGINNINGS = (
-    ("int", "int"), ("vsq", "vsq"), ("cb", "codebook"), ("nf", "nf4"), ("log", "log"), ("mx", "mx"), ("nvfp", "nvfp4"),
-    ("fp", "float"), ("bf", "float"), ("tf", "float"), ("q", "ggml"), ("iq", "ggml"),
-)  # fmt: skip
+_BEGINNINGS = {
+    "int": "int", "vsq": "vsq", "cb": "codebook", "nf": "nf4", "log": "log", "mxfp": "mx", "mxint": "mx",
+    "nvfp": "nvfp4", "fp": "float", "bf": "float", "tf": "float", "q": "ggml", "iq": "ggml",
+}  # fmt: skip
 
 
 def family(text: str) -> str:
-    """Return the family of a format's text, a key of `FAMILIES`; "mixed" of a recipe and of what is unknown.
+    """Return the family of a format's text, a key of `FAMILIES`; "other" without a mark, "mixed" for a recipe.
 
     Examples
     --------
@@ -79,7 +80,8 @@ def family(text: str) -> str:
         return "mixed"
     if re.search(r"[0-9]:[0-9]", text):
         return "sparse"
-    return next((name for beginning, name in _BEGINNINGS if text.startswith(beginning)), "mixed")
+    found = re.match(r"[a-z]+(?=[0-9])", text)
+    return _BEGINNINGS.get(found[0], "other") if found else "mixed"
 
 
 def css() -> str:

@@ -10,7 +10,7 @@ from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
 from ..base.float_env import counts_subnormals
-from ..formats import Codebook
+from ..formats import Format
 
 __all__ = ["codebook_gradient", "codebook_step"]
 
@@ -60,10 +60,10 @@ def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
         raise ValueError(f"codebook_gradient: grad_w has shape {gradient.shape}, wanted {q.shape}")
     codebook = q.components["codebook"]
     members = row_codes(q).astype(np.int64)
-    if fmt.per == "row":
+    if not fmt.form.shared:
         members += 2**fmt.bits * np.arange(len(members)).reshape(-1, 1, 1)
-    if fmt.dim > 1:
-        members = (members[..., None] * fmt.dim + np.arange(fmt.dim)).reshape(*members.shape[:2], -1)
+    if fmt.unit > 1:
+        members = (members[..., None] * fmt.unit + np.arange(fmt.unit)).reshape(*members.shape[:2], -1)
     weights = gradient.astype(np.float64)
     if fmt.group is not None:
         runs, padded = members.shape[1:]
@@ -119,8 +119,8 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)
 
 
-def _codebook_format(q: Any, name: str) -> Codebook:
-    if not isinstance(q, QuantizedArray) or not isinstance(q.format, Codebook):
+def _codebook_format(q: Any, name: str) -> Format:
+    if not isinstance(q, QuantizedArray) or not q.format.learns_codebook:
         kind = f"an array of {q.format}" if isinstance(q, QuantizedArray) else type(q).__name__
         raise TypeError(f"{name}: q is {kind}, wanted an array of a codebook format such as cb4")
     return q.format

@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
-from ..formats import Format, Int
+from ..formats import Format, Int, has_pattern
 from ..products.quantize import quantize
 
 __all__ = ["rounded_with_scale"]
@@ -29,7 +29,9 @@ def rounded_with_scale(
     x: Array, fmt: Format, axes: tuple[int, ...], scale: Any
 ) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
     """Do what `fake_quantize` does with ``scale=``."""
-    if not isinstance(fmt, Int) or not fmt.symmetric:
+    form = fmt.form
+    steps = form.codes == "integer" and form.signed and not (form.minima or form.fraction_bits) and fmt.unit == 1
+    if not steps or has_pattern(fmt) or form.scale not in ("f32", "f16") or form.second != "none":
         raise ValueError(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
     plain = Int(fmt.bits, fmt.group)
     q = quantize(np.zeros(x.shape, np.float32), plain, axes)
@@ -37,7 +39,7 @@ def rounded_with_scale(
     if given.shape != shape:
         raise ValueError(f"fake_quantize: scale has shape {given.shape}, wanted {shape}, one a group of each row")
     stored = given.astype(np.float32)
-    if fmt.scale == "f16":
+    if form.scale == "f16":
         stored = np.minimum(stored, np.float32(65504)).astype(np.float16).astype(np.float32)
     if not (np.isfinite(stored) & (stored > 0)).all():
         raise ValueError("fake_quantize: scale has a value that is not above 0 and finite")

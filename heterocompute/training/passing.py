@@ -21,10 +21,9 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import refusals
 from ..base.float_env import counts_subnormals
-from ..formats import VSQ, Float, Format, Int, Sparse
+from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
-from ..reference.minifloat import TYPES
 from .stochastic import levels_of, round_by_chance
 
 __all__ = ["note_of", "passed", "rounded"]
@@ -33,28 +32,29 @@ Array = np.ndarray[Any, Any]
 
 # A searched scale is a threshold divided once by the largest element, so that the threshold may lie this far beyond
 # scale * element: half a unit of the last place of float32, or of float16 where that is what is stored.
-SLACK = {"f32": 2.0**-23, "f16": 2.0**-10}
+SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 
 
 def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
     """Return (low, high) of the equation above; None where the gradient passes everywhere."""
-    if isinstance(fmt, Float) and fmt.scaled is None:
-        largest = TYPES[fmt.name].maximum
-        return None if fmt.name in ("fp32", "tf32") else (-largest, largest)
-    unsigned = isinstance(fmt, VSQ) and fmt.unsigned
+    form = fmt.form
+    if form.codes == "unstated":
+        raise ValueError(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
+    if form.codes == "float" and not form.has_scales:
+        return None if form.bits == 32 else (-form.maximum, form.maximum)
     if clip is None:
-        return (0.0, math.inf) if unsigned else None
-    return (0.0 if unsigned else -1.0), 1.0
+        return (0.0, math.inf) if form.is_unsigned else None
+    return (0.0 if form.is_unsigned else -1.0), 1.0
 
 
 def note_of(
     fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[Any, tuple[int, ...]] | None:
     """Return dtype and shape of the note, or None where there is none."""
-    base = fmt.base if isinstance(fmt, Sparse) else fmt
+    base = fmt.base if has_pattern(fmt) else fmt
     if bounds_of(base, clip) is None:
         return None
-    if isinstance(fmt, Sparse) or isinstance(clip, str) and clip in ("octav", "search"):
+    if has_pattern(fmt) or isinstance(clip, str) and clip in ("octav", "search"):
         return np.float32, shape
     return np.uint8, _core.inside_shape(core_format(fmt), shape, axes)
 
@@ -65,8 +65,8 @@ def rounded(
     """Return the rounded values and the note; rounding and seed are checked."""
     by_chance = rounding == "stochastic"
     if by_chance:
-        levels_of(fmt.base if isinstance(fmt, Sparse) else fmt)
-    if isinstance(fmt, Sparse):
+        levels_of(fmt.base if has_pattern(fmt) else fmt)
+    if has_pattern(fmt):
         return _of_pattern(x, fmt, axes, clip, rounding, seed)
     searched = isinstance(clip, str) and clip == "search"
     q = quantize(x, fmt, axes, clip) if by_chance or searched else None
@@ -103,10 +103,10 @@ def passed(g: Array, note: Array | None, fmt: Format, axes: tuple[int, ...]) -> 
 def _searched(x: Array, q: QuantizedArray) -> Array:
     """Return 1 up to the largest element times the searched scale, 0 beyond."""
     fmt = q.format
-    scale = q.scales_expanded(np.float64) * (1 + SLACK[getattr(fmt, "scale", "f32")])
+    scale = q.scales_expanded(np.float64) * (1 + (SLACK_F16 if fmt.form.scale == "f16" else SLACK))
     _, _, _, low, high = levels_of(fmt)
     values, points = x.astype(np.float64), 0.0
-    if isinstance(fmt, Int) and not fmt.symmetric:
+    if fmt.form.zero_points:
         points = q.zero_points_expanded() + np.array([0.5, -0.5]).reshape(2, *(1,) * x.ndim)
         low, high = (low - points[0]) * scale, (high - points[1]) * scale
         return np.asarray(((low <= values) & (values <= high)).astype(np.float32))

@@ -20,7 +20,7 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base.float_env import counts_subnormals
 from ..base.values import as_int, shown
-from ..formats import Codebook, Float, Sparse
+from ..formats import Float, Sparse, has_pattern
 from ..products.quantize import fake_quantize, quantize
 from .codebooks import codebook_gradient, codebook_step
 from .descent import LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, Adam, batches, share_of, steps_of
@@ -121,7 +121,7 @@ def mask_of(q: QuantizedArray) -> NDArray[np.bool_]:
     array([[False,  True,  True, False]])
     """
     fmt = q.format
-    assert isinstance(fmt, Sparse)
+    assert has_pattern(fmt)
     length = q.shape[q.axis[-1]]
     nonzeros = int(np.prod([q.shape[a] for a in q.axis[:-1]], dtype=np.int64)) * fmt.stored_length(length)
     metadata = q.components["metadata"]
@@ -131,7 +131,7 @@ def mask_of(q: QuantizedArray) -> NDArray[np.bool_]:
 
 
 def _trained(w: Any, changed: Any) -> _Codebook | _Weights:
-    if isinstance(changed, QuantizedArray) and isinstance(changed.format, Codebook):
+    if isinstance(changed, QuantizedArray) and changed.format.learns_codebook:
         return _Codebook(changed)
     return _Weights(np.asarray(w, np.float32), changed)
 
@@ -144,7 +144,7 @@ class _Weights:
         fmt = changed.format if isinstance(changed, QuantizedArray) else None
         self._mask = np.asarray(changed) != 0 if fmt is None else None
         self._rounding = fmt
-        if isinstance(fmt, Sparse):
+        if has_pattern(fmt):
             self._mask = mask_of(changed)
             self._rounding = None if fmt.is_plain else fmt
         self._w: F32 = w.copy() if self._mask is None else np.where(self._mask, w, np.float32(0))
@@ -164,7 +164,7 @@ class _Weights:
         q = self._changed
         if not isinstance(q, QuantizedArray):
             return self._w
-        if not isinstance(q.format, Sparse):
+        if not has_pattern(q.format):
             return quantize(self._w, q.format, axis=q.axis)
         pruned = SparseArray.from_mask(self._w, self._mask, f"{q.format.n}:{q.format.m}", q.axis)
         return pruned if q.format.is_plain else quantize(pruned, q.format.base)
@@ -175,8 +175,7 @@ class _Codebook:
 
     def __init__(self, q: QuantizedArray) -> None:
         self._q = q
-        assert isinstance(q.format, Codebook)
-        self._rate = TENSOR_RATE if q.format.per == "tensor" else ROW_RATE
+        self._rate = TENSOR_RATE if q.format.form.shared else ROW_RATE
         self._velocity = np.zeros_like(q.components["codebook"])
 
     def values(self) -> F32:

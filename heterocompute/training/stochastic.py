@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.bits import pack
 from ..arrays.dense import core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..formats import GGML, MX, NF4, NVFP4, VSQ, Codebook, Float, Format, Int, Log
-from ..products.quantize import quantize
-from ..reference.minifloat import TYPES
+from ..formats import Format
 
 __all__ = ["as_seed", "round_by_chance"]
 
@@ -48,11 +44,12 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
     Raises
     ------
     ValueError
-        Of a learned codebook, whose levels are those that x was rounded to, or of blocks of ggml.
+        Of a learned codebook, whose levels are those that x was rounded to, of blocks, or of a format without a stated
+        kind of codes.
     """
     y = np.empty(x.shape, np.float32)
     _core.round_by_chance(runtime.run(), core_view(x), q._packed(), levels_of(q.format), seed, y)
-    if isinstance(q.format, Float) and q.format.scaled is None:
+    if not q.format.form.has_scales:
         infinite = np.isinf(x)  # which saturates or stays, as the format says
         if infinite.any():
             y[infinite] = q.dequantize()[infinite]
@@ -63,23 +60,15 @@ def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
 @counts_subnormals
 def levels_of(fmt: Format) -> Levels:
     """Return the levels of a format before its scale, as the core takes them."""
-    if isinstance(fmt, (Codebook, GGML)):
+    form = fmt.form
+    if form.codes in ("learned", "unstated") or form.minima or fmt.unit > 1:
         raise ValueError(f"fake_quantize: rounding='stochastic' has no levels of {fmt} to choose from")
-    if isinstance(fmt, (Int, VSQ)):
-        top = 2.0 ** (fmt.bits - 1) - 1
-        unsigned = fmt.unsigned if isinstance(fmt, VSQ) else not fmt.symmetric
-        return (None, WHOLE, WHOLE, 0.0, 2.0**fmt.bits - 1) if unsigned else (None, WHOLE, WHOLE, -top, top)
-    if isinstance(fmt, MX) and fmt.element == "int8":
-        return None, WHOLE, WHOLE / 64, -127 / 64, 127 / 64
-    if isinstance(fmt, (Float, MX, NVFP4)):
-        name = fmt.name if isinstance(fmt, Float) else fmt.element if isinstance(fmt, MX) else "fp4"
-        kind = TYPES[{"fp4": "fp4_e2m1", "fp8_e4m3": "fp8_e4m3fn"}.get(name, name)]
-        return None, 2.0**kind.fraction_bits, 2.0 ** (1 - kind.bias), -kind.maximum, kind.maximum
-    assert isinstance(fmt, (Log, NF4))
-    fmt = replace(fmt, group=2**fmt.bits)  # one group, without padding
-    codes = np.arange(2**fmt.bits, dtype=np.uint32)[None]
-    q = quantize(np.ones(codes.shape, np.float32), fmt)
-    whole = QuantizedArray({**q.components, "codes": pack(codes, fmt.bits)}, fmt, codes.shape, (1,))
-    elements = whole.dequantize(np.float64) / q.scales_expanded(np.float64)
-    levels = np.unique(elements[np.isfinite(elements)])
+    if form.codes == "integer":
+        one = 2.0**-form.fraction_bits
+        return None, WHOLE, WHOLE * one, form.lowest * one, form.largest * one
+    if form.codes == "float":
+        return None, 2.0 ** (form.precision - 1), 2.0**form.smallest, -form.maximum, form.maximum
+    if not form.levels:
+        raise ValueError(f"fake_quantize: rounding='stochastic' needs a table of levels, and {fmt} has too many")
+    levels = np.unique([level for level in form.levels if np.isfinite(level)])
     return levels, 1.0, 1.0, float(levels[0]), float(levels[-1])

@@ -169,7 +169,7 @@ def test_a_family_without_arithmetic_is_named() -> None:
             return ()
 
     Odd.family = "odd"  # not registered: the name alone matters here
-    with pytest.raises(ValueError, match=r"no arithmetic is stated for the family 'odd' of odd4; stated are int, vsq"):
+    with pytest.raises(ValueError, match=r"no arithmetic is stated for the family 'odd' of odd4; state it"):
         hw.mac(Odd(), "int8")
     hw.state_arithmetic("odd", lambda fmt: hw.Operand("int", 4))
     try:
@@ -182,7 +182,11 @@ def test_a_family_without_arithmetic_is_named() -> None:
 
 def test_every_family_of_the_package_states_its_arithmetic() -> None:
     for family in hc.Format.families():
-        assert family.family in operands.FAMILIES, f"hardware/operands.py states the arithmetic of {family.family}"
+        for text in family.examples:
+            fmt = hc.format(text)
+            one = operands.operand(fmt)
+            assert one.kind in operands.KINDS.values() and one.bits == fmt.bits and one.group == fmt.group, text
+            assert operands.operand(hc.Sparse(fmt, 1, 1)).pattern == (1, 1) if fmt.unit == 1 else True, text
 
 
 def test_sparsity_halves_energy_and_adds_multiplexers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def test_every_folder_of_formats_has_its_line() -> None:
 
 
 def has_registers(path: Path) -> bool:
-    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name == "simd" or path.stem.endswith("_simd")
+    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name == "simd"
 
 
 def test_registers_stay_in_kernels() -> None:
@@ -260,9 +260,11 @@ def test_registers_stay_in_kernels() -> None:
     macro = re.compile(r"#\s*(?:el)?if.*\b(__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*)")
     plain = {path: path.read_text() for path in C_FILES if not has_registers(path)}
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in intrinsic.findall(text))
-    report("intrinsics live in kernels/, formats/simd/ and *_simd.c", found)
+    report("intrinsics live in kernels/ and formats/simd/; *_simd.c use the primitives of these", found)
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in macro.findall(text))
     report("kernels are picked at run time, not by the compiler's macros", found)
+    sets = {path: re.findall(r"\bHC_SIMD_[a-z]\w*", code_of(path)) for path in C_FILES if path.name != "simd.h"}
+    report("formats/simd/simd.h alone tells SIMD sets apart", (f"{name(at)}: {x}" for at in sets for x in sets[at]))
 
 
 def test_every_kernel_has_the_type_of_its_family() -> None:
@@ -318,6 +320,29 @@ def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest
 
 
 # Layers of the package.
+
+
+def test_formats_are_data_outside_of_their_room() -> None:
+    """A format is asked for its form, not for its class: a list of classes lacks every format that is added later."""
+    rooms = ("heterocompute/formats/", "heterocompute/files/layouts/")  # which write the formats of others byte by byte
+    rooms += ("heterocompute/files/gguf.py",)  # as the layouts do: types of blocks are what the file holds
+    trees = {path: ast.parse(path.read_text()) for path in PY_FILES}
+    classes = {
+        node.name
+        for path, tree in trees.items()
+        if path.parent.name == "formats"
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Format" for base in node.bases)
+    }
+    assert {"Int", "Sparse"} <= classes
+    found = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree) if not name(path).startswith(rooms) else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+                asked = {ast.unparse(part).split(".")[-1] for part in ast.walk(node.args[1])} & classes
+                found += [f"{name(path)}:{node.lineno}: {', '.join(sorted(asked))}"] if asked else []
+    report("isinstance(x, <a format>) stands in formats/ and files/layouts/ alone", found)
+
 
 Import = tuple[str, int, bool]  # target, line, whether it stands in a function
 

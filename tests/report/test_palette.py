@@ -36,9 +36,11 @@ def test_colour_is_not_the_only_cue() -> None:
 
 def test_every_format_has_the_mark_of_its_family() -> None:
     texts = [str(text) for cls in Format.families() for text in cls.examples]
-    assert len(texts) > 20 and {hc.format(text).family for text in texts} <= palette.FAMILIES.keys()
-    for text in texts:
-        assert palette.family(text) == ("plain" if text == "fp32" else hc.format(text).family)
+    assert len(texts) > 20
+    for text in texts:  # a family without a mark of its own has that of the others
+        own = hc.format(text).family
+        wanted = own if own in palette.FAMILIES else "other"
+        assert palette.family(text) == ("plain" if text == "fp32" else wanted)
         assert palette.family(f"{text}+2:4") == "sparse"
     assert palette.family("2:4") == "sparse" and palette.family("*.bias=int8 *=int4") == "mixed"
 

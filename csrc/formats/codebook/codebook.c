@@ -37,9 +37,6 @@ static void codebook_layout(const hc_format *format, const hc_geometry *geometry
 }
 
 static bool codebook_has_groups(const hc_format *format) { return format->group != 0; }
-static bool codebook_fits_any_axis(const hc_format *format) {
-    return codebook_is_tensor(format) && format->group == 0 && codebook_dim(format) == 1;
-}
 
 static int codebook_passes(const hc_format *format) {
     (void)format;
@@ -247,10 +244,12 @@ static int64_t codebook_decode_codes(const hc_format *format, const hc_geometry 
     return HC_DONE;
 }
 
-static bool codebook_stored_form(const hc_format *format, hc_stored_form *form) {
-    *form = (hc_stored_form){
-        .bits = format->bits, .has_row_tables = true, .scale = format->group != 0 ? HC_SCALE_F32 : HC_SCALE_NONE};
-    return format->bits == 4 && codebook_dim(format) == 1;
+static void codebook_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .codes = HC_CODES_LEARNED,
+                             .code_values = codebook_dim(format),
+                             .scale = format->group != 0 ? HC_SCALE_F32 : HC_SCALE_NONE,
+                             .is_shared = codebook_is_tensor(format)};
 }
 
 const hc_format_ops hc_format_codebook = {
@@ -276,5 +275,4 @@ const hc_format_ops hc_format_codebook = {
     .int_form = codebook_int_form,
     .decode_codes = codebook_decode_codes,
     .stored_form = codebook_stored_form,
-    .fits_any_axis = codebook_fits_any_axis,
 };

@@ -4,11 +4,7 @@
 #include "formats/simd/decode_elements.h"
 #include "formats/simd/encode_rows.h"
 
-#ifdef HC_SIMD_avx512
-#define HC_LAYER_WIDTH 8
-#else
-#define HC_LAYER_WIDTH 4
-#endif
+#define HC_LAYER_WIDTH HC_SIMD_F64
 #include "formats/codebook/layer.h"
 
 HC_CHUNK_VALUES(by_levels16, HC_BY_LEVELS16)

@@ -74,7 +74,7 @@ typedef struct {
 } hc_sorted;
 
 int64_t hc_kmeans_bytes(int64_t n, int k, bool weighted) {
-    const int64_t places = hc_min(n, MAX_EXACT) + 1 + LANES;
+    const int64_t places = hc_min(n, MAX_EXACT) + 1 + PLACES;
     const int64_t sorting = weighted ? 2 * hc_round_up(n * 8, HC_CACHE_LINE) : n * 4;
     return hc_round_up(sorting, HC_CACHE_LINE) + 2 * hc_round_up((n / STEP + 1) * 8, HC_CACHE_LINE) +
            5 * hc_round_up(places * 8, HC_CACHE_LINE) + hc_round_up(places * hc_max(k - 2, 0) * 2, HC_CACHE_LINE);
@@ -181,7 +181,7 @@ static void find_places(hc_sorted *sorted, bool exact, hc_places *places) {
     places->weight[last] = weight;
     places->sum[last] = sum;
     places->n = last;
-    for (int64_t j = last + 1; j <= last + LANES; j++)
+    for (int64_t j = last + 1; j <= last + PLACES; j++)
         places->weight[j] = places->sum[j] = 0;
 }
 
@@ -258,7 +258,7 @@ void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_f
     for (int64_t i = 1; i < sorted.n; i++)
         different += sorted.values[i] != sorted.values[i - 1];
     const bool exact = different <= MAX_EXACT;
-    const int64_t room = hc_min(exact ? different : BINS, sorted.n) + 1 + LANES;
+    const int64_t room = hc_min(exact ? different : BINS, sorted.n) + 1 + PLACES;
     hc_places places = {.position = take(&memory, room * 8),
                         .weight = take(&memory, room * 8),
                         .sum = take(&memory, room * 8),

@@ -1,7 +1,7 @@
 /* One layer of the program of optimal k-means (kmeans.c): the best clusters that end at each place. A file that includes
  * this says how many numbers its vectors have, HC_LAYER_WIDTH: 2, 4 or 8; the bits are the same.
  *
- * Places at multiples of 8 (LANES) are found one by one, in strides of a falling power of two: the best i lies between those of
+ * Places at multiples of 8 (PLACES) are found one by one, in strides of a falling power of two: the best i lies between those of
  * the two neighbours. The places between two of them are searched together, each over all i between the two's.
  */
 #ifndef HC_LAYER_H
@@ -13,7 +13,7 @@
 
 typedef double hc_doubles __attribute__((vector_size(HC_LAYER_WIDTH * sizeof(double))));
 typedef int64_t hc_integers __attribute__((vector_size(HC_LAYER_WIDTH * sizeof(int64_t))));
-enum { LANES = HC_PLACES_TOGETHER, WIDTH = HC_LAYER_WIDTH, VECTORS = LANES / WIDTH };
+enum { PLACES = HC_PLACES_TOGETHER, WIDTH = HC_LAYER_WIDTH, VECTORS = PLACES / WIDTH };
 
 /* The best of each lane so far, and where it was; at first the first i, with -1. So it stays where every gain is NaN, 0 / 0 of
  * weights that are lost in the sum of those before them: then the bounds of neighbours may cross, too, and the lower one holds.
@@ -66,13 +66,13 @@ static inline int64_t best_split(const hc_places *places, int64_t first, int64_t
     return found;
 }
 
-/* The same for the places [begin, block + LANES), which lie behind `block`, each over the i of [first, last] before it. */
+/* The same for the places [begin, block + PLACES), which lie behind `block`, each over the i of [first, last] before it. */
 static inline void best_splits(hc_places *places, int64_t first, int64_t last, int64_t block, int64_t begin,
                                uint16_t *split) {
     hc_doubles sums[VECTORS], weights[VECTORS];
     hc_best best[VECTORS];
-    double largest[LANES];
-    int64_t at[LANES];
+    double largest[PLACES];
+    int64_t at[PLACES];
     memcpy(sums, places->sum + block, sizeof sums);
     memcpy(weights, places->weight + block, sizeof weights);
 #pragma GCC unroll 4
@@ -92,14 +92,14 @@ static inline void best_splits(hc_places *places, int64_t first, int64_t last, i
         memcpy(at + v * WIDTH, &best[v].at, sizeof best[v].at);
     }
     for (; i <= last; i++) /* within the block: not for all of its places */
-        for (int64_t lane = i + 1 - block; lane < LANES; lane++) {
+        for (int64_t lane = i + 1 - block; lane < PLACES; lane++) {
             const double difference = places->sum[block + lane] - places->sum[i];
             const double part = places->weight[block + lane] - places->weight[i];
             const double total = places->previous[i] + difference * difference / part;
             at[lane] = total > largest[lane] ? i : at[lane];
             largest[lane] = total > largest[lane] ? total : largest[lane];
         }
-    const int64_t end = hc_min(block + LANES, places->n + 1);
+    const int64_t end = hc_min(block + PLACES, places->n + 1);
     for (int64_t j = begin; j < end; j++) {
         split[j] = (uint16_t)at[j - block];
         places->gain[j] = largest[j - block];
@@ -123,23 +123,23 @@ static inline void fill_stride(hc_places *places, int t, const uint16_t *below, 
 static inline void fill_all_places(hc_places *places, int t, const uint16_t *below, uint16_t *split) {
     enum { SPAN = 512 };
     const int64_t n = places->n;
-    int64_t stride = LANES;
+    int64_t stride = PLACES;
     while (stride * 2 <= n)
         stride *= 2;
     for (; stride >= SPAN; stride /= 2)
         fill_stride(places, t, below, split, stride, 0, n + 1);
     for (int64_t span = 0; span < n; span += SPAN) {
         const int64_t end = hc_min(span + SPAN, n + 1);
-        for (int64_t within = hc_min(stride, SPAN / 2); within >= LANES; within /= 2)
+        for (int64_t within = hc_min(stride, SPAN / 2); within >= PLACES; within /= 2)
             fill_stride(places, t, below, split, within, span, end);
-        for (int64_t block = span; block < end; block += LANES) {
+        for (int64_t block = span; block < end; block += PLACES) {
             const int64_t begin = hc_max(block + 1, t);
-            if (begin >= block + LANES || begin > n)
+            if (begin >= block + PLACES || begin > n)
                 continue;
             const int64_t known = below ? hc_max(below[begin], t - 1) : t - 1;
             const int64_t first = block >= t ? hc_max(split[block], known) : known;
-            const int64_t last = block + LANES <= n ? split[block + LANES] : n - 1;
-            best_splits(places, first, hc_min(hc_max(last, first), block + LANES - 2), block, begin, split);
+            const int64_t last = block + PLACES <= n ? split[block + PLACES] : n - 1;
+            best_splits(places, first, hc_min(hc_max(last, first), block + PLACES - 2), block, begin, split);
         }
     }
 }

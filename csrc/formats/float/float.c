@@ -38,12 +38,6 @@ static bool float_has_groups(const hc_format *format) {
     return false;
 }
 
-static bool float_fits_any_axis(const hc_format *format) { return float_scaling(format) != FLOAT_ROW_SCALED; }
-
-static bool float_is_plain(const hc_format *format) {
-    return type_of(format)->bits == 32 && float_scaling(format) == FLOAT_UNSCALED;
-}
-
 static hc_clip_domain float_clip_domain(const hc_format *format) {
     static const hc_clip_domain domains[] = {HC_CLIP_NONE, HC_CLIP_ABSOLUTE, HC_CLIP_WHOLE};
     return domains[float_scaling(format)];
@@ -177,16 +171,18 @@ static int64_t float_decode_codes(const hc_format *format, const hc_geometry *ge
     return HC_DONE;
 }
 
-static bool float_stored_form(const hc_format *format, hc_stored_form *form) {
-    *form = (hc_stored_form){.bits = format->bits,
-                             .has_table = format->bits == 4,
+static double level_of(const hc_format *format, uint32_t code) {
+    return (double)hc_float_decode(type_of(format), code);
+}
+
+static void float_stored_form(const hc_format *format, hc_stored_form *form) {
+    const bool has_coarse = float_scaling(format) == FLOAT_TENSOR_SCALED;
+    *form = (hc_stored_form){.level = level_of,
                              .scale = float_scaling(format) == FLOAT_ROW_SCALED ? HC_SCALE_F32 : HC_SCALE_NONE,
-                             .has_coarse = float_scaling(format) == FLOAT_TENSOR_SCALED};
-    for (uint32_t code = 0; format->bits == 4 && code < 16; code++)
-        form->table[code] = hc_float_decode(type_of(format), code);
-    if (format->bits == 6 || format->bits == 8)
-        hc_float_store_form(type_of(format), form);
-    return format->bits <= 8;
+                             .second = has_coarse ? HC_SECOND_ROW : HC_SECOND_NONE,
+                             .is_shared = has_coarse};
+    hc_float_store_form(type_of(format), form);
+    hc_form_fill_table(format, form);
 }
 
 const hc_format_ops hc_format_float = {
@@ -206,6 +202,4 @@ const hc_format_ops hc_format_float = {
     .decode_codes = float_decode_codes,
     .stored_form = float_stored_form,
     .clip_domain = float_clip_domain,
-    .is_plain = float_is_plain,
-    .fits_any_axis = float_fits_any_axis,
 };

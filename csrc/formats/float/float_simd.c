@@ -100,22 +100,9 @@ static inline uint32_t rounded_bits(uint32_t bits, int drop, uint32_t top) {
     return (bits & 0x80000000u) | (magnitude > 0x7f800000 ? 0x7fc00000u : cut);
 }
 
-static inline void half_codes16(const float *x, bool saturate, uint8_t *out) {
-    const __m256 sign = _mm256_set1_ps(-0.0f), value = _mm256_loadu_ps(x);
-    const __m256 limit = _mm256_set1_ps(saturate ? 65504.0f : INFINITY);
-    /* the second operand of min is what a NaN leaves */
-    const __m256 cut = _mm256_min_ps(limit, _mm256_andnot_ps(sign, value));
-    const __m128i code = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
-    const __m128i no_payload = _mm_min_epu16(code, _mm_set1_epi16(0x7c01)); /* above infinity: NaN */
-    const __m128i is_nan = _mm_cmpeq_epi16(no_payload, _mm_set1_epi16(0x7c01));
-    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(_mm256_and_ps(sign, value)), 16);
-    const __m128i signs = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
-    const __m128i magnitude = _mm_blendv_epi8(code, _mm_set1_epi16(0x7e00), is_nan);
-    _mm_storeu_si128((__m128i *)out, _mm_or_si128(magnitude, signs));
-}
-
 /* Types of 16 and 32 bits, no scale; never illegal. */
 static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int type, bool saturate, uint8_t *out) {
+    const float limit = saturate ? 65504.0f : INFINITY; /* of float16 */
     for (int64_t first = 0; first < n; first += SLICE / 16) {
         const int64_t count = hc_min(SLICE / 16, n - first);
         for (int64_t i = 0; i < count; i += 16)
@@ -129,12 +116,12 @@ static __attribute__((noinline)) void encode_wide(const float *x, int64_t n, int
         } else if (type == HC_TYPE_FP16) {
             int64_t i = 0;
             for (; i + 8 <= count; i += 8)
-                half_codes16(x + first + i, saturate, out + 2 * (first + i));
+                simd_half_codes(x + first + i, limit, out + 2 * (first + i));
             if (i < count) {
                 float last[8] = {0};
                 uint8_t codes[16];
                 memcpy(last, x + first + i, (size_t)(count - i) * sizeof *last);
-                half_codes16(last, saturate, codes);
+                simd_half_codes(last, limit, codes);
                 memcpy(out + 2 * (first + i), codes, (size_t)(count - i) * 2);
             }
         } else {
@@ -228,7 +215,7 @@ static __attribute__((noinline)) void wide_values(const uint8_t *restrict from, 
     int64_t i = 0;
     if (type == HC_TYPE_FP16)
         for (; i + 8 <= n; i += 8)
-            _mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+            simd_from_halves(from + 2 * i, values + i);
     if (type == HC_TYPE_FP16)
         for (; i < n; i++)
             values[i] = hc_f16_to_f32(hc_load_u16(from + 2 * i));

@@ -172,17 +172,27 @@ static void ggml_minima(const hc_format *format, const hc_geometry *geometry, co
         minima[group] = ggml_minimum(ggml_kind(format), components, row, group);
 }
 
-static bool ggml_stored_form(const hc_format *format, hc_stored_form *form) {
+static double level_of(const hc_format *format, uint32_t code) {
+    (void)format;
+    return (double)GGML_LEVEL[code];
+}
+
+static void ggml_stored_form(const hc_format *format, hc_stored_form *form) {
     const hc_ggml_kind *kind = ggml_kind(format);
     *form = (hc_stored_form){.bits = kind->bits,
-                             .is_signed = kind->is_signed,
-                             .has_minima = kind->has_minimum,
-                             .has_table = kind->has_levels,
+                             .codes = kind->has_levels ? HC_CODES_TABLE : HC_CODES_INTEGER,
                              .scale = kind->scale_bits ? HC_SCALE_OWN : HC_SCALE_F16,
+                             .scale_bits = kind->scale_bits,
                              .row_scales = row_scales};
-    for (int i = 0; kind->has_levels && i < GGML_LEVELS; i++)
-        form->table[i] = GGML_LEVEL[i];
-    return true;
+    if (kind->has_levels) {
+        form->level = level_of;
+        hc_form_fill_table(format, form);
+        return;
+    }
+    form->is_signed = kind->is_signed;
+    form->has_minima = kind->has_minimum;
+    form->lowest = kind->is_signed ? -(1 << (kind->bits - 1)) + (kind->bits == 8) : 0; /* q8_0 has no -128 */
+    form->largest = hc_largest_code(kind->bits, !kind->is_signed);
 }
 
 const hc_format_ops hc_format_ggml = {

@@ -24,19 +24,16 @@ typedef struct {
 } hc_ggml_chunk;
 
 static inline void load_levels(uint8_t *codes, int64_t n) {
-    const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    for (int64_t i = 0; i < n; i += 16)
-        _mm_storeu_si128((__m128i *)(codes + i),
-                         _mm_shuffle_epi8(levels, _mm_loadu_si128((const __m128i *)(codes + i))));
+    static const int8_t levels[GGML_LEVELS] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                               1,    13,   25,  38,  53,  69,  89,  113};
+    simd_lookup16(codes, hc_round_up(n, 64), levels, (int8_t *)codes);
 }
 
 static inline void scale_bytes(const uint8_t *restrict codes, int64_t n, float scale, float *restrict to) {
     const int8_t *from = (const int8_t *)codes;
     int64_t j = 0;
-    for (; j + 8 <= n; j += 8) {
-        const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + j)));
-        _mm256_storeu_ps(to + j, _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(whole)));
-    }
+    for (; j + 8 <= n; j += 8)
+        simd_scaled_bytes(codes + j, scale, to + j);
     for (; j < n; j++)
         to[j] = scale * (float)from[j];
 }
@@ -44,45 +41,10 @@ static inline void scale_bytes(const uint8_t *restrict codes, int64_t n, float s
 static inline void load_halves(const uint8_t *from, int64_t n, float *to) {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+        simd_from_halves(from + 2 * i, to + i);
     for (; i < n; i++)
-        to[i] = _cvtsh_ss(hc_load_u16(from + 2 * i));
+        to[i] = simd_from_half(hc_load_u16(from + 2 * i));
 }
-
-#ifdef HC_SIMD_avx512
-/* The same of n groups as below, 16 at a time, n a multiple of 16: integers of 8 bits of a block of 16 groups, or of 6 bits
- * without a sign of two blocks of 8; returns how many, 0 of other types. */
-static inline int64_t load_factors16(const hc_ggml_kind *kind, const uint8_t *from, const uint8_t *coarse,
-                                     bool is_minimum, int64_t n, float *out) {
-    if (kind->scale_bits == 8) {
-        for (int64_t i = 0; i < n; i += 16) {
-            const __m512i whole = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from + i)));
-            const __m512 d = _mm512_set1_ps(_cvtsh_ss(hc_load_u16(coarse + i / 8)));
-            _mm512_storeu_ps(out + i, _mm512_mul_ps(d, _mm512_cvtepi32_ps(whole)));
-        }
-        return n;
-    }
-    if (kind->scale_bits != 6 || !kind->has_minimum)
-        return 0;
-    /* number i has 6 bits from 6 i on: in bytes 6 i / 8 and the next; 16 of them are 12 bytes */
-    const __m512i bytes = _mm512_setr_epi32(0x80800100, 0x80800100, 0x80800201, 0x80800302, 0x80800403, 0x80800403,
-                                            0x80800504, 0x80800605, 0x80800706, 0x80800706, 0x80800807, 0x80800908,
-                                            0x80800a09, 0x80800a09, 0x80800b0a, 0x8080800b);
-    const __m512i shifts = _mm512_setr_epi32(0, 6, 4, 2, 0, 6, 4, 2, 0, 6, 4, 2, 0, 6, 4, 2);
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
-    const __m512i pair = _mm512_add_epi32(first, _mm512_set1_epi32(is_minimum));
-    const __m512 sign = _mm512_set1_ps(is_minimum ? -0.0f : 0.0f);
-    for (int64_t i = 0; i < n; i += 16, from += 12) {
-        const __m512i stored = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(0xfff, from));
-        const __m512i whole =
-            _mm512_and_si512(_mm512_srlv_epi32(_mm512_shuffle_epi8(stored, bytes), shifts), _mm512_set1_epi32(63));
-        const __m128 both = _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(coarse + i / 2))); /* d, e, d, e */
-        const __m512 d = _mm512_xor_ps(sign, _mm512_permutexvar_ps(pair, _mm512_castps128_ps512(both)));
-        _mm512_storeu_ps(out + i, _mm512_mul_ps(d, _mm512_cvtepi32_ps(whole)));
-    }
-    return n;
-}
-#endif
 
 /* What groups [first, first + n) of a row have as scales or minima: float16, or that of the block times an integer, 8 at a
  * time; first is a multiple of 8 there, and up to 7 more are written. The negative of a product is that of the negative. */
@@ -95,23 +57,19 @@ static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geo
         return;
     }
     const uint8_t *coarse = hc_part(components, HC_COARSE, row);
-#ifdef HC_SIMD_avx512
     if (first % 16 == 0) {
         const int64_t block = first / (kind->block / kind->group) * (kind->has_minimum ? 4 : 2);
-        const int64_t done =
-            load_factors16(kind, from + first / 8 * bits, coarse + block, id == HC_MINIMA, n & ~(int64_t)15, out);
+        const int64_t done = simd_block_factors(bits, kind->has_minimum, id == HC_MINIMA, from + first / 8 * bits,
+                                                coarse + block, n & ~(int64_t)15, out);
         first += done;
         out += done;
         n -= done;
         if (n == 0)
             return;
     }
-#endif
     coarse += id == HC_MINIMA ? 2 : 0;
     const uint8_t *const end = from + geometry->groups / 8 * bits;
     const int64_t stride = kind->has_minimum ? 4 : 2, per = kind->block / kind->group == 8 ? 0 : 1;
-    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
-    const __m128i up = _mm_cvtsi32_si128(kind->has_minimum ? 0 : 32 - bits);
     from += first / 8 * bits;
     for (int64_t i = first / 8; i < (first + n + 7) / 8; i++, from += bits, out += 8) {
         uint64_t word = 0;
@@ -119,10 +77,8 @@ static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geo
             memcpy(&word, from, 8);
         else
             memcpy(&word, from, bits == 6 ? 6 : 4); /* the last ones */
-        const __m128i numbers = _mm_cvtsi64_si128((int64_t)_pdep_u64(word, mask));
-        const __m256i whole = _mm256_sra_epi32(_mm256_sll_epi32(_mm256_cvtepu8_epi32(numbers), up), up);
-        const float d = _cvtsh_ss(hc_load_u16(coarse + (i >> per) * stride));
-        _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(id == HC_MINIMA ? -d : d), _mm256_cvtepi32_ps(whole)));
+        const float d = simd_from_half(hc_load_u16(coarse + (i >> per) * stride));
+        simd_scaled_numbers(word, bits, !kind->has_minimum, id == HC_MINIMA ? -d : d, out);
     }
 }
 

@@ -208,16 +208,16 @@ static int64_t int_decode_codes(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
-static bool int_stored_form(const hc_format *format, hc_stored_form *form) {
+static void int_stored_form(const hc_format *format, hc_stored_form *form) {
+    const bool is_signed = int_is_symmetric(format);
     *form = (hc_stored_form){.bits = format->bits,
-                             .is_signed = int_is_symmetric(format),
-                             .has_zero_points = !int_is_symmetric(format),
+                             .codes = HC_CODES_INTEGER,
+                             .is_signed = is_signed,
+                             .has_zero_points = !is_signed,
+                             .is_nearest = format->group == 0 && is_signed && !int_has_half_scales(format),
+                             .lowest = is_signed ? -hc_largest_code(format->bits, false) : 0,
+                             .largest = hc_largest_code(format->bits, !is_signed),
                              .scale = int_has_half_scales(format) ? HC_SCALE_F16 : HC_SCALE_F32};
-    return format->bits <= 8;
-}
-
-static bool int_is_nearest(const hc_format *format) {
-    return format->group == 0 && int_is_symmetric(format) && !int_has_half_scales(format);
 }
 
 const hc_format_ops hc_format_int = {
@@ -235,5 +235,4 @@ const hc_format_ops hc_format_int = {
     .decode_codes = int_decode_codes,
     .stored_form = int_stored_form,
     .clip_domain = int_clip_domain,
-    .is_nearest = int_is_nearest,
 };

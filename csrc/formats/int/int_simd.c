@@ -12,12 +12,8 @@ HC_SLICE(shifted_slice, HC_CODES_SHIFTED)
 static inline bool store_half_scales(float *scales, int64_t n, int64_t whole, uint8_t *out) {
     uint16_t halves[SEGMENT_GROUPS + UNIT];
     int within = 1;
-    for (int64_t i = 0; i < whole; i += 8) {
-        const __m256 cut = _mm256_min_ps(_mm256_loadu_ps(scales + i), _mm256_set1_ps(65504.0f));
-        const __m128i half = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(halves + i), half);
-        _mm256_storeu_ps(scales + i, _mm256_cvtph_ps(half));
-    }
+    for (int64_t i = 0; i < whole; i += 8)
+        simd_store_halves(scales + i, 65504.0f, halves + i);
     for (int64_t i = 0; i < whole; i++)
         within &= (scales[i] == 0) | ((scales[i] > 0x1p-14f) & (scales[i] < 65504.0f));
     memcpy(out, halves, (size_t)n * sizeof *halves);
@@ -174,7 +170,7 @@ static inline int count_limbs(const hc_format *format, hc_int_mode mode) {
 static inline void widen_scales(const uint8_t *halves, int64_t n, float *scales) {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(scales + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(halves + 2 * i))));
+        simd_from_halves(halves + 2 * i, scales + i);
     for (; i < n; i++)
         scales[i] = hc_f16_to_f32((uint16_t)(halves[2 * i] | halves[2 * i + 1] << 8));
 }

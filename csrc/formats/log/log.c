@@ -106,12 +106,15 @@ static float load_scale(const hc_components *components, int64_t row, int64_t gr
     return hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + group * 4);
 }
 
-/* sign * T_e of a column, a signed zero for the code of zero. */
-static double load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
-    const uint32_t code = hc_read_bits(codes, column, format->bits);
+/* sign * T_e, a signed zero for the code of zero. */
+static double level_of(const hc_format *format, uint32_t code) {
     const int32_t zero = log_zero_code(format), e = (int32_t)code & zero;
     const double magnitude = e == zero ? 0 : log_magnitude(log_gamma_of(format), e);
     return (int32_t)code > zero ? -magnitude : magnitude;
+}
+
+static double load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
+    return level_of(format, hc_read_bits(codes, column, format->bits));
 }
 
 static int64_t log_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
@@ -164,12 +167,13 @@ static int64_t log_decode_codes(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
-static bool log_stored_form(const hc_format *format, hc_stored_form *form) {
-    static const uint8_t codes[8] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
-    *form = (hc_stored_form){.bits = format->bits, .has_table = true, .scale = HC_SCALE_F32};
-    for (int64_t code = 0; format->bits == 4 && code < 16; code++)
-        form->table[code] = (float)load_code(format, codes, code);
-    return format->bits == 4;
+static void log_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.bits = format->bits,
+                             .codes = HC_CODES_LOG,
+                             .level = level_of,
+                             .steps = log_gamma_of(format),
+                             .scale = HC_SCALE_F32};
+    hc_form_fill_table(format, form);
 }
 
 const hc_format_ops hc_format_log = {

@@ -185,18 +185,25 @@ static int64_t mx_decode_codes(const hc_format *format, const hc_geometry *geome
     return HC_DONE;
 }
 
-static bool mx_stored_form(const hc_format *format, hc_stored_form *form) {
-    *form = (hc_stored_form){.bits = format->bits, .has_table = format->bits == 4, .scale = HC_SCALE_E8M0};
-    for (uint32_t code = 0; format->bits == 4 && code < 16; code++)
-        form->table[code] = hc_float_decode(hc_float_type_of(mx_element(format)), code);
+static double level_of(const hc_format *format, uint32_t code) {
+    return (double)hc_float_decode(hc_float_type_of(mx_element(format)), code);
+}
+
+static void mx_stored_form(const hc_format *format, hc_stored_form *form) {
     if (mx_element(format) == MX_INT8) {
-        form->is_signed = true;
-        form->fraction_bits = 6;
-    } else if (format->bits != 4) {
-        hc_float_store_form(hc_float_type_of(mx_element(format)), form);
+        *form = (hc_stored_form){.bits = format->bits,
+                                 .codes = HC_CODES_INTEGER,
+                                 .is_signed = true,
+                                 .fraction_bits = mx_fraction_bits(format),
+                                 .lowest = -127,
+                                 .largest = 127,
+                                 .scale = HC_SCALE_E8M0};
+        return;
     }
+    *form = (hc_stored_form){.level = level_of, .scale = HC_SCALE_E8M0};
+    hc_float_store_form(hc_float_type_of(mx_element(format)), form);
     form->e2_bits = mx_is_e2(format) ? mx_fraction_bits(format) : 0;
-    return true;
+    hc_form_fill_table(format, form);
 }
 
 const hc_format_ops hc_format_mx = {

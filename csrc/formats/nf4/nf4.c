@@ -204,13 +204,18 @@ static void double_scales(const hc_format *format, const hc_geometry *geometry, 
         scales[group] = load_scale(format, geometry, components, row, group);
 }
 
-static bool nf4_stored_form(const hc_format *format, hc_stored_form *form) {
+static double level_of(const hc_format *format, uint32_t code) {
+    (void)format;
+    return (double)NF4_LEVEL[code];
+}
+
+static void nf4_stored_form(const hc_format *format, hc_stored_form *form) {
     *form = (hc_stored_form){.bits = 4,
-                             .has_table = true,
-                             .scale = nf4_is_double(format) ? HC_SCALE_OWN : HC_SCALE_F32,
+                             .codes = HC_CODES_TABLE,
+                             .level = level_of,
+                             .scale = nf4_is_double(format) ? HC_SCALE_DOUBLE : HC_SCALE_F32,
                              .row_scales = double_scales};
-    memcpy(form->table, NF4_LEVEL, sizeof form->table);
-    return true;
+    hc_form_fill_table(format, form);
 }
 
 const hc_format_ops hc_format_nf4 = {

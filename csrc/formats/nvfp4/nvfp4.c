@@ -205,14 +205,16 @@ static int64_t nvfp4_decode_codes(const hc_format *format, const hc_geometry *ge
     return HC_DONE;
 }
 
-static bool nvfp4_stored_form(const hc_format *format, hc_stored_form *form) {
+static double level_of(const hc_format *format, uint32_t code) {
     (void)format;
-    *form = (hc_stored_form){
-        .bits = NVFP4_BITS, .has_table = true, .scale = HC_SCALE_E4M3, .has_coarse = true, .is_coarse_fine = true};
+    return (double)hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code);
+}
+
+static void nvfp4_stored_form(const hc_format *format, hc_stored_form *form) {
+    *form = (hc_stored_form){.level = level_of, .scale = HC_SCALE_E4M3, .second = HC_SECOND_SCALE, .is_shared = true};
+    hc_float_store_form(hc_float_type_of(HC_TYPE_FP4_E2M1), form);
     form->e2_bits = NVFP4_FRACTION_BITS;
-    for (uint32_t code = 0; code < 16; code++)
-        form->table[code] = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code);
-    return true;
+    hc_form_fill_table(format, form);
 }
 
 const hc_format_ops hc_format_nvfp4 = {

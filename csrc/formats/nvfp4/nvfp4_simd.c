@@ -18,11 +18,8 @@ static inline void group_bytes(float p, int64_t whole, hc_segment *segment, uint
         scale[i] = 0;
     for (int64_t i = 0; i < whole; i += 4 * UNIT)
         simd_codes(scale + i, same, &one, segment->zero, &range, 0, HC_CODES_E4M3 | HC_EXACT, bytes + i);
-    for (int64_t i = 0; i < whole; i += 8) { /* as float16, a byte of e4m3 is smaller by 2^8 */
-        const __m128i half = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(bytes + i))), 7);
-        const __m256 value = _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256));
-        _mm256_storeu_ps(scale + i, _mm256_mul_ps(value, _mm256_set1_ps(p)));
-    }
+    for (int64_t i = 0; i < whole; i += 8)
+        simd_scaled_e4m3(bytes + i, p, scale + i);
     segment->factor = 1;
     invert_scales(scale, whole, segment->reciprocal, segment);
 }

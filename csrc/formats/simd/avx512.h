@@ -8,10 +8,12 @@
 #define HC_SIMD_AVX512_H
 
 #include "formats/simd/codes.h"
+#include "formats/simd/x86.h"
 
 #include <float.h>
-#include <immintrin.h>
 #include <string.h>
+
+#define HC_SIMD_F64 8 /* float64 in a register */
 
 /* --- encoding --- */
 
@@ -414,6 +416,99 @@ static inline __attribute__((always_inline)) void simd_elements(const uint8_t *c
         }
         _mm512_mask_storeu_ps(values + i, mask, value);
     }
+}
+
+/* Factors of n groups in blocks, 16 at a time, n a multiple of 16: signed integers of 8 bits times a float16 for 16 of them;
+ * or, in pairs of a scale and a minimum, unsigned ones of 6 bits times a float16 for 8. The minimum counts as negative.
+ * Returns how many, 0 where others are wanted. */
+static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimum, const uint8_t *from,
+                                         const uint8_t *coarse, int64_t n, float *out) {
+    if (bits == 8) {
+        for (int64_t i = 0; i < n; i += 16) {
+            const __m512i whole = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from + i)));
+            const __m512 d = _mm512_set1_ps(simd_from_half(hc_load_u16(coarse + i / 8)));
+            _mm512_storeu_ps(out + i, _mm512_mul_ps(d, _mm512_cvtepi32_ps(whole)));
+        }
+        return n;
+    }
+    if (bits != 6 || !in_pairs)
+        return 0;
+    /* number i has 6 bits from 6 i on: in bytes 6 i / 8 and the next; 16 of them are 12 bytes */
+    const __m512i bytes = _mm512_setr_epi32(0x80800100, 0x80800100, 0x80800201, 0x80800302, 0x80800403, 0x80800403,
+                                            0x80800504, 0x80800605, 0x80800706, 0x80800706, 0x80800807, 0x80800908,
+                                            0x80800a09, 0x80800a09, 0x80800b0a, 0x8080800b);
+    const __m512i shifts = _mm512_setr_epi32(0, 6, 4, 2, 0, 6, 4, 2, 0, 6, 4, 2, 0, 6, 4, 2);
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+    const __m512i pair = _mm512_add_epi32(first, _mm512_set1_epi32(is_minimum));
+    const __m512 sign = _mm512_set1_ps(is_minimum ? -0.0f : 0.0f);
+    for (int64_t i = 0; i < n; i += 16, from += 12) {
+        const __m512i stored = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(0xfff, from));
+        const __m512i whole =
+            _mm512_and_si512(_mm512_srlv_epi32(_mm512_shuffle_epi8(stored, bytes), shifts), _mm512_set1_epi32(63));
+        const __m128 both = _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(coarse + i / 2))); /* d, e, d, e */
+        const __m512 d = _mm512_xor_ps(sign, _mm512_permutexvar_ps(pair, _mm512_castps128_ps512(both)));
+        _mm512_storeu_ps(out + i, _mm512_mul_ps(d, _mm512_cvtepi32_ps(whole)));
+    }
+    return n;
+}
+
+/* --- several floats as one; formats/lanes.h has one and says what each does --- */
+
+enum { LANES = 16 };
+typedef __m512 lanes;
+typedef __mmask16 lanes_mask;
+static inline lanes lanes_load(const float *from) { return _mm512_loadu_ps(from); }
+static inline void lanes_store(float *to, lanes a) { _mm512_storeu_ps(to, a); }
+static inline lanes lanes_of(float a) { return _mm512_set1_ps(a); }
+static inline lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
+static inline lanes lanes_sub(lanes a, lanes b) { return _mm512_sub_ps(a, b); }
+static inline lanes lanes_mul(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
+static inline lanes lanes_div(lanes a, lanes b) { return _mm512_div_ps(a, b); }
+/* b where either is NaN */
+static inline lanes lanes_min(lanes a, lanes b) { return _mm512_min_ps(a, b); }
+static inline lanes lanes_max(lanes a, lanes b) { return _mm512_max_ps(a, b); }
+static inline lanes lanes_abs(lanes a) { return _mm512_abs_ps(a); }
+static inline lanes_mask lanes_above(lanes a, lanes b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+static inline lanes_mask lanes_both(lanes_mask a, lanes_mask b) { return a & b; }
+static inline lanes lanes_pick(lanes_mask mask, lanes a, lanes b) { return _mm512_mask_mov_ps(b, mask, a); }
+static inline lanes lanes_trunc(lanes a) { return _mm512_cvtepi32_ps(_mm512_cvttps_epi32(a)); }
+static inline lanes lanes_nearest(lanes a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm512_fmadd_ps(a, b, sum); }
+static inline void lanes_turn(lanes *a) {
+    __m512 b[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) { /* columns c, c + 4, c + 8, c + 12 of 4 rows */
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const __m512d first = _mm512_castps_pd(b[i + half]), second = _mm512_castps_pd(b[i + 2 + half]);
+            a[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second));
+            a[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* quarters 0 and 2, 1 and 3 of 8 rows */
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88);
+        a[i + 4] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88);
+        a[i + 8] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd);
+        a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
+    }
+}
+static inline void lanes_store_bytes(uint8_t *to, lanes a) {
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(a)));
 }
 
 #endif

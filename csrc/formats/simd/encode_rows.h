@@ -48,7 +48,7 @@ static inline void pack_bytes(const uint8_t *codes, int64_t n, int bits, uint8_t
         memcpy(&word, codes + i * 8, sizeof word);
         if (n - i * 8 < 8) /* what lies beyond the last code is no code */
             word &= ((uint64_t)1 << (8 * (n - i * 8))) - 1;
-        const uint64_t packed = _pext_u64(word, mask);
+        const uint64_t packed = simd_extract_bits(word, mask);
         const int64_t left = out_bytes - i * bits;
         if (left >= 8)
             memcpy(out + i * bits, &packed, 8);

@@ -44,7 +44,7 @@ static inline void unpack_codes(const uint8_t *row, int64_t row_bytes, int64_t f
         } else {
             memcpy(&word, from, (size_t)hc_min(bits, end - from));
         }
-        word = _pdep_u64(word, mask);
+        word = simd_deposit_bits(word, mask);
         memcpy(out + i, &word, 8);
     }
     if (!is_signed)
@@ -62,7 +62,7 @@ static inline void plain_integers(const hc_geometry *geometry, const hc_componen
     uint8_t *to = (uint8_t *)out->limb[0] + i * out->ld, last[HC_CACHE_LINE];
     const int64_t tile_bytes = tile->columns * bits / 8; /* the next columns, if they are wanted: */
     for (int64_t ahead = tile_bytes; ahead < 2 * tile_bytes; ahead += HC_CACHE_LINE)
-        _mm_prefetch((const char *)codes + tile->first_column * bits / 8 + ahead, _MM_HINT_T0);
+        __builtin_prefetch((const char *)codes + tile->first_column * bits / 8 + ahead, 0, 3);
     unpack_codes(codes, row_bytes, tile->first_column, whole, bits, is_signed, to);
     if (whole < tile->columns) {
         const int64_t left = tile->columns - whole;

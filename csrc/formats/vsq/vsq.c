@@ -251,13 +251,17 @@ static int64_t vsq_decode_codes(const hc_format *format, const hc_geometry *geom
     return HC_DONE;
 }
 
-static bool vsq_stored_form(const hc_format *format, hc_stored_form *form) {
+static void vsq_stored_form(const hc_format *format, hc_stored_form *form) {
+    const bool is_unsigned = vsq_is_unsigned(format), has_two_levels = vsq_has_two_levels(format);
     *form = (hc_stored_form){.bits = format->bits,
-                             .is_signed = !vsq_is_unsigned(format),
-                             .scale = vsq_has_two_levels(format) ? HC_SCALE_INTEGER : HC_SCALE_F32,
+                             .codes = HC_CODES_INTEGER,
+                             .is_signed = !is_unsigned,
+                             .lowest = is_unsigned ? 0 : -vsq_largest_code(format),
+                             .largest = vsq_largest_code(format),
+                             .scale = has_two_levels ? HC_SCALE_INTEGER : HC_SCALE_F32,
                              .scale_bits = vsq_scale_bits(format),
-                             .has_coarse = vsq_has_two_levels(format)};
-    return true;
+                             .second = has_two_levels ? HC_SECOND_ROW : HC_SECOND_NONE,
+                             .is_shared = has_two_levels && vsq_has_tensor_coarse(format)};
 }
 
 const hc_format_ops hc_format_vsq = {

@@ -136,11 +136,10 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
         table[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
     job.table = (hc_chance_levels){levels->n, table, levels->fraction, levels->least};
     const hc_format_ops *ops = hc_format_find(packed->format.family);
-    hc_stored_form form = {0};
+    const hc_stored_form form = hc_form_of(&packed->format);
     job.has_groups = ops->has_groups(&packed->format);
-    const bool has_form = ops->stored_form && ops->stored_form(&packed->format, &form);
-    job.has_zero_points = has_form && form.has_zero_points;
-    job.has_plain_scales = has_form && form.scale == HC_SCALE_F32 && !form.has_coarse;
+    job.has_zero_points = form.has_zero_points;
+    job.has_plain_scales = hc_form_has_f32_scales(&form);
     hc_view order = *x;
     int64_t stride = 1;
     for (int i = x->ndim - 1; i >= 0; i--) {

@@ -19,7 +19,7 @@ enum {
 static bool is_nearest(const hc_format *format) {
     const hc_format_ops *ops = hc_format_find(format->family);
     hc_int_form form = {0};
-    if (!ops->is_nearest || !ops->is_nearest(format))
+    if (!hc_form_of(format).is_nearest)
         return false;
     ops->int_form(format, HC_INT_FOLDED, &form);
     return form.max_abs == LARGEST;

@@ -25,12 +25,12 @@ const char *hc_gemv_int_sides_refuse(const hc_product *p) {
 }
 
 int hc_gemv_zero_code(const hc_stored_form *form) {
-    if (form->has_zero_points || form->has_row_tables)
+    if (form->has_zero_points || hc_form_has_codebook(form))
         return -1;
-    for (int code = 0; code < 16 && form->has_table; code++)
+    for (int code = 0; code < 16 && hc_form_has_table(form); code++)
         if (form->table[code] == 0)
             return code;
-    return form->has_table ? -1 : 0;
+    return hc_form_has_table(form) ? -1 : 0;
 }
 
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
@@ -38,7 +38,8 @@ bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored
     const hc_format_ops *ops = hc_format_find(format->family);
     const bool is_expanded = may_decode && format->m > 0; /* kept codes back to their places */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
-    return !ops->stored_form || !ops->stored_form(format, form) || (may_decode && form->has_minima) ||
+    *form = hc_form_of(format);
+    return !hc_form_is_read(form) || (may_decode && form->has_minima) ||
            (may_decode && ops->has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
 }
@@ -58,7 +59,7 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
         weights->scratch_bytes = hc_round_up(codes, HC_CACHE_LINE) + numbers;
         return may_decode && codes <= ROW_BYTES;
     }
-    HC_ASSUME(form->bits == 4 || !(form->has_table || form->has_row_tables));
+    HC_ASSUME(form->bits == 4 || !hc_form_has_codebook(form));
     weights->bits = form->bits == 4 ? 4 : 8;
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
@@ -74,7 +75,7 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zeros, bytes on the way to either */
     weights->scales = HC_PICK(gemv_scales, packed->run);
     weights->unpack = HC_PICK(gemv_unpack, packed->run);
-    if (form->scale == HC_SCALE_OWN)
+    if (hc_form_has_row_scales(form))
         form->row_scales = hc_row_scales_fn(packed->run, packed->format, form);
     return true;
 }
@@ -142,9 +143,9 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
         return;
     }
     const uint8_t *stored = hc_part(components, HC_SCALES, row);
-    const float coarse = form->has_coarse ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+    const float coarse = form->second ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
     out->coarse = coarse;
-    out->row_scale = form->is_coarse_fine ? 1.0f : coarse;
+    out->row_scale = form->second == HC_SECOND_SCALE ? 1.0f : coarse;
     out->scales = scales;
     if (!want_scales || form->scale == HC_SCALE_NONE)
         out->scales = NULL;
@@ -155,8 +156,8 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
     else if (form->scale == HC_SCALE_E8M0)
         weights->scales(stored, HC_SCALES_E8M0, 1, groups, scales);
     else if (form->scale == HC_SCALE_E4M3)
-        weights->scales(stored, HC_SCALES_E4M3, form->is_coarse_fine ? coarse : 1, groups, scales);
-    else if (form->scale == HC_SCALE_OWN)
+        weights->scales(stored, HC_SCALES_E4M3, form->second == HC_SECOND_SCALE ? coarse : 1, groups, scales);
+    else if (hc_form_has_row_scales(form))
         form->row_scales(weights->packed->format, geometry, components, row, scales);
     else if (anywhere && (uintptr_t)stored % sizeof(float) == 0)
         out->scales = (const float *)(const void *)stored;
@@ -166,9 +167,9 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
         load_numbers(weights, hc_part(components, HC_ZERO_POINTS, row), form->bits, groups, bytes, zeros);
         out->zeros = zeros;
     }
-    if (form->has_row_tables)
+    if (hc_form_has_codebook(form))
         memcpy(out->row_tables, hc_part(components, HC_CODEBOOK, row), sizeof out->row_tables);
-    out->table = form->has_row_tables ? out->row_tables : form->has_table ? form->table : NULL;
+    out->table = hc_form_has_codebook(form) ? out->row_tables : hc_form_has_table(form) ? form->table : NULL;
     out->codes = hc_part(components, HC_CODES, row);
     if (form->bits != weights->bits && !weights->keeps_codes) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);

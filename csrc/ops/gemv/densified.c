@@ -23,14 +23,14 @@ static int last_bit(const float *values, int n) {
 /* All c are multiples of 2 to the answer. */
 static int last_bit_of_codes(const hc_packed_context *packed) {
     const hc_format_ops *ops = hc_format_find(packed->format->family);
-    hc_stored_form form;
-    if (!ops->stored_form || !ops->stored_form(packed->format, &form))
+    const hc_stored_form form = hc_form_of(packed->format);
+    if (!hc_form_is_read(&form))
         return ops->decode_int ? 0 : UNKNOWN;
     if (form.exponent_bits) /* of a subnormal float: 2 - bias - the bits of the fraction */
         return 2 - (1 << form.exponent_bits) / 2 - (7 - form.exponent_bits);
-    if (form.has_table)
+    if (hc_form_has_table(&form))
         return last_bit(form.table, 16);
-    if (!form.has_row_tables)
+    if (!hc_form_has_codebook(&form))
         return -form.fraction_bits;
     int last = 0;
     for (int64_t row = 0; row < packed->geometry->rows; row++) {
@@ -66,10 +66,11 @@ const char *hc_gemv_densified_refuses(const hc_product *p) {
         return "the weights have no pattern";
     const hc_format *format = p->w_packed->format;
     const hc_format_ops *ops = hc_format_find(format->family);
+    const hc_stored_form form = hc_form_of(format);
     if (!hc_gemv_weights_init(&weights, p, true) || !hc_gemv_densified_init(&densified, &weights) ||
         !hc_gemv_fits(p, &densified.geometry))
         return "rows too long to keep one in the cache";
-    if (ops->is_plain && ops->is_plain(format))
+    if (hc_form_is_plain(&form))
         return "codes are float32 as they are: nothing is gained";
     if (weights.decodes && !ops->has_groups(format))
         return "codes that are decoded a row at a time, without groups";

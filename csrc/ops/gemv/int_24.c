@@ -142,15 +142,12 @@ static void load_vector(hc_24_job *job, const hc_packed_context *x, int64_t v, i
 static bool choose(hc_24_job *job, const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const hc_geometry *geometry = p->w_packed->geometry;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    hc_stored_form form;
-    const bool stored = ops->stored_form && ops->stored_form(format, &form);
-    if (!stored || form.has_zero_points || form.has_table || form.has_row_tables || form.exponent_bits ||
-        geometry->columns > LONGEST)
+    const hc_stored_form form = hc_form_of(format);
+    if (!hc_form_is_integers(&form) || geometry->columns > LONGEST)
         return false;
     const int64_t words = geometry->group / 8;
-    const bool folds = form.bits == 4 && form.has_coarse && form.scale == HC_SCALE_INTEGER && form.scale_bits == 4 &&
-                       geometry->group % 8 == 0 && (words == 2 || words == 4 || words == 8);
+    const bool folds = form.bits == 4 && hc_form_has_nibble_scales(&form) && geometry->group % 8 == 0 &&
+                       (words == 2 || words == 4 || words == 8);
     if (!folds)
         return false;
     const int flip = form.is_signed ? 1 << (form.bits - 1) : 0;

@@ -148,17 +148,15 @@ static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t 
 /* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
 static int stored_bits(hc_int_nm_job *job) {
     const hc_format *format = job->weights->format;
-    const hc_format_ops *ops = hc_format_find(format->family);
     const hc_geometry *geometry = job->weights->geometry;
-    hc_stored_form form;
-    if (job->form.per_step != 4 || !ops->stored_form || !ops->stored_form(format, &form) || form.has_zero_points ||
-        form.has_table || form.has_row_tables || form.exponent_bits)
+    const hc_stored_form form = hc_form_of(format);
+    if (job->form.per_step != 4 || !hc_form_is_integers(&form))
         return 0;
     const int64_t words = geometry->group / 8;
     const bool plain =
-        !form.has_coarse && geometry->groups == 1 && (form.scale == HC_SCALE_F32 || form.scale == HC_SCALE_F16);
-    const bool scaled = form.has_coarse && form.scale == HC_SCALE_INTEGER && form.scale_bits == 4 &&
-                        geometry->group % 8 == 0 && (words == 2 || words == 4 || words == 8);
+        !form.second && geometry->groups == 1 && (form.scale == HC_SCALE_F32 || form.scale == HC_SCALE_F16);
+    const bool scaled =
+        hc_form_has_nibble_scales(&form) && geometry->group % 8 == 0 && (words == 2 || words == 4 || words == 8);
     job->scale = scaled ? HC_COARSE : HC_SCALES;
     job->is_half = plain && form.scale == HC_SCALE_F16;
     job->args.flip = job->args.zero = form.is_signed ? 1 << (form.bits - 1) : 0;

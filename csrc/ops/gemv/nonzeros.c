@@ -177,11 +177,12 @@ const char *hc_gemv_nonzeros_refuses(const hc_product *p) {
 hc_work hc_gemv_nonzeros_work(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const hc_format_ops *ops = hc_format_find(format->family);
+    const hc_stored_form form = hc_form_of(format);
     const double rows = (double)p->w->rows, vectors = (double)p->x->rows;
     const double kept = rows * (double)p->w_packed->geometry->columns, columns = rows * (double)p->w->columns;
     if (ops->has_groups(format)) /* one code after the other, some 16 times slower */
         return (hc_work){0, kept, 16 * kept * vectors, 0};
-    return (hc_work){columns, ops->is_plain && ops->is_plain(format) ? 0 : kept, columns * vectors, 0};
+    return (hc_work){columns, hc_form_is_plain(&form) ? 0 : kept, columns * vectors, 0};
 }
 
 hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
@@ -189,6 +190,7 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
     const hc_geometry *geometry = weights->geometry;
     const hc_format *format = weights->format;
     const hc_format_ops *ops = hc_format_find(format->family);
+    const hc_stored_form form = hc_form_of(format);
     const hc_run *run = p->run;
     const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
     const float *x = p->vectors;
@@ -198,7 +200,7 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
                            .x = x,
                            .ldx = ldx,
                            .has_groups = ops->has_groups(format),
-                           .is_plain = ops->is_plain && ops->is_plain(format),
+                           .is_plain = hc_form_is_plain(&form),
                            .kernel = HC_PICK(gemv_nm, run),
                            .out = &p->out};
     if (format->n == 2 && format->m == 4 && n_vectors == 1)

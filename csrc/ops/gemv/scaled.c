@@ -12,7 +12,7 @@ void hc_integers_scales(const hc_integers_job *job, const hc_gemv_row *row, floa
     const int64_t parts = hc_ceil_div(job->geometry->group, job->segment), groups = job->geometry->groups;
     const float row_scale = row->row_scale, unit = job->unit;
     /* Scales that were multiplied before are bytes of at most 448 times the coarse one. */
-    if (job->weights.form.has_coarse && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
+    if (job->weights.form.second && (row_scale != 1 || fabsf(row->coarse) > FLT_MAX / 512))
         for (int64_t g = 0; g < groups; g++) {
             float scale = row_scale * scales[g];
             scale = FLT_MAX < scale ? FLT_MAX : scale; /* one after the other: compilers make vectors of this */
@@ -37,8 +37,7 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
     const hc_gemv_weights *weights = &job->weights;
     const hc_stored_form *form = &weights->form;
     const bool unpacks = form->bits != weights->bits && !job->is_packed;
-    const bool loads =
-        form->has_coarse || job->unit != 1 || (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32);
+    const bool loads = form->second || job->unit != 1 || (form->scale != HC_SCALE_F16 && form->scale != HC_SCALE_F32);
     const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
     for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
         float *scales = scratch->scales + i * n;

@@ -80,11 +80,8 @@ typedef struct {
 } hc_rows_job;
 
 bool hc_rows_are_bytes(const hc_format *format) {
-    hc_stored_form form = {0};
-    const hc_format_ops *ops = hc_format_find(format->family);
-    return !format->m && !format->group && ops->stored_form && ops->stored_form(format, &form) && form.bits == 8 &&
-           form.is_signed && !form.has_zero_points && !form.has_table && !form.has_row_tables && !form.fraction_bits &&
-           !form.exponent_bits && form.scale == HC_SCALE_F32 && !form.has_coarse;
+    const hc_stored_form form = hc_form_of(format);
+    return !format->m && !format->group && hc_form_is_bytes(&form) && hc_form_has_f32_scales(&form);
 }
 
 bool hc_rows_direct_weights(const hc_product *p) {
@@ -94,22 +91,18 @@ bool hc_rows_direct_weights(const hc_product *p) {
 
 bool hc_rows_nibble_weights(const hc_product *p, int *words) {
     const hc_packed_context *w = p->w_packed;
-    hc_stored_form form = {0};
     if (!HC_PICK(rows_s4, p->run) || !w || w->format->m || w->geometry->runs != 1)
         return false;
-    const hc_format_ops *ops = hc_format_find(w->format->family);
-    if (!ops->stored_form || !ops->stored_form(w->format, &form) || form.bits != 4 || !form.is_signed ||
-        form.has_zero_points || form.has_table || form.has_row_tables || form.exponent_bits || form.fraction_bits ||
-        form.e2_bits || form.has_minima)
+    const hc_stored_form form = hc_form_of(w->format);
+    if (!hc_form_is_nibbles(&form))
         return false;
     const int64_t group = w->geometry->group;
-    if (form.scale == HC_SCALE_F32 && !form.has_coarse && !w->format->group) {
+    if (hc_form_has_f32_scales(&form) && !w->format->group) {
         *words = 0;
         return true;
     }
     *words = (int)(group / 8);
-    return form.scale == HC_SCALE_INTEGER && form.scale_bits == 4 && form.has_coarse &&
-           (group == 16 || group == 32 || group == 64);
+    return hc_form_has_nibble_scales(&form) && (group == 16 || group == 32 || group == 64);
 }
 
 void hc_rows_stored(const hc_product *p, int64_t first, hc_rows_s8_args *args, float *scales) {

@@ -1,26 +1,23 @@
-"""The arithmetic that a number format asks of a multiplier, as data: one entry a family, from the format's fields.
+"""The arithmetic that a number format asks of a multiplier, as data: derived from the form that the format states.
 
-A family without an entry is a ValueError that says how to state one.
+A format that states none is a ValueError that says how to state its arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import frexp
 from typing import Any
 
-from ...formats import Format, format as parse_format
+from ...formats import Format, format as parse_format, has_pattern
 
 __all__ = ["Operand", "operand", "state_arithmetic"]
 
-# Of a product of two, the exponents span as much as both: emax - emin of normal numbers; subnormals have emin too.
-SPANS = {
-    "fp64": 2045, "fp32": 253, "tf32": 253, "fp16": 29, "bf16": 253, "fp8_e4m3fn": 14, "fp8_e4m3": 14, "fp8_e5m2": 29,
-    "fp6_e3m2": 6, "fp6_e2m3": 2, "fp4_e2m1": 2, "fp4": 2,
-}  # fmt: skip
-SIGNIFICANDS = {
-    "fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "fp8_e4m3fn": 4, "fp8_e4m3": 4, "fp8_e5m2": 3,
-    "fp6_e3m2": 3, "fp6_e2m3": 4, "fp4_e2m1": 2, "fp4": 2,
+# Plain floats by name, some of which are not formats of the package: bits, bits of the significand, and emax - emin of
+# normal numbers. The exponents of a product span as much as both; subnormals have emin too.
+FLOATS = {
+    "fp64": (64, 53, 2045), "fp32": (32, 24, 253), "tf32": (32, 11, 253), "fp16": (16, 11, 29), "bf16": (16, 8, 253),
 }  # fmt: skip
 
 
@@ -67,66 +64,32 @@ class Operand:
     span: int = 0
 
 
-def _int(fmt: Any) -> Operand:
-    scale, bits = ("float", 11 if fmt.scale == "f16" else 24) if fmt.group is not None else ("none", 0)
-    return Operand("int", fmt.bits, 0, scale, bits, fmt.group, not fmt.symmetric)
+# What users state of families whose form says nothing, or that compute otherwise.
+FAMILIES: dict[str, Callable[[Any], Operand]] = {}
+
+TABLE = Operand("table", 4, 11, span=29)  # of fp16 values
+KINDS = {"integer": "int", "float": "float", "table": "table", "learned": "table", "log": "log"}
+# Kinds of scales: what multiplies with them, and bits; None: as the format says.
+SCALES: dict[str, tuple[str, int | None]] = {
+    "none": ("none", 0), "f32": ("float", 24), "f16": ("float", 11), "integer": ("int", None), "e8m0": ("exponent", 8),
+    "e4m3": ("float", 4), "double": ("float", 24), "own": ("float", None),
+}  # fmt: skip
 
 
-def _vsq(fmt: Any) -> Operand:
-    if fmt.scale_bits is None:
-        return Operand("int", fmt.bits, 0, "float", 24, fmt.group)
-    return Operand("int", fmt.bits, 0, "int", fmt.scale_bits, fmt.group)
-
-
-def _table(fmt: Any) -> Operand:
-    group = getattr(fmt, "group", None)
-    scale = "float" if group else "none"
-    return Operand("table", fmt.bits, 11, scale, 24 if group else 0, group, dim=getattr(fmt, "dim", 1), span=29)
-
-
-def _log(fmt: Any) -> Operand:
-    scale = "float" if fmt.group else "none"
-    return Operand("log", fmt.bits, 0, scale, 24 if fmt.group else 0, fmt.group, gamma=fmt.gamma)
-
-
-def _float(fmt: Any) -> Operand:
-    return Operand("float", fmt.bits, SIGNIFICANDS[fmt.name], span=SPANS[fmt.name])
-
-
-def _mx(fmt: Any) -> Operand:
-    if fmt.element == "int8":
-        return Operand("int", 8, 0, "exponent", 8, 32)
-    return Operand("float", fmt.bits, SIGNIFICANDS[fmt.element], "exponent", 8, 32, span=SPANS[fmt.element])
-
-
-def _nvfp4(fmt: Any) -> Operand:
-    return Operand("float", 4, SIGNIFICANDS["fp4"], "float", SIGNIFICANDS["fp8_e4m3"], 16, span=SPANS["fp4"])
-
-
-def _ggml(fmt: Any) -> Operand:
-    kind = fmt.kind
-    bits = 11 + kind.scale_bits  # a float16 times an integer
-    if kind.has_levels:
-        return replace(_table_of(4), scale="float", scale_bits=bits, group=fmt.group)
-    return Operand("int", fmt.bits, 0, "float", bits, fmt.group, kind.has_minimum)
-
-
-def _sparse(fmt: Any) -> Operand:
-    return replace(operand(fmt.base), pattern=(fmt.n, fmt.m))
-
-
-FAMILIES: dict[str, Callable[[Any], Operand]] = {
-    "int": _int,
-    "vsq": _vsq,
-    "codebook": _table,
-    "nf4": lambda fmt: replace(_table_of(4), scale="float", scale_bits=24, group=fmt.group),
-    "log": _log,
-    "float": _float,
-    "mx": _mx,
-    "nvfp4": _nvfp4,
-    "ggml": _ggml,
-    "sparse": _sparse,
-}
+def _derived(fmt: Format) -> Operand:
+    """Return what the form of a format asks of a multiplier; one scale a row waits for the end of the sum."""
+    form = fmt.form
+    kind = KINDS[form.codes]
+    scale, bits = SCALES[form.scale] if fmt.group is not None else SCALES["none"]
+    if bits is None:
+        bits = form.scale_bits + (11 if form.scale == "own" else 0)  # a float16 times an integer
+    one = Operand(kind, form.bits, 0, scale, bits, fmt.group, form.zero_points or form.minima, form.steps)
+    if kind == "float":
+        span = frexp(form.maximum)[1] - 1 - form.smallest
+        return replace(one, significand=form.precision, span=span)
+    if kind == "table":
+        return replace(one, significand=TABLE.significand, span=TABLE.span, dim=max(form.code_values, 1))
+    return one
 
 
 def operand(fmt: str | Format) -> Operand:
@@ -151,17 +114,20 @@ def operand(fmt: str | Format) -> Operand:
     >>> operand("vsq4-g16-s4").scale, operand("fp16").significand
     ('int', 11)
     """
-    if isinstance(fmt, str) and fmt in ("fp64", "fp32", "tf32", "fp16", "bf16"):
-        bits = {"fp64": 64, "fp32": 32, "tf32": 32}.get(fmt, 16)
-        return Operand("float", bits, SIGNIFICANDS[fmt], span=SPANS[fmt])
+    if isinstance(fmt, str) and fmt in FLOATS:
+        bits, significand, span = FLOATS[fmt]
+        return Operand("float", bits, significand, span=span)
     found = parse_format(fmt)
-    family = getattr(found, "family", "sparse")  # a pattern on a format is no family of its own
-    if family not in FAMILIES:
+    if has_pattern(found):
+        return replace(operand(found.base), pattern=(found.n, found.m))
+    if found.family in FAMILIES:
+        return FAMILIES[found.family](found)
+    if not _states(found.family) or found.form.codes not in KINDS:
         raise ValueError(
-            f"mac: no arithmetic is stated for the family {family!r} of {found}; stated are "
-            f"{', '.join(FAMILIES)}. state_arithmetic(family, function) adds one"
+            f"mac: no arithmetic is stated for the family {found.family!r} of {found}; state it with "
+            "state_arithmetic(family, function)"
         )
-    return FAMILIES[family](found)
+    return _derived(found)
 
 
 def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
@@ -178,13 +144,15 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
     ValueError
         The family has one already.
     """
-    if family in FAMILIES:
+    if family in FAMILIES or _states(family):
         raise ValueError(f"state_arithmetic: the family {family!r} has its arithmetic already")
     FAMILIES[family] = arithmetic
 
 
-def _table_of(bits: int) -> Operand:
-    return Operand("table", bits, 11, span=29)
+def _states(family: str) -> bool:
+    """Tell whether the core knows a family, and what its codes and scales are."""
+    examples = next((cls.examples for cls in Format.families() if cls.family == family), ())
+    return bool(examples) and parse_format(examples[0]).form.codes in KINDS
 
 
 def log_range(one: Operand) -> int:

@@ -370,9 +370,8 @@ static bool test_floats(hc_row_floats_fn *fn, hc_row_floats_fn *definition, cons
 }
 
 static bool test_scales(const hc_format_simd *set, array *a) {
-    hc_stored_form form;
-    const bool has_own = ops->stored_form(&a->format, &form) && form.scale == HC_SCALE_OWN;
-    return test_floats(set->scales, has_own ? form.row_scales : NULL, a);
+    const hc_stored_form form = hc_form_of(&a->format);
+    return test_floats(set->scales, hc_form_has_row_scales(&form) ? form.row_scales : NULL, a);
 }
 
 static bool test_minima(const hc_format_simd *set, array *a) {

@@ -1,0 +1,125 @@
+/* A format as data: the kind of its codes, of its scales and of the second level. Code i of a row is in bits i * bits ..
+ * (little end first), groups without a gap; zero points and integer scales likewise.
+ *
+ *   value = s * c            c: what a code stands for, by its kind
+ *   s = scale * coarse       1 where there is neither
+ */
+#ifndef HC_FORM_H
+#define HC_FORM_H
+
+#include "base/packed.h"
+
+typedef enum {
+    HC_CODES_UNSTATED = 0,
+    HC_CODES_INTEGER, /* c = (code - zero point) / 2^fraction_bits */
+    HC_CODES_FLOAT,   /* c = the float of a sign, an exponent and a fraction */
+    HC_CODES_TABLE,   /* c = an entry of a table that all arrays share */
+    HC_CODES_LOG,     /* c = +-2^(-e / steps), or 0 */
+    HC_CODES_LEARNED, /* c = an entry of HC_CODEBOOK */
+    HC_N_CODE_KINDS
+} hc_code_kind;
+typedef enum {
+    HC_SCALE_NONE = 0,
+    HC_SCALE_F32,
+    HC_SCALE_F16,
+    HC_SCALE_INTEGER, /* 1 to 2^scale_bits - 1, or 0 */
+    HC_SCALE_E8M0,    /* 2^(byte - 127) */
+    HC_SCALE_E4M3,
+    HC_SCALE_DOUBLE, /* a float32 for 256 integers around a mean, over all rows; as row_scales says */
+    HC_SCALE_OWN,    /* as row_scales says; scale_bits: of the integers that it multiplies, or 0 */
+    HC_N_SCALE_KINDS
+} hc_scale_kind;
+typedef enum {
+    HC_SECOND_NONE = 0,
+    HC_SECOND_ROW,   /* HC_COARSE, one float32, multiplies the row's folded sum */
+    HC_SECOND_SCALE, /* it multiplies each scale: s = float32(scale * coarse) */
+    HC_N_SECOND_KINDS
+} hc_second_kind;
+/* A float32 for each group of a row. */
+typedef void hc_row_floats_fn(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              int64_t row, float *out);
+/* c of a code. */
+typedef double hc_level_fn(const hc_format *format, uint32_t code);
+/* Fields of another kind are 0. */
+typedef struct {
+    int bits; /* 1 to 32 */
+    hc_code_kind codes;
+
+    /* HC_CODES_INTEGER */
+    bool is_signed;       /* two's complement, else unsigned */
+    bool has_zero_points; /* one a group, `bits` wide */
+    bool has_minima;      /* value = s * c + minimum of the group: for products with integers alone */
+    bool is_nearest;      /* of a row: s = float32(absmax / largest code), codes clip(RNE(x / s)) */
+    int fraction_bits;
+    int32_t lowest, largest; /* codes that encoding makes */
+
+    /* HC_CODES_FLOAT */
+    int precision,
+        smallest;      /* bits of the significand, the leading 1 among them; exponent of the smallest normal float */
+    float maximum;     /* the largest finite one */
+    int lift;          /* codes of fewer than 8 bits, shifted up by so many, are floats of 8 */
+    int exponent_bits; /* of floats of 6 and 8 bits */
+    int special_bits;  /* where a float of 8 bits has all of these: infinity if its fraction is 0, else NaN */
+    int e2_bits; /* a float of two bits of exponent and so many of fraction, which hc_e2_integer makes an integer; or 0 */
+
+    /* HC_CODES_FLOAT, HC_CODES_TABLE, HC_CODES_LOG */
+    hc_level_fn *level; /* of codes of up to 8 bits */
+    float table[16];    /* 4 bits: c by code */
+    int steps;          /* HC_CODES_LOG: steps of an octave */
+
+    /* HC_CODES_LEARNED */
+    int code_values; /* consecutive values that one code covers */
+
+    hc_scale_kind scale;
+    int scale_bits; /* of HC_SCALE_INTEGER and HC_SCALE_OWN */
+    hc_row_floats_fn *row_scales;
+    hc_second_kind second;
+    bool is_shared; /* the coarse scale, or the codebook, is one for the whole array */
+} hc_stored_form;
+
+/* Integers that are the codes themselves. */
+static inline bool hc_form_is_integers(const hc_stored_form *form) {
+    return form->codes == HC_CODES_INTEGER && !form->has_zero_points && !form->has_minima && form->fraction_bits == 0;
+}
+static inline bool hc_form_is_bytes(const hc_stored_form *form) {
+    return hc_form_is_integers(form) && form->is_signed && form->bits == 8;
+}
+static inline bool hc_form_is_nibbles(const hc_stored_form *form) {
+    return hc_form_is_integers(form) && form->is_signed && form->bits == 4;
+}
+/* One float32 scale, and nothing above it. */
+static inline bool hc_form_has_f32_scales(const hc_stored_form *form) {
+    return form->scale == HC_SCALE_F32 && form->second == HC_SECOND_NONE;
+}
+/* 4-bit integer scales below a float32. */
+static inline bool hc_form_has_nibble_scales(const hc_stored_form *form) {
+    return form->scale == HC_SCALE_INTEGER && form->scale_bits == 4 && form->second == HC_SECOND_ROW;
+}
+static inline bool hc_form_has_row_scales(const hc_stored_form *form) {
+    return form->scale == HC_SCALE_DOUBLE || form->scale == HC_SCALE_OWN;
+}
+/* Codes of 4 bits that stand for entries of a table: form->table, or the codebook. */
+static inline bool hc_form_has_table(const hc_stored_form *form) {
+    return form->bits == 4 &&
+           (form->codes == HC_CODES_FLOAT || form->codes == HC_CODES_TABLE || form->codes == HC_CODES_LOG);
+}
+static inline bool hc_form_has_codebook(const hc_stored_form *form) { return form->codes == HC_CODES_LEARNED; }
+/* Rows that the paths of few vectors can read as they are stored. */
+static inline bool hc_form_is_read(const hc_stored_form *form) {
+    const bool has_floats = form->codes == HC_CODES_FLOAT && (hc_form_has_table(form) || form->exponent_bits);
+    return (form->codes == HC_CODES_INTEGER && form->bits <= 8) || has_floats || hc_form_has_table(form) ||
+           (hc_form_has_codebook(form) && form->bits == 4 && form->code_values == 1);
+}
+/* Codes are float32 values as they are. */
+static inline bool hc_form_is_plain(const hc_stored_form *form) {
+    return form->codes == HC_CODES_FLOAT && form->bits == 32 && form->scale == HC_SCALE_NONE &&
+           form->second == HC_SECOND_NONE;
+}
+/* Values stand for themselves whatever their row: no row or group has a scale or a codebook. */
+static inline bool hc_form_fits_any_axis(const hc_stored_form *form) {
+    return form->codes != HC_CODES_UNSTATED && form->scale == HC_SCALE_NONE &&
+           (form->second == HC_SECOND_NONE || form->is_shared) &&
+           (!hc_form_has_codebook(form) || (form->is_shared && form->code_values == 1));
+}
+
+#endif

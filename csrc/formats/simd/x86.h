@@ -1,0 +1,67 @@
+/* The primitives of formats/simd that AVX2 and AVX-512 share: eight values at a time. */
+#ifndef HC_SIMD_X86_H
+#define HC_SIMD_X86_H
+
+#include "base/base.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+/* The low `bits` bits of each byte of a mask, close together; and the way back. */
+static inline uint64_t simd_extract_bits(uint64_t word, uint64_t mask) { return _pext_u64(word, mask); }
+static inline uint64_t simd_deposit_bits(uint64_t word, uint64_t mask) { return _pdep_u64(word, mask); }
+
+static inline float simd_from_half(uint16_t half) { return _cvtsh_ss(half); }
+static inline uint16_t simd_to_half(float value) { return (uint16_t)_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
+
+/* 8 float32 of 8 float16. */
+static inline void simd_from_halves(const uint8_t *halves, float *out) {
+    _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves)));
+}
+
+/* 8 values as float16, none above the limit, and what these stand for in place of the values. */
+static inline void simd_store_halves(float *values, float limit, uint16_t *halves) {
+    const __m256 cut = _mm256_min_ps(_mm256_loadu_ps(values), _mm256_set1_ps(limit));
+    const __m128i half = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128((__m128i *)(void *)halves, half);
+    _mm256_storeu_ps(values, _mm256_cvtph_ps(half));
+}
+
+/* 8 codes of float16: no magnitude above the limit, one NaN for all. */
+static inline void simd_half_codes(const float *x, float limit, uint8_t *out) {
+    const __m256 sign = _mm256_set1_ps(-0.0f), value = _mm256_loadu_ps(x);
+    /* the second operand of min is what a NaN leaves */
+    const __m256 cut = _mm256_min_ps(_mm256_set1_ps(limit), _mm256_andnot_ps(sign, value));
+    const __m128i code = _mm256_cvtps_ph(cut, _MM_FROUND_TO_NEAREST_INT);
+    const __m128i no_payload = _mm_min_epu16(code, _mm_set1_epi16(0x7c01)); /* above infinity: NaN */
+    const __m128i is_nan = _mm_cmpeq_epi16(no_payload, _mm_set1_epi16(0x7c01));
+    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(_mm256_and_ps(sign, value)), 16);
+    const __m128i signs = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    const __m128i magnitude = _mm_blendv_epi8(code, _mm_set1_epi16(0x7e00), is_nan);
+    _mm_storeu_si128((__m128i *)(void *)out, _mm_or_si128(magnitude, signs));
+}
+
+/* 8 bytes of e4m3 without a sign, times a factor: as float16, such a byte is smaller by 2^8. */
+static inline void simd_scaled_e4m3(const uint8_t *bytes, float factor, float *out) {
+    const __m128i byte = _mm_loadl_epi64((const __m128i *)(const void *)bytes);
+    const __m256 value =
+        _mm256_mul_ps(_mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(byte), 7)), _mm256_set1_ps(256));
+    _mm256_storeu_ps(out, _mm256_mul_ps(value, _mm256_set1_ps(factor)));
+}
+
+/* 8 signed bytes times a factor. */
+static inline void simd_scaled_bytes(const uint8_t *bytes, float factor, float *out) {
+    const __m256i whole = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)bytes));
+    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(whole)));
+}
+
+/* 8 numbers of up to 8 bits, close together in a word, times a factor. */
+static inline void simd_scaled_numbers(uint64_t word, int bits, bool is_signed, float factor, float *out) {
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    const __m128i up = _mm_cvtsi32_si128(is_signed ? 32 - bits : 0);
+    const __m128i numbers = _mm_cvtsi64_si128((int64_t)_pdep_u64(word, mask));
+    const __m256i whole = _mm256_sra_epi32(_mm256_sll_epi32(_mm256_cvtepu8_epi32(numbers), up), up);
+    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(whole)));
+}
+
+#endif

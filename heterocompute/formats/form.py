@@ -1,0 +1,87 @@
+"""A format as the C core states it: kinds of codes, scales and the second level, which searches and models read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from .. import _heterocompute as _core
+
+__all__ = ["StoredForm", "form_of"]
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """What the components of a format mean: value = s * c, of c by the kind of the codes and s = scale * coarse.
+
+    Attributes
+    ----------
+    bits : int
+        Of a code.
+    codes : {"integer", "float", "table", "log", "learned", "unstated"}
+        Integers; floats; entries of a table that all arrays share; signed powers of ``2 ** (-1 / steps)``; entries of a
+        codebook. Unstated: the format does not say, and whatever needs it is refused.
+    signed, zero_points, minima : bool
+        Of integers: two's complement; c = code - zero point; value = s * c + minimum of the group.
+    fraction_bits : int
+        Of integers: c is the code divided by 2 to so many.
+    lowest, largest : int
+        Of integers: the codes that encoding makes.
+    precision, smallest : int
+        Of floats: bits of the significand, the leading 1 among them; the exponent of the smallest normal float.
+    maximum : float
+        Of floats: the largest finite one.
+    steps : int
+        Of logs: steps of an octave.
+    code_values : int
+        Of codebooks: consecutive values that one code covers.
+    levels : tuple of float
+        Of floats, tables and logs of up to 8 bits: c by code. Else empty.
+    scale : {"none", "f32", "f16", "integer", "e8m0", "e4m3", "double", "own"}
+        Type of the scale of a group, or of a row. Double: integers that share a float32 over all rows. Own: of blocks.
+    scale_bits : int
+        Of integer scales, and of the integers in blocks.
+    second : {"none", "row", "scale"}
+        The coarse scale: it multiplies the sum of a row, or each scale with one rounding to float32.
+    shared : bool
+        Whether the coarse scale, or the codebook, is one for the whole array.
+    any_axis : bool
+        Whether no row or group has a scale, so that values can be used in rows along any axis.
+    """
+
+    bits: int
+    codes: str
+    signed: bool
+    zero_points: bool
+    minima: bool
+    fraction_bits: int
+    lowest: int
+    largest: int
+    precision: int
+    smallest: int
+    maximum: float
+    steps: int
+    code_values: int
+    levels: tuple[float, ...]
+    scale: str
+    scale_bits: int
+    second: str
+    shared: bool
+    any_axis: bool
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether anything scales the codes."""
+        return self.scale != "none" or self.second != "none"
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether no value is below 0."""
+        return self.codes == "integer" and not (self.signed or self.zero_points or self.minima)
+
+
+@lru_cache(maxsize=512)
+def form_of(params: tuple[Any, ...]) -> StoredForm:
+    """Return the form of a format without a pattern by the parameters of the C core: the family, then `core_params`."""
+    return StoredForm(**_core.stored_form(params))
