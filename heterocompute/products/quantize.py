@@ -80,7 +80,7 @@ def quantize(
         w holds no floats, or is a QuantizedArray.
     ValueError
         w holds a NaN or an infinity (the sentence has the index of the first), an unknown format or axis, importance
-        of another shape, or for a format that learns no codebook and searches no scale.
+        of another shape, with ``clip="search"``, or for a format that learns no codebook and searches no scale.
 
     Examples
     --------
@@ -92,6 +92,9 @@ def quantize(
     fmt = as_format(fmt, "quantize: fmt")
     if importance is not None and (has_pattern(fmt) or isinstance(w, SparseArray)):
         raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
+    searches = isinstance(clip, str) and clip == "search"
+    if importance is not None and searches:
+        raise ValueError("quantize: importance does not weigh clip='search'; ptq.gptq weighs errors by the inputs")
     if isinstance(w, SparseArray):
         return _quantize_nonzeros(w, fmt, axis, clip)
     x = as_array(w, "quantize: w")
@@ -99,7 +102,7 @@ def quantize(
     if has_pattern(fmt) and fmt.is_plain:
         _refuse_clip(clip, fmt)
         return choose(x, None, fmt.n, fmt.m, axes, "quantize")
-    if has_pattern(fmt) and isinstance(clip, str) and clip == "search":
+    if has_pattern(fmt) and searches:
         return _quantize_nonzeros(choose(x, None, fmt.n, fmt.m, axes, "quantize"), fmt, axes, clip)
     given = None if importance is None else as_array(importance, "quantize: importance")
     with refusals(w=("quantize: w", x), importance=("quantize: importance", given), format=(f"quantize: {fmt}", None)):

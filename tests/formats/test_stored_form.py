@@ -189,3 +189,10 @@ def test_fixed_point_integers_have_levels() -> None:
 def test_multipliers_follow_from_the_form(text: str, wanted: tuple[str, str, int, bool]) -> None:
     one = operand(text)
     assert (one.kind, one.scale, one.scale_bits, one.zero_point) == wanted
+
+
+@pytest.mark.parametrize("text", ["int4", "cb4-g16", "iq4_nl"])
+def test_importance_is_not_dropped_by_a_search(text: str) -> None:
+    w = reals((2, 64), seed=4)
+    with pytest.raises(ValueError, match="quantize: importance does not weigh clip='search'"):
+        hc.quantize(w, text, clip="search", importance=np.abs(w))
