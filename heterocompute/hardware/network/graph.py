@@ -63,11 +63,26 @@ class Attention:
 
 @dataclass(frozen=True)
 class Node:
-    """A layer at its place: its name, and the nodes that feed it."""
+    """A layer at its place.
+
+    Parameters
+    ----------
+    name : str
+    layer : Layer
+    inputs : tuple of str
+        Names of the nodes that feed it.
+    memory_of : str, optional
+        The node whose memory the output is in: this one is a view of it, or overwrites it. Default: memory of its own.
+    kept : (int, int), optional
+        What a backward pass needs of this node: elements of the network's type, and bytes of other types, of one
+        sample. Default: the whole output.
+    """
 
     name: str
     layer: Layer
     inputs: tuple[str, ...]
+    memory_of: str | None = None
+    kept: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,11 @@ class Network:
         Of one sample, without a batch: (channels, height, width), (positions,) of tokens, (width,).
     note : str, optional
         Which definition of the network this is.
+    frozen : int, optional
+        Parameters that are not trained.
+    prepared : (int, int), optional
+        What a backward pass needs of values that are made of parameters alone, for any batch: elements and bytes, as
+        `Node.kept`.
 
     Examples
     --------
@@ -124,6 +144,8 @@ class Network:
     nodes: tuple[Node, ...]
     input_shape: Shape
     note: str = ""
+    frozen: int = 0
+    prepared: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         known = {INPUT}

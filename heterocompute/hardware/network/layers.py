@@ -74,6 +74,8 @@ class Conv2d(Layer):
     stride, padding, dilation : int or (int, int), optional
     groups : int, optional
     bias : bool, optional
+    shared : bool, optional
+        The filters are another layer's: they add multiply-adds, no parameters.
     """
 
     in_channels: int
@@ -84,6 +86,7 @@ class Conv2d(Layer):
     dilation: Pair = 1
     groups: int = 1
     bias: bool = True
+    shared: bool = False
 
     def __post_init__(self) -> None:
         _check_positive(self, "in_channels", "out_channels", "groups")
@@ -95,6 +98,10 @@ class Conv2d(Layer):
 
     @property
     def weight_params(self) -> int:
+        return 0 if self.shared else self._weights
+
+    @property
+    def _weights(self) -> int:
         return self.out_channels * self.in_channels // self.groups * math.prod(pair(self.kernel_size))
 
     @property
@@ -106,7 +113,7 @@ class Conv2d(Layer):
         return (self.out_channels, *window(self, inputs[0], self.dilation))
 
     def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)[1:]) * self.weight_params
+        return math.prod(self.output_shape(*inputs)[1:]) * self._weights
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(self.output_shape(*inputs)[1:])
@@ -267,6 +274,49 @@ class TimesMatrix(Layer):
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         return 1, math.prod(inputs[0][:-1]), self.n, self.k
+
+
+@dataclass(frozen=True)
+class Product(Layer):
+    """Products of known sizes that no other layer describes, such as convolutions of one or three dimensions.
+
+    Parameters
+    ----------
+    kind : str
+        The operator, or the equation of an einsum.
+    sizes : (int, int, int, int)
+        (count, m, n, k) of the products of one sample.
+    shape : tuple of int
+        Of the output, without a batch.
+    held, biases : int, optional
+        Parameters of the weights, and of the bias.
+    once : bool, optional
+        Both operands are made of parameters: the product is computed once for a batch.
+    """
+
+    kind: str
+    sizes: tuple[int, int, int, int]
+    shape: Shape
+    held: int = 0
+    biases: int = 0
+    once: bool = False
+
+    @property
+    def weight_params(self) -> int:
+        return self.held
+
+    @property
+    def bias_params(self) -> int:
+        return self.biases
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return self.shape
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.sizes)
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        return self.sizes
 
 
 @dataclass(frozen=True)

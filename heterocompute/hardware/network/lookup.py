@@ -16,7 +16,7 @@ from .onnx import read_onnx
 __all__ = ["as_network"]
 
 
-def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
+def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: bool = False) -> Network:
     """Return a network from a name, a list of layers, an ONNX file, a torch.nn.Module or a network.
 
     Parameters
@@ -26,6 +26,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
         be a pair (name, layer).
     input_shape : sequence of int, optional
         Of one sample, without a batch. Needed for a list of layers and for a module.
+    training : bool, optional
+        Run a module as it is trained, and note what a backward pass needs.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         return as_network(read_onnx(model), input_shape)
     if is_module(model):
-        return read_module(model, input_shape)
+        return read_module(model, input_shape, training)
     if isinstance(model, (Layer, Attention)):
         model = [model]
     if isinstance(model, Mapping) or not isinstance(model, Iterable):

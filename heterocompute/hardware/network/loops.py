@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..mapper.problem import Problem
-from .layers import Conv2d, pair
+from .layers import Conv2d, Product, pair
 
 if TYPE_CHECKING:
     from .graph import Flow
@@ -110,6 +110,11 @@ class Loops:
         return {**found, **pairs, "groups": self.groups}
 
 
+def once(flow: Flow, batch: int) -> int:
+    """Return how many times a node runs for a batch: once where both operands are made of parameters."""
+    return 1 if isinstance(flow.layer, Product) and flow.layer.once else batch
+
+
 def loops_of(flow: Flow, batch: int) -> Loops | None:
     """Return the loops of a node for a batch; None where it has no product.
 
@@ -128,7 +133,7 @@ def loops_of(flow: Flow, batch: int) -> Loops | None:
     groups, m, n, k = product
     layer = flow.layer
     if not isinstance(layer, Conv2d):
-        return Loops(flow.name, batch, k * groups, n * groups, m, groups=groups)
+        return Loops(flow.name, once(flow, batch), k * groups, n * groups, m, groups=groups)
     (p, q), (r, s) = flow.output[1:], pair(layer.kernel_size)
     stride, dilation = pair(layer.stride), pair(layer.dilation)
     sizes = (batch, layer.in_channels, layer.out_channels, p, q, r, s)

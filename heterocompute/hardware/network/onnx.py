@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from ...base.texts import printable, quoted, shortened
 from ...base.values import shown
-from .einsum import Einsum, labels, products
+from .einsum import labels, products
 from .graph import INPUT, Network, Node
-from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Shape, TimesMatrix
+from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
 from .onnx_shapes import shaped
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
@@ -242,7 +242,7 @@ class _Reader:
                 return made(window, strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
         return self.other(one, self.new_params(one))
 
-    def einsum(self, one: Any, equation: Any) -> Einsum:
+    def einsum(self, one: Any, equation: Any) -> Product:
         """Return the product of two tensors by their labels."""
         try:
             text = equation.decode("ascii")
@@ -272,7 +272,7 @@ class _Reader:
         held = self.new_params(one)
         if self.weights_of(one) and not held:
             self.fail(f"{called(one)} shares its weights, which is not read")
-        return Einsum(text, products(first, second, output, sizes), self.sample(one.output[0]), held)
+        return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), held)
 
     def new_params(self, one: Any) -> int:
         """Return how many parameters a node uses that none before has, and mark them as counted."""
