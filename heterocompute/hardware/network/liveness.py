@@ -9,7 +9,16 @@ from .graph import INPUT, Flow, Network
 from .layers import BatchNorm2d, LayerNorm
 from .plain import Activation, Flatten, Select, Softmax
 
-__all__ = ["IN_PLACE", "VIEWS", "kept_sizes", "last_memory_uses", "last_uses", "live_elements", "memories", "peak_elements"]
+__all__ = [
+    "IN_PLACE",
+    "VIEWS",
+    "kept_sizes",
+    "last_memory_uses",
+    "last_uses",
+    "live_elements",
+    "memories",
+    "peak_elements",
+]
 
 # Layers that may overwrite their input, if nobody needs it any more.
 IN_PLACE = (Activation, BatchNorm2d, Flatten, LayerNorm, Softmax)

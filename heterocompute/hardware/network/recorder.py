@@ -125,6 +125,8 @@ class Recorder:
             else:
                 kept[owner] = elements, rest + size
         self.prepared = kept[None]
+        first = self.nodes[0].name if self.nodes else None
+        kept[first] = (kept[first][0] + kept[INPUT][0], kept[first][1] + kept[INPUT][1])
         self.nodes = [replace(node, kept=kept[node.name]) for node in self.nodes]
 
     def is_output(self, tensor: Any) -> bool:
@@ -201,11 +203,16 @@ class Recorder:
             self.add(kind, layer, sources, made)
             return
         if kind in MAKERS or not fed:
+            for one in made if fed else []:  # such as the noise of a dropout: as large as a sample
+                self.owners.setdefault(self.memory(one), self.sources[self.key(fed[0])])
             if any(self.key(one) in self.held for one in given):  # a view of a parameter, or made of parameters alone
                 self.held.update({self.key(one): held for one in made})
                 for one in made:
                     self.owners.setdefault(self.memory(one), None)
             return
+        if "batch_norm" in kind:  # statistics have no batch
+            self.owners.update(dict.fromkeys(map(self.memory, made[1:])))
+            made = made[:1]
         layer, sources = self.layer(kind, args, fed, made, held)
         if layer is not None:
             self.add(kind, layer, sources, made)
