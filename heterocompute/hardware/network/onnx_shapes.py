@@ -65,12 +65,16 @@ def shape_of(kind: Any) -> tuple[int | None, ...]:
 def _with_batch(onnx: Any, model: Any) -> Any:
     held = {one.name for one in model.graph.initializer}
     places = [i for i, one in enumerate(model.graph.input) if one.name not in held]
-    dims = model.graph.input[places[0]].type.tensor_type.shape.dim if len(places) == 1 else []
-    if not dims or dims[0].HasField("dim_value"):
+    dims = [model.graph.input[place].type.tensor_type.shape.dim for place in places]
+    if not dims or not dims[0] or dims[0][0].HasField("dim_value"):
         return model
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
-    fixed.graph.input[places[0]].type.tensor_type.shape.dim[0].dim_value = SAMPLES
+    name = dims[0][0].dim_param
+    for place in places:  # the batch of other inputs has the same name, or is as open as that of the first
+        for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
+            if not one.HasField("dim_value") and (one.dim_param == name if name else axis == 0):
+                one.dim_value = SAMPLES
     del fixed.graph.value_info[:]
     for output in fixed.graph.output:
         output.type.tensor_type.ClearField("shape")
