@@ -1,4 +1,4 @@
-"""Products of ONNX graphs, each against a count of its own: kinds, operands and paddings, and whose parameters count."""
+"""Products of ONNX graphs, each against a count of its own: kinds, operands, paddings, parameters."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ def node(kind: str, inputs: str, outputs: str = "y", **options: Any) -> Any:
     return helper.make_node(kind, *names, **options)
 
 
+STEPS = node("Transpose", "x", "t", perm=[1, 0, 2])
 CASES: dict[str, tuple[list[Any], Arrays, list[int], int, int]] = {
     # nodes, weights, shape of a sample, multiply-adds and parameters of a sample
-    "Conv of one dimension": ([node("Conv", "x w b", strides=[2], group=2)], {"w": (6, 2, 3), "b": (6,)}, [4, 9], 6 * 2 * 3 * 4, 42),
+    "Conv of one dimension": ([node("Conv", "x w b", strides=[2], group=2)], {"w": (6, 2, 3), "b": (6,)},
+                              [4, 9], 6 * 2 * 3 * 4, 42),
     "Conv of three dimensions": ([node("Conv", "x w")], {"w": (5, 3, 2, 3, 2)}, [3, 4, 5, 6], 5 * 36 * 3 * 3 * 5, 180),
     "Conv, SAME_UPPER": ([node("Conv", "x w", auto_pad="SAME_UPPER", strides=[2, 2])], {"w": (5, 3, 3, 3)},
                          [3, 7, 8], 5 * 27 * 4 * 4, 135),
@@ -65,13 +67,13 @@ CASES: dict[str, tuple[list[Any], Arrays, list[int], int, int]] = {
                                 [3, 8], 120, 45),
     "a quantized matrix": ([node("DequantizeLinear", "w s z", "v", axis=1), node("MatMul", "x v")],
                            {"w": np.ones((8, 5), np.int8), "s": (5,), "z": np.zeros(5, np.int8)}, [3, 8], 120, 40),
-    "LSTM": ([node("Transpose", "x", "t", perm=[1, 0, 2]), node("LSTM", "t w r b", hidden_size=5)], {"w": (1, 20, 6), "r": (1, 20, 5), "b": (1, 40)},
+    "LSTM": ([STEPS, node("LSTM", "t w r b", hidden_size=5)], {"w": (1, 20, 6), "r": (1, 20, 5), "b": (1, 40)},
              [7, 6], 7 * 20 * 11, 260),
-    "LSTM of two directions": ([node("Transpose", "x", "t", perm=[1, 0, 2]), node("LSTM", "t w r", ". y", hidden_size=5, direction="bidirectional")],
+    "LSTM of two directions": ([STEPS, node("LSTM", "t w r", ". y", hidden_size=5, direction="bidirectional")],
                                {"w": (2, 20, 6), "r": (2, 20, 5)}, [7, 6], 7 * 2 * 20 * 11, 440),
-    "GRU": ([node("Transpose", "x", "t", perm=[1, 0, 2]), node("GRU", "t w r b", hidden_size=5)], {"w": (1, 15, 6), "r": (1, 15, 5), "b": (1, 30)},
+    "GRU": ([STEPS, node("GRU", "t w r b", hidden_size=5)], {"w": (1, 15, 6), "r": (1, 15, 5), "b": (1, 30)},
             [7, 6], 7 * 15 * 11, 195),
-    "RNN": ([node("Transpose", "x", "t", perm=[1, 0, 2]), node("RNN", "t w r", hidden_size=5)], {"w": (1, 5, 6), "r": (1, 5, 5)}, [7, 6], 7 * 5 * 11, 55),
+    "RNN": ([STEPS, node("RNN", "t w r", hidden_size=5)], {"w": (1, 5, 6), "r": (1, 5, 5)}, [7, 6], 7 * 5 * 11, 55),
 }  # fmt: skip
 
 
@@ -177,3 +179,11 @@ def test_views_of_a_graph_take_no_memory(tmp_path: Path) -> None:
     held = {"w": (4, 3, 3, 3), "v": (144, 5), "s": np.array([0, 4, 36])}
     count(tmp_path / "m.onnx", nodes, held, [1, 3, 8, 8])
     assert hw.memory.training(tmp_path / "m.onnx").intermediates == 4 * math.prod((4, 6, 6))
+
+
+def test_axes_that_a_file_leaves_open_come_from_the_call(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", pads=[1, 1, 1, 1], strides=[2, 2])]
+    for open_axes in (["N", 3, "H", "W"], [4, 3, "H", "W"], ["N", 3, None, None]):
+        with pytest.raises(ValueError, match="the shape of 'x' is not known"):
+            count(tmp_path / "m.onnx", nodes, {"w": (5, 3, 3, 3)}, open_axes)
+        assert hw.count(tmp_path / "m.onnx", (3, 8, 6)).macs == 135 * 12

@@ -183,7 +183,7 @@ def backward(
     batch: int = 1,
     dtype: str = "fp32",
 ) -> Memory:
-    """Return the memory of a forward and a backward pass: that of `forward`, and a gradient for each parameter that is trained.
+    """Return the memory of a forward and a backward pass: that of `forward`, and a gradient for each trained parameter.
 
     Parameters
     ----------

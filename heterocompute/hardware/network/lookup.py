@@ -51,7 +51,7 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
             raise ValueError(error.args[0]) from None
         return as_network(network, input_shape)
     if isinstance(model, str) or hasattr(model, "__fspath__"):
-        return as_network(read_onnx(model), input_shape)
+        return as_network(read_onnx(model, input_shape), input_shape)
     if is_module(model):
         return read_module(model, input_shape, training)
     if isinstance(model, (Layer, Attention)):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from ...base.texts import printable, quoted, shortened
 from ...base.values import shown
 from .einsum import labels, products
-from .graph import INPUT, Network, Node
+from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
 from .onnx_products import is_product, sizes_of
 from .onnx_shapes import shaped
@@ -63,12 +63,14 @@ class Operator(Layer):
         return self.shape
 
 
-def read_onnx(path: str | os.PathLike[str]) -> Network:
+def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = None) -> Network:
     """Read the graph of an ONNX file.
 
     Parameters
     ----------
     path : str or os.PathLike
+    input_shape : sequence of int, optional
+        Of one sample, for axes that the file leaves open.
 
     Returns
     -------
@@ -84,6 +86,7 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
         The file cannot be read.
     """
     place = os.fspath(path)
+    sample = None if input_shape is None else check_shape(input_shape)
     if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is an OSError, not onnx's own
         raise ValueError(f"{place}: is not a regular file")
     with open(path, "rb"):
@@ -95,7 +98,7 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
         raise ImportError(f"{place}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
     try:
         model = onnx.load(place, load_external_data=False)
-        model, shapes = shaped(onnx, shape_inference, model)
+        model, shapes = shaped(onnx, shape_inference, model, sample)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{place}: no ONNX file: {shortened(first[0])}") from None
@@ -205,7 +208,7 @@ class _Reader:
         self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
 
     def prepare(self, one: Any) -> None:
-        """Remember what a node makes of constants and sizes alone: it costs nothing, parameters count where it is used."""
+        """Remember what a node makes of constants and sizes alone: free, but parameters count where it is used."""
         tensors = [a for a in one.attribute if a.name in ("value", "sparse_value")]
         if one.op_type == "Constant" and tensors:
             sparse = tensors[0].name == "sparse_value"
@@ -320,7 +323,7 @@ class _Reader:
 
     def output(self, one: Any) -> str:
         """Return the first output of a node that has a name."""
-        return next((name for name in one.output if name), one.output[0])
+        return str(next((name for name in one.output if name), one.output[0]))
 
     def full(self, name: str) -> tuple[int, ...]:
         """Return the shape of a value with its batch."""

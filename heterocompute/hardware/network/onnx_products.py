@@ -1,4 +1,4 @@
-"""Sizes of the products of ONNX: convolutions, matrix products and recurrent layers, from the shapes of their inputs."""
+"""Sizes of the products of ONNX graphs: convolutions, matrix products and recurrent layers, from shapes."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ def _one_sample(sizes: Sizes, batch: int) -> Sizes:
     """Take the batch out of the first size that holds it."""
     for i, size in enumerate(sizes[:3]):
         if size % batch == 0:
-            count, m, n, k = (*sizes[:i], size // batch, *sizes[i + 1 :])
-            return count, m, n, k
+            found = list(sizes)
+            found[i] = size // batch
+            return found[0], found[1], found[2], found[3]
     raise ValueError(f"multiplies {shown(sizes)}, where no size holds the batch {batch}")

@@ -213,9 +213,9 @@ class Recorder:
         if "batch_norm" in kind:  # statistics have no batch
             self.owners.update(dict.fromkeys(map(self.memory, made[1:])))
             made = made[:1]
-        layer, sources = self.layer(kind, args, fed, made, held)
-        if layer is not None:
-            self.add(kind, layer, sources, made)
+        known, sources = self.layer(kind, args, fed, made, held)
+        if known is not None:
+            self.add(kind, known, sources, made)
             return
         for one in made:
             shape, source = self.sample(one), self.sources[self.key(fed[0])]
@@ -324,7 +324,7 @@ class Recorder:
             if kind != "convolution":
                 sizes = (sizes[0], sizes[2], sizes[1], sizes[3])
         names = self.behind(x, weight)
-        bias_names = self.behind(bias) if bias is not None else ()
+        bias_names = self.behind(*(one for one in (bias,) if one is not None))
         sources = [self.source(one) for one in values]
         if bias is not None and not bias_names and self.is_fed(bias):
             sources.append(self.source(bias))
