@@ -202,6 +202,20 @@ def test_products_of_parameters_alone_run_once_for_a_batch() -> None:
     assert hw.count(module, (3, 8), batch=10).macs == 8 * 2 * 9 + 10 * 3 * 8 * 9
 
 
+@pytest.mark.parametrize(
+    ("module", "shape", "wanted"),  # of thop 0.1.1, ptflops 0.7.5 and torchinfo 1.8.0
+    [
+        (nn.Conv1d(4, 6, 3, 2, groups=2), (4, 20), (324, 378, 378, 378, 324)),
+        (nn.Conv3d(3, 5, 3), (3, 6, 7, 8), (48600, 49200, 49200, 49200, 48600)),
+        (nn.ConvTranspose1d(4, 6, 3, 2, groups=2), (4, 9), (684, 438, 438, 798, 324)),
+        (nn.ConvTranspose2d(3, 5, 3, 2), (3, 8, 7), (34425, 8835, 8835, 35700, 7560)),
+    ],
+)
+def test_other_convolutions_count_as_each_tool_has_them(module: Any, shape: Any, wanted: tuple[int, ...]) -> None:
+    tools = ("thop", "ptflops", "ptflops-aten", "torchinfo", "fvcore")
+    assert tuple(hw.count(module, shape, tool).total for tool in tools) == wanted
+
+
 def test_buffers_are_no_parameters() -> None:
     module = Calls(lambda x, one: x @ one.table)
     module.one, module.names = nn.Module(), ["one"]

@@ -350,9 +350,9 @@ class Recorder:
         """
         if min(sizes[1:3]) > 1:
             self.add(kind, Product(kind, sizes, shape, once=True), [INPUT], [])
-        for one in made:
-            self.held[self.key(one)] = names
-            self.owners.setdefault(self.memory(one), None)
+        for weight in made:
+            self.held[self.key(weight)] = names
+            self.owners.setdefault(self.memory(weight), None)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Tell whether a tensor is a parameter, a buffer, or made of them alone."""
