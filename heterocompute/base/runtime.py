@@ -94,12 +94,12 @@ DENSE = (
 
 def _isa_mask(name: object, source: str) -> int:
     if not isinstance(name, str):
-        raise TypeError(f"{source}: wanted the name of an instruction set, got {name!r}")
+        raise TypeError(f"{source}: wanted the name of an instruction set, got {shown(name)}")
     try:
         mask = _core.isa_mask(name)
     except ValueError:
         known = ", ".join(_core.isa_names(ALL_ISA))
-        raise ValueError(f"{source}: there is no instruction set {name!r}, wanted one of {known}") from None
+        raise ValueError(f"{source}: there is no instruction set {shown(name)}, wanted one of {known}") from None
     missing = mask & ~_core.cpu_isa()
     if missing:
         lacking = ", ".join(_core.isa_names(missing)[1:])
@@ -113,7 +113,7 @@ def _thread_count(value: object, source: str) -> int:
             raise TypeError
         count = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{source}: wanted a number of threads, got {value!r}") from None
+        raise TypeError(f"{source}: wanted a number of threads, got {shown(value)}") from None
     if not 1 <= count <= MAX_THREADS:
         raise ValueError(f"{source}: {counted(count, 'thread')}, wanted 1 to {MAX_THREADS}")
     return count
@@ -123,7 +123,7 @@ def _check_backend(name: str, source: str) -> None:
     if name not in BACKENDS:
         raise ValueError(f"{source}: there is no backend {shown(name)}, wanted one of {', '.join(BACKENDS)}")
     if name != "cpu":
-        raise RuntimeError(f"{source}: this build has no backend {name!r}, only cpu")
+        raise RuntimeError(f"{source}: this build has no backend {shown(name)}, only cpu")
 
 
 @cache
@@ -238,7 +238,7 @@ def use(
     if path is not None:
         names = ["auto", *_core.paths()]
         if path not in names:
-            raise ValueError(f"use: there is no path {path!r}, wanted one of {', '.join(names)}")
+            raise ValueError(f"use: there is no path {shown(path)}, wanted one of {', '.join(names)}")
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
         if not isinstance(tuned, (bool, np.bool_)):
@@ -373,7 +373,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     True
     """
     if mode not in ("stdout", "dicts"):
-        raise ValueError(f"show_config: mode is {mode!r}, wanted 'stdout' or 'dicts'")
+        raise ValueError(f"show_config: mode is {shown(mode)}, wanted 'stdout' or 'dicts'")
     found = config()
     if mode == "dicts":
         return found

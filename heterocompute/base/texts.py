@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 MAX_NAME = 200  # characters: more than any layer of a real network is called
+MAX_QUOTED = 80
 MAX_MESSAGE = 2000
 
 
@@ -51,7 +52,7 @@ def quoted(name: str) -> str:
     >>> print(quoted("fc\\x1b[31m"))
     'fc\\x1b[31m'
     """
-    return repr(shortened(name))
+    return repr(shortened(name, MAX_QUOTED))
 
 
 def one_line(message: str) -> str:

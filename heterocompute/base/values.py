@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .texts import printable
+
 __all__ = ["as_int", "as_list", "as_real", "check_count", "check_number", "shown"]
 
 # Nothing that is counted or measured is more, and a product of a few such numbers is still a float.
 LARGEST, SMALLEST = 1e60, 1e-60
+QUOTED = 80  # characters of a value in a message
 
 
 class _Short(reprlib.Repr):
@@ -24,15 +27,25 @@ class _Short(reprlib.Repr):
 
 
 _short = _Short()
-_short.maxstring = _short.maxother = _short.maxlong = 60
+_short.maxstring = _short.maxother = _short.maxlong = QUOTED
+_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxfrozenset = QUOTED // 3
 
 
 def shown(value: Any) -> str:
-    """Return a value as a sentence can hold it: one short line, of an array its dtype and shape."""
+    """Return a value as a sentence can hold it: its repr in one line of at most 80 characters, of an array its shape.
+
+    Examples
+    --------
+    >>> shown("int9"), len(shown("x" * 50_000))
+    ("'int9'", 80)
+    """
     if isinstance(value, np.ndarray) and value.ndim:
-        return f"an array of {value.dtype} {value.shape}"
-    text = " ".join(_short.repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        text = f"an array of {value.dtype} {value.shape}"
+    else:
+        text = _short.repr(value)
+    if not text.isprintable():
+        text = printable(" ".join(text.split()))
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
 
 
 def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:

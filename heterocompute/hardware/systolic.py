@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
 from ..base.float_env import counts_subnormals
+from ..base.values import shown
 
 #: In the order of csrc/model/systolic.h.
 DATAFLOWS = ("ws", "is", "os")
@@ -109,7 +110,7 @@ def gemm(
     m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
     r, c = _size(rows, "rows"), _size(cols, "cols")
     if dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
     cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
@@ -244,7 +245,7 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     if 0 in (*left.shape, *right.shape):
         raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted no empty side")
     if dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     out = np.empty((left.shape[0], right.shape[1]))
     size = (_size(rows, "rows"), _size(cols, "cols"))
     cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
@@ -257,7 +258,7 @@ def _size(value: Any, name: str, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"systolic: {name} is {value!r}, wanted a whole number") from None
+        raise TypeError(f"systolic: {name} is {shown(value)}, wanted a whole number") from None
     if isinstance(value, bool) or number < least:
         raise ValueError(f"systolic: {name} is {value}, wanted at least {least}")
     return number

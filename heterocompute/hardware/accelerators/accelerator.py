@@ -237,7 +237,7 @@ class Accelerator:
         if format is None:
             return next(iter(self.formats))
         if not isinstance(format, str) or format not in self.formats:
-            raise ValueError(f"{self.name}: format is {format!r}, wanted one of {', '.join(self.formats)}")
+            raise ValueError(f"{self.name}: format is {shown(format)}, wanted one of {', '.join(self.formats)}")
         return format
 
     def __repr__(self) -> str:

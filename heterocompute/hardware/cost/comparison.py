@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count
+from ...base.values import check_count, shown
 from ...formats import Format
 from ...report.files import write_figure
 from ...report.hardware import line_figure
@@ -86,14 +86,14 @@ def compare(
     """
     check_count("compare", "batch", batch)
     if not 0 < lifetime_years <= LARGEST:
-        raise ValueError(f"compare: lifetime_years is {lifetime_years!r}, wanted years above 0")
+        raise ValueError(f"compare: lifetime_years is {shown(lifetime_years)}, wanted years above 0")
     chips = [device(one) for one in ([devices] if isinstance(devices, (str, Device)) else devices)]
     whole = as_network(network, input_shape)
     step = whole if context is None else whole.decoding(context)
     prices = dict(price or {})
     for name, value in prices.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LARGEST:
-            raise ValueError(f"compare: the price of {name!r} is {value!r}, wanted a number above 0")
+            raise ValueError(f"compare: the price of {shown(name)} is {shown(value)}, wanted a number above 0")
         if not any(name in (chip.name, *chip.aliases) for chip in chips):
             device(name)  # a device that is not compared is fine, a name that is none is an error
     rows = []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...base.values import check_number
+from ...base.values import check_number, shown
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 
@@ -317,7 +317,7 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
     (0.89, 0.87)
     """
     if operands not in (1, 2):
-        raise ValueError(f"break_even_density: operands is {operands!r}, wanted 1 or 2")
+        raise ValueError(f"break_even_density: operands is {shown(operands)}, wanted 1 or 2")
     slope = check_number("break_even_density", "gain_dense", gain_dense) - floor
     return 1.0 if slope <= 0 else min(1.0, max(0.0, (1 - floor) / slope)) ** (1 / operands)
 

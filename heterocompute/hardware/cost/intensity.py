@@ -5,7 +5,7 @@ One multiply-add is two operations. `dtype` is one type for all operands, or (fi
 
 from __future__ import annotations
 
-from ...base.values import check_count
+from ...base.values import check_count, shown
 from ..chips.chip import dtype_bits
 from ..network.layers import Conv2d
 
@@ -161,7 +161,7 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
 def _bits(dtype: DType) -> tuple[int, int, int]:
     if isinstance(dtype, tuple):
         if len(dtype) != 3:
-            raise ValueError(f"dtype is {dtype!r}, wanted one type or three: first operand, weights, output")
+            raise ValueError(f"dtype is {shown(dtype)}, wanted one type or three: first operand, weights, output")
         a, b, c = (dtype_bits(one) for one in dtype)
         return a, b, c
     bits = dtype_bits(dtype)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_count
+from ...base.values import check_count, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Scores
@@ -263,9 +263,9 @@ def training(
     16.0
     """
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise ValueError(f"memory.training: optimizer is {optimizer!r}, wanted one of {', '.join(OPTIMIZERS)}")
+        raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, wanted one of {', '.join(OPTIMIZERS)}")
     if isinstance(recompute, bool) or not isinstance(recompute, int) or recompute < 0:
-        raise ValueError(f"memory.training: recompute is {recompute!r}, wanted 0 or a number of segments")
+        raise ValueError(f"memory.training: recompute is {shown(recompute)}, wanted 0 or a number of segments")
     network = as_network(model, input_shape, training=True)
     kept = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
@@ -347,7 +347,7 @@ def allocated(size: int) -> tuple[int, int]:
     20.0
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"memory.allocated: size is {size!r}, wanted bytes")
+        raise ValueError(f"memory.allocated: size is {shown(size)}, wanted bytes")
     if size == 0:
         return 0, 0
     block = max(BLOCK, -(-size // BLOCK) * BLOCK)

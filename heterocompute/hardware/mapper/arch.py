@@ -89,7 +89,7 @@ class Level:
             object.__setattr__(self, "words", words)
         if self.keeps is not None:
             if isinstance(self.keeps, str) or not isinstance(self.keeps, Iterable):
-                raise TypeError(f"{what}: keeps is {self.keeps!r}, wanted a set of tensors")
+                raise TypeError(f"{what}: keeps is {shown(self.keeps)}, wanted a set of tensors")
             object.__setattr__(self, "keeps", frozenset(self.keeps))
         for key in ("read", "write", "update", "leak"):
             amount(getattr(self, key), f"{what}: {key}")
@@ -105,7 +105,7 @@ class Level:
             rules = dict(getattr(self, key))
             for tensor, zeros in rules.items():
                 if isinstance(zeros, str) or not isinstance(zeros, Iterable):
-                    raise TypeError(f"{what}: {key}[{tensor!r}] is {zeros!r}, wanted a set of tensors")
+                    raise TypeError(f"{what}: {key}[{shown(tensor)}] is {shown(zeros)}, wanted a set of tensors")
             object.__setattr__(self, key, {tensor: frozenset(zeros) for tensor, zeros in rules.items()})
         if set(self.gate) & set(self.skip):
             raise ValueError(f"{what}: {sorted(set(self.gate) & set(self.skip))} are both gated and skipped")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...base.values import shown
 from .arch import Arch
 from .problem import Problem
 
@@ -113,7 +114,7 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
         An unknown dataflow, or one that this problem or machine cannot follow.
     """
     if dataflow is not None and dataflow not in tuple(DATAFLOWS):
-        raise ValueError(f"search: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"search: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)
     plain = tuple(problem.dims)

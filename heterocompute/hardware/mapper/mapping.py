@@ -41,12 +41,12 @@ class Mapping:
         for key in ("temporal", "spatial"):
             loops = getattr(self, key)
             if not isinstance(loops, MappingABC):
-                raise TypeError(f"Mapping: {key} is {loops!r}, wanted {{level: [(dimension, bound), ...]}}")
+                raise TypeError(f"Mapping: {key} is {shown(loops)}, wanted {{level: [(dimension, bound), ...]}}")
             object.__setattr__(self, key, {level: _loops(level, found) for level, found in loops.items()})
         keeps: dict[str, frozenset[str]] = {}
         for level, kept in dict(self.keeps).items():
             if isinstance(kept, str) or not isinstance(kept, Iterable):
-                raise TypeError(f"Mapping: keeps of {level} is {kept!r}, wanted a set of tensors")
+                raise TypeError(f"Mapping: keeps of {level} is {shown(kept)}, wanted a set of tensors")
             keeps[level] = frozenset(kept)
         object.__setattr__(self, "keeps", keeps)
 
@@ -63,11 +63,11 @@ class Mapping:
 def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
     named(level, "Mapping: a level")
     if isinstance(loops, (str, MappingABC)) or not isinstance(loops, Iterable):
-        raise TypeError(f"Mapping: the loops of {level} are {loops!r}, wanted [(dimension, bound), ...]")
+        raise TypeError(f"Mapping: the loops of {level} are {shown(loops)}, wanted [(dimension, bound), ...]")
     checked = []
     for loop in loops:
         if isinstance(loop, str) or not isinstance(loop, Sequence) or len(loop) != 2:
-            raise TypeError(f"Mapping: a loop of {level} is {loop!r}, wanted (dimension, bound)")
+            raise TypeError(f"Mapping: a loop of {level} is {shown(loop)}, wanted (dimension, bound)")
         dim = named(loop[0], f"Mapping: a dimension of {level}")
         checked.append((dim, whole(loop[1], f"Mapping: bound of {dim} at {level}")))
     return tuple(checked)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...base.values import shown
 from .graph import Flow
 from .layers import AddTable, BatchNorm2d, Conv2d, Layer, LayerNorm, Linear, Product, Scores, TimesMatrix
 from .plain import Activation, AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, Softmax
@@ -151,7 +152,7 @@ CONVENTIONS: Mapping[str, Convention] = {
 def convention(name: str) -> Convention:
     """Return a convention by its name; ValueError names those there are."""
     if name not in CONVENTIONS:
-        raise ValueError(f"count: like is {name!r}, wanted one of {', '.join(CONVENTIONS)}")
+        raise ValueError(f"count: like is {shown(name)}, wanted one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...base.kept import kept
-from ...base.values import check_count
+from ...base.values import check_count, shown
 from .layers import Context, Layer, Linear, Scores, Shape
 from .loops import Loops, loops_of
 from .plain import Add, Softmax
@@ -153,10 +153,11 @@ class Network:
             for source in node.inputs:
                 if source not in known:
                     raise ValueError(
-                        f"network {self.name!r}: {node.name!r} is fed by {source!r}, which is not before it"
+                        f"network {shown(self.name)}: {shown(node.name)} is fed by {shown(source)}, which is "
+                        "not before it"
                     )
             if node.name in known:
-                raise ValueError(f"network {self.name!r}: two nodes have the name {node.name!r}")
+                raise ValueError(f"network {shown(self.name)}: two nodes have the name {shown(node.name)}")
             known.add(node.name)
 
     def with_input(self, shape: Sequence[int]) -> Network:
@@ -190,9 +191,11 @@ class Network:
             The network has no attention, or takes no tokens.
         """
         if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
-            raise ValueError(f"network {self.name!r}: only a network of tokens with attention makes them one by one")
+            raise ValueError(
+                f"network {shown(self.name)}: only a network of tokens with attention makes them one by one"
+            )
         if isinstance(context, bool) or not isinstance(context, int) or context < 0:
-            raise ValueError(f"decoding: context is {context!r}, wanted an integer from 0 up")
+            raise ValueError(f"decoding: context is {shown(context)}, wanted an integer from 0 up")
         nodes = tuple(
             replace(node, layer=replace(node.layer, cached=context))
             if isinstance(node.layer, (Scores, Context))
@@ -221,7 +224,7 @@ class Network:
             try:
                 output = node.layer.output_shape(*inputs)
             except ValueError as error:
-                raise ValueError(f"network {self.name!r}, layer {node.name!r}: {error}") from None
+                raise ValueError(f"network {shown(self.name)}, layer {shown(node.name)}: {error}") from None
             shapes[node.name] = output
             found.append(Flow(node, inputs, output))
         return tuple(found)
@@ -295,9 +298,9 @@ class Builder:
 def check_shape(shape: Sequence[int]) -> Shape:
     """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise TypeError(f"input_shape is {shape!r}, wanted a sequence of integers such as (3, 224, 224)")
+        raise TypeError(f"input_shape is {shown(shape)}, wanted a sequence of integers such as (3, 224, 224)")
     found = tuple(shape)
     for i, size in enumerate(found):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"input_shape is {found}: axis {i} is {size!r}, wanted a positive integer")
+            raise ValueError(f"input_shape is {found}: axis {i} is {shown(size)}, wanted a positive integer")
     return found

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.values import shown
+
 __all__ = [
     "AddTable",
     "BatchNorm2d",
@@ -430,7 +432,7 @@ def _check_positive(layer: Layer, *names: str) -> None:
     for name in names:
         value = getattr(layer, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{type(layer).__name__}: {name} is {value!r}, wanted a positive integer")
+            raise ValueError(f"{type(layer).__name__}: {name} is {shown(value)}, wanted a positive integer")
 
 
 def _check_pairs(layer: Layer, *names: str, least: int = 1) -> None:
@@ -439,7 +441,7 @@ def _check_pairs(layer: Layer, *names: str, least: int = 1) -> None:
         pair: Sequence[Any] = value if isinstance(value, tuple) else (value, value)
         if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int) or one < least for one in pair):
             wanted = "positive integers" if least else "integers from 0 up"
-            raise ValueError(f"{type(layer).__name__}: {name} is {value!r}, wanted one or two {wanted}")
+            raise ValueError(f"{type(layer).__name__}: {name} is {shown(value)}, wanted one or two {wanted}")
 
 
 def _check_heads(layer: Scores | Context) -> None:

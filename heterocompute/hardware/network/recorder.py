@@ -55,6 +55,7 @@ class Recorder:
                 made = {name: torch.empty_like(value, device="meta") for name, value in held.items()}
                 held = {name: one.requires_grad_(held[name].requires_grad) for name, one in made.items()}
             x = torch.zeros((1, *shape), dtype=dtype)
+        self.held: dict[Any, tuple[str, ...]]
         self.held = {self.key(value): (name,) if name in named else () for name, value in held.items()}
         self.sizes = {name: value.numel() for name, value in held.items() if name in named}
         self.sources = {self.key(x): INPUT}

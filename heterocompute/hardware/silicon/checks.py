@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...base.values import shown
 from .mac import mac
 from .operands import operand
 
@@ -97,7 +98,7 @@ def ranked(*formats: str, by: str = "energy") -> bool:
     (True, False, False)
     """
     if by not in ("energy", "area"):
-        raise ValueError(f"ranked: by is {by!r}, wanted 'energy' or 'area'")
+        raise ValueError(f"ranked: by is {shown(by)}, wanted 'energy' or 'area'")
     return all(_plain(name) or (by == "energy" and _met(name)) for name in formats)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...base.values import shown
 from ...formats import Format, format as parse_format
 
 __all__ = ["Operand", "operand", "state_arithmetic"]
@@ -158,7 +159,7 @@ def operand(fmt: str | Format) -> Operand:
     family = getattr(found, "family", "sparse")  # a pattern on a format is no family of its own
     if family not in FAMILIES:
         raise ValueError(
-            f"mac: no arithmetic is stated for the family {family!r} of {found}; stated are "
+            f"mac: no arithmetic is stated for the family {shown(family)} of {found}; stated are "
             f"{', '.join(FAMILIES)}. state_arithmetic(family, function) adds one"
         )
     return FAMILIES[family](found)
@@ -179,7 +180,7 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
         The family has one already.
     """
     if family in FAMILIES:
-        raise ValueError(f"state_arithmetic: the family {family!r} has its arithmetic already")
+        raise ValueError(f"state_arithmetic: the family {shown(family)} has its arithmetic already")
     FAMILIES[family] = arithmetic
 
 

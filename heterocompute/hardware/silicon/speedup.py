@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_number
+from ...base.values import check_number, shown
 from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
 from .mac import mac
@@ -124,9 +124,9 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
     """
     name = instruction.strip().lower() if isinstance(instruction, str) else ""
     if name not in INSTRUCTIONS:
-        raise ValueError(f"overhead: instruction is {instruction!r}, wanted one of {', '.join(INSTRUCTIONS)}")
+        raise ValueError(f"overhead: instruction is {shown(instruction)}, wanted one of {', '.join(INSTRUCTIONS)}")
     if relative_to not in ("math", "total"):
-        raise ValueError(f"overhead: relative_to is {relative_to!r}, wanted 'math' or 'total'")
+        raise ValueError(f"overhead: relative_to is {shown(relative_to)}, wanted 'math' or 'total'")
     overhead_pj = check_number("overhead", "overhead_pj", overhead_pj)
     one = INSTRUCTIONS[name]
     total = one.math_pj + overhead_pj

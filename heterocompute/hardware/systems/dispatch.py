@@ -176,18 +176,18 @@ def dispatch(
     if not chips or len({one.name for one in chips}) < len(chips):
         raise ValueError(f"dispatch: devices are {[one.name for one in chips]}, wanted one or more, each once")
     if objective not in OBJECTIVES:
-        raise ValueError(f"dispatch: objective is {objective!r}, wanted one of {', '.join(OBJECTIVES)}")
+        raise ValueError(f"dispatch: objective is {shown(objective)}, wanted one of {', '.join(OBJECTIVES)}")
     for table, rates in (("links", links), ("launch", launch)):
         if rates is not None and not isinstance(rates, Mapping):
             raise TypeError(f"dispatch: {table} is {shown(rates)}, wanted a mapping of devices to numbers")
         for name, value in (rates or {}).items():
-            check_number("dispatch", f"{table}[{name!r}]", value, closed=table == "launch")
+            check_number("dispatch", f"{table}[{shown(name)}]", value, closed=table == "launch")
     check_count("dispatch", "batch", batch)
     kinds = dict(dtype) if isinstance(dtype, Mapping) else {"*": dtype}
     asked = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
     if not callable(op):
         if sizes is not None:
-            raise ValueError(f"dispatch: sizes is {sizes!r}, wanted a callable op with it")
+            raise ValueError(f"dispatch: sizes is {shown(sizes)}, wanted a callable op with it")
         return asked.answer(op)
     if sizes is None:
         raise ValueError("dispatch: sizes is missing: op is a callable of a size")
@@ -307,7 +307,7 @@ class _Question:
     def _kind(self, one: Device) -> str:
         kind = self.kinds.get(one.name, self.kinds.get("*"))
         if kind is None:
-            raise ValueError(f"dispatch: dtype has neither {one.name!r} nor '*'")
+            raise ValueError(f"dispatch: dtype has neither {shown(one.name)} nor '*'")
         return kind
 
     def _copy(self, a: Device, b: Device, size: float) -> float:
