@@ -21,6 +21,7 @@ __all__ = [
 MAX_NAME = 200  # characters: more than any layer of a real network is called
 MAX_QUOTED = 80
 MAX_MESSAGE = 2000
+MAX_PATH = 4096
 
 
 def printable(text: str) -> str:
@@ -118,9 +119,11 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     OSError
         The file cannot be read.
     """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path is {path!r:.80}, wanted the name of a file")
     name = printable(os.fsdecode(path))
-    if "\0" in os.fsdecode(path):
-        raise ValueError(f"{name}: no name of a file")
+    if "\0" in os.fsdecode(path) or len(name) > MAX_PATH:  # the system's own sentence has the name whole
+        raise ValueError(f"{shortened(name, MAX_QUOTED)}: no name of a file")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{name}: is not a regular file")
     with open(path, "rb") as file:

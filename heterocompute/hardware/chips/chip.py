@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from ...base.values import shown
+from ...base.values import as_list, check_flag, check_text, shown
 
 __all__ = ["Device"]
 
@@ -101,8 +101,14 @@ class Device:
         if not isinstance(name, str) or not name:
             raise ValueError(f"Device: name is {shown(name)}, wanted a non-empty str")
         place = f"device {shown(name)}"
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"{place}: kind is {shown(kind)}, wanted one of {', '.join(KINDS)}")
+        for what, value in (("title", title), ("process", process), ("note", note)):
+            if value is not None:
+                check_text(place, what, value)
+        for what, table in (("peak", peak), ("sparse", sparse), ("links", links), ("source", source), ("clock", clock)):
+            if table is not None and not isinstance(table, Mapping):
+                raise TypeError(f"{place}: {what} is {shown(table)}, wanted a mapping")
         self.name, self.kind, self.title = name, kind, title or name
         self.dense_rates = _rates(place, "peak", peak)
         self.sparse_rates = _rates(place, "sparse", sparse)
@@ -117,7 +123,8 @@ class Device:
         if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
             raise ValueError(f"{place}: year is {shown(year)}, wanted an integer")
         self.year, self.process, self.note = year, process, note
-        self.aliases, self.unverified = tuple(aliases), tuple(unverified)
+        self.aliases = tuple(as_list(aliases, f"{place}: aliases", "names"))
+        self.unverified = tuple(as_list(unverified, f"{place}: unverified", "names of figures"))
         self.source: Mapping[str, str] = dict(source or {})
         self.clock: Mapping[str, tuple[float, float, float]] = dict(clock or {})
 
@@ -157,7 +164,7 @@ class Device:
         >>> hw.device("a100-sxm-80gb").peak("int8") / 1e12
         624.0
         """
-        rates = self.sparse_rates if sparse else self.dense_rates
+        rates = self.sparse_rates if check_flag(self.name, "sparse", sparse) else self.dense_rates
         wanted = plain_dtype(dtype)
         if wanted not in rates:
             what = "a 2:4-sparse rate" if sparse else "a rate"
@@ -201,7 +208,7 @@ class Device:
         ValueError
             The figure is not known for this device, or is none of these.
         """
-        if figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
+        if not isinstance(figure, str) or figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
             raise ValueError(f"{self.name}: need of {shown(figure)}, wanted bandwidth, memory, on_chip, tdp or die_mm2")
         value: float | None = getattr(self, figure)
         if value is None:
@@ -219,7 +226,7 @@ class Device:
         -------
         str or None
         """
-        keys = [figure]
+        keys = [check_text(self.name, "figure", figure)]
         if figure.startswith("sparse."):
             keys.append("peak" + figure[6:])
         keys += [figure.split(".")[0], "peak" if figure.startswith("sparse") else "*", "*"]

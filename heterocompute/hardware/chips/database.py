@@ -76,7 +76,7 @@ def device(name: str | Device) -> Device:
         starts = [one for one in names if plain and one.startswith(plain[:64])]
         found = list(dict.fromkeys([*starts, *near_words(plain, names, 4)]))[:5]
         words = f"the nearest are {', '.join(found)}" if found else "'heterocompute devices' and hw.devices() list them"
-        raise ValueError(f"device: {shown(name[:64])} is no device; {words}")
+        raise ValueError(f"device: {shown(name)} is no device; {words}")
     return names[plain]
 
 
@@ -128,9 +128,9 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     >>> [name for name in hw.devices(kind="gpu", year=2016)]
     ['p4', 'p40', 'p100-sxm2', 'p100-pcie-12gb']
     """
-    if kind is not None and kind not in KINDS:
+    if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
         raise ValueError(f"devices: kind is {shown(kind)}, wanted one of {', '.join(KINDS)}")
-    if year is not None and not isinstance(year, int):
+    if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
         raise ValueError(f"devices: year is {shown(year)}, wanted an integer")
     return {
         name: one

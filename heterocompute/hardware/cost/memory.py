@@ -6,11 +6,11 @@ Binary and decimal units are kept apart: everything here is plain bytes; `Memory
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_count, shown
+from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Scores
@@ -264,8 +264,7 @@ def training(
     """
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, wanted one of {', '.join(OPTIMIZERS)}")
-    if isinstance(recompute, bool) or not isinstance(recompute, int) or recompute < 0:
-        raise ValueError(f"memory.training: recompute is {shown(recompute)}, wanted 0 or a number of segments")
+    recompute = check_count("memory.training", "recompute", recompute, 0)
     network = as_network(model, input_shape, training=True)
     kept = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
@@ -346,8 +345,7 @@ def allocated(size: int) -> tuple[int, int]:
     >>> hw.memory.allocated(4 * 2**20)[1] / 2**20
     20.0
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"memory.allocated: size is {shown(size)}, wanted bytes")
+    size = check_count("memory.allocated", "size", size, 0)
     if size == 0:
         return 0, 0
     block = max(BLOCK, -(-size // BLOCK) * BLOCK)
@@ -376,7 +374,8 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
     >>> hw.memory.device_total([4 * 2**20]) / 2**20
     1073.0
     """
-    listed = sizes if isinstance(sizes, Iterable) else [sizes]
+    listed = sizes if is_several(sizes) else [sizes]
+    context = check_count("memory.device_total", "context", context, 0)
     return context + sum(allocated(size)[1] for size in listed)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count, shown
+from ...base.values import check_count, check_flag, shown
 from ...formats import Format
 from ...report.files import write_figure, write_text
 from ...report.hardware import roofline_figure
@@ -216,6 +216,7 @@ def roofline(
     """
     chip = device(device_name)
     check_count("roofline", "batch", batch)
+    check_flag("roofline", "sparse", sparse)
     weights = stored(format, dtype)
     rate, note = _rate(chip, dtype, weights, sparse)
     bandwidth = chip.need("bandwidth")

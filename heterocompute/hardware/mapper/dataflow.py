@@ -113,7 +113,7 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     ValueError
         An unknown dataflow, or one that this problem or machine cannot follow.
     """
-    if dataflow is not None and dataflow not in tuple(DATAFLOWS):
+    if dataflow is not None and (not isinstance(dataflow, str) or dataflow not in DATAFLOWS):
         raise ValueError(f"search: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)

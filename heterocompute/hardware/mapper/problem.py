@@ -8,6 +8,7 @@ axes c, stride p + dilation r, stride q + dilation s. The box that a tile covers
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,9 +23,12 @@ MAX_COUNT = 2**53
 
 def whole(value: Any, what: str, least: int = 1) -> int:
     """Return a whole number from `least` to 2^53, or say which argument is none."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{what} is {shown(value)}, wanted a whole number")
-    number = int(value.__index__())
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {shown(value)}, wanted a whole number") from None
     if number < least:
         raise ValueError(f"{what} is {shown(number)}, wanted at least {least}")
     if number > MAX_COUNT:
@@ -64,8 +68,8 @@ class Density:
         if isinstance(self.share, bool) or not isinstance(self.share, (int, float)):
             raise TypeError(f"Density: share is {shown(self.share)}, wanted a number")
         if not 0 < self.share <= 1:
-            raise ValueError(f"Density: share is {self.share}, wanted above 0 and at most 1")
-        if self.kind not in ("fixed", "uniform"):
+            raise ValueError(f"Density: share is {shown(self.share)}, wanted above 0 and at most 1")
+        if not isinstance(self.kind, str) or self.kind not in ("fixed", "uniform"):
             raise ValueError(f"Density: kind is {shown(self.kind)}, wanted 'fixed' or 'uniform'")
 
     @classmethod
@@ -129,10 +133,12 @@ class Problem:
         object.__setattr__(self, "dims", dims)
         tensors = {named(t, "Problem: a tensor"): self._axes(t, axes) for t, axes in self.tensors.items()}
         object.__setattr__(self, "tensors", tensors)
-        if self.output not in tensors:
+        if not isinstance(self.output, str) or self.output not in tensors:
             raise ValueError(f"Problem: output is {shown(self.output)}, the tensors are {', '.join(tensors)}")
         densities = {}
-        for tensor, density in dict(self.densities).items():
+        if not isinstance(self.densities, MappingABC):
+            raise TypeError(f"Problem: densities is {shown(self.densities)}, wanted {{tensor: density}}")
+        for tensor, density in self.densities.items():
             if tensor not in tensors:
                 raise ValueError(f"Problem: a density of {shown(tensor)}, the tensors are {', '.join(tensors)}")
             if tensor == self.output:
@@ -169,6 +175,11 @@ class Problem:
         """The tensors that are only read."""
         return [tensor for tensor in self.tensors if tensor != self.output]
 
+    def _known(self, tensor: str) -> list[Axis]:
+        if not isinstance(tensor, str) or tensor not in self.tensors:
+            raise ValueError(f"Problem: tensor is {shown(tensor)}, wanted one of {', '.join(self.tensors)}")
+        return self.tensors[tensor]
+
     def words(self, tensor: str) -> int:
         """Values in the box of a tensor.
 
@@ -180,7 +191,7 @@ class Problem:
         -------
         int
         """
-        return tile(self.tensors[tensor], self.dims)
+        return tile(self._known(tensor), self.dims)
 
     def density(self, tensor: str) -> float:
         """Share of a tensor's values that are not zero.
@@ -193,6 +204,7 @@ class Problem:
         -------
         float
         """
+        self._known(tensor)
         return self.densities[tensor].share if tensor in self.densities else 1.0
 
     def relevant(self, tensor: str) -> frozenset[str]:
@@ -206,7 +218,7 @@ class Problem:
         -------
         frozenset of str
         """
-        return frozenset(dim for axis in self.tensors[tensor] for dim in axis)
+        return frozenset(dim for axis in self._known(tensor) for dim in axis)
 
     @classmethod
     def gemm(cls, m: int, n: int, k: int) -> Problem:

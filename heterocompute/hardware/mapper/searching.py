@@ -128,9 +128,9 @@ def search(
     (True, 64)
     """
     check_kinds("search", problem=problem, arch=arch)
-    if objective not in OBJECTIVES:
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
         raise ValueError(f"search: objective is {shown(objective)}, wanted one of {', '.join(OBJECTIVES)}")
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"search: method is {shown(method)}, wanted one of {', '.join(METHODS)}")
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
     n_threads = whole(workers, "search: workers") if workers is not None else _cpus()

@@ -151,7 +151,7 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 def convention(name: str) -> Convention:
     """Return a convention by its name; ValueError names those there are."""
-    if name not in CONVENTIONS:
+    if not isinstance(name, str) or name not in CONVENTIONS:
         raise ValueError(f"count: like is {shown(name)}, wanted one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 

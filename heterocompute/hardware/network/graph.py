@@ -8,11 +8,13 @@ products and a softmax.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...base.kept import kept
-from ...base.values import check_count, shown
+from ...base.values import as_list, check_count, check_fields, check_text, shown
 from .layers import Context, Layer, Linear, Scores, Shape
 from .loops import Loops, loops_of
 from .plain import Add, Softmax
@@ -44,7 +46,8 @@ class Attention:
     residual: bool = False
 
     def __post_init__(self) -> None:
-        if self.heads < 1 or self.width < 1 or self.width % self.heads:
+        check_fields(self)
+        if self.width % self.heads:
             raise ValueError(f"Attention: width is {self.width}, wanted a positive multiple of heads {self.heads}")
         Scores(self.heads, self.kv_heads)
 
@@ -83,6 +86,14 @@ class Node:
     inputs: tuple[str, ...]
     memory_of: str | None = None
     kept: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("kept",))
+        if not isinstance(self.layer, Layer):
+            raise TypeError(f"Node: layer is {shown(self.layer)}, wanted a layer such as hw.Linear(...)")
+        if not self.inputs or not all(isinstance(name, str) for name in as_list(self.inputs, "Node: inputs", "names")):
+            raise TypeError(f"Node: inputs is {shown(self.inputs)}, wanted names of nodes")
+        object.__setattr__(self, "inputs", tuple(self.inputs))
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,12 @@ class Network:
     prepared: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
+        check_fields(self, ("frozen", "prepared"))
+        object.__setattr__(self, "input_shape", check_shape(self.input_shape))
+        nodes = as_list(self.nodes, "Network: nodes", "a sequence of Node")
+        if not all(isinstance(node, Node) for node in nodes):
+            raise TypeError(f"Network: nodes is {shown(self.nodes)}, wanted a sequence of Node")
+        object.__setattr__(self, "nodes", tuple(nodes))
         known = {INPUT}
         for node in self.nodes:
             for source in node.inputs:
@@ -194,8 +211,7 @@ class Network:
             raise ValueError(
                 f"network {shown(self.name)}: only a network of tokens with attention makes them one by one"
             )
-        if isinstance(context, bool) or not isinstance(context, int) or context < 0:
-            raise ValueError(f"decoding: context is {shown(context)}, wanted an integer from 0 up")
+        context = check_count("decoding", "context", context, 0)
         nodes = tuple(
             replace(node, layer=replace(node.layer, cached=context))
             if isinstance(node.layer, (Scores, Context))
@@ -277,7 +293,7 @@ class Builder:
     """
 
     def __init__(self, name: str, input_shape: Sequence[int]) -> None:
-        self.name, self.input_shape = name, tuple(input_shape)
+        self.name, self.input_shape = check_text("Builder", "name", name), check_shape(input_shape)
         self.nodes: list[Node] = []
 
     @property
@@ -297,10 +313,8 @@ class Builder:
 
 def check_shape(shape: Sequence[int]) -> Shape:
     """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
-    if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise TypeError(f"input_shape is {shown(shape)}, wanted a sequence of integers such as (3, 224, 224)")
-    found = tuple(shape)
+    found = as_list(shape, "input_shape", "a sequence of integers such as (3, 224, 224)")
     for i, size in enumerate(found):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"input_shape is {found}: axis {i} is {shown(size)}, wanted a positive integer")
-    return found
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**63:
+            raise ValueError(f"input_shape is {shown(shape)}: axis {i} is {shown(size)}, wanted a positive integer")
+    return tuple(int(size) for size in found)

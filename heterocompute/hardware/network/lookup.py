@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.modules import is_module
+from ...base.values import is_several
 from .builtin import networks
 from .graph import Attention, Builder, Network, check_shape
 from .layers import Layer
@@ -56,7 +57,7 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         return read_module(model, input_shape, training)
     if isinstance(model, (Layer, Attention)):
         model = [model]
-    if isinstance(model, Mapping) or not isinstance(model, Iterable):
+    if isinstance(model, Mapping) or not is_several(model):
         raise TypeError(
             f"model is of type {type(model).__name__}, wanted a network, its name, layers, an ONNX file or a "
             "torch.nn.Module"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...base.values import check_fields
 from ..mapper.problem import Problem
 from .layers import Conv2d, Product, pair
 
@@ -58,6 +59,12 @@ class Loops:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     padding: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("padding",))
+        for name in ("c", "k"):
+            if getattr(self, name) % self.groups:
+                raise ValueError(f"Loops: {name} is {getattr(self, name)}, wanted a multiple of groups {self.groups}")
 
     @property
     def macs(self) -> int:

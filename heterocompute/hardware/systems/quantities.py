@@ -73,6 +73,8 @@ class Quantity:
 
     def like(self, other: Quantity, what: str) -> Quantity:
         """Return itself if the other is of the same kind; ValueError names both."""
+        if not isinstance(other, Quantity):
+            raise TypeError(f"{what}: other is {shown(other)}, wanted a Quantity")
         if self.dimension != other.dimension:
             hint = ""
             if {self.unit[:2], other.unit[:2]} == {"op", "MA"}:
@@ -169,7 +171,7 @@ def _unit(text: str, name: str, value: str) -> Quantity:
         if prefix is not None and (prefix == "" or (prefixed and prefix in _PREFIXES)):
             return Quantity(size * _PREFIXES[prefix], dimension)
     raise ValueError(
-        f"{name} is {shown(value)}: {shown(text)} is no unit, wanted one of {', '.join(_UNITS)}, with a prefix"
+        f"{name} is {shown(value, 40)}: {shown(text, 40)} is no unit, wanted one of {', '.join(_UNITS)}, with a prefix"
     )
 
 
