@@ -6,7 +6,7 @@ Binary and decimal units are kept apart: everything here is plain bytes; `Memory
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -374,7 +374,7 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
     >>> hw.memory.device_total([4 * 2**20]) / 2**20
     1073.0
     """
-    listed = sizes if is_several(sizes) else [sizes]
+    listed: Iterable[Any] = sizes if is_several(sizes) else [sizes]
     context = check_count("memory.device_total", "context", context, 0)
     return context + sum(allocated(size)[1] for size in listed)
 

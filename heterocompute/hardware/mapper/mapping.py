@@ -47,7 +47,7 @@ class Mapping:
         if not isinstance(self.keeps, MappingABC):
             raise TypeError(f"Mapping: keeps is {shown(self.keeps)}, wanted {{level: tensors}}")
         for level, kept in self.keeps.items():
-            keeps[level] = frozenset(as_list(kept, f"Mapping: keeps of {level}", "a set of tensors"))
+            keeps[level] = frozenset(as_list(kept, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
         object.__setattr__(self, "keeps", keeps)
 
     def __str__(self) -> str:

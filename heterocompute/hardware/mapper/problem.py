@@ -19,6 +19,7 @@ Axis = dict[str, int]
 
 # Counts are kept exactly in float64 by the C core and by the page.
 MAX_COUNT = 2**53
+MAX_NAME = 80  # sentences have names whole
 
 
 def whole(value: Any, what: str, least: int = 1) -> int:
@@ -40,6 +41,8 @@ def named(value: Any, what: str) -> str:
     """Return a name: text that is not empty."""
     if not isinstance(value, str) or not value:
         raise TypeError(f"{what} is {shown(value)}, wanted a name")
+    if len(value) > MAX_NAME:
+        raise ValueError(f"{what} is {shown(value)}, wanted a name of at most {MAX_NAME} characters")
     return value
 
 
