@@ -24,7 +24,6 @@ import numpy as np
 from .. import _heterocompute as _core
 from .float_env import counts_subnormals
 from .kept import kept
-from .texts import counted
 from .values import shown
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
@@ -115,7 +114,7 @@ def _thread_count(value: object, source: str) -> int:
     except TypeError:
         raise TypeError(f"{source}: wanted a number of threads, got {shown(value)}") from None
     if not 1 <= count <= MAX_THREADS:
-        raise ValueError(f"{source}: {counted(count, 'thread')}, wanted 1 to {MAX_THREADS}")
+        raise ValueError(f"{source}: {shown(count)} threads, wanted 1 to {MAX_THREADS}")
     return count
 
 

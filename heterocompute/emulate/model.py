@@ -159,7 +159,7 @@ def as_integer(value: Any, name: str, wanted: range) -> int | None:
     except TypeError:
         raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, wanted an integer") from None
     if number not in wanted:
-        raise ValueError(f"{NAME}: {name} is {number}, wanted {wanted[0]} to {wanted[-1]}")
+        raise ValueError(f"{NAME}: {name} is {shown(number)}, wanted {wanted[0]} to {wanted[-1]}")
     return number
 
 

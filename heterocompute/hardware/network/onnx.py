@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ...base.texts import printable, quoted, shortened
+from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
@@ -85,7 +85,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
     OSError
         The file cannot be read.
     """
-    place = os.fspath(path)
+    place = file_name(path)
     sample = None if input_shape is None else check_shape(input_shape)
     if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is an OSError, not onnx's own
         raise ValueError(f"{place}: is not a regular file")
