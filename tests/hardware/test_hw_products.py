@@ -273,6 +273,24 @@ class Residual(nn.Module):  # type: ignore[misc, name-defined]
         return x + self.inside(self.norm(x))
 
 
+class Fused(nn.Module):  # type: ignore[misc, name-defined]
+    """Self-attention by torch's own function."""
+
+    def __init__(self, width: int = 32, heads: int = 4, kv_heads: int = 4, masked: bool = False) -> None:
+        super().__init__()
+        self.sizes, self.masked = (heads, kv_heads, width // heads), masked
+        self.q, self.k = nn.Linear(width, width), nn.Linear(width, kv_heads * width // heads)
+        self.v, self.output = nn.Linear(width, kv_heads * width // heads), nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        heads, kv_heads, width = self.sizes
+        q, k, v = (layer(x).unflatten(-1, (n, width)).transpose(1, 2)
+                   for layer, n in ((self.q, heads), (self.k, kv_heads), (self.v, kv_heads)))  # fmt: skip
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril() if self.masked else None
+        y = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=heads != kv_heads)
+        return self.output(y.transpose(1, 2).flatten(2))
+
+
 def mlp(width: int = 32) -> Any:
     return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * width, width))
 
@@ -304,13 +322,17 @@ TRAINED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "cnn": (cnn(), (3, 16, 16)),
     "cnn in place": (cnn(inplace=True), (3, 16, 16)),
     "adapted": (nn.Sequential(Adapted(), nn.ReLU(), Adapted()), (32,)),
+    "fused attention": (Fused(), (16, 32)),
+    "fused attention of fewer keys": (Fused(kv_heads=2), (16, 32)),
+    "masked attention": (Fused(masked=True), (16, 32)),
+    "encoder": (nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True), (16, 32)),
     "frozen": (nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8)).requires_grad_(False), (32,)),
     "transposed": (nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.Sigmoid(), nn.Conv2d(4, 2, 1)), (3, 8, 8)),
 }
 
 
 @pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.parametrize("batch", [1, 6])
+@pytest.mark.parametrize("batch", [2, 6])
 def test_what_is_kept_is_what_autograd_saves(name: str, batch: int) -> None:
     module, shape = TRAINED[name]
     found = hw.memory.training(module, shape, batch=batch, optimizer="adam")
@@ -322,6 +344,13 @@ def test_what_is_kept_is_what_autograd_saves(name: str, batch: int) -> None:
     assert hw.memory.training(module, shape, dtype="bf16").master == 4 * trained
     fewer = [hw.memory.training(module, shape, batch=batch, recompute=n).intermediates for n in (0, 1, 2, 4)]
     assert fewer == sorted(fewer, reverse=True)
+
+
+@pytest.mark.parametrize("batch", [2, 6])
+def test_noise_of_dropout_is_kept(batch: int) -> None:
+    module = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+    found = hw.memory.training(module, (16, 32), batch=batch).intermediates
+    assert found == measured(module, (16, 32), batch)
 
 
 def test_views_take_no_memory() -> None:

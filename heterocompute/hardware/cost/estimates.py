@@ -344,7 +344,7 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
     --------
     >>> from heterocompute import hardware as hw
     >>> hw.overlap([1, 3, 2]), hw.overlap([1, 3, 2], prefetch=False)
-    (3, 6)
+    (3.0, 6.0)
     """
     seconds = [
         check_number("overlap", f"stages[{i}]", stage, closed=True)

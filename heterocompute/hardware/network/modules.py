@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...base.texts import sentence
@@ -52,17 +52,18 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: bool =
     dtype = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
     dtype = torch.int64 if tokens else dtype
     place = next((p.device for p in module.parameters()), "cpu")
-    # The module's own device where the forward pass looks at values or makes tensors on a device of its own.
-    tries = [(mode, device) for mode in ([True, False] if training else [False]) for device in ("meta", place)]
-    for mode, device in tries:
+    # The module's own device where the forward pass looks at values or makes tensors on a device of its own. Axes of one
+    # sample can be merged without a copy that two need, so what is kept is asked of two.
+    tries = [(kept, device) for kept in ((2, 1, 0) if training else (0,)) for device in ("meta", place)]
+    for kept, device in tries:
         try:
-            with _at_rest(torch, module, mode):
-                found = Recorder(torch, module, shape, dtype, device, mode)
+            with _at_rest(torch, module, kept > 0):
+                found = Recorder(torch, module, shape, dtype, device, kept)
             break
         except Refusal:
             raise
         except Exception as error:  # whatever the module raises on such a sample
-            if (mode, device) == tries[-1]:
+            if (kept, device) == tries[-1]:
                 raise ValueError(f"{name}: input_shape {shown(shape)} does not run: {sentence(error)}") from None
     note = "read from a torch.nn.Module"
     return Network(name, tuple(found.nodes), shape, note, found.frozen, found.prepared)
@@ -73,6 +74,7 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
     """Set the mode of a module and of torch, and put both back, attributes that the forward pass sets included."""
     before = [(one, dict(vars(one))) for one in module.modules()]
     fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
+    attend = torch.nn.functional.scaled_dot_product_attention
     try:
         module.train(training)
         for one in module.modules():
@@ -80,11 +82,31 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
                 one.eval()
         torch.backends.mha.set_fastpath_enabled(False)  # it hides a whole block in one operator
         torch._C._set_mkldnn_enabled(False)  # it does so with recurrent layers
+        if training:
+            torch.nn.functional.scaled_dot_product_attention = _fused(torch, attend)
         with torch.inference_mode(False), torch.set_grad_enabled(training):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         torch._C._set_mkldnn_enabled(onednn)
+        torch.nn.functional.scaled_dot_product_attention = attend
         for one, attributes in before:
             vars(one).clear()
             vars(one).update(attributes)
+
+
+def _fused(torch: Any, attend: Callable[..., Any]) -> Callable[..., Any]:
+    """Return attention that keeps what it keeps on memory, where it is one operator: without, torch takes it apart."""
+
+    def fused(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+              scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+        masked = attn_mask is not None
+        apart = q.dim() != 4 or dropout_p or q.shape[-1] != v.shape[-1] or masked and attn_mask.requires_grad
+        if apart or q.device.type != "meta":
+            return attend(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        if masked and attn_mask.dtype == torch.bool:
+            attn_mask = attn_mask.new_zeros(attn_mask.shape, dtype=q.dtype)
+        one = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return one(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+    return fused

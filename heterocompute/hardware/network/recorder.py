@@ -27,7 +27,7 @@ class Refusal(ValueError):
 
 
 class Recorder:
-    """Runs a module once.
+    """Runs a module once, on one sample, or on `kept` samples to note what a backward pass keeps.
 
     Attributes
     ----------
@@ -38,8 +38,8 @@ class Recorder:
         As `Network.prepared`.
     """
 
-    def __init__(self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, training: bool) -> None:
-        self.torch, self.title, self.training = torch, type(module).__name__, training
+    def __init__(self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, kept: int) -> None:
+        self.torch, self.title, self.training, self.samples = torch, type(module).__name__, kept > 0, max(kept, 1)
         self.nodes: list[Node] = []
         self.taken: dict[str, int] = {}
         self.alive: list[Any] = []  # so that no other tensor gets the memory of one of them
@@ -54,7 +54,7 @@ class Recorder:
             if device == "meta":
                 made = {name: torch.empty_like(value, device="meta") for name, value in held.items()}
                 held = {name: one.requires_grad_(held[name].requires_grad) for name, one in made.items()}
-            x = torch.zeros((1, *shape), dtype=dtype)
+            x = torch.zeros((self.samples, *shape), dtype=dtype)
         self.held: dict[Any, tuple[str, ...]]
         self.held = {self.key(value): (name,) if name in named else () for name, value in held.items()}
         self.sizes = {name: value.numel() for name, value in held.items() if name in named}
@@ -72,7 +72,7 @@ class Recorder:
             for hook in hooks:
                 hook.remove()
         self.frozen = sum(self.sizes[name] for name in self.counted if not named[name].requires_grad)
-        if training:
+        if self.training:
             self._note_kept()
 
     def _hooks(self, name: str, module: Any) -> tuple[Any, Any]:
@@ -126,13 +126,19 @@ class Recorder:
             else:
                 kept[owner] = elements, rest + size
         self.prepared = kept[None]
+        kept = {
+            name: (-(-elements // self.samples), -(-rest // self.samples)) for name, (elements, rest) in kept.items()
+        }
         first = self.nodes[0].name if self.nodes else None
         kept[first] = (kept[first][0] + kept[INPUT][0], kept[first][1] + kept[INPUT][1])
         self.nodes = [replace(node, kept=kept[node.name]) for node in self.nodes]
 
     def is_output(self, tensor: Any) -> bool:
         """Tell whether a tensor of the last node's memory is its output, and not a statistic or an index beside it."""
-        return bool(tensor.numel() == math.prod(self.shapes[self.nodes[-1].name]) and tensor.dtype.is_floating_point)
+        return bool(
+            tensor.numel() == self.samples * math.prod(self.shapes[self.nodes[-1].name])
+            and tensor.dtype.is_floating_point
+        )
 
     def root(self, name: str) -> str:
         """Return the node whose memory the output of a node is in."""
@@ -281,7 +287,7 @@ class Recorder:
             return Softmax(), first
         elif kind == "add" and len(fed) == 2 and fed[0].shape == fed[1].shape and not held:
             return Add(), [self.source(one) for one in fed]
-        elif kind == "cat" and args[1:] == (1,) and len(fed) == len(args[0]) and x.shape[0] == 1:
+        elif kind == "cat" and args[1:] == (1,) and len(fed) == len(args[0]) and x.shape[0] == self.samples:
             return Concat(), [self.source(one) for one in fed]
         elif kind == "_adaptive_avg_pool2d" and x.dim() == 4:
             return AdaptiveAvgPool2d(tuple(args[1]), self.functional), first
@@ -368,7 +374,13 @@ class Recorder:
             shared = new < weight.numel()
             if kind in ("mm", "addmm") and weight is args[MATRICES[kind][1]]:
                 layer = Linear(int(weight.shape[0]), int(weight.shape[1]), bias, shared)
-            elif kind == "convolution" and weight is args[1] and weight.dim() == 4 and not args[6] and x.shape[0] == 1:
+            elif (
+                kind == "convolution"
+                and weight is args[1]
+                and weight.dim() == 4
+                and not args[6]
+                and x.shape[0] == self.samples
+            ):
                 (k, c, r, s), groups = map(int, weight.shape), int(args[8])
                 down, around, apart = ((int(one[0]), int(one[-1])) for one in args[3:6])
                 layer = Conv2d(c * groups, k, (r, s), down, around, apart, groups, bias, shared)
@@ -433,8 +445,10 @@ class Recorder:
     def sample(self, tensor: Any) -> Shape:
         """Return the shape without the batch of one; where an operator has merged it, axis 0 is something else."""
         shape = tuple(int(size) for size in tensor.shape)
-        found = shape[1:] if shape and shape[0] == 1 else shape
-        return found if math.prod(found) == math.prod(shape) else shape
+        if shape and shape[0] % self.samples == 0:
+            parts = shape[0] // self.samples
+            return shape[1:] if parts == 1 else (parts, *shape[1:])
+        return shape
 
     def refuse(self, what: str) -> NoReturn:
         place = printable(shortened(self.inside[-1] if self.inside else ""))
