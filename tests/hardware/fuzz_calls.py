@@ -128,7 +128,7 @@ CALLS: dict[str, Call] = {
     "Accelerator.report": call(hw.accelerators.eie().report, model="digits", format="int16", batch=1,
                                input_shape=(1, 8, 8), zeros={"fc1": {"W": 0.5}}, layers=["fc1"]),
     "amdahl": call(hw.amdahl, share=0.5, speedup=4.0),
-    "as_network": call(hw.as_network, model=[hw.Linear(8, 4)], input_shape=(3, 8), training=False),
+    "as_network": call(hw.as_network, model=[hw.Linear(8, 4)], input_shape=(3, 8), training=0),
     "batch_sweep": call(hw.batch_sweep, network="digits", device_name=CHIP, batches=(1, 2), dtype="fp16",
                         format="int8", input_shape=(1, 8, 8)),
     "break_even_density": call(hw.break_even_density, gain_dense=1.33, floor=0.1, operands=2),

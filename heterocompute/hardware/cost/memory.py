@@ -161,8 +161,8 @@ def forward(
     >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
     (4.00390625, 40.0, 4000.0)
     """
-    network = as_network(model, input_shape, training=True)
     check_count("memory.forward", "batch", batch)
+    network = as_network(model, input_shape, training=min(batch, 2))
     check_count("memory.forward", "outputs", outputs)
     bits = dtype_bits(dtype)
     inside = kept_sizes(network)
@@ -208,7 +208,8 @@ def backward(
     >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
     (8.0078125, 40.0, 40.0)
     """
-    network = as_network(model, input_shape, training=True)
+    check_count("memory.backward", "batch", batch)
+    network = as_network(model, input_shape, training=min(batch, 2))
     kept = forward(network, batch=batch, dtype=dtype)
     gradients = kept.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
     return Memory(kept.params, gradients, input=kept.input, output=kept.output, intermediates=kept.intermediates)
@@ -265,7 +266,8 @@ def training(
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, wanted one of {', '.join(OPTIMIZERS)}")
     recompute = check_count("memory.training", "recompute", recompute, 0)
-    network = as_network(model, input_shape, training=True)
+    check_count("memory.training", "batch", batch)
+    network = as_network(model, input_shape, training=min(batch, 2))
     kept = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
     intermediates = kept.intermediates

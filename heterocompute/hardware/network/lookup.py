@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.modules import is_module
-from ...base.values import is_several
+from ...base.values import as_int, is_several
 from .builtin import networks
 from .graph import Attention, Builder, Network, check_shape
 from .layers import Layer
@@ -17,7 +17,7 @@ from .onnx import read_onnx
 __all__ = ["as_network"]
 
 
-def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: bool = False) -> Network:
+def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0) -> Network:
     """Return a network from a name, a list of layers, an ONNX file, a torch.nn.Module or a network.
 
     Parameters
@@ -27,8 +27,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
         be a pair (name, layer).
     input_shape : sequence of int, optional
         Of one sample, without a batch. Needed for a list of layers and for a module.
-    training : bool, optional
-        Run a module as it is trained, and note what a backward pass needs.
+    training : int, optional
+        Samples, 1 or 2, to run a module on as it is trained, to note what a backward pass needs. 0: run it at rest.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         return as_network(read_onnx(model, input_shape), input_shape)
     if is_module(model):
-        return read_module(model, input_shape, training)
+        return read_module(model, input_shape, as_int(training, "as_network: training", 0, 2))
     if isinstance(model, (Layer, Attention)):
         model = [model]
     if isinstance(model, Mapping) or not is_several(model):

@@ -21,7 +21,7 @@ from .recorder import Recorder, Refusal
 __all__ = ["read_module"]
 
 
-def read_module(module: Any, input_shape: Sequence[int] | None, training: bool = False) -> Network:
+def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 0) -> Network:
     """Return the network of a torch.nn.Module.
 
     Parameters
@@ -30,9 +30,10 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: bool =
         With one input: floats, or tokens where `input_shape` has one axis and the module an embedding.
     input_shape : sequence of int
         Of one sample, without a batch.
-    training : bool, optional
-        Run the module as it is trained, and note what a backward pass needs; batch normalization as in evaluation,
-        since one sample has no statistics.
+    training : int, optional
+        Samples, 1 or 2, to run the module on as it is trained, to note what a backward pass needs; batch normalization
+        runs as in evaluation, since one sample has no statistics. Axes of one sample can be merged without a copy
+        that more samples need.
 
     Returns
     -------
@@ -52,9 +53,8 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: bool =
     dtype = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
     dtype = torch.int64 if tokens else dtype
     place = next((p.device for p in module.parameters()), "cpu")
-    # The module's own device where the forward pass looks at values or makes tensors on a device of its own. Axes of one
-    # sample can be merged without a copy that two need, so what is kept is asked of two.
-    tries = [(kept, device) for kept in ((2, 1, 0) if training else (0,)) for device in ("meta", place)]
+    # The module's own device where the forward pass looks at values or makes tensors on a device of its own.
+    tries = [(kept, device) for kept in range(training, -1, -1) for device in ("meta", place)]
     for kept, device in tries:
         try:
             with _at_rest(torch, module, kept > 0):
