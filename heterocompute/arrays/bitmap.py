@@ -98,7 +98,9 @@ class BitmapArray(PackedArray):
             raise TypeError(f"BitmapArray: shape is {shown(shape)}, wanted ints") from None
         size = prod(sizes)
         if min(sizes, default=0) < 0 or len(sizes) > 64 or size > 2**60:
-            raise ValueError(f"BitmapArray: shape is {sizes}, wanted at most 64 sizes and 2^60 elements, none negative")
+            raise ValueError(
+                f"BitmapArray: shape is {shown(sizes)}, wanted at most 64 sizes and 2^60 elements, none negative"
+            )
         if len(bitmap) != -(-size // 8):
             raise ValueError(
                 f"BitmapArray: bitmap has {counted(len(bitmap), 'byte')}, shape {sizes} wants {-(-size // 8)}"

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.texts import quoted
+from ..base.texts import file_name, quoted
 from ..base.values import shown
 from ..base.writer import Writer
 
@@ -165,7 +165,7 @@ def as_path(path: Any, name: str) -> str:
         No name of a file.
     """
     try:
-        text = os.fsdecode(os.fspath(path))
+        text = file_name(path)
     except TypeError:
         raise TypeError(f"{name}: path is {shown(path)}, wanted a str or os.PathLike") from None
     if not text or "\0" in text:

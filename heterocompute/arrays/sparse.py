@@ -56,7 +56,7 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
         raise TypeError(f"{name}: pattern is {shown(text)}, wanted a text such as '2:4'")
     pattern = parse_pattern(text)
     if pattern is None:
-        raise ValueError(f"{name}: pattern is {text[:40]!r}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
+        raise ValueError(f"{name}: pattern is {shown(text[:40])}, wanted N:M with 1 <= N <= M <= 32, such as '2:4'")
     return pattern
 
 

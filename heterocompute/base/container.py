@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .json_text import is_count, strict_json
 from .magic import FIRST_BYTES, what_it_is
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
-from .texts import counted, printable, quoted, sentence
+from .texts import counted, file_name, printable, quoted, sentence
 from .values import shown
 
 # Name in the file -> (name in NumPy, bits a value). Largest first: a writer that keeps this order aligns all.
@@ -117,7 +117,7 @@ class Reader(Tensors):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fsdecode(os.fspath(path))
+        self.path = file_name(path)
         self.skipped = {}
         self._lent: NDArray[np.uint8] | None = None
         if "\0" in self.path:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from .values import shown
+
 __all__ = ["public_names"]
 
 
@@ -31,7 +33,7 @@ def public_names(
 
     def open_name(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {shown(package)} has no attribute {shown(name)}")
         module, attribute = homes[name]
         found = import_module(f"{package}.{module}")
         value = getattr(found, attribute) if attribute else found

@@ -22,7 +22,6 @@ import numpy as np
 from .. import _heterocompute as _core
 from .float_env import counts_subnormals
 from .kept import kept
-from .texts import counted
 from .values import shown
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
@@ -71,12 +70,12 @@ _process_threads: int | None = None
 
 def _isa_mask(name: object, source: str) -> int:
     if not isinstance(name, str):
-        raise TypeError(f"{source}: wanted the name of an instruction set, got {name!r}")
+        raise TypeError(f"{source}: wanted the name of an instruction set, got {shown(name)}")
     try:
         mask = _core.isa_mask(name)
     except ValueError:
         known = ", ".join(_core.isa_names(ALL_ISA))
-        raise ValueError(f"{source}: there is no instruction set {name!r}, wanted one of {known}") from None
+        raise ValueError(f"{source}: there is no instruction set {shown(name)}, wanted one of {known}") from None
     missing = mask & ~_core.cpu_isa()
     if missing:
         lacking = ", ".join(_core.isa_names(missing)[1:])
@@ -90,9 +89,9 @@ def _thread_count(value: object, source: str) -> int:
             raise TypeError
         count = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{source}: wanted a number of threads, got {value!r}") from None
+        raise TypeError(f"{source}: wanted a number of threads, got {shown(value)}") from None
     if not 1 <= count <= MAX_THREADS:
-        raise ValueError(f"{source}: {counted(count, 'thread')}, wanted 1 to {MAX_THREADS}")
+        raise ValueError(f"{source}: {shown(count)} threads, wanted 1 to {MAX_THREADS}")
     return count
 
 
@@ -206,7 +205,7 @@ def use(
     if path is not None:
         names = ["auto", *_core.paths()]
         if path not in names:
-            raise ValueError(f"use: there is no path {path!r}, wanted one of {', '.join(names)}")
+            raise ValueError(f"use: there is no path {shown(path)}, wanted one of {', '.join(names)}")
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
         if not isinstance(tuned, (bool, np.bool_)):
@@ -316,7 +315,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     True
     """
     if mode not in ("stdout", "dicts"):
-        raise ValueError(f"show_config: mode is {mode!r}, wanted 'stdout' or 'dicts'")
+        raise ValueError(f"show_config: mode is {shown(mode)}, wanted 'stdout' or 'dicts'")
     found = config()
     if mode == "dicts":
         return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable
 
 __all__ = [
     "counted",
+    "file_name",
     "is_same_file",
     "near_words",
     "one_line",
@@ -19,7 +21,9 @@ __all__ = [
 ]
 
 MAX_NAME = 200  # characters: more than any layer of a real network is called
+MAX_QUOTED = 80
 MAX_MESSAGE = 2000
+MAX_PATH, MAX_PART = 4096, 255
 
 
 def printable(text: str) -> str:
@@ -51,7 +55,7 @@ def quoted(name: str) -> str:
     >>> print(quoted("fc\\x1b[31m"))
     'fc\\x1b[31m'
     """
-    return repr(shortened(name))
+    return repr(shortened(name, MAX_QUOTED))
 
 
 def one_line(message: str) -> str:
@@ -97,6 +101,29 @@ def sentence(error: BaseException) -> str:
     return str(error) or ("not enough memory" if isinstance(error, MemoryError) else type(error).__name__)
 
 
+def file_name(path: str | bytes | os.PathLike[str]) -> str:
+    """Return a path as a str.
+
+    Raises
+    ------
+    TypeError
+        No path.
+    OSError
+        Longer than any system takes: its own sentence would have the name whole.
+
+    Examples
+    --------
+    >>> file_name(b"a/b.npz")
+    'a/b.npz'
+    """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path is {path!r:.80}, wanted the name of a file")
+    name = os.fsdecode(path)
+    if len(name) > MAX_PATH or any(len(part) > MAX_PART for part in name.split(os.sep)):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), shortened(name, MAX_QUOTED))
+    return name
+
+
 def read_small(path: str | os.PathLike[str], limit: int) -> str:
     """Read a whole text file.
 
@@ -117,8 +144,8 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     OSError
         The file cannot be read.
     """
-    name = printable(os.fsdecode(path))
-    if "\0" in os.fsdecode(path):
+    name = printable(file_name(path))
+    if "\0" in file_name(path):
         raise ValueError(f"{name}: no name of a file")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(f"{name}: is not a regular file")

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 import reprlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, TypeGuard
 
 import numpy as np
 
-__all__ = ["as_int", "as_list", "as_real", "check_count", "check_number", "shown"]
+from .texts import printable
+
+__all__ = [
+    "as_int",
+    "as_list",
+    "as_real",
+    "check_count",
+    "check_fields",
+    "check_flag",
+    "check_number",
+    "check_text",
+    "is_several",
+    "shown",
+]
 
 # Nothing that is counted or measured is more, and a product of a few such numbers is still a float.
 LARGEST, SMALLEST = 1e60, 1e-60
+QUOTED = 80  # characters of a value in a message
 
 
 class _Short(reprlib.Repr):
@@ -24,15 +39,27 @@ class _Short(reprlib.Repr):
 
 
 _short = _Short()
-_short.maxstring = _short.maxother = _short.maxlong = 60
+_short.maxstring = _short.maxother = _short.maxlong = QUOTED
+_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxfrozenset = QUOTED // 3
 
 
-def shown(value: Any) -> str:
-    """Return a value as a sentence can hold it: one short line, of an array its dtype and shape."""
+def shown(value: Any, limit: int = QUOTED) -> str:
+    """Return a value as a sentence can hold it: one line of its repr, of at most `limit` characters.
+
+    Of an array, its type and shape.
+
+    Examples
+    --------
+    >>> shown("int9"), len(shown("x" * 50_000))
+    ("'int9'", 80)
+    """
     if isinstance(value, np.ndarray) and value.ndim:
-        return f"an array of {value.dtype} {value.shape}"
-    text = " ".join(_short.repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        text = f"an array of {value.dtype} {value.shape}"
+    else:
+        text = _short.repr(value)
+    if not text.isprintable():
+        text = printable(" ".join(text.split()))
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
@@ -52,7 +79,7 @@ def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}, wanted an int") from None
     if number < low or (high is not None and number > high):
-        wanted = f"{low} or more" if high is None else f"{low} to {high}"
+        wanted = f"{shown(low)} or more" if high is None else f"{shown(low)} to {shown(high)}"
         raise ValueError(f"{name} is {shown(number)}, wanted {wanted}")
     return number
 
@@ -69,19 +96,80 @@ def as_real(value: Any, name: str, wanted: str) -> float:
         raise TypeError(f"{name} is {shown(value)}, wanted {wanted}") from None
 
 
+def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
+    """Tell whether a value can be iterated and is no text."""
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and bool(getattr(value, "ndim", 1))
+
+
 def as_list(value: Any, name: str, wanted: str) -> list[Any]:
     """Return what can be iterated as a list; TypeError for anything else, a text too."""
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
+    if not is_several(value):
         raise TypeError(f"{name} is {shown(value)}, wanted {wanted}")
     return list(value)
 
 
-def check_count(function: str, name: str, value: Any) -> int:
-    """Return a positive integer below 2^63; ValueError names what came instead."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 2**63:
+def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
+    """Return a positive integer below 2^63, or one from 0 up; ValueError names what came instead."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**63:
         below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
-        raise ValueError(f"{function}: {name} is {shown(value)}, wanted a positive integer{below}")
+        wanted = "a positive integer" if least else "an integer from 0 up"
+        raise ValueError(f"{function}: {name} is {shown(value)}, wanted {wanted}{below}")
     return int(value)
+
+
+def check_flag(function: str, name: str, value: Any) -> bool:
+    """Return a bool, also of 0 and 1; TypeError names what came instead."""
+    if not isinstance(value, (bool, np.bool_)) and (not isinstance(value, int) or value not in (0, 1)):
+        raise TypeError(f"{function}: {name} is {shown(value)}, wanted True or False")
+    return bool(value)
+
+
+def check_text(function: str, name: str, value: Any) -> str:
+    """Return a str; TypeError names what came instead."""
+    if not isinstance(value, str):
+        raise TypeError(f"{function}: {name} is {shown(value)}, wanted a str")
+    return value
+
+
+def check_fields(record: Any, zero: Collection[str] = ()) -> None:
+    """Check the counts, pairs of counts, flags and texts of a dataclass, and store them as Python's own.
+
+    Fields of other types are left to the dataclass.
+
+    Parameters
+    ----------
+    record : dataclass
+    zero : collection of str
+        Counts that may be 0.
+    """
+    title = type(record).__name__
+    for field in dataclasses.fields(record):
+        value, kind = getattr(record, field.name), str(field.type)
+        if value is None and kind.endswith(" | None"):
+            continue
+        least = 0 if field.name in zero else 1
+        kind = kind.removesuffix(" | None")
+        if kind == "int":
+            found: Any = check_count(title, field.name, value, least)
+        elif kind in ("Pair", "tuple[int, int]"):
+            found = _pair(title, field.name, value, least, kind == "Pair")
+        elif kind == "bool":
+            found = check_flag(title, field.name, value)
+        elif kind == "str":
+            found = check_text(title, field.name, value)
+        else:
+            continue
+        if found is not value:
+            object.__setattr__(record, field.name, found)
+
+
+def _pair(title: str, name: str, value: Any, least: int, single: bool) -> Any:
+    parts = tuple(value) if isinstance(value, (tuple, list)) else (value,) if single else ()
+    whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
+    if len(parts) not in ((1, 2) if single else (2,)) or not whole or not all(least <= one < 2**63 for one in parts):
+        wanted = f"{'one or two' if single else 'two'} {'positive integers' if least else 'integers from 0 up'}"
+        raise ValueError(f"{title}: {name} is {shown(value)}, wanted {wanted}")
+    return int(parts[0]) if not isinstance(value, (tuple, list)) else tuple(int(one) for one in parts)
 
 
 def check_number(

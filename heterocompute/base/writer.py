@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .container import FILE_NAMES, MAX_HEADER, nbytes_of
 from .tensors import CHUNK, Info, Tensors
-from .texts import printable, quoted
+from .texts import file_name, printable, quoted
 
 __all__ = ["Writer", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
 
@@ -129,7 +129,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     >>> os.listdir(os.path.dirname(path))
     ['a']
     """
-    place = os.path.realpath(os.fsdecode(os.fspath(path)))
+    place = os.path.realpath(file_name(path))
     if os.path.exists(place) and not os.path.isfile(place):
         raise ValueError(f"{printable(place)}: exists and is not a regular file")
     temporary = os.path.join(os.path.dirname(place), f".heterocompute-{os.urandom(8).hex()}.tmp")
@@ -199,7 +199,7 @@ class Writer:
         metadata: Mapping[str, str] | None = None,
         durable: bool = False,
     ) -> None:
-        self.path = os.path.realpath(os.fsdecode(os.fspath(path)))
+        self.path = os.path.realpath(file_name(path))
         self._durable = durable
         self._missing = set(tensors)
         self.sums: dict[str, int] = {}

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import batch_of, shape_of, show
@@ -118,7 +119,7 @@ def _all(arguments: argparse.Namespace, machines: list[Any], network: Any, batch
         except NotImplementedError as error:
             refused.append({"accelerator": machine.name, "reason": str(error)})
     if not rows and not refused:
-        raise UsageError(f"--format is {arguments.format!r}, no machine computes in it")
+        raise UsageError(f"--format is {shown(arguments.format)}, no machine computes in it")
     if arguments.json:
         return print_json({"network": network.name, "batch": batch, "reports": rows, "refused": refused})
     columns = [

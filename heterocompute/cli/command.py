@@ -19,6 +19,7 @@ from .. import __version__
 from ..base.interrupt import seen
 from ..base.runtime import show_config, use
 from ..base.texts import counted, is_same_file, near_words, printable, sentence
+from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column, width_of
 from . import (
@@ -189,7 +190,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     files = [(key, path) for key, paths in given.items() for path in (paths if isinstance(paths, list) else [paths])]
     for key, path in files:
         if isinstance(path, str) and (not path or "\0" in path):
-            raise UsageError(f"{({**WRITTEN, **READ})[key]} is {path!r}, wanted the path of a file")
+            raise UsageError(f"{({**WRITTEN, **READ})[key]} is {shown(path)}, wanted the path of a file")
     for key, path in files:
         if key not in WRITTEN:
             continue
@@ -314,7 +315,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     unknown = [name for name in arguments.names if name not in bench.NAMES]
     if unknown:
-        raise UsageError(f"unknown benchmark {unknown[0]!r}, there are {', '.join(bench.NAMES)}")
+        raise UsageError(f"unknown benchmark {shown(unknown[0])}, there are {', '.join(bench.NAMES)}")
     if arguments.json and arguments.markdown:
         raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
     options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}

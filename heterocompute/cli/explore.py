@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import batch_of, show
@@ -50,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for text in arguments.space:
         name, equals, values = text.partition("=")
         if not equals or not values:
-            raise UsageError(f"--set is {text!r}, wanted NAME=VALUE,VALUE such as lanes=8,16")
+            raise UsageError(f"--set is {shown(text)}, wanted NAME=VALUE,VALUE such as lanes=8,16")
         space.setdefault(name.strip(), []).extend(_value(one) for one in values.split(","))
     found = interruptible(
         lambda: hw.explore(

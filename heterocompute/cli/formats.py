@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.values import shown
 from ..formats import Format, Sparse, formats
 from ..products.quantize import quantize
 from ..report.table import Column
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     families = {**formats(), **PATTERNS}
     if arguments.family is not None:
         if arguments.family not in families:
-            raise UsageError(f"there is no family {arguments.family!r}, wanted one of {', '.join(families)}")
+            raise UsageError(f"there is no family {shown(arguments.family)}, wanted one of {', '.join(families)}")
         families = {arguments.family: families[arguments.family]}
     examples = {cls.family: cls.examples for cls in Format.families()} | {"pattern": Sparse.examples}
     rows = [_row(family, text) for family in families for text in examples[family]]

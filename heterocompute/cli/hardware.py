@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.texts import counted, printable, quoted
+from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .parts import UsageError, print_json, print_table, say_words
@@ -149,7 +150,7 @@ def _count(arguments: argparse.Namespace) -> int:
     from .. import hardware as hw  # 60 ms
 
     if arguments.like not in hw.CONVENTIONS:
-        raise UsageError(f"--like is {arguments.like!r}, wanted one of {', '.join(hw.CONVENTIONS)}")
+        raise UsageError(f"--like is {shown(arguments.like)}, wanted one of {', '.join(hw.CONVENTIONS)}")
     _check_texts(arguments.dtype)
     found = hw.count(
         arguments.model, shape_of(arguments.input), arguments.like, batch=batch_of(arguments), dtype=arguments.dtype
@@ -218,7 +219,7 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
     if not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
-        raise UsageError(f"--input is {text!r}, wanted positive numbers such as 3,224,224")
+        raise UsageError(f"--input is {shown(text)}, wanted positive numbers such as 3,224,224")
     return tuple(map(int, parts))
 
 

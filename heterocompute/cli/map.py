@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..base.texts import printable
+from ..base.values import shown
 from ..report.table import can_steer
 from .parts import UsageError, note, print_json, print_table, say, say_words, thread_count
 
@@ -204,7 +205,7 @@ def _positive(text: str) -> int:
 
 def _whole(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}, wanted a whole number")
+        raise argparse.ArgumentTypeError(f"{shown(text)}, wanted a whole number")
     return int(text)
 
 
@@ -213,7 +214,7 @@ def _numbers(least: int, most: int) -> Callable[[str], list[int]]:
         parts = [_positive(part.strip()) for part in text.split(",")]
         if not least <= len(parts) <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise argparse.ArgumentTypeError(f"{text!r}, wanted {wanted} numbers")
+            raise argparse.ArgumentTypeError(f"{shown(text)}, wanted {wanted} numbers")
         return parts
 
     return parse

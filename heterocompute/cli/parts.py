@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from ..base.runtime import MAX_THREADS
 from ..base.texts import counted, one_line, printable, quoted, shortened
+from ..base.values import shown
 from ..base.writer import remove_temporaries
 from ..formats import Format, format as parse_format
 from ..report import table
@@ -121,14 +122,14 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 def thread_count(text: str) -> int:
     """Return the number of threads of an argument."""
     if not text.isdecimal() or not 0 < int(text[:9]) <= MAX_THREADS:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}, wanted a number from 1 to {MAX_THREADS}")
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted a number from 1 to {MAX_THREADS}")
     return int(text)
 
 
 def one_format(text: str) -> Format:
     """Return the format of an argument."""
     if "," in text:
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} are several, wanted one format")
+        raise argparse.ArgumentTypeError(f"{shown(text[:64])} are several, wanted one format")
     try:
         return parse_format(text)
     except ValueError as error:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..base.texts import printable
+from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .hardware import chip_of
@@ -174,7 +175,7 @@ def _budgets(text: str) -> dict[str, float]:
         try:
             found[kind.strip()] = float(amount)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{part[:40]!r}, wanted KIND=NUMBER such as bits=4") from None
+            raise argparse.ArgumentTypeError(f"{shown(part[:40])}, wanted KIND=NUMBER such as bits=4") from None
         if kind.strip() not in KINDS:
-            raise argparse.ArgumentTypeError(f"{kind.strip()[:40]!r}, wanted one of {', '.join(KINDS)}")
+            raise argparse.ArgumentTypeError(f"{shown(kind.strip()[:40])}, wanted one of {', '.join(KINDS)}")
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base.texts import printable
+from ..base.values import shown
 from .hardware import chip_of
 from .parts import (
     ProgressBar,
@@ -297,13 +298,13 @@ def _method_list(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if part not in METHODS:
-            raise argparse.ArgumentTypeError(f"{part[:40]!r}, wanted some of {','.join(METHODS)}")
+            raise argparse.ArgumentTypeError(f"{shown(part[:40])}, wanted some of {','.join(METHODS)}")
     return parts
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}, wanted a number from 1 to 10000")
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted a number from 1 to 10000")
     return int(text)
 
 

@@ -12,6 +12,7 @@ from .. import _heterocompute as _core
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.values import shown
 from ..formats import Log, has_pattern
 from ..products.arguments import Array
 from .model import NAME, Model, as_integer, is_integers, refuse
@@ -69,7 +70,7 @@ def quantized(model: Model, operand: Any, name: str) -> QuantizedArray:
     if isinstance(operand, QuantizedArray):
         return operand
     raise ValueError(
-        f"{NAME}: accumulator is {model.text!r}, which adds products of integers or of log numbers, and {name} "
+        f"{NAME}: accumulator is {shown(model.text)}, which adds products of integers or of log numbers, and {name} "
         f"has dtype {operand.dtype}; quantize it, or take accumulator 'fp32', 'fp16' or 'bf16'"
     )
 
@@ -79,7 +80,8 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
     fmt, k = q.format, runs * length
     if has_pattern(fmt):
         raise ValueError(
-            f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {model.text!r}'} adds products of dense "
+            f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {shown(model.text)}'} adds "
+            "products of dense "
             "codes; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
         )
     if fmt.form.codes == "log":
@@ -100,7 +102,7 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
     if not integers or model.instruction is not None and (groups or fmt.bits > 8):
         kinds = "integers or log numbers" if model.instruction is None else "integers of 8 bits with one scale a row"
         raise ValueError(
-            f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {model.text!r}'} adds products of "
+            f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {shown(model.text)}'} adds products of "
             f"{kinds}; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
         )
     scales = scales.reshape(*lead, n_groups)
@@ -201,7 +203,7 @@ def _matrix(side: Codes, scales: Array | None, index: tuple[int, ...]) -> tuple[
 def _table_bits(conversion: Any, gamma: int) -> int:
     if not isinstance(conversion, str):
         kind = type(conversion).__name__
-        raise TypeError(f"{NAME}: conversion is {conversion!r} of type {kind}, wanted a str")
+        raise TypeError(f"{NAME}: conversion is {shown(conversion)} of type {kind}, wanted a str")
     most = gamma.bit_length() - 1
     if conversion == "exact":
         return most
@@ -209,7 +211,7 @@ def _table_bits(conversion: Any, gamma: int) -> int:
         return 0
     match = re.fullmatch(r"hybrid:([0-9])", conversion)
     if match is None:
-        raise ValueError(f"{NAME}: conversion is {conversion!r}, wanted 'exact', 'mitchell' or 'hybrid:n'")
+        raise ValueError(f"{NAME}: conversion is {shown(conversion)}, wanted 'exact', 'mitchell' or 'hybrid:n'")
     refuse(not gamma, "conversion", conversion, "a and b hold integers, which take 'exact' or 'mitchell'")
     reason = f"gamma {gamma} has {most} bits below the octave, wanted hybrid:0 to hybrid:{most}"
     refuse(int(match[1]) > most, "conversion", conversion, reason)
@@ -239,7 +241,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
     room = model.bits - 1 - longest.bit_length()
     if bits is None and room < 0:
         raise ValueError(
-            f"{NAME}: accumulator {model.text!r} has no room for {longest} products, wanted "
+            f"{NAME}: accumulator {shown(model.text)} has no room for {longest} products, wanted "
             f"{longest.bit_length() + 1} bits or more, or fraction_bits"
         )
     return room if bits is None else bits

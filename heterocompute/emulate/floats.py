@@ -10,6 +10,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.values import shown
 from ..products.arguments import Array
 from .model import FLOATS, INPUTS, NAME, Model, is_integers
 
@@ -79,7 +80,7 @@ def _values(model: Model, operand: Any, name: str) -> Array:
             wanted = "values of " + WORDS[model.inputs].format(model.instruction)
     if wrong.any():
         index = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-        raise ValueError(f"{NAME}: {name} has {float(values[index])!r} at index {index}, wanted {wanted}")
+        raise ValueError(f"{NAME}: {name} has {shown(float(values[index]))} at index {index}, wanted {wanted}")
     return values
 
 

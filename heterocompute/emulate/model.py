@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.dense import as_any, as_array, check_dimensions
 from ..arrays.quantized import QuantizedArray
+from ..base.values import shown
 
 NAME = "emulate.matmul"
 NO_END = -(2**20)  # below every exponent
@@ -99,21 +100,23 @@ class Model:
 def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any, rounding: Any) -> Model:
     for name, value in (("accumulator", accumulator), ("instruction", instruction), ("rounding", rounding)):
         if not isinstance(value, str) and (value is not None or name == "accumulator"):
-            raise TypeError(f"{NAME}: {name} is {value!r} of type {type(value).__name__}, wanted a str")
+            raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, wanted a str")
     chunk = as_integer(chunk, "chunk", range(1, 2**31))
     extra_bits = as_integer(extra_bits, "extra_bits", range(9))
     if rounding not in (None, "rne", "truncate"):
-        raise ValueError(f"{NAME}: rounding is {rounding!r}, wanted 'rne' or 'truncate'")
+        raise ValueError(f"{NAME}: rounding is {shown(rounding)}, wanted 'rne' or 'truncate'")
     if instruction is not None:
         if instruction not in INSTRUCTIONS:
-            raise ValueError(f"{NAME}: instruction is {instruction!r}, wanted one of {', '.join(INSTRUCTIONS)}")
+            raise ValueError(f"{NAME}: instruction is {shown(instruction)}, wanted one of {', '.join(INSTRUCTIONS)}")
         preset = INSTRUCTIONS[instruction]
         if accumulator == "int32":  # the default
             accumulator = preset.accumulators[0]
         reason = f"{instruction} adds to {' or '.join(preset.accumulators)}"
         refuse(accumulator not in preset.accumulators, "accumulator", accumulator, reason)
         for name, value in (("chunk", chunk), ("extra_bits", extra_bits), ("rounding", rounding)):
-            refuse(value is not None and not preset.adjustable, name, value, f"instruction {instruction!r} sets it")
+            refuse(
+                value is not None and not preset.adjustable, name, value, f"instruction {shown(instruction)} sets it"
+            )
         chunk = chunk or preset.chunk
         width = preset.aligned_bits if extra_bits is None else 24 + extra_bits
         cut, rounding = rounding or preset.rounding("fp32"), rounding or preset.rounding(accumulator)
@@ -133,7 +136,8 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
     bits = 32 if accumulator == "int32" else int(match[1]) if match else 0
     if not 2 <= bits <= 63:
         raise ValueError(
-            f"{NAME}: accumulator is {accumulator!r}, wanted 'int32', 'intN-sat' or 'intN-wrap' with N from 2 to 63, "
+            f"{NAME}: accumulator is {shown(accumulator)}, wanted 'int32', 'intN-sat' or 'intN-wrap' with N "
+            "from 2 to 63, "
             "'float64', 'fp16', 'bf16', 'fp22' or 'fp32'"
         )
     saturates = match is not None and match[2] == "sat"
@@ -142,7 +146,7 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
 
 def refuse(wrong: bool, argument: str, value: Any, reason: str) -> None:
     if wrong:
-        raise ValueError(f"{NAME}: {argument} is {value!r}, but {reason}")
+        raise ValueError(f"{NAME}: {argument} is {shown(value)}, but {reason}")
 
 
 def as_integer(value: Any, name: str, wanted: range) -> int | None:
@@ -153,9 +157,9 @@ def as_integer(value: Any, name: str, wanted: range) -> int | None:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{NAME}: {name} is {value!r} of type {type(value).__name__}, wanted an integer") from None
+        raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, wanted an integer") from None
     if number not in wanted:
-        raise ValueError(f"{NAME}: {name} is {number}, wanted {wanted[0]} to {wanted[-1]}")
+        raise ValueError(f"{NAME}: {name} is {shown(number)}, wanted {wanted[0]} to {wanted[-1]}")
     return number
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import _heterocompute as _core
 from ..base.float_env import counts_subnormals
+from ..base.values import shown
 from ..products.arguments import Array, as_matrix
 from .codes import multiply_codes
 from .floats import multiply_floats
@@ -107,7 +108,7 @@ def matmul(
     left, right = as_matrix(left, column=False), as_matrix(right, column=True)
     shape = _core.matmul_shape(NAME, left.shape, right.shape)
     if model.kind == "floats":
-        refuse(conversion != "exact", "conversion", conversion, f"accumulator {model.text!r} multiplies floats")
+        refuse(conversion != "exact", "conversion", conversion, f"accumulator {shown(model.text)} multiplies floats")
         refuse(scale_product_bits is not None, "scale_product_bits", scale_product_bits, "float accumulators have none")
         refuse(fraction_bits is not None, "fraction_bits", fraction_bits, "it is for log numbers in integers")
         y = multiply_floats(model, left, right, shape)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.texts import near_words
+from ..base.values import shown
 from ..formats import Format, format as parse_format
 from ..products.quantize import quantize
 from .model import FLOATS, INSTRUCTIONS
@@ -47,7 +48,7 @@ def parse(emulate: str) -> dict[str, Any]:
     ({'accumulator': 'int24-sat', 'scale_product_bits': 8}, {'instruction': 'hmma'})
     """
     if not isinstance(emulate, str):
-        raise TypeError(f"emulate: {emulate!r} is of type {type(emulate).__name__}, wanted a str")
+        raise TypeError(f"emulate: {shown(emulate)} is of type {type(emulate).__name__}, wanted a str")
     name, _, width = re.sub(r"-p([0-9]{1,3})$", r" \1", emulate).partition(" ")
     if name in INSTRUCTIONS and not width:
         return {"instruction": name}
@@ -58,13 +59,12 @@ def parse(emulate: str) -> dict[str, Any]:
         return {"accumulator": name}
     if name in ("int32", *_INTEGERS) and int(width or 0) in _WIDTHS:
         return {"accumulator": name, "scale_product_bits": int(width)}
-    shown = emulate if len(emulate) <= 64 else emulate[:64] + "..."
     for nearest in near_words(name.lower(), _NAMES[::-1]):
         if width and nearest in ("int32", *_INTEGERS):
             nearest += f"-p{min(max(int(width), _WIDTHS[0]), _WIDTHS[-1])}"
-        raise ValueError(f"emulate: {shown!r} is no emulation; the nearest is {nearest!r}")
+        raise ValueError(f"emulate: {shown(emulate)} is no emulation; the nearest is {shown(nearest)}")
     raise ValueError(
-        f"emulate: {shown!r} is no emulation, wanted {', '.join(_OTHERS)}, or {_INTEGERS[0]} to {_INTEGERS[-1]}"
+        f"emulate: {shown(emulate)} is no emulation, wanted {', '.join(_OTHERS)}, or {_INTEGERS[0]} to {_INTEGERS[-1]}"
     )
 
 

@@ -14,6 +14,7 @@ from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
 from ..base.float_env import converted
+from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
@@ -113,7 +114,7 @@ def in_layout(layout: str, name: str, change: Change) -> Change:
         The layout has no place for it.
     """
     if not isinstance(change.stored, Entry):
-        raise ValueError(f"tensor {name!r} is stored as {change.format}, for which {layout} has no place")
+        raise ValueError(f"tensor {shown(name)} is stored as {change.format}, for which {layout} has no place")
     return Change(change.format, LAYOUTS[layout].layout_of(name, change.stored), _InLayout(layout, name, change.make))
 
 

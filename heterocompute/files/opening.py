@@ -11,7 +11,7 @@ from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
 from ..base.magic import FIRST_BYTES
 from ..base.tensors import Info, Tensors
-from ..base.texts import counted, printable
+from ..base.texts import counted, file_name, printable
 from .containers.folder import INDEX, Folder, index_in
 from .containers.gguf_files import Gguf
 from .containers.gguf_parts import whole
@@ -44,7 +44,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
     ImportError
         ONNX without onnx.
     """
-    place = os.fsdecode(os.fspath(path))
+    place = file_name(path)
     if "\0" not in place and os.path.isdir(place):
         place = index_in(place)
     if "\0" in place or not os.path.isfile(place):

@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.tensors import Tensors
-from ..base.texts import counted, is_same_file, printable, quoted
+from ..base.texts import counted, file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
 from ..formats import format as parse_format
 from ..products.quantize import quantize
@@ -88,7 +88,7 @@ USUAL = Work()
 
 def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str], layout: str | None = None) -> None:
     """Raise ValueError where a checkpoint would be written into itself, or under the name of another kind of file."""
-    place = printable(os.fspath(out_path))
+    place = printable(file_name(out_path))
     if is_same_file(in_path, out_path):
         raise ValueError(f"{place}: is the input itself")
     kind = os.path.splitext(place)[1].lower()
@@ -188,7 +188,7 @@ def rewrite(
         As of `checkpoint.quantize_checkpoint`.
     """
     limit, workers = size_of(work.shard_size), _checked(work.workers)
-    out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
+    out = os.path.abspath(file_name(out_path))
     staging = None if out.endswith(SUFFIX) and not os.path.isdir(out) else Staging(out)
     left = staging.source(in_path) if staging else None  # where an earlier run has deleted parts of the checkpoint
     with left or source(in_path) as opened:
@@ -340,7 +340,7 @@ def _checked(workers: Any) -> int | Map:
 
 
 def _is_folder(in_path: Any, out_path: Any, size: int, limit: int | None) -> bool:
-    given, wanted = (os.fsdecode(os.fspath(path)) for path in (in_path, out_path))
+    given, wanted = (file_name(path) for path in (in_path, out_path))
     if os.path.isdir(wanted) or wanted.endswith(os.sep):
         return True
     if wanted.endswith(SUFFIX):

@@ -58,21 +58,21 @@ def entries(reader: Tensors) -> tuple[dict[str, Entry], bool]:
     try:
         described = strict_json(text)
     except ValueError as error:
-        _fail(reader, f"metadata {KEY!r} is no JSON ({printable(str(error))})")
+        _fail(reader, f"metadata {shown(KEY)} is no JSON ({printable(str(error))})")
     if not isinstance(described, dict):
-        _fail(reader, f"metadata {KEY!r} is no JSON object")
+        _fail(reader, f"metadata {shown(KEY)} is no JSON object")
     version = described.get("version")
     if type(version) is not int or version != VERSION:
-        _fail(reader, f"metadata {KEY!r} has version {shown(version)}, wanted {VERSION}")
+        _fail(reader, f"metadata {shown(KEY)} has version {shown(version)}, wanted {VERSION}")
     if set(described) != {"version", "single", "tensors"}:
-        _fail(reader, f"metadata {KEY!r} does not have exactly version, single and tensors")
+        _fail(reader, f"metadata {shown(KEY)} does not have exactly version, single and tensors")
     single, tensors = described["single"], described["tensors"]
     if type(single) is not bool or not isinstance(tensors, dict):
-        _fail(reader, f"metadata {KEY!r}: single is no bool, or tensors is no object")
+        _fail(reader, f"metadata {shown(KEY)}: single is no bool, or tensors is no object")
     found = {name: _entry(reader, name, fields) for name, fields in tensors.items()}
     parts = _check_components(reader, found)
     if single and (list(found) != [SINGLE] or len(parts) != len(reader.names)):
-        _fail(reader, f"is marked as a single array, but does not hold exactly {SINGLE!r}")
+        _fail(reader, f"is marked as a single array, but does not hold exactly {shown(SINGLE)}")
     return found, single
 
 

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..base.texts import printable, quoted
+from ..base.texts import file_name, printable, quoted
 from ..base.version import __version__
 from ..base.writer import sync_folder
 from .containers.folder import INDEX, Located
@@ -48,7 +48,7 @@ class Staging:
     """
 
     def __init__(self, out_path: str | os.PathLike[str]) -> None:
-        self.out = os.path.abspath(os.fsdecode(os.fspath(out_path)))
+        self.out = os.path.abspath(file_name(out_path))
         self.root = self.out + ".partial"
         self.inner, self._done, self._manifest = (
             os.path.join(self.root, name) for name in ("out", "done", "manifest.json")

@@ -64,7 +64,7 @@ def format(text: str | Format) -> Format:
         kind = type(text).__name__
         raise TypeError(f"format: text is {shown(text)} of type {kind}, wanted a str such as 'vsq4-g16-s4'")
     if not text.strip():
-        raise ValueError(f"format: {text[:64]!r} is no format: an empty text, wanted one such as 'vsq4-g16-s4'")
+        raise ValueError(f"format: {shown(text[:64])} is no format: an empty text, wanted one such as 'vsq4-g16-s4'")
     reason = ""
     nearest: list[str] = []
     try:
@@ -75,14 +75,15 @@ def format(text: str | Format) -> Format:
             nearest = [str(found)]
     except ValueError as error:
         reason = f" ({error})"
-    short = text if len(text) <= 64 else text[:64] + "..."
     if text.endswith("%"):
-        raise ValueError(f"format: {short!r} is no format; a share of values that become zero is a pattern of prune")
+        raise ValueError(
+            f"format: {shown(text)} is no format; a share of values that become zero is a pattern of prune"
+        )
     nearest = nearest or _nearest(text)
     if nearest:
         words = f"{'the nearest is' if len(nearest) == 1 else 'it could be'} {or_words(map(repr, nearest))}"
-        raise ValueError(f"format: {short!r} is no format{reason}; {words}")
-    raise ValueError(f"format: {short!r} is no format; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'")
+        raise ValueError(f"format: {shown(text)} is no format{reason}; {words}")
+    raise ValueError(f"format: {shown(text)} is no format; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'")
 
 
 def formats() -> dict[str, str]:

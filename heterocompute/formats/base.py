@@ -82,7 +82,7 @@ class Format(ABC):
             return
         if family in Format._registered:
             other = Format._registered[family].__name__
-            raise TypeError(f"{cls.__name__}: the family {family!r} is taken by {other}")
+            raise TypeError(f"{cls.__name__}: the family {shown(family)} is taken by {other}")
         Format._registered[family] = cls
 
     @classmethod
@@ -186,7 +186,7 @@ class Format(ABC):
             longer = [word for word in wanted if plain and word.startswith(plain)]
             near = longer or near_words(plain, wanted) if len(wanted) > 2 else []
             also = f"; the nearest is {or_words(map(repr, near))}" if near else ""
-            raise ValueError(f"{name} is {text!r}, wanted {words}{also}")
+            raise ValueError(f"{name} is {shown(text)}, wanted {words}{also}")
 
 
 def optional(digits: str | None) -> int | None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..base.values import shown
 from .base import MAX_GROUP, Format, StoredRules, optional
 
 
@@ -65,7 +66,7 @@ class Int(Format):
         if self.bits > 8 and (self.group is not None or not self.symmetric or self.scale != "f32"):
             raise ValueError(
                 f"Int: bits is {self.bits}, which needs group=None, symmetric=True and scale='f32'; got "
-                f"group={self.group}, symmetric={self.symmetric} and scale={self.scale!r}"
+                f"group={self.group}, symmetric={self.symmetric} and scale={shown(self.scale)}"
             )
 
     def __str__(self) -> str:
@@ -174,7 +175,7 @@ class VSQ(Format):
         self._check_flag("refit")
         if self.scale_bits is None and self.coarse != "row":
             raise ValueError(
-                f"VSQ: coarse is {self.coarse!r} but scale_bits is None; with one level there is no coarse "
+                f"VSQ: coarse is {shown(self.coarse)} but scale_bits is None; with one level there is no coarse "
                 "scale to share, wanted coarse='row' or scale_bits 2 to 10"
             )
         if self.scale_bits is None and self.refit:

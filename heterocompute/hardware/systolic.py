@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
 from ..base.float_env import counts_subnormals
+from ..base.values import LARGEST, shown
 
 #: In the order of csrc/model/systolic.h.
+LARGEST_SIDE, MAX_CELLS = 1 << 40, 1 << 26
 DATAFLOWS = ("ws", "is", "os")
 
 
@@ -108,8 +110,8 @@ def gemm(
     """
     m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
     r, c = _size(rows, "rows"), _size(cols, "cols")
-    if dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
+        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
     cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
@@ -238,36 +240,51 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     >>> run.product.tolist(), run.cycles
     ([[1.0, 2.0], [3.0, 4.0]], 4)
     """
-    left, right = (np.ascontiguousarray(x, dtype=np.float64) for x in (a, b))
+    left, right = _matrix("a", a), _matrix("b", b)
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
         raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted (M, K) and (K, N)")
     if 0 in (*left.shape, *right.shape):
         raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, wanted no empty side")
-    if dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
+        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     out = np.empty((left.shape[0], right.shape[1]))
     size = (_size(rows, "rows"), _size(cols, "cols"))
+    if size[0] * size[1] > MAX_CELLS:
+        raise ValueError(f"systolic: rows x cols is {size[0]} x {size[1]}, wanted at most 2^26 cells to simulate")
     cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
     # With stationary inputs it is the weights that stream in from the left.
     inputs, weights = (from_top, from_left) if dataflow == "is" else (from_left, from_top)
     return Simulation(out, cycles, folds, inputs, weights, writes)
 
 
+def _matrix(name: str, value: Any) -> NDArray[np.float64]:
+    try:
+        found = np.ascontiguousarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"systolic: {name} is {shown(value)}, wanted a matrix of numbers") from None
+    if not (np.abs(found) <= LARGEST).all():  # so that sums of products are numbers
+        raise ValueError(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, wanted finite ones")
+    return found
+
+
 def _size(value: Any, name: str, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"systolic: {name} is {value!r}, wanted a whole number") from None
-    if isinstance(value, bool) or number < least:
-        raise ValueError(f"systolic: {name} is {value}, wanted at least {least}")
+        raise TypeError(f"systolic: {name} is {shown(value)}, wanted a whole number") from None
+    if isinstance(value, bool) or not least <= number <= LARGEST_SIDE:
+        wanted = f"at least {least}" if number < least else "at most 2^40"
+        raise ValueError(f"systolic: {name} is {shown(value)}, wanted {wanted}")
     return number
 
 
 def _rooms(sram_words: int | tuple[int, int, int] | None) -> tuple[int, int, int] | None:
     if sram_words is None:
         return None
-    rooms = (sram_words,) * 3 if isinstance(sram_words, int) else tuple(sram_words)
+    rooms = tuple(sram_words) if isinstance(sram_words, (tuple, list)) else (sram_words,) * 3
     if len(rooms) != 3:
-        raise ValueError(f"systolic: sram_words is {sram_words}, wanted one number, or those of input, weight, output")
+        raise ValueError(
+            f"systolic: sram_words is {shown(sram_words)}, wanted one number, or those of input, weight, output"
+        )
     first, second, third = (_size(room, "sram_words") for room in rooms)
     return first, second, third

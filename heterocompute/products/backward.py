@@ -243,7 +243,7 @@ def _checked_gradient(dy: Array, filters: int, window: Window, layout: Any, name
         raise ValueError(f"{name}: dy has shape {dy.shape}, wanted four dimensions, {' '.join(layout)}")
     nchw = dy if layout == "NCHW" else dy.transpose(0, 3, 1, 2)
     if nchw.shape[1:] != (filters, *window.answer):
-        wanted = f"{filters} filters and {window.answer[0]} x {window.answer[1]} windows"
+        wanted = f"{filters} filters and {shown(window.answer[0])} x {shown(window.answer[1])} windows"
         raise ValueError(f"{name}: dy has shape {dy.shape} as {layout}, wanted {wanted}")
     return nchw
 

@@ -18,6 +18,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
+from ..base.values import shown
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
@@ -104,7 +105,7 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
 def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     layout = getattr(w, "format", type(w).__name__)
     if layout not in ("csr", "csc"):
-        raise TypeError(f"{name} is a sparse matrix of layout {layout!r}, wanted 'csr' or 'csc': call its tocsr()")
+        raise TypeError(f"{name} is a sparse matrix of layout {shown(layout)}, wanted 'csr' or 'csc': call its tocsr()")
     rows, columns = shape_of(w, name)
     major, minor = (rows, columns) if layout == "csr" else (columns, rows)
     starts = _integers(w.indptr, np.int64, 2**62, f"{name}: indptr")

@@ -114,11 +114,13 @@ def _checked(
         if k > 1 and d > max(size + first + last, 1):
             padded = f" with {first + last} of padding" if first + last else ""
             raise ValueError(
-                f"{name}: dilation {d} is larger than the {size} {side} of x{padded}: no two taps meet the image"
+                f"{name}: dilation {shown(d)} is larger than the {size} {side} of x{padded}: no two taps meet the image"
             )
     count = as_int(groups, f"{name}: groups", 1)
     if channels % count:
-        raise ValueError(f"{name}: groups is {count}, wanted a divisor of the {counted(channels, 'channel')} of x")
+        raise ValueError(
+            f"{name}: groups is {shown(count)}, wanted a divisor of the {counted(channels, 'channel')} of x"
+        )
     answer = tuple(
         -(-size // step) if same else max((size + first + last - length) // step + 1, 0)
         for size, first, last, length, step in zip(image, before, after, reach, strides, strict=True)

@@ -132,7 +132,7 @@ def parsed(pattern: Any, name: str) -> tuple[int, int] | None:
         raise TypeError(f"{name}: pattern is {shown(pattern)}, wanted a text such as '2:4'")
     nm = parse_pattern(pattern)
     if nm is None and _share(pattern) is None:
-        raise ValueError(f"{name}: pattern is {pattern[:40]!r}, wanted {_WANTED}")
+        raise ValueError(f"{name}: pattern is {shown(pattern[:40])}, wanted {_WANTED}")
     return nm
 
 

@@ -131,7 +131,7 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
         change[part] = np.cumsum(lost[:, part] * mean[:, None], axis=0)[-1]
     if bias is None:
         return np.asarray(change, np.float32)
-    begun = np.asarray(bias, np.float64)
+    begun = as_array(bias, "correct_bias: bias").astype(np.float64)
     if begun.shape != change.shape:
         raise ValueError(f"correct_bias: bias has shape {begun.shape}, wanted {change.shape}")
     return np.asarray(begun + change, np.float32)

@@ -186,7 +186,7 @@ class Known(Mapping[str, Any]):
 
 def layer_of(name: str, shape: tuple[int, ...], axes: Any) -> tuple[int, ...]:
     """Return the reduction axes of a layer's weight, those given or the usual ones."""
-    found = layer_axis(len(shape), axes, f"quantize_checkpoint: {name!r}")
+    found = layer_axis(len(shape), axes, f"quantize_checkpoint: {shown(name)}")
     return tuple(axis % len(shape) for axis in (found if isinstance(found, tuple) else (found,)))
 
 

@@ -237,7 +237,7 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
 def _check_words(order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
         if value not in wanted:
-            raise ValueError(f"gptq: {name} is {shown(value)}, wanted {wanted[0]!r} or {wanted[1]!r}")
+            raise ValueError(f"gptq: {name} is {shown(value)}, wanted {shown(wanted[0])} or {shown(wanted[1])}")
 
 
 def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool) -> Grid:

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.dense import as_array, normalize_axes
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_int
+from ..base.values import as_int, shown
 from ..products.arguments import checked_out
 
 __all__ = ["hadamard"]
@@ -113,7 +113,7 @@ def hadamard(
     width = size if block is None else as_int(block, "hadamard: block", 1)
     if width and size % width:
         raise ValueError(
-            f"hadamard: block is {width}, which does not divide the {counted(size, 'value')} of axis {along}"
+            f"hadamard: block is {shown(width)}, which does not divide the {counted(size, 'value')} of axis {along}"
         )
     parts = _split(width) if width else (1, 1)
     if parts is None:

@@ -229,8 +229,8 @@ class Hessian:
         wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": (1,)}
         for name, part in parts.items():
             if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k or not groups:
-                raise ValueError(f"{os.fspath(path)}: tensor {name!r} is no float64 of {wanted[name]}")
-            refuse_infinite(part, f"{os.fspath(path)}: tensor {name!r}")
+                raise ValueError(f"{os.fspath(path)}: tensor {shown(name)} is no float64 of {wanted[name]}")
+            refuse_infinite(part, f"{os.fspath(path)}: tensor {shown(name)}")
         found = cls(k, groups)
         found._sum = parts["sum"].reshape(groups, k, k).copy()
         found._total, found._absmax = (parts[name].reshape(groups, k).copy() for name in PARTS[1:3])

@@ -55,7 +55,7 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
 def check_options(options: Mapping[str, Any], name: str) -> None:
     """Refuse options that `gptq` does not have for whole networks."""
     if unknown := sorted({*options} - {*OPTIONS}):
-        raise TypeError(f"{name}: there is no option {unknown[0]!r}, wanted {or_words(OPTIONS)}")
+        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, wanted {or_words(OPTIONS)}")
 
 
 def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -64,7 +64,7 @@ def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ..
     for name, value in arrays.items():
         if not isinstance(value, PackedArray):
             lent = exports_dlpack(value) and not isinstance(value, np.ndarray)
-            dense[name] = as_exported(value, f"weights[{name!r}]") if lent else np.asarray(value)
+            dense[name] = as_exported(value, f"weights[{shown(name)}]") if lent else np.asarray(value)
     return {name: (value.dtype.name, value.shape) for name, value in dense.items()}
 
 
@@ -137,7 +137,7 @@ def calibrate(
         try:
             heard = recorder.heard
         except ValueError as problem:
-            raise ValueError(f"calibrate: {name!r} {problem}") from None
+            raise ValueError(f"calibrate: {shown(name)} {problem}") from None
         if heard is not None:
             answer.axes[name], answer[name] = heard
     return answer
@@ -256,7 +256,9 @@ def quantize(
     answer, twins = dict(arrays), tied(arrays)
     for name, fmt in chosen.items():
         if chosen.get(twins[name], fmt) != fmt:
-            raise ValueError(f"quantize: {twins[name]!r} and {name!r} are one array, wanted one format for both")
+            raise ValueError(
+                f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
+            )
     table: list[dict[str, Any]] = []
     step = Steps(len(chosen), progress, "quantize")
     for name, fmt in chosen.items():
@@ -271,7 +273,7 @@ def quantize(
         try:
             found = rounded_under(w, h, fmt, axis=axis, **options)
         except ValueError as problem:
-            raise ValueError(f"quantize: {name!r}: {problem}") from None
+            raise ValueError(f"quantize: {shown(name)}: {problem}") from None
         plain = plainly(w, fmt, axis)
         row = {"name": name, "format": str(fmt), "tokens": h.tokens, "damping": found.damping, "dead": found.dead}
         row |= {"before": error(w, plain, h).output_db, "after": error(w, found.q, h).output_db}

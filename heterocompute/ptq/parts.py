@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable
 
 from ..base.tensors import CHUNK
-from ..base.texts import printable, read_small
+from ..base.texts import file_name, printable, read_small
 from ..base.writer import sync_folder
 from ..files.shards import write_whole
 
@@ -43,7 +43,7 @@ class Parts:
     """
 
     def __init__(self, out_path: str | os.PathLike[str], resume: bool = True) -> None:
-        self.folder = os.path.abspath(os.fsdecode(os.fspath(out_path))) + ".parts"
+        self.folder = os.path.abspath(file_name(out_path)) + ".parts"
         if os.path.lexists(self.folder) and (os.path.islink(self.folder) or not os.path.isdir(self.folder)):
             raise ValueError(f"{printable(self.folder)}: is in the way: wanted a folder for what is done of the output")
         if not resume:

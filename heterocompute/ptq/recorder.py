@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.values import shown
 from ..products.matmul import matmul
 from .hessian import Hessian
 
@@ -82,7 +83,7 @@ class Recorder(np.ndarray[Any, Any]):
         try:
             self._sums[axes].add(inputs)
         except ValueError as problem:
-            raise ValueError(f"calibrate: {self._name!r}: {problem}") from None
+            raise ValueError(f"calibrate: {shown(self._name)}: {problem}") from None
 
 
 def patches(image: Array, size: tuple[int, ...], strides: Any, before: Any, dilations: Any, answer: Any) -> Array:

@@ -118,7 +118,7 @@ def search(
         if name not in arrays:
             raise ValueError(f"search: hessians has {unknown(str(name), arrays)}")
         if not isinstance(h, Hessian):
-            raise TypeError(f"search: hessians[{name!r}] is {shown(h)}, wanted a Hessian")
+            raise TypeError(f"search: hessians[{shown(name)}] is {shown(h)}, wanted a Hessian")
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
     choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
     if not choices:
@@ -243,7 +243,7 @@ class _Rounder:
         try:
             return by_method(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
         except ValueError as problem:
-            raise ValueError(f"search: {name!r}: {problem}") from None
+            raise ValueError(f"search: {shown(name)}: {problem}") from None
 
     def error(self, name: str, q: QuantizedArray) -> float:
         """Return the relative error, of the layer's output where its inputs are known."""
@@ -274,7 +274,7 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
             raise ValueError(f"search: no tensor fits the group {shown(patterns)}")
         for name in members:
             if home.setdefault(name, number) != number:
-                raise ValueError(f"search: {name!r} is in two groups")
+                raise ValueError(f"search: {shown(name)} is in two groups")
     items: dict[Any, list[str]] = {}
     for name in names:
         items.setdefault(home.get(name, name), []).append(name)
@@ -293,7 +293,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
                 raise ValueError(f"search: evaluate returned {', '.join(found)}; metric= says which of them")
             name = metric if metric is not None else next(iter(found))
             if name not in found:
-                raise ValueError(f"search: evaluate returned no {name!r}, only {', '.join(found)}")
+                raise ValueError(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")
             found = found[name]
         value = as_real(found, "search: what evaluate returned", "a number")
         if not isfinite(value):
@@ -304,7 +304,8 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
         raise TypeError(f"search: metric is {shown(metric)}, wanted a name")
     if metric is not None and metric.lower() in COARSE:
         raise ValueError(
-            f"search: metric is {metric!r}, which counts right answers: one tensor's rounding changes few of them or "
+            f"search: metric is {shown(metric)}, which counts right answers: one tensor's rounding changes few "
+            "of them or "
             "none, so that it cannot say what an error costs; wanted a loss, a divergence or a root mean square"
         )
     return call

@@ -23,6 +23,7 @@ from ..base.json_text import strict_json
 from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import printable, read_small
+from ..base.values import shown
 from ..base.version import __version__
 from ..files.containers.numpy_files import Npz
 from ..files.layouts.table import check_layout, refuse_layout
@@ -176,11 +177,11 @@ class Inputs(Known):
 
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         if not os.path.isfile(path):
-            raise ValueError(f"--calibration {path!r}: is no file, {WANTED}, or module:function")
+            raise ValueError(f"--calibration {shown(path)}: is no file, {WANTED}, or module:function")
         self._path, where = path, printable(path)
         with self._opened() as reader:
             for name, what in reader.skipped.items():
-                raise ValueError(f"{where}: array {printable(name)!r} is {what}, wanted floats")
+                raise ValueError(f"{where}: array {shown(printable(name))} is {what}, wanted floats")
             if not reader.names:
                 raise ValueError(f"{where}: holds nothing, {WANTED}")
             for name in reader.names:
@@ -191,7 +192,7 @@ class Inputs(Known):
                 fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
                 if np.dtype(info.dtype).kind not in "fiu" or not fits:
                     raise ValueError(
-                        f"{where}: array {printable(name)!r} is {info.dtype} {info.shape}, wanted floats "
+                        f"{where}: array {shown(printable(name))} is {info.dtype} {info.shape}, wanted floats "
                         f"(inputs, features) for a tensor of {shape}"
                     )
             self._names = list(reader.names)
@@ -216,7 +217,7 @@ class Inputs(Known):
         try:
             h.add(x)
         except ValueError as problem:
-            raise ValueError(f"calibrate: {name!r}: {problem}") from None
+            raise ValueError(f"calibrate: {shown(name)}: {problem}") from None
         return h
 
     def __contains__(self, name: object) -> bool:
@@ -282,7 +283,7 @@ class _Listener(Mapping[str, Any]):
             try:
                 heard = ear.heard
             except ValueError as problem:
-                raise ValueError(f"calibrate: {name!r} {problem}") from None
+                raise ValueError(f"calibrate: {shown(name)} {problem}") from None
             if heard is not None:
                 self._parts.write(self.path(name), heard[1].save)
                 found[name] = heard[0]
@@ -356,4 +357,6 @@ class _Listener(Mapping[str, Any]):
         """Refuse two formats for one array."""
         for name, fmt in formats.items():
             if formats.get(self._twins[name], fmt) != fmt:
-                raise ValueError(f"ptq: {self._twins[name]!r} and {name!r} are one array, wanted one format for both")
+                raise ValueError(
+                    f"ptq: {shown(self._twins[name])} and {shown(name)} are one array, wanted one format for both"
+                )

@@ -77,7 +77,7 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
             raise ValueError(f"axis: {one} is out of range for an array of {ndim} dimensions")
     axes = tuple(one % ndim for one in axes)
     if not axes or len(set(axes)) != len(axes):
-        raise ValueError(f"axis: {axis!r} names {'no axis' if not axes else 'an axis twice'}")
+        raise ValueError(f"axis: {axis!r:.80} names {'no axis' if not axes else 'an axis twice'}")
     return axes
 
 

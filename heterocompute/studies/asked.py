@@ -101,7 +101,7 @@ def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
         ]
     for method in methods:
         if method is not None and not any(entry.method == method for entry in found):
-            raise ValueError(f"study: the method {method!r} rounds to none of these formats")
+            raise ValueError(f"study: the method {shown(method)} rounds to none of these formats")
     return found
 
 
@@ -174,7 +174,7 @@ def plan_of(
     found = {text for rows in plan for _, _, text in rows}
     for text in emulations:
         if text not in found:
-            raise ValueError(f"study: emulate {text!r} multiplies none of these formats and activations")
+            raise ValueError(f"study: emulate {shown(text)} multiplies none of these formats and activations")
     return plan
 
 

@@ -164,4 +164,4 @@ def _not_zero(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
 def _check_zeros(after: Mapping[str, Any], masks: Mapping[str, Any], text: str) -> None:
     for name, mask in masks.items():
         if np.any(_not_zero(after[name])[~mask]):
-            raise ValueError(f"study_density: retrain returned {name!r} with values where {text} had pruned them")
+            raise ValueError(f"study_density: retrain returned {shown(name)} with values where {text} had pruned them")

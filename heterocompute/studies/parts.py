@@ -67,9 +67,9 @@ class Source:
         self.names = list(self._arrays)
         for name, value in self._arrays.items():
             if not isinstance(name, str):
-                raise TypeError(f"study: the names of weights are str, got {name!r} of type {type(name).__name__}")
+                raise TypeError(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
             try:
-                array = as_array(value, f"study: weights[{name!r}]")
+                array = as_array(value, f"study: weights[{shown(name)}]")
             except Unreadable:
                 raise
             except TypeError:
@@ -151,10 +151,11 @@ def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict
             if not isinstance(after, QuantizedArray) or (after.format, after.shape, after.axis) != wanted:
                 kind = str(after.format) if isinstance(after, QuantizedArray) else type(after).__name__
                 raise ValueError(
-                    f"{study}: retrain returned {kind} for {name!r}, wanted {before.format} of shape {before.shape}"
+                    f"{study}: retrain returned {kind} for {shown(name)}, wanted {before.format} of shape "
+                    f"{before.shape}"
                 )
         elif getattr(after, "shape", None) != getattr(before, "shape", None):
-            raise ValueError(f"{study}: retrain changed the shape of {name!r}")
+            raise ValueError(f"{study}: retrain changed the shape of {shown(name)}")
     return dict(found)
 
 
@@ -205,12 +206,12 @@ def evaluator(
         for key, value in found.items():
             if not isinstance(key, str) or key in reserved:
                 taken = ", ".join(reserved)
-                raise ValueError(f"{study}: evaluate named a number {key!r}; wanted a str other than {taken}")
+                raise ValueError(f"{study}: evaluate named a number {shown(key)}; wanted a str other than {taken}")
             try:
                 numbers[key] = finite(float(value))
             except (TypeError, ValueError):
                 kind_of = type(value).__name__
-                raise TypeError(f"{study}: evaluate returned a {kind_of} for {key!r}, wanted a number") from None
+                raise TypeError(f"{study}: evaluate returned a {kind_of} for {shown(key)}, wanted a number") from None
         return numbers
 
     return call

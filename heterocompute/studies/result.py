@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.values import shown
 from ..report import study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
@@ -117,7 +118,7 @@ class Study(Tabular):
         columns = [name for name in self.table[0] if name not in report.TEXTS]
         for name in names:
             if name not in columns:
-                raise ValueError(f"{source}: no column of numbers {name!r}; there are {', '.join(columns)}")
+                raise ValueError(f"{source}: no column of numbers {shown(name)}; there are {', '.join(columns)}")
 
     @property
     def _metric(self) -> str:

@@ -10,6 +10,7 @@ from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
 from ..base.float_env import counts_subnormals
+from ..base.values import shown
 from ..formats import Format
 
 __all__ = ["codebook_gradient", "codebook_step"]
@@ -111,11 +112,11 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     if gradient.shape != codebook.shape:
         raise ValueError(f"codebook_step: grad has shape {gradient.shape}, wanted {codebook.shape}")
     if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, (int, float, np.integer, np.floating)):
-        raise TypeError(f"codebook_step: lr is {lr!r} of type {type(lr).__name__}, wanted a number")
+        raise TypeError(f"codebook_step: lr is {shown(lr)} of type {type(lr).__name__}, wanted a number")
     with np.errstate(over="ignore", invalid="ignore"):
         moved = (codebook.astype(np.float64) - np.float64(lr) * gradient.astype(np.float64)).astype(np.float32)
     if not np.isfinite(moved).all():
-        raise ValueError(f"codebook_step: with lr {lr!r} a centroid is no finite number any more")
+        raise ValueError(f"codebook_step: with lr {shown(lr)} a centroid is no finite number any more")
     return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)
 
 

@@ -89,7 +89,7 @@ def retrain(
         shape = getattr(value, "shape", None)
         if shape != weights[name].shape:
             got = "no shape" if shape is None else f"shape {shape}"
-            raise ValueError(f"retrain: changed[{name!r}] has {got}, wanted {weights[name].shape}")
+            raise ValueError(f"retrain: changed[{shown(name)}] has {got}, wanted {weights[name].shape}")
     trained = {name: _trained(weights[name], value) for name, value in changed.items() if value is not weights[name]}
     steps = steps_of(len(net.train_x), net.batch, epochs)
     examples = batches(net.train_x, net.train_y, net.batch, epochs, np.random.default_rng(seed))

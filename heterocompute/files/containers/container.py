@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.json_text import MAX_TENSORS
 from ...base.tensors import CHUNK, Info, Tensors
-from ...base.texts import counted, printable, quoted, sentence, shortened
+from ...base.texts import counted, file_name, printable, quoted, sentence, shortened
 from ...base.values import shown
 
 __all__ = ["MAX_NAME", "Container", "inside"]
@@ -43,7 +43,7 @@ class Container(Tensors):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fsdecode(os.fspath(path))
+        self.path = file_name(path)
         self.names, self.metadata, self.skipped, self._infos = [], {}, {}, {}
         self._loads: dict[str, Load] = {}
         if not stat.S_ISREG(os.stat(self.path).st_mode):  # asked before open, which would wait on a pipe

@@ -133,7 +133,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
 def check_layout(name: Any) -> None:
     """Raise ValueError for a name that is none of `NAMES`."""
     if name not in NAMES:
-        nearest = "".join(f"; the nearest is {word!r}" for word in near_words(str(name), NAMES))
+        nearest = "".join(f"; the nearest is {shown(word)}" for word in near_words(str(name), NAMES))
         raise ValueError(f"save: layout is {shown(name)}, wanted {', '.join(NAMES)}{nearest}")
 
 
@@ -369,7 +369,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
         raise TypeError(f"{KEY} is no object")
     said = config.get("quant_method", name)
     if said in LAYOUTS and said != name:
-        raise ValueError(f"layout is {name!r}, but its configuration says {said!r}")
+        raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
     marks = LAYOUTS[name].marks
     prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks if one.endswith(mark)]
     mine: dict[str, list[str]] = {one: [] for one in prefixes}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import as_list, check_count, shown
+from ...base.values import as_list, check_count, check_number, shown
 from ..network.lookup import as_network
 from ..network.loops import Loops
 from .densities import DENSITIES
@@ -157,6 +157,11 @@ class Accelerator:
             return self.operations * self.clock
         return 2 * self.formats[text] * self.clock
 
+    def _shares(self, layer: str, shares: Mapping[str, float]) -> dict[str, float]:
+        function = f"{self.name}.report"
+        return {tensor: check_number(function, f"zeros[{shown(layer)}][{shown(tensor)}]", share, high=1.0, closed=True)
+                for tensor, share in shares.items()}  # fmt: skip
+
     def report(
         self,
         model: Any,
@@ -209,6 +214,7 @@ class Accelerator:
         known = DENSITIES.get(network.name, {}) if zeros is None else zeros
         if not isinstance(known, Mapping) or not all(isinstance(shares, Mapping) for shares in known.values()):
             raise TypeError(f"{self.name}.report: zeros is {shown(zeros)}, wanted {{layer: {{tensor: share}}}}")
+        known = {layer: self._shares(layer, shares) for layer, shares in known.items()}
         problems = network.problems(batch)
         if layers is not None:
             layers = as_list(layers, f"{self.name}.report: layers", "names of layers")
@@ -237,7 +243,7 @@ class Accelerator:
         if format is None:
             return next(iter(self.formats))
         if not isinstance(format, str) or format not in self.formats:
-            raise ValueError(f"{self.name}: format is {format!r}, wanted one of {', '.join(self.formats)}")
+            raise ValueError(f"{self.name}: format is {shown(format)}, wanted one of {', '.join(self.formats)}")
         return format
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from ...base.values import shown
 from ..silicon.gate_costs import PROCESSES, scaled, table_read
 from .accelerator import Accelerator, Store
 from .energies import DRAM, latches, registers, sram, value_bits
@@ -65,9 +66,9 @@ class Design:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dataflow, str) or self.dataflow not in DATAFLOWS:
-            raise ValueError(f"design: dataflow is {self.dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+            raise ValueError(f"design: dataflow is {shown(self.dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
         if not isinstance(self.process, str) or self.process not in PROCESSES:
-            raise ValueError(f"design: process is {self.process!r}, wanted one of {', '.join(PROCESSES)}")
+            raise ValueError(f"design: process is {shown(self.process)}, wanted one of {', '.join(PROCESSES)}")
         for one in fields(self):
             value = getattr(self, one.name)
             if one.type == "str":
@@ -75,7 +76,7 @@ class Design:
             whole = one.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 < value < 1e15:
                 kind = "integer" if whole else "number"
-                raise ValueError(f"design: {one.name} is {value!r}, wanted a positive {kind}")
+                raise ValueError(f"design: {one.name} is {shown(value)}, wanted a positive {kind}")
 
     @property
     def products(self) -> int:

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...base.texts import near_words
-from ...base.values import as_list, check_count, shown
+from ...base.values import as_list, check_count, is_several, shown
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
 from ..network.graph import Network
@@ -257,7 +257,7 @@ def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
             near = near_words(str(name), (*FIELDS, "format"), 2)
             words = f"; the nearest are {', '.join(near)}" if near else f", wanted {', '.join((*FIELDS, 'format'))}"
             raise ValueError(f"explore: space has {shown(name)}, which is none of its names{words}")
-        values[name] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        values[name] = list(given) if is_several(given) else [given]
         if not values[name]:
             raise ValueError(f"explore: space has no values of {name}")
     values.setdefault("format", ["int8"])

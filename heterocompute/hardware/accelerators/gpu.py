@@ -7,6 +7,7 @@ tile of a later generation is, and so how many operations share it, is that of i
 
 from __future__ import annotations
 
+from ...base.values import shown
 from ..chips.database import device
 from ..silicon.gate_costs import Cost, scaled
 from .accelerator import Accelerator, Store
@@ -38,7 +39,7 @@ def tensor_core(generation: str = "volta") -> Accelerator:
     Accelerator
     """
     if not isinstance(generation, str) or generation not in GENERATIONS:
-        raise ValueError(f"tensor_core: generation is {generation!r}, wanted one of {', '.join(GENERATIONS)}")
+        raise ValueError(f"tensor_core: generation is {shown(generation)}, wanted one of {', '.join(GENERATIONS)}")
     chip, process, ghz, sms, cores, (filters, pixels, channels), l2, shared, rates = GENERATIONS[generation]
     one = filters * pixels * channels
     bandwidth = device(chip).need("bandwidth")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.eie import EIEArray, encode_csr
-from ...base.values import check_count
+from ...base.values import check_count, shown
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -72,7 +72,8 @@ def _with_depth(depth: int) -> Cost:
     def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
         if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
             raise NotImplementedError(
-                f"eie multiplies matrices with vectors: layer {loops.name!r} is no such product; choose layers that are"
+                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is no such product; choose "
+                "layers that are"
             )
         found = _eie(loops.k, loops.c, zeros.get("W", 1.0), zeros.get("I", 1.0), depth)
         times = loops.n * loops.p

@@ -7,6 +7,7 @@ et al., MAGNet, ICCAD 2019). Energies are those of energies.py and `hw.mac`; the
 
 from __future__ import annotations
 
+from ...base.values import shown
 from .accelerator import Accelerator, Store
 from .design import DATAFLOWS, Design
 from .energies import DRAM, registers, sram
@@ -67,5 +68,5 @@ def magnet(dataflow: str = "os-lws", process: str = PROCESS) -> Accelerator:
     Accelerator
     """
     if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"magnet: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+        raise ValueError(f"magnet: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     return Design(dataflow=dataflow, process=process).machine("magnet", ("int8", "int4", "vsq4-g16-s4"))

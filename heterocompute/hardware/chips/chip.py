@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from ...base.values import as_list, check_flag, check_text, shown
+
 __all__ = ["Device"]
 
 LARGEST = sys.float_info.max
@@ -97,10 +99,16 @@ class Device:
         clock: Mapping[str, tuple[float, float, float]] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise ValueError(f"Device: name is {name!r}, wanted a non-empty str")
-        place = f"device {name!r}"
-        if kind not in KINDS:
-            raise ValueError(f"{place}: kind is {kind!r}, wanted one of {', '.join(KINDS)}")
+            raise ValueError(f"Device: name is {shown(name)}, wanted a non-empty str")
+        place = f"device {shown(name)}"
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"{place}: kind is {shown(kind)}, wanted one of {', '.join(KINDS)}")
+        for what, value in (("title", title), ("process", process), ("note", note)):
+            if value is not None:
+                check_text(place, what, value)
+        for what, table in (("peak", peak), ("sparse", sparse), ("links", links), ("source", source), ("clock", clock)):
+            if table is not None and not isinstance(table, Mapping):
+                raise TypeError(f"{place}: {what} is {shown(table)}, wanted a mapping")
         self.name, self.kind, self.title = name, kind, title or name
         self.dense_rates = _rates(place, "peak", peak)
         self.sparse_rates = _rates(place, "sparse", sparse)
@@ -113,9 +121,10 @@ class Device:
             link: _number(place, f"links.{link}", rate) for link, rate in (links or {}).items()
         }
         if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
-            raise ValueError(f"{place}: year is {year!r}, wanted an integer")
+            raise ValueError(f"{place}: year is {shown(year)}, wanted an integer")
         self.year, self.process, self.note = year, process, note
-        self.aliases, self.unverified = tuple(aliases), tuple(unverified)
+        self.aliases = tuple(as_list(aliases, f"{place}: aliases", "names"))
+        self.unverified = tuple(as_list(unverified, f"{place}: unverified", "names of figures"))
         self.source: Mapping[str, str] = dict(source or {})
         self.clock: Mapping[str, tuple[float, float, float]] = dict(clock or {})
 
@@ -155,12 +164,12 @@ class Device:
         >>> hw.device("a100-sxm-80gb").peak("int8") / 1e12
         624.0
         """
-        rates = self.sparse_rates if sparse else self.dense_rates
+        rates = self.sparse_rates if check_flag(self.name, "sparse", sparse) else self.dense_rates
         wanted = plain_dtype(dtype)
         if wanted not in rates:
             what = "a 2:4-sparse rate" if sparse else "a rate"
             has = ", ".join(rates) or "none"
-            raise ValueError(f"{self.name}: no {what.split(' ', 1)[1]} for {dtype!r}; it has {has}")
+            raise ValueError(f"{self.name}: no {what.split(' ', 1)[1]} for {shown(dtype)}; it has {has}")
         return rates[wanted]
 
     def ridge(self, dtype: str, sparse: bool = False) -> float:
@@ -199,8 +208,8 @@ class Device:
         ValueError
             The figure is not known for this device, or is none of these.
         """
-        if figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
-            raise ValueError(f"{self.name}: need of {figure!r}, wanted bandwidth, memory, on_chip, tdp or die_mm2")
+        if not isinstance(figure, str) or figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
+            raise ValueError(f"{self.name}: need of {shown(figure)}, wanted bandwidth, memory, on_chip, tdp or die_mm2")
         value: float | None = getattr(self, figure)
         if value is None:
             raise ValueError(f"{self.name}: its {figure} is not known; give one with hw.Device(..., {figure}=...)")
@@ -217,7 +226,7 @@ class Device:
         -------
         str or None
         """
-        keys = [figure]
+        keys = [check_text(self.name, "figure", figure)]
         if figure.startswith("sparse."):
             keys.append("peak" + figure[6:])
         keys += [figure.split(".")[0], "peak" if figure.startswith("sparse") else "*", "*"]
@@ -267,7 +276,7 @@ def dtype_bits(dtype: str) -> int:
     """
     name = plain_dtype(dtype)
     if name not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}, wanted one of {', '.join(DTYPES)}")
+        raise ValueError(f"dtype is {shown(dtype)}, wanted one of {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
@@ -288,22 +297,22 @@ def plain_dtype(dtype: str) -> str:
         Not a str.
     """
     if not isinstance(dtype, str):
-        raise TypeError(f"dtype is {dtype!r} of type {type(dtype).__name__}, wanted a str such as 'fp16'")
+        raise TypeError(f"dtype is {shown(dtype)} of type {type(dtype).__name__}, wanted a str such as 'fp16'")
     name = dtype.strip().lower()
     return SYNONYMS.get(name, name)
 
 
 def _rates(place: str, what: str, rates: Mapping[str, float] | None) -> Mapping[str, float]:
     if not isinstance(rates or {}, Mapping):
-        raise TypeError(f"{place}: {what} is {rates!r}, wanted a mapping such as {{'int8': 4e12}}")
+        raise TypeError(f"{place}: {what} is {shown(rates)}, wanted a mapping such as {{'int8': 4e12}}")
     found: dict[str, float] = {}
     for dtype, rate in (rates or {}).items():
         plain = plain_dtype(dtype)
         if plain not in DTYPES:
-            raise ValueError(f"{place}: {what} names the type {dtype!r}, wanted {', '.join(DTYPES)}")
+            raise ValueError(f"{place}: {what} names the type {shown(dtype)}, wanted {', '.join(DTYPES)}")
         if plain in found:
-            raise ValueError(f"{place}: {what} names {plain} twice, once as {dtype!r}")
-        found[plain] = _number(place, f"{what}[{dtype!r}]", rate)
+            raise ValueError(f"{place}: {what} names {plain} twice, once as {shown(dtype)}")
+        found[plain] = _number(place, f"{what}[{shown(dtype)}]", rate)
     return found
 
 
@@ -312,7 +321,7 @@ def _positive(place: str, what: str, value: float | None) -> float | None:
 
 
 def _number(place: str, what: str, value: float) -> float:
-    wrong = ValueError(f"{place}: {what} is {value!r}, wanted a positive number")
+    wrong = ValueError(f"{place}: {what} is {shown(value)}, wanted a positive number")
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise wrong
     try:

@@ -66,7 +66,7 @@ def device(name: str | Device) -> Device:
     if isinstance(name, Device):
         return name
     if not isinstance(name, str):
-        raise TypeError(f"device: {name!r} of type {type(name).__name__}, wanted a name or a Device")
+        raise TypeError(f"device: {shown(name)} of type {type(name).__name__}, wanted a name or a Device")
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     if plain == "host":
         return host()
@@ -76,7 +76,7 @@ def device(name: str | Device) -> Device:
         starts = [one for one in names if plain and one.startswith(plain[:64])]
         found = list(dict.fromkeys([*starts, *near_words(plain, names, 4)]))[:5]
         words = f"the nearest are {', '.join(found)}" if found else "'heterocompute devices' and hw.devices() list them"
-        raise ValueError(f"device: {name[:64]!r} is no device; {words}")
+        raise ValueError(f"device: {shown(name)} is no device; {words}")
     return names[plain]
 
 
@@ -128,10 +128,10 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     >>> [name for name in hw.devices(kind="gpu", year=2016)]
     ['p4', 'p40', 'p100-sxm2', 'p100-pcie-12gb']
     """
-    if kind is not None and kind not in KINDS:
-        raise ValueError(f"devices: kind is {kind!r}, wanted one of {', '.join(KINDS)}")
-    if year is not None and not isinstance(year, int):
-        raise ValueError(f"devices: year is {year!r}, wanted an integer")
+    if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
+        raise ValueError(f"devices: kind is {shown(kind)}, wanted one of {', '.join(KINDS)}")
+    if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
+        raise ValueError(f"devices: year is {shown(year)}, wanted an integer")
     return {
         name: one
         for name, one in _table().items()
@@ -208,7 +208,7 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
     known = (*_TEXTS, *_OTHERS, *_RATES, *_FIGURES)
     for key in block:
         if key not in known:
-            near = "".join(f", the nearest is {word!r}" for word in near_words(key, known))
+            near = "".join(f", the nearest is {shown(word)}" for word in near_words(key, known))
             raise ValueError(f"{where}: unknown key {quoted(key)}{near}")
     options: dict[str, Any] = {key: _text(where, key, block[key]) for key in _TEXTS if key in block}
     for key, (attribute, factor) in _FIGURES.items():

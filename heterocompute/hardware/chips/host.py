@@ -19,6 +19,7 @@ from ... import _heterocompute as _core
 from ...base.caches import l3_bytes
 from ...base.kept_files import cpu_model, kept_file, read_kept, write_kept
 from ...base.texts import counted
+from ...base.values import shown
 from .chip import Device
 
 __all__ = ["host"]
@@ -63,7 +64,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = count if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"host: threads is {threads!r}, wanted a positive integer")
+        raise ValueError(f"host: threads is {shown(threads)}, wanted a positive integer")
     key = {"version": VERSION, "cpu": cpu_model(), "isa": _core.cpu_isa(), "threads": threads}
     path = cache_file()
     found = None if refresh else _read(path, key)

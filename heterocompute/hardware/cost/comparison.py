@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count
+from ...base.values import check_count, check_number, is_several, shown
 from ...formats import Format
 from ...report.files import write_figure
 from ...report.hardware import line_figure
-from ..chips.chip import LARGEST, Device, dtype_bits
-from ..chips.database import device
+from ..chips.chip import Device, dtype_bits
+from ..chips.database import as_devices, device
 from ..network.graph import Network
 from ..network.layers import Scores
 from ..network.lookup import as_network
@@ -85,20 +85,20 @@ def compare(
     [('h100-sxm', 'memory', True), ('a100-sxm-80gb', 'memory', True)]
     """
     check_count("compare", "batch", batch)
-    if not 0 < lifetime_years <= LARGEST:
-        raise ValueError(f"compare: lifetime_years is {lifetime_years!r}, wanted years above 0")
-    chips = [device(one) for one in ([devices] if isinstance(devices, (str, Device)) else devices)]
+    lifetime_years = check_number("compare", "lifetime_years", lifetime_years)
+    chips = as_devices("compare", devices)
     whole = as_network(network, input_shape)
     step = whole if context is None else whole.decoding(context)
+    if price is not None and not isinstance(price, Mapping):
+        raise TypeError(f"compare: price is {shown(price)}, wanted a mapping of devices to numbers")
     prices = dict(price or {})
     for name, value in prices.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LARGEST:
-            raise ValueError(f"compare: the price of {name!r} is {value!r}, wanted a number above 0")
+        prices[name] = check_number("compare", f"the price of {shown(name)}", value)
         if not any(name in (chip.name, *chip.aliases) for chip in chips):
             device(name)  # a device that is not compared is fine, a name that is none is an error
     rows = []
     for chip in chips:
-        kind = dtype or product_dtype(chip, None, None)
+        kind = dtype if dtype is not None else product_dtype(chip, None, None)
         found = roofline(step, chip, kind, format, batch)
         memory = weight_bytes(step, kind, format) + peak_bytes(step, batch, kind)
         if context is not None:
@@ -225,9 +225,9 @@ def batch_sweep(
     512
     """
     chip, net = device(device_name), as_network(network, input_shape)
-    kind = dtype or product_dtype(chip, None, None)
-    listed = list(batches) if isinstance(batches, Iterable) else [batches]
-    sizes = sorted({check_count("batch_sweep", "a batch", one) for one in listed})
+    kind = dtype if dtype is not None else product_dtype(chip, None, None)
+    listed = list(batches) if is_several(batches) else [batches]
+    sizes = sorted({check_count("batch_sweep", "batches", one) for one in listed})
     if not sizes:
         raise ValueError("batch_sweep: batches is empty, wanted at least one batch size")
     rows: list[dict[str, Any]] = []

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...base.values import check_number
+import numpy as np
+
+from ...base.values import as_list, check_flag, check_number, shown
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 
@@ -78,7 +80,7 @@ def amdahl(share: float, speedup: float) -> float:
     >>> hw.amdahl(0.5, 2), round(hw.amdahl(0.9, 1e9), 6)
     (1.3333333333333333, 10.0)
     """
-    check_number("amdahl", "share", share, high=1.0, closed=True)
+    share = check_number("amdahl", "share", share, high=1.0, closed=True)
     return 1 / (1 - share + share / check_number("amdahl", "speedup", speedup))
 
 
@@ -113,8 +115,8 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     (4992.0, 15831)
     """
     one = device(chip)
-    if io_gb_s:
-        check_number("tpp", "io_gb_s", io_gb_s)
+    if io_gb_s is not None:
+        io_gb_s = check_number("tpp", "io_gb_s", io_gb_s, closed=True)
     bits = {dtype: 19 if dtype == "tf32" else dtype_bits(dtype) for dtype in one.dense_rates}
     found = {dtype: bits[dtype] * rate / 1e12 for dtype, rate in one.dense_rates.items()}
     if not found:
@@ -152,7 +154,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     >>> round(hw.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
     1.0
     """
-    check_number("copy_seconds", "size", size, closed=True)
+    size = check_number("copy_seconds", "size", size, closed=True)
     if isinstance(link, (int, float)):
         return size / check_number("copy_seconds", "link", link)
     one = device(link)
@@ -199,7 +201,8 @@ def offload_break_even(
     201
     """
     one = device(chip)
-    here = float(host) if isinstance(host, (int, float)) else device(host).peak(dtype)
+    is_rate = isinstance(host, (int, float, np.number))
+    here = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
     there = one.peak(dtype)
     if there <= here:
         return math.inf
@@ -274,6 +277,7 @@ def training_time(
     9.7
     """
     work = training_flops(parameters, tokens) * (8 / 6 if recompute else 1)
+    check_flag("training_time", "recompute", recompute)
     share = check_number("training_time", "utilization", utilization, high=1.0)
     return work / (check_number("training_time", "count", count) * device(chip).peak(dtype) * share)
 
@@ -316,8 +320,9 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
     >>> round(hw.break_even_density(1 / 0.79, operands=2), 2), round(hw.break_even_density(1.33, operands=2), 2)
     (0.89, 0.87)
     """
-    if operands not in (1, 2):
-        raise ValueError(f"break_even_density: operands is {operands!r}, wanted 1 or 2")
+    floor = check_number("break_even_density", "floor", floor, closed=True)
+    if isinstance(operands, bool) or not isinstance(operands, (int, np.integer)) or operands not in (1, 2):
+        raise ValueError(f"break_even_density: operands is {shown(operands)}, wanted 1 or 2")
     slope = check_number("break_even_density", "gain_dense", gain_dense) - floor
     return 1.0 if slope <= 0 else min(1.0, max(0.0, (1 - floor) / slope)) ** (1 / operands)
 
@@ -339,8 +344,12 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
     --------
     >>> from heterocompute import hardware as hw
     >>> hw.overlap([1, 3, 2]), hw.overlap([1, 3, 2], prefetch=False)
-    (3, 6)
+    (3.0, 6.0)
     """
-    if not stages or not all(0 <= stage < math.inf for stage in stages):
-        raise ValueError(f"overlap: stages are {list(stages)}, wanted seconds from 0 up")
-    return max(stages) if prefetch else sum(stages)
+    seconds = [
+        check_number("overlap", f"stages[{i}]", stage, closed=True)
+        for i, stage in enumerate(as_list(stages, "overlap: stages", "seconds"))
+    ]
+    if not seconds:
+        raise ValueError(f"overlap: stages is {shown(stages)}, wanted one or more")
+    return max(seconds) if check_flag("overlap", "prefetch", prefetch) else sum(seconds)

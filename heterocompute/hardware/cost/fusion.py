@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.kept import kept
-from ...base.values import check_count
+from ...base.values import check_count, check_flag
 from ..chips.chip import dtype_bits
 from ..network.graph import INPUT, Flow, Network
 from ..network.layers import AddTable, Embedding
@@ -137,6 +137,8 @@ def fuse(
     whole_number = isinstance(sram_bytes, float) and sram_bytes.is_integer()
     sram_bytes = check_count("fuse", "sram_bytes", int(sram_bytes) if whole_number else sram_bytes)
     check_count("fuse", "batch", batch)
+    check_flag("fuse", "training", training)
+    check_flag("fuse", "recompute", recompute)
     if recompute and not training:
         raise ValueError("fuse: recompute is True but training is False; only a backward pass computes again")
     sizes = _Sizes(net, dtype_bits(dtype), stored(format, dtype), batch)

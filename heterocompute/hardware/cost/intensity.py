@@ -5,8 +5,9 @@ One multiply-add is two operations. `dtype` is one type for all operands, or (fi
 
 from __future__ import annotations
 
-from ...base.values import check_count
+from ...base.values import as_list, check_count, check_flag, shown
 from ..chips.chip import dtype_bits
+from ..network.graph import check_shape
 from ..network.layers import Conv2d
 
 __all__ = ["conv2d", "conv2d_reuse", "gemm", "gemv", "im2col_copies"]
@@ -41,8 +42,7 @@ def gemm(m: int, n: int, k: int, dtype: DType = "fp16") -> float:
     >>> round(hw.intensity.gemm(4096, 4096, 4096, "fp16"), 1)
     1365.3
     """
-    for name, value in (("m", m), ("n", n), ("k", k)):
-        check_count("intensity.gemm", name, value)
+    m, n, k = (check_count("intensity.gemm", name, value) for name, value in (("m", m), ("n", n), ("k", k)))
     a, b, c = _bits(dtype)
     return 2 * m * n * k * 8 / (a * m * k + b * k * n + c * m * n)
 
@@ -114,13 +114,17 @@ def conv2d(
     (263.8, 28.5)
     """
     check_count("intensity.conv2d", "batch", batch)
+    check_flag("intensity.conv2d", "unrolled", unrolled)
+    if not isinstance(layer, Conv2d):
+        raise TypeError(f"intensity.conv2d: layer is {shown(layer)}, wanted a Conv2d")
+    shape = check_shape(input_shape)
     a, b, c = _bits(dtype)
-    output = layer.output_shape(tuple(input_shape))
-    groups, positions, _, k = layer.gemm(tuple(input_shape))
-    elements = input_shape[0] * input_shape[1] * input_shape[2]
+    output = layer.output_shape(shape)
+    groups, positions, _, k = layer.gemm(shape)
+    elements = shape[0] * shape[1] * shape[2]
     moved = elements + 2 * groups * positions * k if unrolled else elements
     traffic = a * batch * moved + b * layer.weight_params + c * batch * output[0] * output[1] * output[2]
-    macs: int = layer.macs(tuple(input_shape))
+    macs: int = layer.macs(shape)
     return 2 * batch * macs * 8 / traffic
 
 
@@ -152,16 +156,17 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
     -------
     float
     """
-    rows, columns = kernel_size
-    for name, value in (("kernel_size", rows), ("kernel_size", columns), ("stride", stride)):
-        check_count("intensity.im2col_copies", name, value)
-    return float(rows * columns / stride**2)
+    pair = as_list(kernel_size, "intensity.im2col_copies: kernel_size", "two positive integers")
+    if len(pair) != 2:
+        raise ValueError(f"intensity.im2col_copies: kernel_size is {shown(kernel_size)}, wanted two positive integers")
+    rows, columns = (check_count("intensity.im2col_copies", "kernel_size", one) for one in pair)
+    return rows * columns / check_count("intensity.im2col_copies", "stride", stride) ** 2
 
 
 def _bits(dtype: DType) -> tuple[int, int, int]:
     if isinstance(dtype, tuple):
         if len(dtype) != 3:
-            raise ValueError(f"dtype is {dtype!r}, wanted one type or three: first operand, weights, output")
+            raise ValueError(f"dtype is {shown(dtype)}, wanted one type or three: first operand, weights, output")
         a, b, c = (dtype_bits(one) for one in dtype)
         return a, b, c
     bits = dtype_bits(dtype)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_count
+from ...base.values import check_count, is_several, shown
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Scores
-from ..network.liveness import peak_elements
+from ..network.liveness import kept_sizes, peak_elements
 from ..network.lookup import as_network
 from .recompute import cut
 from .stored import stored, weight_matrix
@@ -131,7 +131,10 @@ def forward(
     dtype: str = "fp32",
     outputs: int = 1,
 ) -> Memory:
-    """Return the memory of a forward pass that keeps every layer's output, as training does.
+    """Return the memory of a forward pass that keeps what a backward pass needs.
+
+    Of a torch.nn.Module, what autograd saves while it runs as in training, each memory once. Of other models the output
+    of every layer, except of views.
 
     Parameters
     ----------
@@ -158,16 +161,18 @@ def forward(
     >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
     (4.00390625, 40.0, 4000.0)
     """
-    network = as_network(model, input_shape)
     check_count("memory.forward", "batch", batch)
+    network = as_network(model, input_shape, training=min(batch, 2))
     check_count("memory.forward", "outputs", outputs)
     bits = dtype_bits(dtype)
-    inside = sum(flow.output_elements for flow in network.flows[:-1])
+    inside = kept_sizes(network)
+    elements, other = (batch * sum(one) for one in zip((0, 0), *inside, strict=True))
+    elements, other = elements + network.prepared[0], other + network.prepared[1]
     return Memory(
         weight_bytes(network, dtype),
         input=_bytes(batch * math.prod(network.input_shape), bits),
         output=outputs * _bytes(batch * math.prod(network.output_shape), bits),
-        intermediates=_bytes(batch * inside, bits),
+        intermediates=_bytes(elements, bits) + other,
     )
 
 
@@ -178,7 +183,7 @@ def backward(
     batch: int = 1,
     dtype: str = "fp32",
 ) -> Memory:
-    """Return the memory of a forward and a backward pass: that of `forward`, and a gradient for each parameter.
+    """Return the memory of a forward and a backward pass: that of `forward`, and a gradient for each trained parameter.
 
     Parameters
     ----------
@@ -203,8 +208,11 @@ def backward(
     >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
     (8.0078125, 40.0, 40.0)
     """
-    kept = forward(model, input_shape, batch=batch, dtype=dtype)
-    return Memory(kept.params, kept.params, input=kept.input, output=kept.output, intermediates=kept.intermediates)
+    check_count("memory.backward", "batch", batch)
+    network = as_network(model, input_shape, training=min(batch, 2))
+    kept = forward(network, batch=batch, dtype=dtype)
+    gradients = kept.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
+    return Memory(kept.params, gradients, input=kept.input, output=kept.output, intermediates=kept.intermediates)
 
 
 def training(
@@ -217,6 +225,8 @@ def training(
     recompute: int = 0,
 ) -> Memory:
     """Return the memory of training: `backward`, the optimizer's states, and with 16-bit types a float32 copy.
+
+    Parameters of a module that need no gradient have no gradient, no states and no copy.
 
     Parameters
     ----------
@@ -254,20 +264,22 @@ def training(
     16.0
     """
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise ValueError(f"memory.training: optimizer is {optimizer!r}, wanted one of {', '.join(OPTIMIZERS)}")
-    if isinstance(recompute, bool) or not isinstance(recompute, int) or recompute < 0:
-        raise ValueError(f"memory.training: recompute is {recompute!r}, wanted 0 or a number of segments")
-    network = as_network(model, input_shape)
+        raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, wanted one of {', '.join(OPTIMIZERS)}")
+    recompute = check_count("memory.training", "recompute", recompute, 0)
+    check_count("memory.training", "batch", batch)
+    network = as_network(model, input_shape, training=min(batch, 2))
     kept = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
     intermediates = kept.intermediates
     if recompute:
-        intermediates = _bytes(batch * sum(cut(network, recompute)), bits)
+        prepared = _bytes(network.prepared[0], bits) + network.prepared[1]
+        intermediates = _bytes(batch * sum(cut(network, recompute, bits)), bits) + prepared
+    trained = network.params - network.frozen
     return Memory(
         kept.params,
         kept.gradients,
-        master=4 * network.params if bits <= 16 else 0,
-        optimizer=OPTIMIZERS[optimizer] * network.params,
+        master=4 * trained if bits <= 16 else 0,
+        optimizer=OPTIMIZERS[optimizer] * trained,
         input=kept.input,
         output=kept.output,
         intermediates=min(intermediates, kept.intermediates),
@@ -335,8 +347,7 @@ def allocated(size: int) -> tuple[int, int]:
     >>> hw.memory.allocated(4 * 2**20)[1] / 2**20
     20.0
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"memory.allocated: size is {size!r}, wanted bytes")
+    size = check_count("memory.allocated", "size", size, 0)
     if size == 0:
         return 0, 0
     block = max(BLOCK, -(-size // BLOCK) * BLOCK)
@@ -365,7 +376,8 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
     >>> hw.memory.device_total([4 * 2**20]) / 2**20
     1073.0
     """
-    listed = sizes if isinstance(sizes, Iterable) else [sizes]
+    listed: Iterable[Any] = sizes if is_several(sizes) else [sizes]
+    context = check_count("memory.device_total", "context", context, 0)
     return context + sum(allocated(size)[1] for size in listed)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..network.graph import Network
-from ..network.liveness import last_uses
+from ..network.liveness import kept_sizes, last_memory_uses, memories
 
 __all__ = ["cut"]
 
@@ -20,7 +20,7 @@ __all__ = ["cut"]
 MAX_PLACES = 128
 
 
-def cut(network: Network, count: int) -> tuple[int, int]:
+def cut(network: Network, count: int, bits: int = 32) -> tuple[int, int]:
     """Return the elements of one sample that are kept at the cuts, and those of the largest segment.
 
     Parameters
@@ -28,12 +28,14 @@ def cut(network: Network, count: int) -> tuple[int, int]:
     network : Network
     count : int
         Segments, at most.
+    bits : int, optional
+        Of an element; bytes of other types become elements.
 
     Returns
     -------
     (int, int)
     """
-    kept, inside = _costs(network)
+    kept, inside = _costs(network, bits)
     count = min(count, len(kept) - 1)
     best = (0, int(inside[0, -1]))
     # Bounds on a segment that are still open, each range with the least that its highest bound keeps.
@@ -54,11 +56,16 @@ def cut(network: Network, count: int) -> tuple[int, int]:
     return best
 
 
-def _costs(network: Network) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of each segment between two places: what its end keeps that was not kept before, and its other outputs."""
     flows = network.flows
-    uses = last_uses(flows)
-    sizes = np.array([flow.output_elements for flow in flows[:-1]] + [0] * bool(flows), dtype=np.float64)
+    homes = memories(flows)
+    uses = last_memory_uses(flows, homes)
+    output = homes[flows[-1].name] if flows else None
+    own = [homes[flow.name] == flow.name != output for flow in flows]
+    # What is alive at a cut has its whole memory there; inside a segment a backward pass needs some of it.
+    sizes = np.array([flow.output_elements * mine for flow, mine in zip(flows, own, strict=True)], dtype=np.float64)
+    needed = np.array([elements - -8 * rest // bits for elements, rest in kept_sizes(network)], dtype=np.float64)
     last = np.array([uses.get(flow.name, i) for i, flow in enumerate(flows)], dtype=np.int64)
     # Alive between node i - 1 and node i; at the ends nothing but input and output, which count elsewhere.
     at = np.arange(len(flows) + 1)
@@ -70,17 +77,18 @@ def _costs(network: Network) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         near[0], near[-1] = alive[1], alive[len(flows) - 1]
         inner = [i for i in inner if alive[i] <= min(near[i - 1], near[i + 1])]
     places = [0, *inner, len(flows)]
-    before = np.concatenate([[0], np.cumsum(sizes)])
+    before = np.concatenate([[0], np.cumsum(needed)])
     n = len(places)
     kept, inside = np.full((n, n), np.inf), np.full((n, n), np.inf)
     for j in range(1, n):
         stop = places[j]
         # Of values that are alive at the stop, how many were made from place i on.
         crossing = sizes[:stop] * (last[:stop] >= stop) * (stop < len(flows))
-        made = np.concatenate([np.cumsum(crossing[::-1])[::-1], [0]])
+        made, spared = (np.concatenate([np.cumsum(one[::-1])[::-1], [0]])
+                        for one in (crossing, np.minimum(crossing, needed[:stop])))  # fmt: skip
         for i in range(j):
             kept[i, j] = made[places[i]]
-            inside[i, j] = before[stop] - before[places[i]] - kept[i, j]
+            inside[i, j] = before[stop] - before[places[i]] - spared[places[i]]
     return kept, inside
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count
+from ...base.values import check_count, check_flag, shown
 from ...formats import Format
 from ...report.files import write_figure, write_text
 from ...report.hardware import roofline_figure
@@ -216,13 +216,14 @@ def roofline(
     """
     chip = device(device_name)
     check_count("roofline", "batch", batch)
+    check_flag("roofline", "sparse", sparse)
     weights = stored(format, dtype)
     rate, note = _rate(chip, dtype, weights, sparse)
     bandwidth = chip.need("bandwidth")
     plain = None
     if _is_work(model):
         if format is not None or batch != 1:
-            raise ValueError(f"roofline: format {str(format)!r} and batch {batch} change no operations as such, "
+            raise ValueError(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
                              "whose bytes are given; wanted neither")  # fmt: skip
         name, rows = "operations", [_work_row(one) for one in model]
     else:
@@ -310,15 +311,15 @@ def _is_work(model: Any) -> bool:
 
 def _work_row(work: Mapping[str, Any]) -> dict[str, Any]:
     if not {"operations", "bytes"} <= set(work) <= {"name", "operations", "bytes", "weight_bytes"}:
-        raise ValueError(f"roofline: {dict(work)!r}, wanted name, operations and bytes")
+        raise ValueError(f"roofline: {shown(dict(work))}, wanted name, operations and bytes")
     row = {"name": str(work.get("name", "")), "weight_bytes": float(work.get("weight_bytes", 0))}
     for key in ("operations", "bytes"):
         value = work[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
-            raise ValueError(f"roofline: {key} of {row['name']!r} is {value!r}, wanted a number from 0 up")
+            raise ValueError(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, wanted a number from 0 up")
         row[key] = value
     if not row["bytes"] and not row["operations"]:
-        raise ValueError(f"roofline: {row['name']!r} has neither operations nor bytes")
+        raise ValueError(f"roofline: {shown(row['name'])} has neither operations nor bytes")
     return row
 
 

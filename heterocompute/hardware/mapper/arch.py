@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import shown
+import numpy as np
+
+from ...base.values import as_int, as_list, shown
 from .problem import named, whole
 
 MAX_AMOUNT = 1e100  # times any count, squared, it is still a float64
@@ -18,6 +20,8 @@ MAX_AMOUNT = 1e100  # times any count, squared, it is still a float64
 
 def amount(value: Any, what: str) -> float:
     """Return a number that is finite and not negative."""
+    if isinstance(value, (np.integer, np.floating)):
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{what} is {shown(value)}, wanted a number")
     if not 0 <= value < float("inf"):
@@ -25,6 +29,13 @@ def amount(value: Any, what: str) -> float:
     if value > MAX_AMOUNT:
         raise ValueError(f"{what} is {shown(value)}, wanted at most {MAX_AMOUNT:g}")
     return value
+
+
+def _names(what: str, value: Any) -> frozenset[str]:
+    found = as_list(value, what, "a set of tensors")
+    if not all(isinstance(name, str) for name in found):
+        raise TypeError(f"{what} is {shown(value)}, wanted a set of tensors")
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
@@ -88,9 +99,10 @@ class Level:
                 words = whole(self.words, f"{what}: words")
             object.__setattr__(self, "words", words)
         if self.keeps is not None:
-            if isinstance(self.keeps, str) or not isinstance(self.keeps, Iterable):
-                raise TypeError(f"{what}: keeps is {self.keeps!r}, wanted a set of tensors")
-            object.__setattr__(self, "keeps", frozenset(self.keeps))
+            object.__setattr__(self, "keeps", _names(f"{what}: keeps", self.keeps))
+        for key in ("compress", "gate", "skip"):
+            if not isinstance(getattr(self, key), MappingABC):
+                raise TypeError(f"{what}: {key} is {shown(getattr(self, key))}, wanted a mapping of tensors")
         for key in ("read", "write", "update", "leak"):
             amount(getattr(self, key), f"{what}: {key}")
         for key in ("block", "instances", "cluster"):
@@ -103,10 +115,8 @@ class Level:
         object.__setattr__(self, "compress", dict(self.compress))
         for key in ("gate", "skip"):
             rules = dict(getattr(self, key))
-            for tensor, zeros in rules.items():
-                if isinstance(zeros, str) or not isinstance(zeros, Iterable):
-                    raise TypeError(f"{what}: {key}[{tensor!r}] is {zeros!r}, wanted a set of tensors")
-            object.__setattr__(self, key, {tensor: frozenset(zeros) for tensor, zeros in rules.items()})
+            found = {tensor: _names(f"{what}: {key}[{shown(tensor)}]", zeros) for tensor, zeros in rules.items()}
+            object.__setattr__(self, key, found)
         if set(self.gate) & set(self.skip):
             raise ValueError(f"{what}: {sorted(set(self.gate) & set(self.skip))} are both gated and skipped")
 
@@ -140,7 +150,7 @@ class Arch:
     macs: int = 0
 
     def __post_init__(self) -> None:
-        levels = tuple(self.levels) if isinstance(self.levels, Iterable) else ()
+        levels = tuple(as_list(self.levels, "Arch: levels", "at least one Level, outer to inner"))
         if not levels or not all(isinstance(level, Level) for level in levels):
             raise TypeError(f"Arch: levels is {shown(self.levels)}, wanted at least one Level, outer to inner")
         object.__setattr__(self, "levels", levels)
@@ -148,8 +158,8 @@ class Arch:
         if len(set(names)) < len(names):
             raise ValueError(f"Arch: two levels have one name: {', '.join(names)}")
         amount(self.mac, "Arch: mac")
-        macs = self.macs if self.macs != 0 else levels[-1].instances
-        object.__setattr__(self, "macs", whole(macs, "Arch: macs"))
+        macs = whole(self.macs, "Arch: macs", 0)
+        object.__setattr__(self, "macs", macs or levels[-1].instances)
         if levels[0].instances != 1:
             raise ValueError(f"Arch: the outermost level {names[0]} has {levels[0].instances} instances, wanted 1")
         counts = [*(level.instances for level in levels), self.macs]
@@ -174,5 +184,6 @@ class Arch:
         -------
         int
         """
+        place = as_int(place, "Arch.fanout: place", 0, len(self.levels) - 1)
         below = self.levels[place + 1].instances if place + 1 < len(self.levels) else self.macs
         return below // self.levels[place].instances

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...base.values import shown
 from .arch import Arch
 from .problem import Problem
 
@@ -112,8 +113,8 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     ValueError
         An unknown dataflow, or one that this problem or machine cannot follow.
     """
-    if dataflow is not None and dataflow not in tuple(DATAFLOWS):
-        raise ValueError(f"search: dataflow is {dataflow!r}, wanted one of {', '.join(DATAFLOWS)}")
+    if dataflow is not None and (not isinstance(dataflow, str) or dataflow not in DATAFLOWS):
+        raise ValueError(f"search: dataflow is {shown(dataflow)}, wanted one of {', '.join(DATAFLOWS)}")
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)
     plain = tuple(problem.dims)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping as MappingABC, Sequence
+from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.texts import printable
-from ...base.values import shown
+from ...base.values import as_list, is_several, shown
 from .arch import Arch
 from .problem import Problem, named, whole
 
@@ -41,13 +41,13 @@ class Mapping:
         for key in ("temporal", "spatial"):
             loops = getattr(self, key)
             if not isinstance(loops, MappingABC):
-                raise TypeError(f"Mapping: {key} is {loops!r}, wanted {{level: [(dimension, bound), ...]}}")
+                raise TypeError(f"Mapping: {key} is {shown(loops)}, wanted {{level: [(dimension, bound), ...]}}")
             object.__setattr__(self, key, {level: _loops(level, found) for level, found in loops.items()})
         keeps: dict[str, frozenset[str]] = {}
-        for level, kept in dict(self.keeps).items():
-            if isinstance(kept, str) or not isinstance(kept, Iterable):
-                raise TypeError(f"Mapping: keeps of {level} is {kept!r}, wanted a set of tensors")
-            keeps[level] = frozenset(kept)
+        if not isinstance(self.keeps, MappingABC):
+            raise TypeError(f"Mapping: keeps is {shown(self.keeps)}, wanted {{level: tensors}}")
+        for level, kept in self.keeps.items():
+            keeps[level] = frozenset(as_list(kept, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
         object.__setattr__(self, "keeps", keeps)
 
     def __str__(self) -> str:
@@ -62,12 +62,12 @@ class Mapping:
 
 def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
     named(level, "Mapping: a level")
-    if isinstance(loops, (str, MappingABC)) or not isinstance(loops, Iterable):
-        raise TypeError(f"Mapping: the loops of {level} are {loops!r}, wanted [(dimension, bound), ...]")
+    if isinstance(loops, MappingABC) or not is_several(loops):
+        raise TypeError(f"Mapping: the loops of {level} are {shown(loops)}, wanted [(dimension, bound), ...]")
     checked = []
     for loop in loops:
         if isinstance(loop, str) or not isinstance(loop, Sequence) or len(loop) != 2:
-            raise TypeError(f"Mapping: a loop of {level} is {loop!r}, wanted (dimension, bound)")
+            raise TypeError(f"Mapping: a loop of {level} is {shown(loop)}, wanted (dimension, bound)")
         dim = named(loop[0], f"Mapping: a dimension of {level}")
         checked.append((dim, whole(loop[1], f"Mapping: bound of {dim} at {level}")))
     return tuple(checked)

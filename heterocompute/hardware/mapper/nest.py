@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from ...base.values import shown
 from .arch import Arch
 from .mapping import Loop, Mapping
 from .problem import Axis, Problem, tile
@@ -186,14 +187,14 @@ def nest(problem: Problem, arch: Arch, mapping: Mapping) -> Nest:
     names = arch.names
     for level in (*mapping.temporal, *mapping.spatial, *mapping.keeps):
         if level not in names:
-            raise ValueError(f"mapping: no level is called {level!r}, there are {', '.join(names)}")
+            raise ValueError(f"mapping: no level is called {shown(level)}, there are {', '.join(names)}")
     temporal = [mapping.temporal.get(name, ()) for name in names]
     spatial = [mapping.spatial.get(name, ()) for name in names]
     found = dict.fromkeys(problem.dims, 1)
     for name, loops in zip([*names, *names], [*temporal, *spatial], strict=True):
         for dim, bound in loops:
             if dim not in found:
-                raise ValueError(f"mapping: {name} loops over {dim!r}, the problem has {', '.join(found)}")
+                raise ValueError(f"mapping: {name} loops over {shown(dim)}, the problem has {', '.join(found)}")
             found[dim] *= bound
     for dim, bound in found.items():
         if bound != problem.dims[dim]:
@@ -220,7 +221,9 @@ def kept(problem: Problem, arch: Arch, mapping: Mapping) -> list[frozenset[str]]
         named += [level.words] if isinstance(level.words, dict) else []
         unknown = sorted(tensor for names in named for tensor in names if tensor not in everything)
         if unknown:
-            raise ValueError(f"level {level.name}: no tensor is called {unknown[0]!r}, there are {sorted(everything)}")
+            raise ValueError(
+                f"level {level.name}: no tensor is called {shown(unknown[0])}, there are {sorted(everything)}"
+            )
         if place == 0 and keep != everything:
             raise ValueError(f"level {level.name}: the outermost level keeps every tensor, not only {sorted(keep)}")
         keeps.append(keep)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
+from ...base.values import check_text
 from ...report.page import page
 from .accesses import zero_shares
 from .arch import Arch
@@ -49,6 +50,7 @@ def mapping_page(
     >>> page.startswith("<!doctype html>")
     True
     """
+    check_text("mapping_page", "title", title)
     check_kinds("mapping_page", problem=problem, arch=arch)
     if mapping is None:
         mapping = Mapping({arch.names[0]: list(problem.dims.items())})

@@ -8,6 +8,7 @@ axes c, stride p + dilation r, stride q + dilation s. The box that a tile covers
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +19,17 @@ Axis = dict[str, int]
 
 # Counts are kept exactly in float64 by the C core and by the page.
 MAX_COUNT = 2**53
+MAX_NAME = 80  # sentences have names whole
 
 
 def whole(value: Any, what: str, least: int = 1) -> int:
     """Return a whole number from `least` to 2^53, or say which argument is none."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{what} is {shown(value)}, wanted a whole number")
-    number = int(value.__index__())
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {shown(value)}, wanted a whole number") from None
     if number < least:
         raise ValueError(f"{what} is {shown(number)}, wanted at least {least}")
     if number > MAX_COUNT:
@@ -35,7 +40,9 @@ def whole(value: Any, what: str, least: int = 1) -> int:
 def named(value: Any, what: str) -> str:
     """Return a name: text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{what} is {value!r}, wanted a name")
+        raise TypeError(f"{what} is {shown(value)}, wanted a name")
+    if len(value) > MAX_NAME:
+        raise ValueError(f"{what} is {shown(value)}, wanted a name of at most {MAX_NAME} characters")
     return value
 
 
@@ -62,11 +69,11 @@ class Density:
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, (int, float)):
-            raise TypeError(f"Density: share is {self.share!r}, wanted a number")
+            raise TypeError(f"Density: share is {shown(self.share)}, wanted a number")
         if not 0 < self.share <= 1:
-            raise ValueError(f"Density: share is {self.share}, wanted above 0 and at most 1")
-        if self.kind not in ("fixed", "uniform"):
-            raise ValueError(f"Density: kind is {self.kind!r}, wanted 'fixed' or 'uniform'")
+            raise ValueError(f"Density: share is {shown(self.share)}, wanted above 0 and at most 1")
+        if not isinstance(self.kind, str) or self.kind not in ("fixed", "uniform"):
+            raise ValueError(f"Density: kind is {shown(self.kind)}, wanted 'fixed' or 'uniform'")
 
     @classmethod
     def n_of_m(cls, n: int, m: int) -> Density:
@@ -122,19 +129,21 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dims, MappingABC) or not self.dims:
-            raise TypeError(f"Problem: dims is {self.dims!r}, wanted {{name: bound}}")
+            raise TypeError(f"Problem: dims is {shown(self.dims)}, wanted {{name: bound}}")
         if not isinstance(self.tensors, MappingABC) or not self.tensors:
-            raise TypeError(f"Problem: tensors is {self.tensors!r}, wanted {{name: [axis, ...]}}")
+            raise TypeError(f"Problem: tensors is {shown(self.tensors)}, wanted {{name: [axis, ...]}}")
         dims = {named(d, "Problem: a dimension"): whole(n, f"Problem: dimension {d}") for d, n in self.dims.items()}
         object.__setattr__(self, "dims", dims)
         tensors = {named(t, "Problem: a tensor"): self._axes(t, axes) for t, axes in self.tensors.items()}
         object.__setattr__(self, "tensors", tensors)
-        if self.output not in tensors:
-            raise ValueError(f"Problem: output is {self.output!r}, the tensors are {', '.join(tensors)}")
+        if not isinstance(self.output, str) or self.output not in tensors:
+            raise ValueError(f"Problem: output is {shown(self.output)}, the tensors are {', '.join(tensors)}")
         densities = {}
-        for tensor, density in dict(self.densities).items():
+        if not isinstance(self.densities, MappingABC):
+            raise TypeError(f"Problem: densities is {shown(self.densities)}, wanted {{tensor: density}}")
+        for tensor, density in self.densities.items():
             if tensor not in tensors:
-                raise ValueError(f"Problem: a density of {tensor!r}, the tensors are {', '.join(tensors)}")
+                raise ValueError(f"Problem: a density of {shown(tensor)}, the tensors are {', '.join(tensors)}")
             if tensor == self.output:
                 raise ValueError(f"Problem: a density of the output {tensor}; it is summed into, so all of it is kept")
             densities[tensor] = density if isinstance(density, Density) else Density(density)
@@ -144,14 +153,18 @@ class Problem:
 
     def _axes(self, tensor: str, axes: Any) -> list[Axis]:
         if isinstance(axes, (str, MappingABC)) or not isinstance(axes, Sequence):
-            raise TypeError(f"Problem: tensor {tensor} is {axes!r}, wanted a list of axes {{dimension: coefficient}}")
+            raise TypeError(
+                f"Problem: tensor {tensor} is {shown(axes)}, wanted a list of axes {{dimension: coefficient}}"
+            )
         checked = []
         for axis in axes:
             if not isinstance(axis, MappingABC) or not axis:
-                raise TypeError(f"Problem: an axis of {tensor} is {axis!r}, wanted {{dimension: coefficient}}")
+                raise TypeError(f"Problem: an axis of {tensor} is {shown(axis)}, wanted {{dimension: coefficient}}")
             for dim in axis:
                 if dim not in self.dims:
-                    raise ValueError(f"Problem: {tensor} has an axis over {dim!r}, the dims are {', '.join(self.dims)}")
+                    raise ValueError(
+                        f"Problem: {tensor} has an axis over {shown(dim)}, the dims are {', '.join(self.dims)}"
+                    )
             checked.append({dim: whole(c, f"Problem: coefficient of {dim} in {tensor}") for dim, c in axis.items()})
         return checked
 
@@ -165,6 +178,11 @@ class Problem:
         """The tensors that are only read."""
         return [tensor for tensor in self.tensors if tensor != self.output]
 
+    def _known(self, tensor: str) -> list[Axis]:
+        if not isinstance(tensor, str) or tensor not in self.tensors:
+            raise ValueError(f"Problem: tensor is {shown(tensor)}, wanted one of {', '.join(self.tensors)}")
+        return self.tensors[tensor]
+
     def words(self, tensor: str) -> int:
         """Values in the box of a tensor.
 
@@ -176,7 +194,7 @@ class Problem:
         -------
         int
         """
-        return tile(self.tensors[tensor], self.dims)
+        return tile(self._known(tensor), self.dims)
 
     def density(self, tensor: str) -> float:
         """Share of a tensor's values that are not zero.
@@ -189,6 +207,7 @@ class Problem:
         -------
         float
         """
+        self._known(tensor)
         return self.densities[tensor].share if tensor in self.densities else 1.0
 
     def relevant(self, tensor: str) -> frozenset[str]:
@@ -202,7 +221,7 @@ class Problem:
         -------
         frozenset of str
         """
-        return frozenset(dim for axis in self.tensors[tensor] for dim in axis)
+        return frozenset(dim for axis in self._known(tensor) for dim in axis)
 
     @classmethod
     def gemm(cls, m: int, n: int, k: int) -> Problem:

@@ -12,6 +12,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from ... import _heterocompute as _core
+from ...base.values import shown
 from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate
 from .arch import Arch
@@ -127,10 +128,10 @@ def search(
     (True, 64)
     """
     check_kinds("search", problem=problem, arch=arch)
-    if objective not in OBJECTIVES:
-        raise ValueError(f"search: objective is {objective!r}, wanted one of {', '.join(OBJECTIVES)}")
-    if method not in METHODS:
-        raise ValueError(f"search: method is {method!r}, wanted one of {', '.join(METHODS)}")
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
+        raise ValueError(f"search: objective is {shown(objective)}, wanted one of {', '.join(OBJECTIVES)}")
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"search: method is {shown(method)}, wanted one of {', '.join(METHODS)}")
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
     n_threads = whole(workers, "search: workers") if workers is not None else _cpus()
     _check_limits(problem, arch)

@@ -58,7 +58,7 @@ def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, M
             _constraints(key, value, fixed, notes)
             continue
         if key not in KNOWN:
-            raise outside(f"{key!r}")
+            raise outside(f"{shown(key)}")
         if key in LEFT_ASIDE:
             notes.append(f"{key}: left aside, it changes no count")
     problem = _problem(found["problem"], notes) if "problem" in found else None
@@ -113,7 +113,7 @@ def _problem(value: Any, notes: list[str]) -> Problem:
         raise outside(f"problem.shape: {len(outputs)} data spaces with read_write, where one is")
     for dim in dims:
         if dim not in instance:
-            raise ValueError(f"problem.instance lacks {dim!r}")
+            raise ValueError(f"problem.instance lacks {shown(dim)}")
     density = {t: d for t, d in ((t, _density(d, t)) for t, d in keyed(densities, "densities").items()) if d.share < 1}
     return Problem({dim: instance[dim] for dim in dims}, tensors, outputs[0], density)
 
@@ -127,7 +127,7 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
         factor = parts[1] if len(parts) == 2 else 1
         if isinstance(factor, str):
             if coefficients.get(factor) is None:
-                raise ValueError(f"{where}: the coefficient {factor!r} has no value")
+                raise ValueError(f"{where}: the coefficient {shown(factor)} has no value")
             factor = coefficients[factor]
         if parts[0] in axis:
             raise outside(f"{where}: {parts[0]} twice in one axis")
@@ -142,7 +142,7 @@ def _density(value: Any, tensor: str) -> Density:
     keyed(known, where, {"distribution", "density"}, set())
     kinds = {"fixed-structured": "fixed", "fixed_structured": "fixed", "hypergeometric": "uniform"}
     if known["distribution"] not in kinds:
-        raise outside(f"{where}.distribution {known['distribution']!r}")
+        raise outside(f"{where}.distribution {shown(known['distribution'])}")
     return Density(_number(known["density"], f"{where}.density"), kinds[known["distribution"]])
 
 
@@ -192,7 +192,7 @@ def _arch(
         allowed = {KIND, "class", "subclass", "attributes", "spatial", "constraints", "enabled", "required_actions"}
         keyed(node, where, {"name"}, allowed)
         if node.get("enabled", True) is not True:
-            raise outside(f"{where}: enabled {node['enabled']!r}")
+            raise outside(f"{where}: enabled {shown(node['enabled'])}")
         name, listed_count = _instances(node["name"])
         attributes = _attributes(node.get("attributes") or {}, where, aside)
         fan = _fan(node.get("spatial") or {}, where)
@@ -216,7 +216,7 @@ def _arch(
                 notes.append(f"architecture: left aside, they change no count: {', '.join(sorted(aside))}")
             unknown = set(zeros) - {level.name for level in levels}
             if unknown:
-                raise ValueError(f"sparse_optimizations: no level is called {sorted(unknown)[0]!r}")
+                raise ValueError(f"sparse_optimizations: no level is called {shown(sorted(unknown)[0])}")
             return Arch(levels, mac=mac or 0.0, macs=count), spread
         if node.get("class") == "dummy_storage":
             levels.append(Level(name, keeps=set(), instances=count))
@@ -274,7 +274,7 @@ def _attributes(value: Any, where: str, aside: set[str]) -> dict[str, Any]:
     for key, given in attributes.items():
         if key in ONLY:
             if given != ONLY[key]:
-                raise outside(f"{where}: {key} {given!r}")
+                raise outside(f"{where}: {key} {shown(given)}")
         elif key in NOTED:
             aside.add(key)
         elif key not in COUNTED | SILENT:
@@ -287,7 +287,7 @@ def _fan(value: Any, where: str) -> int:
     fan = 1
     for key, number in mesh.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"{where}: {key} is {number!r}, wanted a whole number of at least 1")
+            raise ValueError(f"{where}: {key} is {shown(number)}, wanted a whole number of at least 1")
         fan *= number
     return fan
 
@@ -314,7 +314,7 @@ def _constraints(key: str, value: Any, fixed: dict[str, frozenset[str]], notes: 
             if target.get("keep") and target.get("bypass"):
                 fixed[str(target["target"])] = frozenset(listed(target["keep"], f"{where}.keep"))
         elif target["type"] not in ("temporal", "spatial"):
-            raise outside(f"{where}: a constraint of type {target['type']!r}")
+            raise outside(f"{where}: a constraint of type {shown(target['type'])}")
         elif f"{key}: limits of loops are left aside" not in notes:
             notes.append(f"{key}: limits of loops are left aside")
 
@@ -356,7 +356,7 @@ def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
         for entry in known.get("action_optimization") or []:
             action = keyed(_underscored(entry, where), f"{where}.action_optimization", {"type"})
             if action["type"] not in ("gating", "skipping"):
-                raise outside(f"{where}: an action of type {action['type']!r}")
+                raise outside(f"{where}: an action of type {shown(action['type'])}")
             verb = {"gating": "gate", "skipping": "skip"}[action["type"]]
             options = action.get("options") or [{k: v for k, v in action.items() if k != "type"}]
             for option in options:
@@ -393,13 +393,13 @@ def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict
                 keeps[target] = frozenset(everything if before is None else before) - bypass | keep
             continue
         if kind not in ("temporal", "spatial"):
-            raise outside(f"{where}: a directive of type {kind!r}")
+            raise outside(f"{where}: a directive of type {shown(kind)}")
         loops = _loops(known, problem, where)
         level = parts.get(target, target) if kind == "spatial" else target
         if level not in arch.names:
             if all(bound == 1 for _, bound in loops):  # a container without a fan-out
                 continue
-            raise ValueError(f"{where}: no level is called {target!r}, there are {', '.join(arch.names)}")
+            raise ValueError(f"{where}: no level is called {shown(target)}, there are {', '.join(arch.names)}")
         into = temporal if kind == "temporal" else spatial
         if level in into:
             raise ValueError(f"{where}: {target} has two directives of type {kind}")
@@ -423,7 +423,7 @@ def _loops(known: dict[str, Any], problem: Problem, where: str) -> list[tuple[st
         if not match:
             raise outside(f"{where}: the factor {word!r:.40}")
         if match[1] not in problem.dims:
-            raise ValueError(f"{where}: a factor of {match[1]!r}, the problem has {', '.join(problem.dims)}")
+            raise ValueError(f"{where}: a factor of {shown(match[1])}, the problem has {', '.join(problem.dims)}")
         if match[1] in factors:
             raise ValueError(f"{where}: two factors of {match[1]}")
         factors[match[1]] = int(match[2])

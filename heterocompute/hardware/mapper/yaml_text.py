@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.texts import printable, shortened
+from ...base.values import shown
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
@@ -119,7 +120,7 @@ def _check_keys(yaml: Any, node: Any) -> None:
         if not isinstance(key, yaml.ScalarNode):
             raise ValueError(f"line {key.start_mark.line + 1}: a key is no plain value")
         if (key.tag, key.value) in seen:
-            raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} stands twice")
+            raise ValueError(f"line {key.start_mark.line + 1}: {shown(key.value)} stands twice")
         seen.add((key.tag, key.value))
 
 
@@ -162,7 +163,7 @@ def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[s
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{where} is {value!r:.80}, wanted a table of names")
     for key in sorted((needed or set()) - set(value)):
-        raise ValueError(f"{where} lacks {key!r}")
+        raise ValueError(f"{where} lacks {shown(key)}")
     if allowed is not None:
         for key in value:
             if key not in allowed | (needed or set()):

@@ -45,7 +45,7 @@ class _Networks(Mapping[str, Network]):
         if name not in _MAKERS:
             near = near_words(str(name).lower().replace("-", "_"), _MAKERS, 3)
             words = f"; the nearest are {', '.join(near)}" if near else f", which are {', '.join(_MAKERS)}"
-            raise KeyError(f"network: {shown(name)} is none of the built-in ones{words}")
+            raise KeyError(f"network: {shown(name, 30)} is none of the built-in ones{words}")
         if name not in self._made:
             self._made[name] = _MAKERS[name]()
         return self._made[name]

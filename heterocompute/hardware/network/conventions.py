@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...base.values import shown
 from .graph import Flow
-from .layers import AddTable, BatchNorm2d, Conv2d, LayerNorm, Linear, Scores, TimesMatrix
+from .layers import AddTable, BatchNorm2d, Conv2d, Layer, LayerNorm, Linear, Product, Scores, TimesMatrix
 from .plain import Activation, AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, Softmax
 
 __all__ = ["CONVENTIONS"]
@@ -43,13 +44,21 @@ class Convention:
     rule: Rule
 
 
+def _convolves(layer: Layer) -> bool:
+    """Tell whether a product is a convolution that `Conv2d` does not describe."""
+    return isinstance(layer, Product) and "conv" in layer.kind.lower()
+
+
 def _mac(flow: Flow, batch: int) -> int:
     return batch * flow.macs
 
 
 def _thop(flow: Flow, batch: int) -> int:
     layer, elements = flow.layer, batch * flow.output_elements
-    if isinstance(layer, (Conv2d, Linear)):
+    if isinstance(layer, Product) and "transpose" in layer.kind.lower():
+        groups, _, n, k = layer.sizes  # as if every output met every tap
+        return elements * k * (n * groups // flow.output[0])
+    if isinstance(layer, (Conv2d, Linear)) or _convolves(layer):
         return batch * flow.macs
     if isinstance(layer, BatchNorm2d):
         return elements * (4 if layer.affine else 2)
@@ -78,6 +87,8 @@ def _ptflops(flow: Flow, batch: int) -> int:
     layer, elements = flow.layer, batch * flow.output_elements
     if isinstance(layer, (Conv2d, Linear)):
         return batch * flow.macs + (elements if layer.bias else 0)
+    if _convolves(layer):
+        return batch * flow.macs + (elements if layer.bias_params else 0)
     if isinstance(layer, BatchNorm2d):
         return elements * (2 if layer.affine else 1)
     if isinstance(layer, LayerNorm):
@@ -99,13 +110,13 @@ def _ptflops(flow: Flow, batch: int) -> int:
 
 def _ptflops_aten(flow: Flow, batch: int) -> int:
     layer = flow.layer
-    bias = isinstance(layer, (Conv2d, Linear)) and layer.bias
+    bias = isinstance(layer, (Conv2d, Linear)) and layer.bias or _convolves(layer) and layer.bias_params
     return batch * (flow.macs + (flow.output_elements if bias else 0))
 
 
 def _torchinfo(flow: Flow, batch: int) -> int:
     layer = flow.layer
-    if isinstance(layer, Conv2d):
+    if isinstance(layer, Conv2d) or _convolves(layer):
         return batch * layer.params * math.prod(flow.output[1:])
     if isinstance(layer, Linear) and layer.shared:
         return batch * layer.in_features * layer.out_features
@@ -140,8 +151,8 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 def convention(name: str) -> Convention:
     """Return a convention by its name; ValueError names those there are."""
-    if name not in CONVENTIONS:
-        raise ValueError(f"count: like is {name!r}, wanted one of {', '.join(CONVENTIONS)}")
+    if not isinstance(name, str) or name not in CONVENTIONS:
+        raise ValueError(f"count: like is {shown(name)}, wanted one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 

@@ -11,7 +11,7 @@ from ..chips.chip import dtype_bits
 from .conventions import convention, counts_activations
 from .graph import Flow
 from .lookup import as_network
-from .loops import loops_of
+from .loops import loops_of, once
 
 __all__ = ["Counts", "count"]
 
@@ -122,7 +122,7 @@ def count(
     check_count("count", "batch", batch)
     bits = dtype_bits(dtype)
     network = as_network(model, input_shape)
-    rows = [_row(flow, rule.rule(flow, batch), batch, bits) for flow in network]
+    rows = [_row(flow, rule.rule(flow, once(flow, batch)), batch, bits) for flow in network]
     total = sum(row["count"] for row in rows)
     macs, flops = (total, total * rule.flops_per_count) if rule.unit == "MAC" else (total, total)
     if rule.name in ("torch", "flop"):
@@ -145,12 +145,13 @@ def count(
 
 def _row(flow: Flow, counted: int, batch: int, bits: int) -> dict[str, Any]:
     loops = loops_of(flow, batch)
+    products = once(flow, batch)
     return {
         "name": flow.name,
         "kind": type(flow.layer).__name__,
         "output": list(flow.output),
         "params": flow.layer.params,
-        "macs": batch * flow.macs,
+        "macs": products * flow.macs,
         "count": counted,
         "activations": batch * flow.output_elements if counts_activations(flow) else 0,
         "bytes": -(-flow.layer.params * bits // 8),

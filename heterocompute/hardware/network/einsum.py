@@ -4,46 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...base.values import shown
-from .layers import Layer, Shape
 
-__all__ = ["Einsum", "labels", "products"]
-
-
-@dataclass(frozen=True)
-class Einsum(Layer):
-    """Product of two tensors by their labels.
-
-    Parameters
-    ----------
-    equation : str
-    sizes : (int, int, int, int)
-        (count, m, n, k) of the products of one sample.
-    shape : tuple of int
-        Of the output, without a batch.
-    held : int
-        Parameters.
-    """
-
-    equation: str
-    sizes: tuple[int, int, int, int]
-    shape: Shape
-    held: int = 0
-
-    @property
-    def weight_params(self) -> int:
-        return self.held
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return self.shape
-
-    def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.sizes)
-
-    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
-        return self.sizes
+__all__ = ["labels", "products"]
 
 
 def labels(equation: str) -> tuple[str, str, str]:

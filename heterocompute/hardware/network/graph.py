@@ -8,11 +8,13 @@ products and a softmax.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...base.kept import kept
-from ...base.values import check_count
+from ...base.values import as_list, check_count, check_fields, check_text, shown
 from .layers import Context, Layer, Linear, Scores, Shape
 from .loops import Loops, loops_of
 from .plain import Add, Softmax
@@ -44,7 +46,8 @@ class Attention:
     residual: bool = False
 
     def __post_init__(self) -> None:
-        if self.heads < 1 or self.width < 1 or self.width % self.heads:
+        check_fields(self)
+        if self.width % self.heads:
             raise ValueError(f"Attention: width is {self.width}, wanted a positive multiple of heads {self.heads}")
         Scores(self.heads, self.kv_heads)
 
@@ -63,11 +66,34 @@ class Attention:
 
 @dataclass(frozen=True)
 class Node:
-    """A layer at its place: its name, and the nodes that feed it."""
+    """A layer at its place.
+
+    Parameters
+    ----------
+    name : str
+    layer : Layer
+    inputs : tuple of str
+        Names of the nodes that feed it.
+    memory_of : str, optional
+        The node whose memory the output is in: this one is a view of it, or overwrites it. Default: memory of its own.
+    kept : (int, int), optional
+        What a backward pass needs of this node: elements of the network's type, and bytes of other types, of one
+        sample. Default: the whole output.
+    """
 
     name: str
     layer: Layer
     inputs: tuple[str, ...]
+    memory_of: str | None = None
+    kept: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("kept",))
+        if not isinstance(self.layer, Layer):
+            raise TypeError(f"Node: layer is {shown(self.layer)}, wanted a layer such as hw.Linear(...)")
+        if not self.inputs or not all(isinstance(name, str) for name in as_list(self.inputs, "Node: inputs", "names")):
+            raise TypeError(f"Node: inputs is {shown(self.inputs)}, wanted names of nodes")
+        object.__setattr__(self, "inputs", tuple(self.inputs))
 
 
 @dataclass(frozen=True)
@@ -112,6 +138,11 @@ class Network:
         Of one sample, without a batch: (channels, height, width), (positions,) of tokens, (width,).
     note : str, optional
         Which definition of the network this is.
+    frozen : int, optional
+        Parameters that are not trained.
+    prepared : (int, int), optional
+        What a backward pass needs of values that are made of parameters alone, for any batch: elements and bytes, as
+        `Node.kept`.
 
     Examples
     --------
@@ -124,17 +155,26 @@ class Network:
     nodes: tuple[Node, ...]
     input_shape: Shape
     note: str = ""
+    frozen: int = 0
+    prepared: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
+        check_fields(self, ("frozen", "prepared"))
+        object.__setattr__(self, "input_shape", check_shape(self.input_shape))
+        nodes = as_list(self.nodes, "Network: nodes", "a sequence of Node")
+        if not all(isinstance(node, Node) for node in nodes):
+            raise TypeError(f"Network: nodes is {shown(self.nodes)}, wanted a sequence of Node")
+        object.__setattr__(self, "nodes", tuple(nodes))
         known = {INPUT}
         for node in self.nodes:
             for source in node.inputs:
                 if source not in known:
                     raise ValueError(
-                        f"network {self.name!r}: {node.name!r} is fed by {source!r}, which is not before it"
+                        f"network {shown(self.name)}: {shown(node.name)} is fed by {shown(source)}, which is "
+                        "not before it"
                     )
             if node.name in known:
-                raise ValueError(f"network {self.name!r}: two nodes have the name {node.name!r}")
+                raise ValueError(f"network {shown(self.name)}: two nodes have the name {shown(node.name)}")
             known.add(node.name)
 
     def with_input(self, shape: Sequence[int]) -> Network:
@@ -168,9 +208,10 @@ class Network:
             The network has no attention, or takes no tokens.
         """
         if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
-            raise ValueError(f"network {self.name!r}: only a network of tokens with attention makes them one by one")
-        if isinstance(context, bool) or not isinstance(context, int) or context < 0:
-            raise ValueError(f"decoding: context is {context!r}, wanted an integer from 0 up")
+            raise ValueError(
+                f"network {shown(self.name)}: only a network of tokens with attention makes them one by one"
+            )
+        context = check_count("decoding", "context", context, 0)
         nodes = tuple(
             replace(node, layer=replace(node.layer, cached=context))
             if isinstance(node.layer, (Scores, Context))
@@ -199,7 +240,7 @@ class Network:
             try:
                 output = node.layer.output_shape(*inputs)
             except ValueError as error:
-                raise ValueError(f"network {self.name!r}, layer {node.name!r}: {error}") from None
+                raise ValueError(f"network {shown(self.name)}, layer {shown(node.name)}: {error}") from None
             shapes[node.name] = output
             found.append(Flow(node, inputs, output))
         return tuple(found)
@@ -252,7 +293,7 @@ class Builder:
     """
 
     def __init__(self, name: str, input_shape: Sequence[int]) -> None:
-        self.name, self.input_shape = name, tuple(input_shape)
+        self.name, self.input_shape = check_text("Builder", "name", name), check_shape(input_shape)
         self.nodes: list[Node] = []
 
     @property
@@ -272,10 +313,8 @@ class Builder:
 
 def check_shape(shape: Sequence[int]) -> Shape:
     """Return a shape as a tuple of positive integers; ValueError names the axis that is none."""
-    if isinstance(shape, str) or not isinstance(shape, Iterable):
-        raise TypeError(f"input_shape is {shape!r}, wanted a sequence of integers such as (3, 224, 224)")
-    found = tuple(shape)
+    found = as_list(shape, "input_shape", "a sequence of integers such as (3, 224, 224)")
     for i, size in enumerate(found):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"input_shape is {found}: axis {i} is {size!r}, wanted a positive integer")
-    return found
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**63:
+            raise ValueError(f"input_shape is {shown(shape)}: axis {i} is {shown(size)}, wanted a positive integer")
+    return tuple(int(size) for size in found)

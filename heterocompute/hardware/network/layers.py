@@ -6,10 +6,14 @@ A shape has no batch: (channels, height, width) of an image, (positions, width) 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from ...base.values import check_fields, shown
 
 __all__ = [
     "AddTable",
@@ -28,9 +32,45 @@ Shape = tuple[int, ...]
 Pair = int | tuple[int, int]
 
 
+def _with_shapes(method: Any) -> Any:
+    """Return a method of a layer that checks its shapes before it runs."""
+
+    @functools.wraps(method)
+    def checked(self: Any, *inputs: Any) -> Any:
+        for shape in inputs:
+            if type(shape) is not tuple or not all(type(size) is int and 0 < size < 2**63 for size in shape):
+                inputs = tuple(_shape(self, one) for one in inputs)
+                break
+        try:
+            return method(self, *inputs)
+        except (IndexError, ValueError) as error:
+            if type(error) is ValueError and "unpack" not in str(error):
+                raise
+            title, given = type(self).__name__, f"input is {', '.join(map(shown, inputs)) or 'missing'}"
+            raise ValueError(f"{title}: {given}, wanted shapes of its inputs, without a batch") from None
+
+    return checked
+
+
+def _shape(layer: Any, shape: Any) -> Shape:
+    parts = tuple(shape) if isinstance(shape, (tuple, list)) else ()
+    whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
+    if not isinstance(shape, (tuple, list)) or not whole or not all(0 < one < 2**63 for one in parts):
+        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, wanted a shape of positive integers")
+    return tuple(int(one) for one in parts)
+
+
 @dataclass(frozen=True)
 class Layer:
     """What every layer answers; the sizes that it does not mention are free."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("padding", "cached", "held", "biases"))
+
+    def __init_subclass__(cls) -> None:
+        for name in ("output_shape", "macs", "gemm"):
+            if name in vars(cls):
+                setattr(cls, name, _with_shapes(vars(cls)[name]))
 
     @property
     def params(self) -> int:
@@ -74,6 +114,8 @@ class Conv2d(Layer):
     stride, padding, dilation : int or (int, int), optional
     groups : int, optional
     bias : bool, optional
+    shared : bool, optional
+        The filters are another layer's: they add multiply-adds, no parameters.
     """
 
     in_channels: int
@@ -84,17 +126,20 @@ class Conv2d(Layer):
     dilation: Pair = 1
     groups: int = 1
     bias: bool = True
+    shared: bool = False
 
     def __post_init__(self) -> None:
-        _check_positive(self, "in_channels", "out_channels", "groups")
-        _check_pairs(self, "kernel_size", "stride", "dilation")
-        _check_pairs(self, "padding", least=0)
+        super().__post_init__()
         for name in ("in_channels", "out_channels"):
             if getattr(self, name) % self.groups:
                 raise ValueError(f"Conv2d: {name} is {getattr(self, name)}, no multiple of groups {self.groups}")
 
     @property
     def weight_params(self) -> int:
+        return 0 if self.shared else self._weights
+
+    @property
+    def _weights(self) -> int:
         return self.out_channels * self.in_channels // self.groups * math.prod(pair(self.kernel_size))
 
     @property
@@ -106,7 +151,7 @@ class Conv2d(Layer):
         return (self.out_channels, *window(self, inputs[0], self.dilation))
 
     def macs(self, *inputs: Shape) -> int:
-        return math.prod(self.output_shape(*inputs)[1:]) * self.weight_params
+        return math.prod(self.output_shape(*inputs)[1:]) * self._weights
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
         positions = math.prod(self.output_shape(*inputs)[1:])
@@ -130,9 +175,6 @@ class Linear(Layer):
     out_features: int
     bias: bool = True
     shared: bool = False
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "in_features", "out_features")
 
     @property
     def weight_params(self) -> int:
@@ -171,6 +213,7 @@ class Scores(Layer):
     cached: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_heads(self)
 
     def output_shape(self, *inputs: Shape) -> Shape:
@@ -204,13 +247,16 @@ class Context(Layer):
     cached: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_heads(self)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         weights, values = inputs
         groups = self.kv_heads or self.heads
         if len(weights) != 3 or len(values) != 2 or weights[0] != self.heads or values[1] % groups:
-            raise ValueError(f"Context: inputs are {weights} and {values}, wanted ({self.heads}, m, n) and (n, width)")
+            raise ValueError(
+                f"Context: inputs are {shown(weights)} and {shown(values)}, wanted ({self.heads}, m, n) and (n, width)"
+            )
         if weights[2] != self.cached + values[0]:
             raise ValueError(f"Context: {weights[2]} weights a query for {self.cached + values[0]} values")
         return (weights[1], self.heads * (values[1] // groups))
@@ -231,7 +277,7 @@ class MatMul(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
         if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
-            raise ValueError(f"MatMul: inputs are {a} and {b}, wanted (..., m, k) and (..., k, n)")
+            raise ValueError(f"MatMul: inputs are {shown(a)} and {shown(b)}, wanted (..., m, k) and (..., k, n)")
         return (*a[:-1], b[-1])
 
     def macs(self, *inputs: Shape) -> int:
@@ -270,6 +316,49 @@ class TimesMatrix(Layer):
 
 
 @dataclass(frozen=True)
+class Product(Layer):
+    """Products of known sizes that no other layer describes, such as convolutions of one or three dimensions.
+
+    Parameters
+    ----------
+    kind : str
+        The operator, or the equation of an einsum.
+    sizes : (int, int, int, int)
+        (count, m, n, k) of the products of one sample.
+    shape : tuple of int
+        Of the output, without a batch.
+    held, biases : int, optional
+        Parameters of the weights, and of the bias.
+    once : bool, optional
+        Both operands are made of parameters: the product is computed once for a batch.
+    """
+
+    kind: str
+    sizes: tuple[int, int, int, int]
+    shape: Shape
+    held: int = 0
+    biases: int = 0
+    once: bool = False
+
+    @property
+    def weight_params(self) -> int:
+        return self.held
+
+    @property
+    def bias_params(self) -> int:
+        return self.biases
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return self.shape
+
+    def macs(self, *inputs: Shape) -> int:
+        return math.prod(self.sizes)
+
+    def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
+        return self.sizes
+
+
+@dataclass(frozen=True)
 class Embedding(Layer):
     """A row of a table for each token.
 
@@ -281,16 +370,13 @@ class Embedding(Layer):
     rows: int
     width: int
 
-    def __post_init__(self) -> None:
-        _check_positive(self, "rows", "width")
-
     @property
     def weight_params(self) -> int:
         return self.rows * self.width
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if len(inputs[0]) != 1:
-            raise ValueError(f"Embedding: input is {inputs[0]}, wanted (positions,)")
+            raise ValueError(f"Embedding: input is {shown(inputs[0])}, wanted (positions,)")
         return (inputs[0][0], self.width)
 
 
@@ -376,43 +462,24 @@ def pair(value: Pair) -> tuple[int, int]:
     return value if isinstance(value, tuple) else (value, value)
 
 
-def _check_positive(layer: Layer, *names: str) -> None:
-    for name in names:
-        value = getattr(layer, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{type(layer).__name__}: {name} is {value!r}, wanted a positive integer")
-
-
-def _check_pairs(layer: Layer, *names: str, least: int = 1) -> None:
-    for name in names:
-        value: Any = getattr(layer, name)
-        pair: Sequence[Any] = value if isinstance(value, tuple) else (value, value)
-        if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int) or one < least for one in pair):
-            wanted = "positive integers" if least else "integers from 0 up"
-            raise ValueError(f"{type(layer).__name__}: {name} is {value!r}, wanted one or two {wanted}")
-
-
 def _check_heads(layer: Scores | Context) -> None:
-    _check_positive(layer, "heads")
     groups = layer.heads if layer.kv_heads is None else layer.kv_heads
-    if groups < 1 or layer.heads % groups:
+    if layer.heads % groups:
         name = type(layer).__name__
         raise ValueError(f"{name}: kv_heads is {groups}, wanted a divisor of heads {layer.heads}")
-    if layer.cached < 0:
-        raise ValueError(f"{type(layer).__name__}: cached is {layer.cached}, wanted 0 or more")
 
 
 def want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
     name = type(layer).__name__
     if len(shape) != 3:
-        raise ValueError(f"{name}: input is {shape}, wanted (channels, height, width), without a batch")
+        raise ValueError(f"{name}: input is {shown(shape)}, wanted (channels, height, width), without a batch")
     if channels is not None and shape[0] != channels:
-        raise ValueError(f"{name}: input is {shape}, which has {shape[0]} channels, wanted {channels}")
+        raise ValueError(f"{name}: input is {shown(shape)}, which has {shape[0]} channels, wanted {channels}")
 
 
 def _want_last(layer: Layer, shape: Shape, width: int) -> None:
     if not shape or shape[-1] != width:
-        raise ValueError(f"{type(layer).__name__}: input is {shape}, wanted {width} as its last axis")
+        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, wanted {width} as its last axis")
 
 
 def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
@@ -420,7 +487,8 @@ def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
     fits = len(queries) == len(keys) == 2 and not queries[1] % layer.heads and not keys[1] % groups
     if not fits or queries[1] // layer.heads != keys[1] // groups:
         raise ValueError(
-            f"Scores: inputs are {queries} and {keys}, wanted (m, {layer.heads} x d) and (n, {groups} x d)"
+            f"Scores: inputs are {shown(queries)} and {shown(keys)}, wanted (m, {layer.heads} x d) and (n, "
+            f"{groups} x d)"
         )
 
 

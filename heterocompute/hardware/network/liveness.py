@@ -7,12 +7,23 @@ from collections.abc import Iterator, Sequence
 
 from .graph import INPUT, Flow, Network
 from .layers import BatchNorm2d, LayerNorm
-from .plain import Activation, Flatten, Softmax
+from .plain import Activation, Flatten, Select, Softmax
 
-__all__ = ["IN_PLACE", "last_uses", "live_elements", "peak_elements"]
+__all__ = [
+    "IN_PLACE",
+    "VIEWS",
+    "kept_sizes",
+    "last_memory_uses",
+    "last_uses",
+    "live_elements",
+    "memories",
+    "peak_elements",
+]
 
 # Layers that may overwrite their input, if nobody needs it any more.
 IN_PLACE = (Activation, BatchNorm2d, Flatten, LayerNorm, Softmax)
+# Layers whose output is their input's memory.
+VIEWS = (Flatten, Select)
 
 
 def live_elements(network: Network, first: int = 0) -> Iterator[int]:
@@ -32,23 +43,25 @@ def live_elements(network: Network, first: int = 0) -> Iterator[int]:
         Of one sample.
     """
     flows = network.flows
-    uses = last_uses(flows)
+    places = memories(flows)
+    uses = last_memory_uses(flows, places)
     sizes = {INPUT: math.prod(network.input_shape)} | {flow.name: flow.output_elements for flow in flows}
     alive: set[str] = set()
     total = 0
     for i in range(first, len(flows)):
         flow = flows[i]
-        fetched = set(flow.node.inputs) - alive
+        inputs, output = [places[name] for name in flow.node.inputs], places[flow.name]
+        fetched = set(inputs) - alive
         alive |= fetched
         total += sum(sizes[name] for name in fetched)
-        ending = {name for name in flow.node.inputs if uses[name] <= i}
-        reused = isinstance(flow.layer, IN_PLACE) and flow.node.inputs[0] in ending
-        yield total + (0 if reused else sizes[flow.name])
+        ending = {name for name in inputs if uses[name] <= i}
+        reused = output != flow.name or isinstance(flow.layer, IN_PLACE) and inputs[0] in ending
+        yield total + (0 if reused else sizes[output])
         alive -= ending
         total -= sum(sizes[name] for name in ending)
-        if flow.name in uses:
-            alive.add(flow.name)
-            total += sizes[flow.name]
+        if output in uses and uses[output] > i and output not in alive:
+            alive.add(output)
+            total += sizes[output]
 
 
 def peak_elements(network: Network) -> int:
@@ -80,3 +93,56 @@ def last_uses(flows: Sequence[Flow]) -> dict[str, int]:
     if flows:
         uses[flows[-1].name] = len(flows)
     return uses
+
+
+def memories(flows: Sequence[Flow]) -> dict[str, str]:
+    """Return, for each value, the value whose memory it is in: itself, but for views and what is written in place.
+
+    Parameters
+    ----------
+    flows : sequence of Flow
+
+    Returns
+    -------
+    dict of str to str
+    """
+    places = {INPUT: INPUT}
+    for flow in flows:
+        base = flow.node.memory_of
+        if base is None and isinstance(flow.layer, VIEWS):
+            base = flow.node.inputs[0]
+        places[flow.name] = flow.name if base is None else places[base]
+    return places
+
+
+def last_memory_uses(flows: Sequence[Flow], places: dict[str, str]) -> dict[str, int]:
+    """Return the place of the last use of each memory, through any of its views."""
+    found: dict[str, int] = {}
+    for name, place in last_uses(flows).items():
+        found[places[name]] = max(place, found.get(places[name], 0))
+    return found
+
+
+def kept_sizes(network: Network) -> list[tuple[int, int]]:
+    """Return what a backward pass keeps of each node, the output of the network excepted: elements, and other bytes.
+
+    Where no forward pass has told, every output that has memory of its own.
+
+    Parameters
+    ----------
+    network : Network
+
+    Returns
+    -------
+    list of (int, int)
+        Of one sample, as `Node.kept`.
+    """
+    flows = network.flows
+    places = memories(flows)
+    last = places[flows[-1].name] if flows else INPUT
+    return [
+        flow.node.kept
+        if flow.node.kept is not None
+        else (flow.output_elements if places[flow.name] == flow.name != last else 0, 0)
+        for flow in flows
+    ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.modules import is_module
+from ...base.values import as_int, is_several
 from .builtin import networks
 from .graph import Attention, Builder, Network, check_shape
 from .layers import Layer
@@ -16,7 +17,7 @@ from .onnx import read_onnx
 __all__ = ["as_network"]
 
 
-def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
+def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0) -> Network:
     """Return a network from a name, a list of layers, an ONNX file, a torch.nn.Module or a network.
 
     Parameters
@@ -26,6 +27,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
         be a pair (name, layer).
     input_shape : sequence of int, optional
         Of one sample, without a batch. Needed for a list of layers and for a module.
+    training : int, optional
+        Samples, 1 or 2, to run a module on as it is trained, to note what a backward pass needs. 0: run it at rest.
 
     Returns
     -------
@@ -49,12 +52,12 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None) -> Network:
             raise ValueError(error.args[0]) from None
         return as_network(network, input_shape)
     if isinstance(model, str) or hasattr(model, "__fspath__"):
-        return as_network(read_onnx(model), input_shape)
+        return as_network(read_onnx(model, input_shape), input_shape)
     if is_module(model):
-        return read_module(model, input_shape)
+        return read_module(model, input_shape, as_int(training, "as_network: training", 0, 2))
     if isinstance(model, (Layer, Attention)):
         model = [model]
-    if isinstance(model, Mapping) or not isinstance(model, Iterable):
+    if isinstance(model, Mapping) or not is_several(model):
         raise TypeError(
             f"model is of type {type(model).__name__}, wanted a network, its name, layers, an ONNX file or a "
             "torch.nn.Module"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...base.values import check_fields
 from ..mapper.problem import Problem
-from .layers import Conv2d, pair
+from .layers import Conv2d, Product, pair
 
 if TYPE_CHECKING:
     from .graph import Flow
@@ -58,6 +59,12 @@ class Loops:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
     padding: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("padding",))
+        for name in ("c", "k"):
+            if getattr(self, name) % self.groups:
+                raise ValueError(f"Loops: {name} is {getattr(self, name)}, wanted a multiple of groups {self.groups}")
 
     @property
     def macs(self) -> int:
@@ -110,6 +117,11 @@ class Loops:
         return {**found, **pairs, "groups": self.groups}
 
 
+def once(flow: Flow, batch: int) -> int:
+    """Return how many times a node runs for a batch: once where both operands are made of parameters."""
+    return 1 if isinstance(flow.layer, Product) and flow.layer.once else batch
+
+
 def loops_of(flow: Flow, batch: int) -> Loops | None:
     """Return the loops of a node for a batch; None where it has no product.
 
@@ -128,7 +140,7 @@ def loops_of(flow: Flow, batch: int) -> Loops | None:
     groups, m, n, k = product
     layer = flow.layer
     if not isinstance(layer, Conv2d):
-        return Loops(flow.name, batch, k * groups, n * groups, m, groups=groups)
+        return Loops(flow.name, once(flow, batch), k * groups, n * groups, m, groups=groups)
     (p, q), (r, s) = flow.output[1:], pair(layer.kernel_size)
     stride, dilation = pair(layer.stride), pair(layer.dilation)
     sizes = (batch, layer.in_channels, layer.out_channels, p, q, r, s)

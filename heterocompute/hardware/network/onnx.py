@@ -10,26 +10,30 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ...base.texts import printable, quoted, shortened
+from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
-from .einsum import Einsum, labels, products
-from .graph import INPUT, Network, Node
-from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Shape, TimesMatrix
+from .einsum import labels, products
+from .graph import INPUT, Network, Node, check_shape
+from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
+from .onnx_products import is_product, sizes_of
 from .onnx_shapes import shaped
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
 __all__ = ["Operator", "read_onnx"]
 
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
-SKIPPED = {"Identity", "Dropout", "Constant"}
+SKIPPED = {"Identity", "Dropout"}
+VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 # Their answer is a size, and what is made of sizes is no value of the network: Reshape takes it, and costs nothing.
 SIZES = {"Shape", "Size"}
-# What multiplies in a way that is not read: to pass it on as an operator without a product would count too little.
-PRODUCTS = {"Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv", "Gemm", "MatMul", "MatMulInteger",
-            "QLinearMatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN"}  # fmt: skip
+# Inputs that hold parameters, where an operator has others that are constants too: scales, zero points, sizes.
+PARAMETERS = {"QuantizeLinear": (0,), "DequantizeLinear": (0,), "Resize": (0,), "Upsample": (0,), "ConvInteger": (0, 1),
+              "QLinearConv": (0, 3, 8), "MatMulInteger": (0, 1), "QLinearMatMul": (0, 3)}  # fmt: skip
+FLOATS = {1, 10, 11, 16, 17, 18, 19, 20, 23}  # data types of ONNX
 MAX_DIMENSIONS, MAX_ELEMENTS = 64, 2**63
 GRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
@@ -59,12 +63,14 @@ class Operator(Layer):
         return self.shape
 
 
-def read_onnx(path: str | os.PathLike[str]) -> Network:
+def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = None) -> Network:
     """Read the graph of an ONNX file.
 
     Parameters
     ----------
     path : str or os.PathLike
+    input_shape : sequence of int, optional
+        Of one sample, for axes that the file leaves open.
 
     Returns
     -------
@@ -79,7 +85,8 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
     OSError
         The file cannot be read.
     """
-    place = os.fspath(path)
+    place = file_name(path)
+    sample = None if input_shape is None else check_shape(input_shape)
     if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is an OSError, not onnx's own
         raise ValueError(f"{place}: is not a regular file")
     with open(path, "rb"):
@@ -91,7 +98,7 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
         raise ImportError(f"{place}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
     try:
         model = onnx.load(place, load_external_data=False)
-        model, shapes = shaped(onnx, shape_inference, model)
+        model, shapes = shaped(onnx, shape_inference, model, sample)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{place}: no ONNX file: {shortened(first[0])}") from None
@@ -106,11 +113,17 @@ def called(one: Any) -> str:
 class _Reader:
     def __init__(self, onnx: Any, graph: Any, shapes: dict[str, tuple[int | None, ...]], place: str) -> None:
         self.onnx, self.graph, self.place = onnx, graph, place
-        self.held = {one.name: self.dims(one) for one in graph.initializer}
-        self.floats = {one.name for one in graph.initializer if one.data_type in (1, 10, 11, 16)}
+        self.held: dict[str, tuple[int, ...]] = {}  # shapes of constants, and of what is made of them alone
+        self.sizes: dict[str, int] = {}
+        self.behind: dict[str, set[str]] = {}  # the parameters of values that are made of constants alone
+        self.floats: set[str] = set()
+        self.merges: set[str] = set()
+        for one in graph.initializer:
+            self.hold(one.name, self.dims(one), one.data_type)
+        for one in graph.sparse_initializer:
+            self.hold(one.values.name, tuple(one.dims), one.values.data_type, math.prod(one.values.dims))
         self.counted: set[str] = set()
         self.shapes = shapes
-        self.behind: dict[str, set[str]] = {}  # of values made of weights alone: these weights
         self.sources: dict[str, str] = {}
         self.elements: dict[str, int] = {}
         self.batch: int | None = None
@@ -118,13 +131,15 @@ class _Reader:
 
     def network(self) -> Network:
         inputs = [one.name for one in self.graph.input if one.name not in self.held]
-        if len(inputs) != 1:
-            names = shown(inputs) if inputs else "none"
-            self.fail(f"the graph has the inputs {names}, wanted one")
+        if not inputs:
+            self.fail("the graph has no inputs, wanted at least one")
         self.sources[inputs[0]] = INPUT
         self.batch = (self.shapes.get(inputs[0]) or (None,))[0]
         nodes: list[Node] = []
-        made = {inputs[0], *self.held, *(one.values.name for one in self.graph.sparse_initializer)}
+        for name in inputs[1:]:
+            self.sources[name] = self.unique(name)
+            nodes.append(Node(self.sources[name], Operator("input", self.whole(name)), (INPUT,)))
+        made = {*inputs, *self.held}
         for place, one in enumerate(self.graph.node):
             if lost := [name for name in one.input if name and name not in made]:
                 self.fail(f"{called(one)} reads {shown(lost[0])}, which nothing before it makes")
@@ -135,41 +150,27 @@ class _Reader:
                 self.fail(f"{called(one)} is a {printable(shortened(kind))}, which is not read")
             if not one.output:
                 self.fail(f"{called(one)} has no output")
-            # equal weights that an exporter has merged
-            if one.op_type == "Identity" and one.input and one.input[0] in self.held:
-                self.held[one.output[0]] = self.held[one.input[0]]
-                self.floats.add(one.output[0])
-                continue
-            if one.op_type == "Transpose" and len(one.input) == 1 and one.input[0] in self.held:
-                dims = self.held[one.input[0]]
-                order = [a.ints for a in one.attribute if a.name == "perm"]
-                axes = list(order[0]) if order else list(reversed(range(len(dims))))
-                if sorted(axes) != list(range(len(dims))):
-                    self.fail(f"{called(one)} has the perm {shown(axes)}, wanted the axes of {shown(dims)}")
-                self.held[one.output[0]] = tuple(dims[axis] for axis in axes)
-                self.floats |= {one.output[0]} if one.input[0] in self.floats else set()
-                continue
-            if one.op_type in SIZES or one.op_type == "Constant" or not found:
-                # what is made of constants and sizes alone costs nothing, but weights count where they are used
-                self.behind.update(
-                    dict.fromkeys(one.output, self.weights_of(one) if one.op_type not in SIZES else set())
-                )
+            if one.op_type in SIZES or not found:
+                self.prepare(one)
                 continue
             if one.op_type in SKIPPED:
                 self.sources[one.output[0]] = found[0]
                 continue
             name = self.unique(one.name or f"{one.op_type.lower()}{place}")
             try:
-                nodes.append(Node(name, self.layer(one), tuple(found)))
+                layer = self.layer(one)
             except (TypeError, ValueError) as error:
                 text = str(error)
                 start = "" if text.startswith(self.place) else f"{self.place}: {printable(shortened(name))}: "
                 raise ValueError(start + text) from None
+            view = one.op_type in VIEWS and one.input[0] in self.sources
+            nodes.append(Node(name, layer, tuple(found), self.sources[one.input[0]] if view else None))
             for output in one.output:
                 self.sources[output] = name
-            shape = self.shapes.get(one.output[0])
+            output = self.output(one)
+            shape = self.shapes.get(output)
             if shape and all(size is not None for size in shape[1:]):
-                self.elements[name] = math.prod(self.sample(one.output[0]))
+                self.elements[name] = math.prod(self.sample(output))
         network = Network(os.path.basename(self.place), tuple(nodes), self.sample(inputs[0]), "read from ONNX")
         for flow in network:
             known = self.elements.get(flow.name)
@@ -198,51 +199,145 @@ class _Reader:
         self.suffixes[found] = 1
         return found
 
+    def hold(self, name: str, dims: tuple[int, ...], kind: int, size: int | None = None) -> None:
+        """Remember a constant: its shape, and the parameter that it may be."""
+        self.held[name], self.sizes[name] = dims, math.prod(dims) if size is None else size
+        self.behind[name] = {name} if dims else set()
+        self.floats |= {name} if kind in FLOATS else set()
+        # Exporters merge vectors of equal values, zeros and ones: they count wherever they are used.
+        self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
+
+    def prepare(self, one: Any) -> None:
+        """Remember what a node makes of constants and sizes alone: free, but parameters count where it is used."""
+        tensors = [a for a in one.attribute if a.name in ("value", "sparse_value")]
+        if one.op_type == "Constant" and tensors:
+            sparse = tensors[0].name == "sparse_value"
+            value = tensors[0].sparse_tensor.values if sparse else tensors[0].t
+            dims = tuple(tensors[0].sparse_tensor.dims) if sparse else self.dims(value)
+            self.hold(one.output[0], dims, value.data_type, math.prod(value.dims))
+            return
+        behind: set[str] = set() if one.op_type in SIZES else self.weights_of(one)
+        for output in one.output:
+            shape = self.shapes.get(output)
+            if shape is not None and all(size is not None for size in shape):
+                self.held[output] = tuple(int(size or 0) for size in shape)
+            self.behind[output] = behind
+        if one.op_type in ("Identity", "Transpose") and one.input and one.input[0] in self.held:
+            dims = self.held[one.input[0]]
+            order = [a.ints for a in one.attribute if a.name == "perm"]
+            axes = list(reversed(range(len(dims)))) if one.op_type == "Transpose" else list(range(len(dims)))
+            axes = list(order[0]) if order else axes
+            if sorted(axes) != list(range(len(dims))):
+                self.fail(f"{called(one)} has the perm {shown(axes)}, wanted the axes of {shown(dims)}")
+            self.held[one.output[0]] = tuple(dims[axis] for axis in axes)
+
     def layer(self, one: Any) -> Layer:
-        """Return the layer of a node of the graph; its initializers are counted where they are used first."""
+        """Return the layer of a node of the graph; its constants are counted where they are used first."""
         options = {a.name: self.onnx.helper.get_attribute_value(a) for a in one.attribute}
-        weights = [name for name in one.input if name in self.held]
-        shape = self.held[weights[0]] if weights else ()
         kind = one.op_type
-        if kind == "Conv" and len(shape) == 4 and self.first_use(one):
-            pads = options.get("pads", [0, 0, 0, 0])
-            if options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and pads[:2] == pads[2:]:
-                groups = options.get("group", 1)
-                if not isinstance(groups, int):
-                    self.fail(f"{called(one)} has the group {shown(groups)}, wanted a number")
-                strides, dilations = (self.pair(one, options, key) for key in ("strides", "dilations"))
-                kernel = (shape[2], shape[3])
-                return Conv2d(shape[1] * groups, shape[0], kernel, strides, tuple(pads[:2]), dilations, groups,
-                              len(weights) > 1)  # fmt: skip
-            self.fail(f"{called(one)} has uneven or automatic padding, which is not read")
-        if kind == "Gemm" and len(shape) == 2 and self.first_use(one):
-            if options.get("transA", 0):
-                self.fail(f"{called(one)} transposes what it is given, which is not read")
-            n, k = shape if options.get("transB", 0) else shape[::-1]
-            return Linear(k, n, len(weights) > 1)
-        if kind == "MatMul" and len(shape) == 2 and list(one.input[1:]) == weights and self.first_use(one):
-            return TimesMatrix(*shape)
-        if kind == "MatMul" and len([name for name in one.input if name in self.sources]) == 2:
-            return MatMul()
         if kind == "Einsum" and len(one.input) > 1:
             return self.einsum(one, options.get("equation"))
-        if kind == "BatchNormalization" and len(shape) == 1 and self.first_use(one):
-            return BatchNorm2d(shape[0]) if len(self.sample(one.output[0])) == 3 else self.other(one, 2 * shape[0])
+        if is_product(kind):
+            return self.product(one, options)
+        weights = [name for name in one.input if name in self.held]
+        shape = self.held[weights[0]] if weights else ()
+        if kind == "BatchNormalization" and len(shape) == 1:
+            new, whole = self.new_params(one, (0, 1, 2)), 2 * shape[0]
+            image = len(self.sample(self.output(one))) == 3
+            return BatchNorm2d(shape[0]) if image and new == whole else self.other(one, new)
         if kind in ACTIVATIONS:
             return Activation(ACTIVATIONS[kind])
         if kind == "Add" and not weights and self.same_shapes(one):
             return Add()
-        if kind == "GlobalAveragePool" and len(self.sample(one.output[0])) == 3:
+        if kind == "GlobalAveragePool" and len(self.sample(self.output(one))) == 3:
             return AdaptiveAvgPool2d(1)
         if kind in ("MaxPool", "AveragePool") and len(options.get("kernel_shape", ())) == 2:
-            pads = options.get("pads", [0, 0, 0, 0])
-            if pads[:2] == pads[2:] and options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
+            padding = self.padding(options)
+            if padding is not None and self.pair(one, options, "dilations") == (1, 1):
                 made = MaxPool2d if kind == "MaxPool" else AvgPool2d
                 window, strides = (self.pair(one, options, key) for key in ("kernel_shape", "strides"))
-                return made(window, strides, tuple(pads[:2]), bool(options.get("ceil_mode", 0)))
+                return made(window, strides, padding, bool(options.get("ceil_mode", 0)))
         return self.other(one, self.new_params(one))
 
-    def einsum(self, one: Any, equation: Any) -> Einsum:
+    def product(self, one: Any, options: dict[str, Any]) -> Layer:
+        """Return the layer of a convolution, a matrix product or a recurrent layer, whose parameters count exactly."""
+        kind = one.op_type
+        output = self.output(one)
+        shapes = [self.full(name) if name else () for name in one.input]
+        active = [name in self.sources for name in one.input]
+        if kind == "Gemm" and active[0] and options.get("transA", 0) and (self.batch or 1) > 1:
+            self.fail(f"{called(one)} transposes what it is given, which is not read")
+        whole = self.full(output)
+        try:
+            sizes, first, second = sizes_of(kind, shapes, options, whole, self.batch or 1)
+        except ValueError as error:
+            self.fail(f"{called(one)} {error}")
+        if second is not None and active[second] < active[first]:
+            first, second = first, second
+        elif second is not None and active[first] < active[second]:  # the weights are the n x k of sizes
+            first, second, sizes = second, first, (sizes[0], sizes[2], sizes[1], sizes[3])
+        weights = () if second is None else (second,)
+        bias = [place for place in range(len(one.input)) if place not in (first, second)]
+        new, biases = self.new_params(one, weights), self.new_params(one, bias)
+        layer = None if kind not in ("Conv", "Gemm", "MatMul") else self.known(
+            one, options, shapes, active, (first, second), new, biases)  # fmt: skip
+        rest = new + biases - layer.params if layer is not None else 0
+        if layer is not None and not rest:
+            return layer
+        return Product(kind, sizes, self.sample(output), new, biases)
+
+    def known(
+        self, one: Any, options: dict[str, Any], shapes: list[tuple[int, ...]], active: list[bool],
+        places: tuple[int, int | None], new: int, biases: int,
+    ) -> Layer | None:  # fmt: skip
+        """Return the layer of our own that a product is; None for any other."""
+        kind, (first, second) = one.op_type, places
+        if second is None or len(active) > 2 and active[2]:
+            return None
+        weight = shapes[second]
+        shared = new < math.prod(weight)
+        if kind == "Conv" and second == 1 and len(weight) == 4 and not active[1]:
+            padding = self.padding(options)
+            if padding is None:
+                return None
+            strides, dilations = (self.pair(one, options, key) for key in ("strides", "dilations"))
+            groups = options.get("group", 1)
+            return Conv2d(weight[1] * groups, weight[0], (weight[2], weight[3]), strides, padding, dilations, groups,
+                          biases > 0, shared)  # fmt: skip
+        if kind == "Gemm" and second == 1 and not active[1] and not options.get("transA", 0):
+            n, k = weight if options.get("transB", 0) else weight[::-1]
+            return Linear(k, n, biases > 0, shared)
+        if kind == "MatMul" and second == 1 and not active[1] and len(weight) == 2:
+            return Linear(*weight, False, True) if shared else TimesMatrix(*weight)
+        if kind == "MatMul" and active[0] and active[1] and len(weight) == len(shapes[first]) > 1:
+            return MatMul() if weight[:-2] == shapes[first][:-2] else None
+        return None
+
+    def padding(self, options: dict[str, Any]) -> tuple[int, int] | None:
+        """Return the padding of a window over an image; None where it is automatic or not the same at both ends."""
+        pads = options.get("pads") or [0, 0, 0, 0]
+        automatic = options.get("auto_pad", b"NOTSET")
+        if automatic == b"VALID":
+            return 0, 0
+        return (pads[0], pads[1]) if automatic == b"NOTSET" and pads[:2] == pads[2:] and len(pads) == 4 else None
+
+    def output(self, one: Any) -> str:
+        """Return the first output of a node that has a name."""
+        return str(next((name for name in one.output if name), one.output[0]))
+
+    def full(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value with its batch."""
+        shape = self.held.get(name, self.shapes.get(name))
+        if shape is None or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
+            self.fail(f"the shape of {quoted(name)} is not known: {shown(shape)}")
+        return tuple(int(size or 0) for size in shape)
+
+    def whole(self, name: str) -> Shape:
+        """Return the shape of an input of one sample; that of an input without a batch as it is."""
+        sizes, batch = self.full(name), self.batch or 1
+        return self.sample(name) if any(size % batch == 0 for size in sizes) else sizes
+
+    def einsum(self, one: Any, equation: Any) -> Product:
         """Return the product of two tensors by their labels."""
         try:
             text = equation.decode("ascii")
@@ -272,22 +367,22 @@ class _Reader:
         held = self.new_params(one)
         if self.weights_of(one) and not held:
             self.fail(f"{called(one)} shares its weights, which is not read")
-        return Einsum(text, products(first, second, output, sizes), self.sample(one.output[0]), held)
+        return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), held)
 
-    def new_params(self, one: Any) -> int:
-        """Return how many parameters a node uses that none before has, and mark them as counted."""
-        new = {name for name in self.weights_of(one) if name not in self.counted or self.merged(name)}
+    def new_params(self, one: Any, places: Sequence[int] | None = None) -> int:
+        """Return how many parameters a node uses, in some of its inputs, that none before has; count them."""
+        new = {name for name in self.weights_of(one, places) if name not in self.counted or name in self.merges}
         self.counted |= new
-        return sum(math.prod(self.held[name]) for name in new)
+        return sum(self.sizes[name] for name in new)
 
-    def merged(self, name: str) -> bool:
-        """Whether a weight counts wherever it is used: exporters merge vectors of equal values, zeros and ones."""
-        return len(self.held[name]) == 1 and self.held[name][0] > 1
-
-    def weights_of(self, one: Any) -> set[str]:
-        """Return the weights that a node takes as they are, or that something made of them alone."""
-        own = {name for name in one.input if name in self.floats and self.held[name]}
-        return own.union(*(self.behind.get(name, ()) for name in one.input))
+    def weights_of(self, one: Any, places: Sequence[int] | None = None) -> set[str]:
+        """Return the parameters that a node takes as they are, or that something made of them alone."""
+        listed = PARAMETERS.get(one.op_type, range(len(one.input)))
+        names = [one.input[i] for i in listed if i < len(one.input) and (places is None or i in places)]
+        found = set().union(*(self.behind.get(name, set()) for name in names))
+        if one.op_type in PARAMETERS:  # integers that stand for numbers
+            self.floats |= found
+        return found & self.floats
 
     def pair(self, one: Any, options: dict[str, Any], key: str) -> tuple[int, int]:
         """Return the two numbers of an attribute, by default (1, 1)."""
@@ -297,18 +392,7 @@ class _Reader:
         return found[0], found[1]
 
     def other(self, one: Any, held: int) -> Operator:
-        if one.op_type in PRODUCTS:
-            self.fail(f"{called(one)} is a {one.op_type} of a kind that is not read")
-        return Operator(one.op_type, self.sample(one.output[0]), held)
-
-    def first_use(self, one: Any) -> bool:
-        """Mark the weights of a node as counted; False where another node has counted them."""
-        names = {name for name in one.input if name in self.held and not self.merged(name)}
-        fresh = not names & self.counted
-        if not fresh:
-            self.fail(f"{called(one)} shares its weights, which is not read")
-        self.counted |= names
-        return fresh
+        return Operator(one.op_type, self.sample(self.output(one)), held)
 
     def same_shapes(self, one: Any) -> bool:
         return len({self.shapes.get(name) for name in one.input}) == 1

@@ -25,13 +25,17 @@ FOLDED = set(
 FILLED: dict[str, int] = {"ConstantOfShape": 0, "Expand": 1}
 
 
-def shaped(onnx: Any, shape_inference: Any, model: Any) -> tuple[Any, dict[str, tuple[int | None, ...]]]:
+def shaped(
+    onnx: Any, shape_inference: Any, model: Any, sample: tuple[int, ...] | None = None
+) -> tuple[Any, dict[str, tuple[int | None, ...]]]:
     """Return the model without its weights' values, an open batch set to `SAMPLES`, and the shapes of its values.
 
     Parameters
     ----------
     onnx, shape_inference : module
     model : onnx.ModelProto
+    sample : tuple of int, optional
+        Shape of one sample of the first input, for axes that the model leaves open.
 
     Returns
     -------
@@ -43,7 +47,7 @@ def shaped(onnx: Any, shape_inference: Any, model: Any) -> tuple[Any, dict[str, 
         if math.prod(one.dims) > MAX_SIZES:
             for field in ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
                 one.ClearField(field)
-    model = _with_batch(onnx, model)
+    model = _with_batch(onnx, model, sample)
     found = shape_inference.infer_shapes(model)  # with data_prop sizes may double at every node, without a limit
     values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
     shapes = {one.name: shape_of(one.type) for one in values if one.type.tensor_type.HasField("shape")}
@@ -62,19 +66,34 @@ def shape_of(kind: Any) -> tuple[int | None, ...]:
     return tuple(one.dim_value if one.HasField("dim_value") else None for one in dims)
 
 
-def _with_batch(onnx: Any, model: Any) -> Any:
+def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
     held = {one.name for one in model.graph.initializer}
     places = [i for i, one in enumerate(model.graph.input) if one.name not in held]
-    dims = model.graph.input[places[0]].type.tensor_type.shape.dim if len(places) == 1 else []
-    if not dims or dims[0].HasField("dim_value"):
+    dims = [model.graph.input[place].type.tensor_type.shape.dim for place in places]
+    wanted = dict(enumerate(sample, 1)) if sample is not None and dims and len(dims[0]) == len(sample) + 1 else {}
+    opens = [axis for axis, one in enumerate(dims[0]) if _is_open(one)] if dims else []
+    if 0 not in opens and not wanted.keys() & set(opens):
         return model
+    sizes = {0: SAMPLES, **wanted}
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
-    fixed.graph.input[places[0]].type.tensor_type.shape.dim[0].dim_value = SAMPLES
+    named = {dims[0][axis].dim_param: sizes[axis] for axis in opens if axis in sizes and dims[0][axis].dim_param}
+    for place in places:  # axes of other inputs have the same names, or a batch is as open as that of the first
+        for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
+            if not _is_open(one):
+                continue
+            if one.dim_param in named:
+                one.dim_value = named[one.dim_param]
+            elif axis in sizes and axis in opens and (place == places[0] or axis == 0):
+                one.dim_value = sizes[axis]
     del fixed.graph.value_info[:]
     for output in fixed.graph.output:
         output.type.tensor_type.ClearField("shape")
     return fixed
+
+
+def _is_open(dim: Any) -> bool:
+    return not dim.HasField("dim_value") or dim.dim_value < 0  # some exporters write -1
 
 
 class _Walk:

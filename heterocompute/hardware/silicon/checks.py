@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...base.values import shown
 from .mac import mac
 from .operands import operand
 
@@ -96,8 +97,8 @@ def ranked(*formats: str, by: str = "energy") -> bool:
     >>> hw.ranked("int8", "nvfp4"), hw.ranked("log8-8"), hw.ranked("nvfp4", by="area")
     (True, False, False)
     """
-    if by not in ("energy", "area"):
-        raise ValueError(f"ranked: by is {by!r}, wanted 'energy' or 'area'")
+    if not isinstance(by, str) or by not in ("energy", "area"):
+        raise ValueError(f"ranked: by is {shown(by)}, wanted 'energy' or 'area'")
     return all(_plain(name) or (by == "energy" and _met(name)) for name in formats)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import frexp
 from typing import Any
 
+from ...base.values import shown
 from ...formats import Format, format as parse_format, has_pattern
 
 __all__ = ["Operand", "operand", "state_arithmetic"]
@@ -124,7 +125,7 @@ def operand(fmt: str | Format) -> Operand:
         return FAMILIES[found.family](found)
     if not _states(found.family) or found.form.codes not in KINDS:
         raise ValueError(
-            f"mac: no arithmetic is stated for the family {found.family!r} of {found}; state it with "
+            f"mac: no arithmetic is stated for the family {shown(found.family)} of {found}; state it with "
             "state_arithmetic(family, function)"
         )
     return _derived(found)
@@ -145,7 +146,7 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
         The family has one already.
     """
     if family in FAMILIES or _states(family):
-        raise ValueError(f"state_arithmetic: the family {family!r} has its arithmetic already")
+        raise ValueError(f"state_arithmetic: the family {shown(family)} has its arithmetic already")
     FAMILIES[family] = arithmetic
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_number
+from ...base.values import check_flag, check_number, shown
 from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
 from .mac import mac
@@ -124,9 +124,9 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
     """
     name = instruction.strip().lower() if isinstance(instruction, str) else ""
     if name not in INSTRUCTIONS:
-        raise ValueError(f"overhead: instruction is {instruction!r}, wanted one of {', '.join(INSTRUCTIONS)}")
-    if relative_to not in ("math", "total"):
-        raise ValueError(f"overhead: relative_to is {relative_to!r}, wanted 'math' or 'total'")
+        raise ValueError(f"overhead: instruction is {shown(instruction)}, wanted one of {', '.join(INSTRUCTIONS)}")
+    if not isinstance(relative_to, str) or relative_to not in ("math", "total"):
+        raise ValueError(f"overhead: relative_to is {shown(relative_to)}, wanted 'math' or 'total'")
     overhead_pj = check_number("overhead", "overhead_pj", overhead_pj)
     one = INSTRUCTIONS[name]
     total = one.math_pj + overhead_pj
@@ -221,9 +221,9 @@ def explain_gain(
     """
     old, new = device(a), device(b)
     chart = {name: dtype for name, _, _, dtype in CHART}
-    first = plain_dtype(a_dtype or chart.get(old.name) or _fastest(old))
-    second = plain_dtype(b_dtype or chart.get(new.name) or _fastest(new))
-    take_sparse = bool(new.sparse_rates.get(second)) if sparse is None else sparse
+    first = plain_dtype(a_dtype if a_dtype is not None else chart.get(old.name) or _fastest(old))
+    second = plain_dtype(b_dtype if b_dtype is not None else chart.get(new.name) or _fastest(new))
+    take_sparse = bool(new.sparse_rates.get(second)) if sparse is None else check_flag("explain_gain", "sparse", sparse)
     rate = new.peak(second, sparse=take_sparse)
     dense = new.peak(second)
     gain = rate / old.peak(first)

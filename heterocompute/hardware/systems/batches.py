@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...base.values import check_count, check_number
+from ...base.values import check_count, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 from ..cost import memory
@@ -121,7 +121,8 @@ def largest_batch(
     """
     network = as_network(model, input_shape)
     one = device(chip)
-    check_number("largest_batch", "usable", usable, high=1.0)
+    usable = check_number("largest_batch", "usable", usable, high=1.0)
+    check_flag("largest_batch", "training", training)
     limit = int(one.need("memory") * usable)
     takes = _takes(network, dtype, training, optimizer)
     largest = _fitting(takes, limit)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...base.texts import shortened
 from ...base.values import as_int, check_count, check_number, shown
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
@@ -106,8 +107,7 @@ def product_work(m: int, n: int, k: int, dtype: str = "fp32") -> dict[str, Any]:
     >>> hw.product_work(2, 3, 4)["operations"]
     48
     """
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        as_int(size, f"product_work: {name}", 1)
+    m, n, k = (check_count("product_work", name, size) for name, size in (("m", m), ("n", n), ("k", k)))
     bits = dtype_bits(dtype)
     came, left = (m * k + k * n) * bits / 8, m * n * bits / 8
     return {"name": f"{m} x {k} by {k} x {n}", "operations": 2 * m * n * k, "bytes": came + left,
@@ -174,20 +174,20 @@ def dispatch(
     """
     chips = as_devices("dispatch", devices)
     if not chips or len({one.name for one in chips}) < len(chips):
-        raise ValueError(f"dispatch: devices are {[one.name for one in chips]}, wanted one or more, each once")
-    if objective not in OBJECTIVES:
-        raise ValueError(f"dispatch: objective is {objective!r}, wanted one of {', '.join(OBJECTIVES)}")
+        raise ValueError(f"dispatch: devices are {shown([one.name for one in chips])}, wanted one or more, each once")
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
+        raise ValueError(f"dispatch: objective is {shown(objective)}, wanted one of {', '.join(OBJECTIVES)}")
     for table, rates in (("links", links), ("launch", launch)):
         if rates is not None and not isinstance(rates, Mapping):
             raise TypeError(f"dispatch: {table} is {shown(rates)}, wanted a mapping of devices to numbers")
         for name, value in (rates or {}).items():
-            check_number("dispatch", f"{table}[{name!r}]", value, closed=table == "launch")
+            check_number("dispatch", f"{table}[{shown(name)}]", value, closed=table == "launch")
     check_count("dispatch", "batch", batch)
     kinds = dict(dtype) if isinstance(dtype, Mapping) else {"*": dtype}
     asked = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
     if not callable(op):
         if sizes is not None:
-            raise ValueError(f"dispatch: sizes is {sizes!r}, wanted a callable op with it")
+            raise ValueError(f"dispatch: sizes is {shown(sizes)}, wanted a callable op with it")
         return asked.answer(op)
     if sizes is None:
         raise ValueError("dispatch: sizes is missing: op is a callable of a size")
@@ -238,7 +238,7 @@ class _Question:
         count = len(names)
         able = [one for one in self.chips if isinstance(runs[one.name], list)]
         if not able:
-            raise ValueError(f"dispatch: no device can run it: {'; '.join(str(why) for why in runs.values())}")
+            raise ValueError(f"dispatch: no device can run it: {shortened('; '.join(map(str, runs.values())), 250)}")
         alone = [self._alone(one, runs, moved) for one in self.chips]
         # cost and way of the best that ends with layer i on a device
         home = self.chips[0]
@@ -307,7 +307,7 @@ class _Question:
     def _kind(self, one: Device) -> str:
         kind = self.kinds.get(one.name, self.kinds.get("*"))
         if kind is None:
-            raise ValueError(f"dispatch: dtype has neither {one.name!r} nor '*'")
+            raise ValueError(f"dispatch: dtype has neither {shown(one.name)} nor '*'")
         return kind
 
     def _copy(self, a: Device, b: Device, size: float) -> float:

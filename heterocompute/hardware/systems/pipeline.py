@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base.values import as_int, check_count, check_number, shown
+from ...base.values import as_int, check_count, check_flag, check_number, is_several, shown
 from ...report.files import write_text
 from ...report.timeline import timeline_svg
 from .events import Clock, Gate, Process, Shelf
@@ -47,8 +47,10 @@ class Feed:
 
     def at(self, stage: str, batch: int) -> float:
         """Return the seconds of a stage for a batch; listed seconds repeat."""
+        if not isinstance(stage, str) or stage not in ("step", "read", "decode", "copy"):
+            raise ValueError(f"Feed: stage is {shown(stage)}, wanted step, read, decode or copy")
         times: tuple[float, ...] = getattr(self, stage)
-        return times[batch % len(times)]
+        return times[as_int(batch, "Feed: batch", 0) % len(times)]
 
     def reading(self, batch: int) -> float:
         return self.at("read", batch) + self.files * self.open_seconds
@@ -247,7 +249,8 @@ def pipeline(
         _times("step", step), _times("read", read), _times("decode", decode), _times("copy", copy),
         as_int(workers, "pipeline: workers", 0, 4096), as_int(prefetch, "pipeline: prefetch", 1, 1 << 20),
         None if storage is None else as_int(storage, "pipeline: storage", 1, 1 << 20),
-        as_int(files, "pipeline: files", 0, 1 << 30), _number("open_seconds", open_seconds), bool(pinned),
+        as_int(files, "pipeline: files", 0, 1 << 30), _number("open_seconds", open_seconds),
+        check_flag("pipeline", "pinned", pinned),
         _number("staging", staging), _number("metrics", metrics), _every("log", log),
         _every("checkpoint", checkpoint), as_int(steps, "pipeline: steps", 2, 1_000_000),
     )  # fmt: skip
@@ -355,7 +358,7 @@ def _run(feed: Feed) -> tuple[float, float, list[tuple[str, int, float, float, s
 
 
 def _times(name: str, value: Seconds) -> tuple[float, ...]:
-    listed = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]
+    listed = list(value) if is_several(value) else [value]
     if not listed:
         raise ValueError(f"pipeline: {name} is empty, wanted seconds")
     return tuple(_number(name, one) for one in listed)

@@ -74,9 +74,11 @@ class Quantity:
 
     def like(self, other: Quantity, what: str) -> Quantity:
         """Return itself if the other is of the same kind; ValueError names both."""
+        if not isinstance(other, Quantity):
+            raise TypeError(f"{what}: other is {shown(other)}, wanted a Quantity")
         if self.dimension != other.dimension:
             hint = f"; {MIXED}" if {self.unit[:2], other.unit[:2]} == {"op", "MA"} else ""
-            raise ValueError(f"{what}: {self!r} and {other!r} are not of one kind{hint}")
+            raise ValueError(f"{what}: {shown(self)} and {shown(other)} are not of one kind{hint}")
         return self
 
     def __add__(self, other: Quantity) -> Quantity:
@@ -100,7 +102,7 @@ class Quantity:
         if not isinstance(other, Quantity):
             return Quantity(self.value / _factor(other), self.dimension)
         if not other.value:
-            raise ValueError(f"quotient: {self!r} over {other!r}")
+            raise ValueError(f"quotient: {shown(self)} over {shown(other)}")
         differences = (a - b for a, b in zip(self.dimension, other.dimension, strict=True))
         return _unmixed("quotient", self, other, Quantity(self.value / other.value, tuple(differences)))
 
@@ -167,7 +169,9 @@ def _unit(text: str, name: str, value: str) -> Quantity:
         prefix = text.removesuffix(unit) if text.endswith(unit) else None
         if prefix is not None and (prefix == "" or (prefixed and prefix in _PREFIXES)):
             return Quantity(size * _PREFIXES[prefix], dimension)
-    raise ValueError(f"{name} is {shown(value)}: {text!r} is no unit, wanted one of {', '.join(_UNITS)}, with a prefix")
+    raise ValueError(
+        f"{name} is {shown(value, 40)}: {shown(text, 40)} is no unit, wanted one of {', '.join(_UNITS)}, with a prefix"
+    )
 
 
 def _unmixed(what: str, one: Quantity, other: Quantity, found: Quantity) -> Quantity:

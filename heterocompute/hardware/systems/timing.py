@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.values import as_int, as_list, check_count, check_number, shown
-from ..chips.chip import Device
+from ..chips.chip import Device, plain_dtype
 from ..chips.database import as_devices
 
 __all__ = ["Measurement", "measure", "possible"]
@@ -99,8 +99,8 @@ def measure(
         if not callable(one):
             raise TypeError(f"measure: {name} is {shown(one)}, wanted a callable")
     check_count("measure", "batch", batch)
-    check_count("measure", "runs", runs)
-    as_int(warmup, "measure: warmup", 0)
+    as_int(runs, "measure: runs", 1, 1_000_000)
+    as_int(warmup, "measure: warmup", 0, 1_000_000)
     check_number("measure", "seconds", seconds, closed=True)
     wait = synchronize or (lambda: None)
     for _ in range(warmup):
@@ -155,8 +155,8 @@ def possible(
     >>> [(row["device"], row["possible"]) for row in rows]
     [('k80', False), ('t4', True)]
     """
-    check_number("possible", "operations", operations)
-    check_number("possible", "traffic", traffic, closed=True)
+    operations = check_number("possible", "operations", operations)
+    traffic = check_number("possible", "traffic", traffic, closed=True)
     chips = as_devices("possible", devices)
     if not isinstance(timings, Mapping):
         listed = [check_number("possible", "timings", one) for one in as_list(timings, "possible: timings", "seconds")]
@@ -165,7 +165,7 @@ def possible(
     for name, seconds in timings.items():
         check_number("possible", "timings", seconds)
         for one in chips:
-            kind = dtype if dtype in one.dense_rates else _narrower(one)
+            kind = dtype if plain_dtype(dtype) in one.dense_rates else _narrower(one)
             memory = traffic / one.bandwidth if one.bandwidth else 0.0
             bound = max(operations / one.peak(kind), memory)
             rows.append({"timing": name, "seconds": seconds, "device": one.name, "dtype": kind, "bound": bound,

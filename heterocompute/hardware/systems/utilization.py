@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...base.values import as_int, check_count, check_number
+from ...base.values import as_int, check_count, check_number, shown
 from ..chips.chip import Device
 from ..chips.database import device
 
@@ -165,7 +165,8 @@ def utilization(
     each = held[bound]
     if not each:
         raise ValueError(
-            f"{name}: a block of {threads} threads, {registers} registers and {shared} bytes of shared memory does not "
+            f"{name}: a block of {threads} threads, {registers} registers and {shown(shared)} bytes of shared "
+            "memory does not "
             f"fit on a multiprocessor of {one.name}: too much for its {bound}"
         )
     places = count * each

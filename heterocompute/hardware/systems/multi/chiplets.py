@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....base.values import check_count, check_number
+from ....base.values import check_count, check_number, shown
 from ...network.lookup import as_network
 from ...network.loops import Loops
 
@@ -132,10 +132,12 @@ def chiplets(
     for name, number in (("count", count), ("elements", elements), ("batch", batch)):
         check_count("multi.chiplets", name, number)
         if name != "batch" and number > MOST:
-            raise ValueError(f"multi.chiplets: {name} is {number}, at most {MOST} are possible")
-    for name, value in (("operand_bytes", operand_bytes), ("sum_bytes", sum_bytes), ("element_rate", element_rate),
-                        ("link", link), ("pj_a_bit", pj_a_bit)):  # fmt: skip
+            raise ValueError(f"multi.chiplets: {name} is {shown(number)}, at most {MOST} are possible")
+    operand_bytes, sum_bytes, element_rate, link, pj_a_bit = (
         check_number("multi.chiplets", name, value)
+        for name, value in (("operand_bytes", operand_bytes), ("sum_bytes", sum_bytes), ("element_rate", element_rate),
+                            ("link", link), ("pj_a_bit", pj_a_bit))
+    )  # fmt: skip
     network = as_network(model, input_shape)
     rows = []
     for loops in network.problems(batch):

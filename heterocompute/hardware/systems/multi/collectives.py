@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from ....base.values import check_count, check_number
+from ....base.values import check_count, check_flag, check_number, shown
 from ...chips.chip import Device
 from ...chips.database import device
 from .fabric import Fabric, Tier
@@ -68,10 +68,11 @@ def allreduce(
     [9.92, 10.0]
     """
     check_count("multi.allreduce", "count", count)
-    check_number("multi.allreduce", "size", size, closed=True)
-    check_number("multi.allreduce", "latency", latency, closed=True)
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"multi.allreduce: algorithm is {algorithm!r}, wanted one of {', '.join(ALGORITHMS)}")
+    pipelined = check_flag("multi.allreduce", "pipelined", pipelined)
+    size = check_number("multi.allreduce", "size", size, closed=True)
+    latency = check_number("multi.allreduce", "latency", latency, closed=True)
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise ValueError(f"multi.allreduce: algorithm is {shown(algorithm)}, wanted one of {', '.join(ALGORITHMS)}")
     tiers = link.of(count).tiers if isinstance(link, Fabric) else (Tier("links", count, link_rate(link)),)
     moving, waiting = [], 0.0
     for tier in tiers:

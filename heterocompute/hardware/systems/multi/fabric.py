@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ....base.texts import near_words
-from ....base.values import check_count, check_number, shown
+from ....base.values import as_list, check_count, check_fields, check_number, shown
 
 __all__ = ["NVLINK", "Fabric", "Tier", "fabric"]
 
@@ -37,9 +37,9 @@ class Tier:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        check_count("Tier", "count", self.count)
-        check_number("Tier", "rate", self.rate)
-        check_number("Tier", "latency", self.latency, closed=True)
+        check_fields(self)
+        object.__setattr__(self, "rate", check_number("Tier", "rate", self.rate))
+        object.__setattr__(self, "latency", check_number("Tier", "latency", self.latency, closed=True))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,10 @@ class Fabric:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not self.tiers or not all(isinstance(tier, Tier) for tier in self.tiers):
+        check_fields(self)
+        if not as_list(self.tiers, "Fabric: tiers", "one Tier or more") or not all(
+            isinstance(tier, Tier) for tier in self.tiers
+        ):
             raise ValueError(f"Fabric: tiers are {shown(self.tiers)}, wanted one Tier or more")
 
     @property
@@ -108,7 +111,7 @@ class Fabric:
         """
         check_count("fabric", "count", count)
         if count > self.count:
-            raise ValueError(f"fabric: count is {count}, {self.name} has {self.count} devices")
+            raise ValueError(f"fabric: count is {shown(count)}, {self.name} has {self.count} devices")
         tiers, left = [], count
         for tier in self.tiers:
             here = min(left, tier.count)

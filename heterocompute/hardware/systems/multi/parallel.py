@@ -53,8 +53,8 @@ def data_parallel(
     >>> round(found["efficiency"], 3)
     0.945
     """
-    check_number("multi.data_parallel", "step_seconds", step_seconds)
-    check_number("multi.data_parallel", "overlapped", overlapped, high=1.0, closed=True)
+    step_seconds = check_number("multi.data_parallel", "step_seconds", step_seconds)
+    overlapped = check_number("multi.data_parallel", "overlapped", overlapped, high=1.0, closed=True)
     reduce = allreduce(gradient_bytes, count, link, algorithm=algorithm)
     seconds = step_seconds + reduce * (1 - overlapped)
     return {"seconds": seconds, "allreduce": reduce, "efficiency": step_seconds / seconds}
@@ -101,8 +101,8 @@ def parameter_server(
     >>> round(found["updates"], 1), found["bound"], found["staleness"]
     (25.0, 'servers', 7.0)
     """
-    check_number("multi.parameter_server", "step_seconds", step_seconds)
-    check_number("multi.parameter_server", "gradient_bytes", gradient_bytes, closed=True)
+    step_seconds = check_number("multi.parameter_server", "step_seconds", step_seconds)
+    gradient_bytes = check_number("multi.parameter_server", "gradient_bytes", gradient_bytes, closed=True)
     check_count("multi.parameter_server", "count", count)
     check_count("multi.parameter_server", "servers", servers)
     rate = link_rate(link)
@@ -161,7 +161,7 @@ def tensor_parallel(
     >>> round(hw.multi.tensor_parallel(14.6, 50.3e6, 72, 8, 150e9, 6)["efficiency"], 2)
     0.88
     """
-    check_number("multi.tensor_parallel", "step_seconds", step_seconds)
+    step_seconds = check_number("multi.tensor_parallel", "step_seconds", step_seconds)
     check_count("multi.tensor_parallel", "blocks", blocks)
     check_count("multi.tensor_parallel", "reductions", reductions)
     reduce = blocks * reductions * allreduce(activation_bytes, count, link)

@@ -1,0 +1,196 @@
+"""Messages quote at most 80 characters of a value, whichever argument of whichever public function it came as."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.base.values import shown
+
+LONG: list[Any] = ["x" * 50_000, "x." * 25_000, b"x" * 50_000, (1,) * 20_000, ["x" * 50_000], {"x" * 50_000: 1},
+                   {"w": "x" * 50_000}, 10**4000, {"x" * 50_000}, "x" * 50_000 + "/x.npz"]  # fmt: skip
+MOST = 600  # characters of a message, the names of what there is included
+
+W = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
+IMAGE = np.ones((1, 4, 6, 6), np.float32)
+FILTERS = np.ones((8, 4, 3, 3), np.float32)
+Q = hc.quantize(W, "int8")
+SPARSE = hc.prune(W, "2:4")
+HESSIAN = hc.ptq.Hessian(32)
+HESSIAN.add(W)
+WEIGHTS = {"w": W}
+
+
+def call(function: Callable[..., Any], /, **arguments: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+    return function, arguments
+
+
+def evaluate(**given: Any) -> float:
+    return 1.0
+
+
+def recipe(tmp: str, **given: Any) -> Any:
+    return hc.quantize_checkpoint(tmp, tmp + ".out", **given)
+
+
+WINDOW = {"stride": 1, "padding": 1}
+CALLS = {
+    "BitmapArray": call(hc.BitmapArray, bitmap=np.zeros(1, np.uint8), values=W[0, :0], shape=(2, 4)),
+    "Codebook": call(hc.Codebook, bits=4, group=None, per="row", dim=1),
+    "EIEArray": call(hc.EIEArray, components={}, shape=(2, 4), axis=(1,)),
+    "Float": call(hc.Float, name="e4m3", saturate=True, scaled=None),
+    "GGML": call(hc.GGML, type="q4_k"),
+    "Int": call(hc.Int, bits=8, group=None, symmetric=True, scale="f32"),
+    "Log": call(hc.Log, bits=8, gamma=8, group=None),
+    "MX": call(hc.MX, element="e2m1", scale_rule="floor"),
+    "NF4": call(hc.NF4, group=64, double=False),
+    "NVFP4": call(hc.NVFP4, four_over_six=False),
+    "QuantizedArray": call(hc.QuantizedArray, components=Q.components, format=Q.format, shape=(8, 32), axis=(1,),
+                           source_dtype="float32"),
+    "Sparse": call(hc.Sparse, base=hc.format("int8"), n=2, m=4),
+    "SparseArray": call(hc.SparseArray, components=SPARSE.components, format=SPARSE.format, shape=(8, 32), axis=(1,),
+                        source_dtype="float32"),
+    "VSQ": call(hc.VSQ, bits=4, group=16, scale_bits=4, unsigned=False, coarse="row", refit=False),
+    "code_storage": call(hc.code_storage, q=hc.quantize(W, "cb4")),
+    "codebook_gradient": call(hc.codebook_gradient, grad_w=W, q=hc.quantize(W, "cb4")),
+    "codebook_step": call(hc.codebook_step, q=hc.quantize(W, "cb4"), grad=np.zeros((8, 16), np.float32), lr=0.1),
+    "conv2d": call(hc.conv2d, x=IMAGE, w=FILTERS, bias=None, stride=1, padding=1, dilation=1, groups=1,
+                   activations=None, algorithm="auto", layout="NCHW", out=None, relu=False, accuracy="default"),
+    "conv2d_backward_input": call(hc.conv2d_backward_input, dy=np.ones((1, 8, 6, 6), np.float32), w=FILTERS, size=6,
+                                  dilation=1, groups=1, layout="NCHW", out=None, **WINDOW),
+    "conv2d_backward_weight": call(hc.conv2d_backward_weight, dy=np.ones((1, 8, 6, 6), np.float32), x=IMAGE, size=3,
+                                   dilation=1, groups=1, layout="NCHW", out=None, **WINDOW),
+    "conv2d_outer": call(hc.conv2d_outer, x=IMAGE, w=FILTERS, bias=None, counts=False, cells=(8, 8),
+                         multipliers=(4, 4), banks=32, accumulators=1024, out=None, **WINDOW),
+    "emulate.accepts": call(hc.emulate.accepts, emulate="hmma", activations=None, weights=None, length=64),
+    "emulate.conv2d": call(hc.emulate.conv2d, x=IMAGE, w=FILTERS, bias=None, activations="int8", emulate="int32",
+                           dilation=1, groups=1, **WINDOW),
+    "emulate.linear": call(hc.emulate.linear, x=W, w=W, bias=None, activations="int8", emulate="int32"),
+    "emulate.matmul": call(hc.emulate.matmul, a=W, b=W.T, accumulator="fp32", scale_product_bits=None,
+                           conversion="exact", chunk=None, instruction=None, extra_bits=None, rounding=None,
+                           fraction_bits=None),
+    "emulate.parse": call(hc.emulate.parse, emulate="hmma"),
+    "encode_bitmap": call(hc.encode_bitmap, a=np.ones((2, 4), np.float32)),
+    "encode_csr": call(hc.encode_csr, w=np.ones((4, 8), np.float32), codebook=None, elements=4),
+    "error": call(hc.error, w=W, q=Q),
+    "explain": call(lambda function, x, q, **options: hc.explain(function, x, q, **options), function=hc.linear, x=W,
+                    q=Q, activations=None),
+    "fake_quantize": call(hc.fake_quantize, w=W, fmt="int8", axis=-1, clip=None, out=None),
+    "format": call(hc.format, text="int8"),
+    "kl_divergence": call(hc.kl_divergence, logits=W, changed=W),
+    "layers.avg_pool2d": call(hc.layers.avg_pool2d, x=IMAGE, size=3, **WINDOW),
+    "layers.max_pool2d": call(hc.layers.max_pool2d, x=IMAGE, size=3, **WINDOW),
+    "layers.fold_batch_norm": call(hc.layers.fold_batch_norm, w=FILTERS, bias=None, gamma=np.ones(8), beta=np.ones(8),
+                                   mean=np.ones(8), variance=np.ones(8), epsilon=1e-5),
+    "linear": call(hc.linear, x=W, w=Q, bias=None, activations=None, out=None),
+    "load": call(hc.load, path="never/there.npz", layout=None),
+    "matmul": call(hc.matmul, a=W, b=W.T, activations=None, out=None),
+    "open_checkpoint": call(hc.open_checkpoint, path="never/there.npz", layout=None),
+    "permute_channels": call(hc.permute_channels, w=W, pattern="2:4", axis=-1, effort="fast"),
+    "permute_linear": call(hc.permute_linear, first=W, bias=None, second=np.ones((4, 8), np.float32),
+                           permutation=np.arange(8)),
+    "prepack": call(hc.prepack, w=Q),
+    "prune": call(hc.prune, w=W, pattern="2:4", axis=-1, scores=None),
+    "prune_mask": call(hc.prune_mask, w=W, pattern="2:4", axis=-1, scores=None),
+    "ptq.Hessian": call(hc.ptq.Hessian, k=32, groups=1),
+    "ptq.bound": call(hc.ptq.bound, w=W, fmt="int4-g16", h=HESSIAN, damping=0.01, order="activation", axis=None),
+    "ptq.calibrate": call(hc.ptq.calibrate, weights=WEIGHTS, evaluate=evaluate, include=None, exclude=None),
+    "ptq.correct_bias": call(hc.ptq.correct_bias, w=W, q=Q, h=HESSIAN, bias=None, axis=None),
+    "ptq.error": call(hc.ptq.error, w=W, q=Q, h=HESSIAN, axis=None),
+    "ptq.gptq": call(hc.ptq.gptq, w=W, h=HESSIAN, fmt="int4-g16", order="activation", scales="search", damping=0.01,
+                     sweeps=1, refit=True, axis=None, mask=None),
+    "ptq.hadamard": call(hc.ptq.hadamard, x=W, axis=-1, block=None, seed=None, out=None, inverse=False),
+    "ptq.quantize": call(hc.ptq.quantize, weights=WEIGHTS, evaluate=evaluate, formats="int4-g16", sequential=False,
+                         held={"w": HESSIAN}, include=None, exclude=None),
+    "ptq.quantize_checkpoint": call(hc.ptq.quantize_checkpoint, in_path="never/there.npz", out_path="never/out.npz",
+                                    hessians={"w": HESSIAN}, formats="int4-g16", include=(), exclude=()),
+    "ptq.rescale": call(hc.ptq.rescale, ws=[W], h=HESSIAN, fmt="int4", alpha="search"),
+    "ptq.search": call(hc.ptq.search, weights=WEIGHTS, formats=["int8", "int4"], budget={"bits": 6}, evaluate=None,
+                       metric=None, hessians={"w": HESSIAN}, groups=(), probe=None, include=None),
+    "quantize": call(hc.quantize, w=W, fmt="int8", axis=-1, clip=None, importance=None),
+    "quantize_checkpoint": call(hc.quantize_checkpoint, in_path="never/there.npz", out_path="never/out.npz",
+                                format="int8", include=(), exclude=(), recipe=None, axis=None),
+    "run_onnx": call(hc.run_onnx, model="never/there.onnx", inputs={"x": W}, formats=None, activations=None),
+    "save": call(hc.save, path="never/there.npz", arrays={"w": Q}, layout=None),
+    "save_gguf": call(hc.save_gguf, path="never/there.gguf", tensors={"w": W}, metadata=None, types=None,
+                      importance=None),
+    "scores.sparsegpt": call(hc.scores.sparsegpt, w=W, hessian=HESSIAN, pattern="2:4", damping=0.01),
+    "scores.wanda": call(hc.scores.wanda, w=W, x=W),
+    "set_num_threads": call(hc.set_num_threads, n=hc.get_num_threads()),
+    "show_config": call(hc.show_config, mode="dicts"),
+    "study": call(hc.study, weights=WEIGHTS, formats=["int8"], evaluate=None, include=None, exclude=None,
+                  activations=None),
+    "study_density": call(hc.study_density, weights=WEIGHTS, patterns=["2:4"], evaluate=evaluate, include=None,
+                          exclude=None, axis=-1),
+    "training.fake_quantize": call(hc.training.fake_quantize, w=W, fmt="int8", axis=-1, clip=None, rounding="nearest",
+                                   seed=0, scale=None),
+    "training.mask_flips": call(hc.training.mask_flips, old=W > 0, new=W > 0),
+    "training.sparsity_at": call(hc.training.sparsity_at, step=1, begin=0, end=2, final=0.5, power=3),
+    "training.sr_ste": call(hc.training.sr_ste, g=W, w=W, mask=W > 0, decay=0.1),
+    "tune": call(lambda function, x, q, **options: hc.tune(function, x, q, **options), function=hc.linear, x=W, q=Q,
+                 seconds=0.0),
+    "use": call(hc.use, isa=None, threads=None, blas=None, path=None, tuned=None),
+}  # fmt: skip
+# Values that functions return, and functions without arguments.
+OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "EIELoad", "Error", "Explanation", "Format",
+          "OuterCounts",
+          "Prepacked", "PrepackedFilters", "Study", "get_num_threads", "emulate.Instruction", "ptq.OutputError",
+          "ptq.Plan", "ptq.Rescaling", "ptq.Rounded", "zoo.Adder", "zoo.Digits", "zoo.Network", "zoo.adder",
+          "zoo.digits"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_messages_are_short(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    function, arguments = CALLS[name]
+    for argument in arguments:
+        for value in LONG:
+            try:
+                answer = function(**{**arguments, argument: value})
+                if name == "use":
+                    with answer:
+                        pass
+            except Exception as error:
+                said = str(error)
+                place = f"{name}, {argument} = {value!r:.20}: {type(error).__name__} of {len(said)} characters"
+                assert len(said) <= MOST and "x" * 81 not in said and "x." * 41 not in said, f"{place}: {said[:200]}"
+
+
+def test_every_public_function_is_among_them() -> None:
+    for name in hc.__all__:
+        one = getattr(hc, name)
+        inside = isinstance(one, types.ModuleType)
+        own = [f"{name}.{key}" for key in getattr(one, "__all__", ())] if inside else [name]
+        if name in ("hardware", "formats", "reference"):  # of their own test, or the same classes, or not ours to call
+            continue
+        for path in own:
+            found = getattr(one, path.split(".")[1]) if inside else one
+            if callable(found) and not (inspect.isclass(found) and issubclass(found, BaseException)):
+                assert path in CALLS or path in OTHERS, path
+
+
+def test_short_values_are_shown_whole() -> None:
+    for value in ("int9", 3, 1.5, None, (1, 2), ["a"], {"a": 1}, b"x", "x" * 78, list(range(20)), True, {1}):
+        assert shown(value) == repr(value)
+    assert shown("x" * 79).startswith("'xxx") and len(shown("x" * 79)) <= 80
+    assert shown(np.zeros((2, 3))) == "an array of float64 (2, 3)"
+    assert shown(10**6000) == "an int of 19932 bits"
+
+
+def test_values_in_messages_go_through_one_function() -> None:
+    """No f-string of ours quotes a value whole, but for texts of the package and what is cut by its own format."""
+    folder = Path(hc.__file__).parent
+    bare = [
+        f"{path.relative_to(folder)}:{number}: {line.strip()}"
+        for path in sorted(folder.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if "!r}" in line and not line.strip().startswith("return f") and path.name not in ("texts.py", "values.py")
+    ]
+    assert bare == []
