@@ -1,8 +1,8 @@
 """What lies beside the weights, or in their metadata, and says how another program has quantized them.
 
-    metadata        quantization_config
-    config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
-    other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; FILES of other programs, which are not
+metadata        quantization_config
+config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
+other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; FILES of other programs, which are not
 """
 
 from __future__ import annotations

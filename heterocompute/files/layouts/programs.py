@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-__all__ = ["Found", "codes_in", "is_codes"]
+__all__ = ["Found", "program_in", "is_codes"]
 
 Shape = tuple[int, ...]
 Tensors = Mapping[str, tuple[str, Shape]]  # NumPy's name of the dtype, shape
@@ -97,8 +97,8 @@ MARKERS = {"scaled_fp8": ("ComfyUI", SCALE_EIGHTS)}
 SCALE_WORDS = frozenset("scale scales scaling scb absmax amax qscale qscales wscale wscales dscale".split())
 # Words that stand for the weight itself, or that programs put before or after its name to call its codes or its scales.
 OWN_WORDS = frozenset(
-    "weight weights w kernel q wq qw qweight qweights quantized quant packed data qdata blocks block codes code int int4 "
-    "int8 uint8 fp8 fp4 nf4 inv factor factors quantizer fake group value values tensor impl and zero 2 s".split()
+    "weight weights w kernel q wq qw qweight qweights quantized quant packed data qdata blocks block codes code int "
+    "int4 int8 uint8 fp8 fp4 nf4 inv factor factors quantizer fake group value values tensor impl and zero 2 s".split()
 )
 # Integers that a layer keeps for itself: positions, masks, tables of indices, counters.
 NO_CODES = re.compile(
@@ -114,7 +114,7 @@ def is_codes(name: str, dtype: str, shape: Shape) -> bool:
     return stored and math.prod(shape) > 1 and len(shape) > 0 and not NO_CODES.search(_last(name))
 
 
-def codes_in(tensors: Tensors) -> Found | None:
+def program_in(tensors: Tensors) -> Found | None:
     """Return the program whose codes and scales are among some tensors, None where all may be weights.
 
     Parameters
@@ -128,9 +128,9 @@ def codes_in(tensors: Tensors) -> Found | None:
 
     Examples
     --------
-    >>> codes_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "fc.scale_weight": ("float32", ())})
+    >>> program_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "fc.scale_weight": ("float32", ())})
     Found(program='ComfyUI', name='fc.scale_weight')
-    >>> codes_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "norm.scale": ("float32", (8,))})
+    >>> program_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "norm.scale": ("float32", (8,))})
     """
     for name, (dtype, _) in tensors.items():
         if (marked := MARKERS.get(_last(name))) and dtype in marked[1]:

@@ -22,10 +22,11 @@ from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_in, plain_names, said_by
 from .linear import Parts
-from .programs import codes_in, is_codes
+from .programs import is_codes, program_in
 
 __all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
-           "refuse_layout", "refuse_unread"]  # fmt: skip
+           "refuse_codes", "refuse_layout", "refuse_unread"]  # fmt: skip
+
 
 class Layout(NamedTuple):
     """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
@@ -218,7 +219,7 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
         raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}")
     with _blaming(reader, name):
         plain, weights = _weights_in(reader, name)
-        _refuse_codes(reader, plain, shown(name))
+        _refuse_lone_codes(reader, plain, shown(name))
     return plain, {
         one: partial(_read, reader, name, partial(_decoded, LAYOUTS[name], weight)) for one, weight in weights.items()
     }
@@ -287,9 +288,9 @@ def refuse_unread(reader: Tensors) -> None:
     ValueError
         Without the name of the file.
     """
-    if reader.quantized is not None:
+    if reader.quantized:
         raise ValueError(quantized_already(reader.quantized))
-    if layout_said(reader) is not None:
+    if reader.quantized is not None or layout_said(reader) is not None:
         return
     said = said_by(reader)
     names = plain_names(reader)
@@ -297,7 +298,7 @@ def refuse_unread(reader: Tensors) -> None:
         _refuse_scales(names, said)
     _refuse_programs(reader, names, said)
     if said is not None:
-        _refuse_codes(reader, names, said)
+        _refuse_lone_codes(reader, names, said)
     _refuse_changed(config_in(reader))
 
 
@@ -320,9 +321,21 @@ def _refuse_changed(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
-    """Raise ValueError where some tensors are codes of a program next to their scales; `said` is its name, if known."""
     infos = {name: reader.info(name) for name in names}
-    found = codes_in({name: (info.dtype, info.shape) for name, info in infos.items()})
+    refuse_codes({name: (info.dtype, info.shape) for name, info in infos.items()}, said)
+
+
+def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
+    """Raise ValueError where some arrays are codes of another program next to their scales.
+
+    Parameters
+    ----------
+    infos : mapping of str to (str, tuple of int)
+        Name -> NumPy's name of the dtype, shape.
+    said : str, optional
+        The program, where something else says it.
+    """
+    found = program_in(infos)
     if found is not None:
         _refuse_one(found.name, said or found.program)
 
@@ -331,7 +344,7 @@ def _refuse_scales(names: Iterable[str], said: str) -> None:
     _refuse_one(next((one for one in names if one.endswith(SCALES)), None), said)
 
 
-def _refuse_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
+def _refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
     """Raise ValueError where codes have no scales: written again, nothing would say that they are no weights."""
     codes = (one for one in names if one.endswith("weight") and _are_codes(reader.info(one)))
     _refuse_one(next(codes, None), said)
