@@ -117,7 +117,7 @@ def to_words(codes: Array, bits: int) -> Array:
 
 def from_words(words: Array, bits: int, count: int) -> Array:
     """Return the first `count` codes of each row; the inverse of `to_words`."""
-    stored = np.ascontiguousarray(words, "<i4").view(np.uint8)
+    stored = np.ascontiguousarray(words, words.dtype.newbyteorder("<")).view(np.uint8)
     if count * bits > 8 * stored.shape[1]:
         raise ValueError(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
     return unpack(stored, bits, count)
