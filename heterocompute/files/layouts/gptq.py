@@ -36,8 +36,7 @@ from .linear import (
 )
 
 VERSIONS = ("gptq", "gptq_v2")
-BITS = (4, 2, 3, 8)
-WORD = 32  # codes that may be padding, at most, less 1
+BITS = (2, 3, 4, 8)
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -94,7 +93,9 @@ def sorted_from_gptq(
     GPTQ with ``desc_act`` rounds columns in the order of their activations, and groups what it rounds together.
     """
     config = _of_module(prefix, config)
-    bits = one_of(prefix, "bits", config["bits"], BITS)
+    bits = config["bits"]
+    if type(bits) is not int or bits not in BITS:
+        raise ValueError(f"{prefix}: bits is {shown(bits)}, wanted 2, 3, 4 or 8")
     version = one_of(prefix, "checkpoint_format", config.get("checkpoint_format", config.get("format")), VERSIONS)
     one_of(prefix, "is_marlin_format", config.get("is_marlin_format"), (False,))
     scales, qweight, qzeros = (tensors[f"{prefix}.{part}"] for part in ("scales", "qweight", "qzeros"))
@@ -105,7 +106,7 @@ def sorted_from_gptq(
     index = tensors.get(f"{prefix}.g_idx")
     group = _group_of(prefix, config, count, scales, rows)
     wide = _codes_of(qzeros, bits, along=1)
-    if qzeros.shape[:1] != scales.shape[:1] or not 0 <= wide - rows < WORD:
+    if qzeros.shape[:1] != scales.shape[:1] or not 0 <= wide - rows < -(-8 * qzeros.dtype.itemsize // bits):  # padding
         what = f"{len(scales)} groups of {rows} outputs, of the {counted(bits, 'bit')} that the configuration says"
         raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
     codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
@@ -165,7 +166,7 @@ def _group_of(
             f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, but {key} of the "
             f"configuration is {said}, which makes {-(-count // group)}"
         )
-    return None if groups == 1 and said in (None, -1) else group
+    return None if groups == 1 and said in (None, -1) else min(group, count)
 
 
 def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int, first: bool) -> tuple[Array, bool]:

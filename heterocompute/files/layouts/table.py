@@ -419,7 +419,7 @@ def _decoded(layout: Layout, weight: Weight) -> Decoded:
         q, order = layout.sorted_from(prefix, tensors, config)
     values = _sound(prefix, q).dequantize()
     if order is not None:
-        values[:, order] = values.copy()
+        values[..., order] = values.copy()
     return Decoded(values, str(q.format), q.nbytes)
 
 
