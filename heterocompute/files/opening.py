@@ -12,7 +12,7 @@ from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
 from ..base.magic import FIRST_BYTES
 from ..base.tensors import Info, Tensors
-from ..base.texts import counted, printable
+from ..base.texts import counted, printable, quoted
 from .containers.folder import INDEX, Folder, index_in
 from .containers.gguf_files import Gguf
 from .containers.gguf_parts import whole
@@ -309,6 +309,9 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
         if layout is not None:
             return {name: read() for name, read in readers_in(reader, layout).items()}
         found, single = entries(reader)
+        if reader.skipped and not reader.names:
+            name, what = next(iter(reader.skipped.items()))
+            raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
         if single:
             return read_array(reader, SINGLE, found[SINGLE])
         if isinstance(reader, Npy) and reader.names:
