@@ -82,7 +82,7 @@ class _Arrays(Container):
     def _take(self, name: str, header: Header, size: int, load: Callable[[], NDArray[np.uint8]]) -> None:
         dtype, shape, _, begin = header
         if isinstance(dtype, str):  # texts, objects, records, raw bytes
-            what = ", bytes without the name of a dtype, such as float8 and int4," if "V" in dtype else ""
+            what = ", raw bytes, such as NumPy makes of float8" if "V" in dtype else ""
             self.add(name, f"of the dtype {dtype}{what}", shape, lambda: np.empty(0))
             return
         if begin + math.prod(shape) * dtype.itemsize != size:
