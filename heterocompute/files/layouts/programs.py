@@ -50,11 +50,13 @@ SIGNS = (
     ("ComfyUI", "scale_weight:float weight:f8"),
     ("ComfyUI", "comfy_quant:byte weight:code"),
     ("fp8 in blocks", "weight_scale_inv:scale weight:code"),
+    ("FBGEMM", "input_scale_ub:float weight:code"),
     ("fp8", "weight_scale:float weight:f8"),
     ("MXFP8", "weight_scale:byte weight:f8"),
     ("MXFP4", "weight_scale:byte weight:byte"),
     ("compressed-tensors", "weight_packed:code weight_scale:scale"),
     ("Quark", "weight_zero_point:int weight_scale:float weight:code"),
+    ("HIGGS", "tables2:float scales:float weight:code"),
     ("MLX", "biases:float scales:float weight:word"),
     ("MLX", "scales:scale weight:word"),
     ("MLC", "q_scale:float q_weight:word"),
@@ -79,32 +81,37 @@ SIGNS = (
     ("AQLM", "codebooks:float codes:int"),
     ("QuIP#", "Qidxs:int"),
     ("QTIP or EXL3", "trellis:word"),
-    ("EXL2", "q_weight:word q_scale:any"),
+    ("EXL2", "q_weight:word q_scale:int"),
     ("VPTQ", "indices:int centroids.weight:float"),
-    ("HIGGS", "tables2:float scales:float weight:code"),
     ("SVDQuant", "wscales|wcscales|wtscale:any qweight:code"),
     ("SVDQuant", "svd_up:any svd_down:any scale:any weight:code"),
     ("GPTQ or AWQ", "qweight:code scales:scale"),
     ("GPTQ or AWQ", "qzeros:int qweight:code"),
     ("Marlin", "B:word s:float"),
-    ("FBGEMM", "input_scale_ub:float weight:code"),
     ("torch-int", "a:float weight:byte"),
     ("DFloat11", "encoded_exponent:byte sign_mantissa:byte"),
 )
 # A tensor without any other that shows that all are another program's: of float8, or of any dtype.
 MARKERS = {"scaled_fp8": ("ComfyUI", SCALE_EIGHTS)}
 
-SCALE_WORDS = frozenset("scale scales scaling scb absmax amax qscale qscales wscale wscales dscale".split())
+SCALE_WORDS = frozenset(
+    "scale scales scaling scb absmax amax absmean qscale qscales wscale wscales dscale descale descales sc "
+    "multiplier".split()
+)
 # Words that stand for the weight itself, or that programs put before or after its name to call its codes or its scales.
 OWN_WORDS = frozenset(
-    "weight weights w kernel q wq qw qweight qweights quantized quant packed data qdata blocks block codes code int "
-    "int4 int8 uint8 fp8 fp4 nf4 inv factor factors quantizer fake group value values tensor impl and zero 2 s".split()
+    "weight weights w kernel q wq qw qweight qweights quantized quant dequant deq packed data qdata blocks block codes "
+    "code int int4 int8 repr uint8 fp8 fp4 nf4 inv factor factors quantizer fake group per row channel value values "
+    "tensor impl and zero 2 s".split()
 )
+# Floats of a layer that are no scales.
+NO_SCALES = frozenset("bias biases mean var beta norm zero zeros offset shift".split())
 # Integers that a layer keeps for itself: positions, masks, tables of indices, counters.
 NO_CODES = re.compile(
     r"ids?$|idxs?$|index|indices|mask|position|tracked|length|count|step|bias|bucket|perm|order|offset|g_idx|vocab"
     r"|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
 )
+MOST_NEAR = 4  # codes of a module that scales are compared with
 PARTS = re.compile(r"[^._]+")
 
 
@@ -132,14 +139,15 @@ def program_in(tensors: Tensors) -> Found | None:
     Found(program='ComfyUI', name='fc.scale_weight')
     >>> program_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "norm.scale": ("float32", (8,))})
     """
+    best = len(SIGNS), Found("", "")
     for name, (dtype, _) in tensors.items():
         if (marked := MARKERS.get(_last(name))) and dtype in marked[1]:
             return Found(marked[0], name)
-        for program, own, others in _LOOKED_FOR.get(_key(name), ()):
-            stem = _stem(name, own, dtype)
+        for rank, own, others in _LOOKED_FOR.get(_key(name), ()):
+            stem = _stem(name, own, dtype) if rank < best[0] else None
             if stem is not None and all(_has(tensors, stem, other) for other in others):
-                return Found(program, name)
-    return next(_unnamed(tensors), None)
+                best = rank, Found(SIGNS[rank][0], name)
+    return best[1] if best[0] < len(SIGNS) else next(_unnamed(tensors), None)
 
 
 class _Part(NamedTuple):
@@ -162,11 +170,12 @@ def _key(ending: str) -> str:
     return PARTS.findall(_last(ending) or ending)[-1] if PARTS.search(ending) else ""
 
 
-_LOOKED_FOR: dict[str, list[tuple[str, _Part, list[list[_Part]]]]] = {}
-for _program, _text in SIGNS:
+# By the last word of the first name: its rank in the table, that name, the others.
+_LOOKED_FOR: dict[str, list[tuple[int, _Part, list[list[_Part]]]]] = {}
+for _rank, (_, _text) in enumerate(SIGNS):
     _first, *_others = _parsed(_text)
     for _own in _first:
-        _LOOKED_FOR.setdefault(_key(_own.ending), []).append((_program, _own, _others))
+        _LOOKED_FOR.setdefault(_key(_own.ending), []).append((_rank, _own, _others))
 
 
 def _stem(name: str, part: _Part, dtype: str) -> str | None:
@@ -187,52 +196,80 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in PARTS.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _last(name))))
 
 
-def _unnamed(tensors: Tensors) -> Iterator[Found]:
-    """Yield codes of programs that are not in the table: they lie next to scales of the same stem."""
-    near: dict[str, list[str]] = {}
+class _Codes(NamedTuple):
+    name: str
+    dtype: str
+    shape: Shape
+    own: frozenset[str]  # words of the name that are not OWN_WORDS
+
+
+def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Codes]]:
+    """Return a few codes of each module: by the module and their own words, and by the module alone."""
+    near: dict[tuple[str, frozenset[str] | None], list[_Codes]] = {}
     for name, (dtype, shape) in tensors.items():
         if is_codes(name, dtype, shape):
-            near.setdefault(name, []).append(name)  # scales may be called NAME.scale
-            near.setdefault(name.rpartition(".")[0], []).append(name)
+            codes = _Codes(name, dtype, shape, frozenset(_words(name)) - OWN_WORDS)
+            for place in (name, name.rpartition(".")[0]):  # scales may be called NAME.scale
+                for key in ((place, codes.own), (place, None)):
+                    if len(found := near.setdefault(key, [])) < MOST_NEAR:
+                        found.append(codes)
+    return near
+
+
+def _unnamed(tensors: Tensors) -> Iterator[Found]:
+    """Yield codes of programs that are not in the table: they lie next to scales of the same stem."""
+    near = _near(tensors)
     if not near:
         return
     for name, (dtype, shape) in tensors.items():
-        words = _words(name)
-        if dtype not in KINDS["scale"] or not SCALE_WORDS.intersection(words):
+        if dtype not in KINDS["scale"]:
             continue
-        module = name.rpartition(".")[0]
-        above, _, last = module.rpartition(".")
-        places = [module, above] if "quant" in last or last in ("meta", "tensor_impl") else [module]
-        for place in places:
-            for codes in near.get(place, ()):
-                if codes != name and _go_together(codes, tensors[codes], words, (dtype, shape)):
+        words, place = frozenset(_words(name)), name
+        theirs = words - OWN_WORDS - SCALE_WORDS
+        for _ in range(3):  # of the modules above, the last is the weight's where a quantizer has the scales
+            if not place:
+                break
+            place = place.rpartition(".")[0]
+            between = name[len(place) :].strip(".").rpartition(".")[0]
+            keys = [(place, frozenset[str]()), (place, theirs or None)]
+            for codes in (one for key in keys for one in near.get(key, ())):
+                if codes.name != name and _go_together(codes, words, theirs, dtype, shape, between):
                     yield Found("another program", name)
                     return
 
 
-def _go_together(codes: str, own: tuple[str, Shape], words: tuple[str, ...], scale: tuple[str, Shape]) -> bool:
-    """Tell whether a tensor is the scales of some codes: dtypes, words of the names, and shapes."""
-    (dtype, shape), (scale_dtype, scale_shape) = own, scale
-    if scale_dtype == dtype and dtype in EIGHTS:  # all of a model, its parameter `scale` too, cast alike
+def _go_together(
+    codes: _Codes, words: frozenset[str], theirs: frozenset[str], dtype: str, shape: Shape, between: str
+) -> bool:
+    """Tell whether a tensor is the scales of some codes: dtypes, words of the names, and shapes.
+
+    `words` are those of the scales' name, of which `theirs` say more than that; `between` are modules in which the
+    scales lie within the module of the codes.
+    """
+    most = math.prod(shape)
+    if most >= math.prod(codes.shape) or (dtype in BYTES and codes.dtype not in (*BYTES, *EIGHTS)):
         return False
-    most = math.prod(scale_shape)
-    if most >= math.prod(shape) or (scale_dtype in BYTES and dtype not in (*BYTES, *EIGHTS)):
+    named = not words.isdisjoint(SCALE_WORDS)
+    if not codes.own and codes.dtype not in EIGHTS and len(codes.shape) > 1 and dtype not in BYTES:
+        # a weight of integers is one of codes: any floats that fit it are scales, whatever they are called
+        return (named or not between) and words.isdisjoint(NO_SCALES) and _fits(codes.shape, shape)
+    inner = not between or "quant" in between or between in ("meta", "tensor_impl")
+    if not named or not inner or (theirs and codes.own != theirs):
         return False
-    mine = {word for word in _words(codes) if word not in OWN_WORDS}
-    theirs = {word for word in words if word not in OWN_WORDS and word not in SCALE_WORDS}
-    if theirs and mine != theirs:
+    if dtype == codes.dtype and dtype in EIGHTS:  # all of a model, its parameter `scale` too, cast alike
         return False
-    if mine and not theirs and "." not in codes:  # arrays of any meaning lie side by side at the top of a file
-        return False
-    named = bool(mine) and mine == theirs
-    if scale_dtype in BYTES or len(shape) < 2:  # bytes that are no codes, such as a file in a tensor, are not rare
-        return named or (most > 1 and scale_shape[:1] == shape[:1])
-    return named or most == 1 or _fits(shape, scale_shape)
+    if codes.own and not theirs:  # next to something else that has integers
+        return "." in codes.name and most > 1 and _fits(codes.shape, shape)
+    if dtype in BYTES or len(codes.shape) < 2:  # bytes that are no codes, such as a file in a tensor, are not rare
+        return bool(codes.own) or (most > 1 and shape[:1] == codes.shape[:1])
+    return bool(codes.own) or _fits(codes.shape, shape)
 
 
 def _fits(shape: Shape, scales: Shape) -> bool:
     """Tell whether there may be scales for rows, columns or blocks: one size is that of the codes, or a part of it."""
     sizes = [n for n in scales if n > 1]
-    return any(n in shape for n in sizes) or (
-        len(scales) == len(shape) and all(n <= m for n, m in zip(scales, shape, strict=True))
+    return (
+        not sizes
+        or any(n in shape for n in sizes)
+        or (len(scales) == len(shape) and all(n <= m for n, m in zip(scales, shape, strict=True)))
     )
