@@ -188,7 +188,8 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
     stated = found.get(f"{prefix}.weight_shape")
     if stated is not None:
         sizes = np.unique(stated.reshape(-1, stated.shape[-1]), axis=0)
-        if len(sizes) != 1 or tuple(sizes[0][:-1]) not in ((rows,), (count, rows)):
+        several = stated.ndim > 1 and len(stated) != count
+        if several or len(sizes) != 1 or tuple(sizes[0][:-1]) not in ((rows,), (count, rows)):
             raise ValueError(f"{prefix}.weight_shape is {shown(stated.tolist())}, but {name} is {codes.shape}")
         columns = int(sizes[0][-1])
         found[f"{prefix}.weight_shape"] = np.array([count * rows, columns], np.int64)

@@ -102,12 +102,12 @@ def sorted_from_gptq(
     for part, words in (("qweight", qweight), ("qzeros", qzeros)):
         if words.ndim != 2 or words.dtype.kind not in "iu" or (bits == 3 and words.dtype.itemsize != 4):
             raise ValueError(f"{prefix}.{part} is {words.dtype} {words.shape}, wanted int32 of two dimensions")
-    rows, count = qweight.shape[1], _codes_of(qweight, bits, along=0)
+    rows, count = qweight.shape[1], 8 * qweight.dtype.itemsize * qweight.shape[0] // bits
     index = tensors.get(f"{prefix}.g_idx")
     group = _group_of(prefix, config, count, scales, rows)
-    wide = _codes_of(qzeros, bits, along=1)
-    if qzeros.shape[:1] != scales.shape[:1] or not 0 <= wide - rows < -(-8 * qzeros.dtype.itemsize // bits):  # padding
-        what = f"{len(scales)} groups of {rows} outputs, of the {counted(bits, 'bit')} that the configuration says"
+    wanted = (len(scales), -(-rows * bits // (8 * qzeros.dtype.itemsize)))
+    if qzeros.shape != wanted:
+        what = f"{wanted} of the {counted(bits, 'bit')} that the configuration says"
         raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
     codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // (group or count))
@@ -138,11 +138,6 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
             raise ValueError(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, wanted an object")
         return {**config, **changed}
     return config
-
-
-def _codes_of(words: Array, bits: int, along: int) -> int:
-    """Return how many codes of some bits the words along an axis hold."""
-    return int(words.shape[along]) * words.dtype.itemsize * 8 // bits
 
 
 def _group_of(

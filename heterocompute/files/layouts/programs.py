@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = ["Found", "program_in", "is_codes"]
@@ -67,6 +68,7 @@ SIGNS = (
     ("HQQ", "W_q:code scale_q:code"),
     ("torchao", "weight_qdata:code weight_scale|weight__scale|weight_scales:scale"),
     ("torchao", "weight_qdata:code weight_block_scale|weight_scale_and_zero:scale"),
+    ("torchao", "_weight_qdata:code _scale:scale"),
     ("torchao", "qdata:code scale|_scale|scale_and_zero:scale"),
     ("torchao", "tensor_impl.int_data:code tensor_impl.scale:float"),
     ("torchao", "int_data:code scale:float"),
@@ -112,7 +114,7 @@ NO_CODES = re.compile(
     r"|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
 )
 MOST_NEAR = 4  # codes of a module that scales are compared with
-PARTS = re.compile(r"[^._]+")
+PARTS = re.compile(r"[^._/:]+")
 
 
 def is_codes(name: str, dtype: str, shape: Shape) -> bool:
@@ -165,9 +167,15 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+@lru_cache(1 << 12)
+def _words(last: str) -> tuple[str, ...]:
+    """Return the words of the last part of a name, a capital within it beginning another one: ``wScale`` is two."""
+    return tuple(word.lower() for word in PARTS.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last)))
+
+
 def _key(ending: str) -> str:
     """Return what the table is looked up by: the last word of the last part of a name."""
-    return PARTS.findall(_last(ending) or ending)[-1] if PARTS.search(ending) else ""
+    return (_words(_last(ending)) or ("",))[-1]
 
 
 # By the last word of the first name: its rank in the table, that name, the others.
@@ -183,17 +191,12 @@ def _stem(name: str, part: _Part, dtype: str) -> str | None:
     if not name.endswith(part.ending) or (part.dtypes is not None and dtype not in part.dtypes):
         return None
     stem = name[: len(name) - len(part.ending)]
-    return stem if not stem or stem[-1] in "._" or part.ending[0] == "_" else None
+    return stem if not stem or stem[-1] in "._/:" or part.ending[0] == "_" else None
 
 
 def _has(tensors: Tensors, stem: str, names: list[_Part]) -> bool:
     found = ((tensors.get(f"{stem}{part.ending}"), part.dtypes) for part in names)
     return any(info is not None and (dtypes is None or info[0] in dtypes) for info, dtypes in found)
-
-
-def _words(name: str) -> tuple[str, ...]:
-    """Return the words of the last part of a name, a capital within it beginning another one: ``wScale`` is two."""
-    return tuple(word.lower() for word in PARTS.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _last(name))))
 
 
 class _Codes(NamedTuple):
@@ -208,7 +211,7 @@ def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Cod
     near: dict[tuple[str, frozenset[str] | None], list[_Codes]] = {}
     for name, (dtype, shape) in tensors.items():
         if is_codes(name, dtype, shape):
-            codes = _Codes(name, dtype, shape, frozenset(_words(name)) - OWN_WORDS)
+            codes = _Codes(name, dtype, shape, frozenset(_words(_last(name))) - OWN_WORDS)
             for place in (name, name.rpartition(".")[0]):  # scales may be called NAME.scale
                 for key in ((place, codes.own), (place, None)):
                     if len(found := near.setdefault(key, [])) < MOST_NEAR:
@@ -224,7 +227,7 @@ def _unnamed(tensors: Tensors) -> Iterator[Found]:
     for name, (dtype, shape) in tensors.items():
         if dtype not in KINDS["scale"]:
             continue
-        words, place = frozenset(_words(name)), name
+        words, place = frozenset(_words(_last(name))), name
         theirs = words - OWN_WORDS - SCALE_WORDS
         for _ in range(3):  # of the modules above, the last is the weight's where a quantizer has the scales
             if not place:
@@ -252,7 +255,8 @@ def _go_together(
     named = not words.isdisjoint(SCALE_WORDS)
     if not codes.own and codes.dtype not in EIGHTS and len(codes.shape) > 1 and dtype not in BYTES:
         # a weight of integers is one of codes: any floats that fit it are scales, whatever they are called
-        return (named or not between) and words.isdisjoint(NO_SCALES) and _fits(codes.shape, shape)
+        known = named or (not between and "." in codes.name)
+        return known and words.isdisjoint(NO_SCALES) and _fits(codes.shape, shape)
     inner = not between or "quant" in between or between in ("meta", "tensor_impl")
     if not named or not inner or (theirs and codes.own != theirs):
         return False
