@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..arrays.layout import Entry
 from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
-from ..base.texts import counted, quoted
+from ..base.texts import quoted
 from ..base.values import shown
 from ..formats import Format, Sparse, format as parse_format
 from .changes import Change, decoded, in_blocks, packed, plain, rounded
@@ -28,7 +28,7 @@ from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries, read_array
-from .selection import Axis, FirstMatch, axis_of, select
+from .selection import Axis, FirstMatch, axis_of, counted_of, nothing_to_do, select
 from .shards import about
 
 BLOCK = 1 << 20
@@ -277,7 +277,7 @@ def dequantize_checkpoint(
         formats = {name: reader.format_of(name) for name in reader.names}
         changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
         if needed and not changes and not _is_converted(reader):
-            raise ValueError(f"nothing to do: {_counted(held, reader.skipped)}, none is packed")
+            raise ValueError(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
         return changes
 
     if layout is None:
@@ -308,31 +308,11 @@ def plain_dtype(text: str) -> str:
     return found
 
 
-def nothing_to_do(tensors: Collection[str], skipped: Collection[str]) -> str:
-    """Return what is said where no tensor of a checkpoint is selected.
-
-    Examples
-    --------
-    >>> nothing_to_do(["norm.bias", "step"], [])
-    'nothing to do: there are 2 tensors, none is selected; float tensors with two or more dimensions are, and those \
-that a pattern names'
-    """
-    return (
-        f"nothing to do: {_counted(tensors, skipped)}, none is selected; float tensors with two or more dimensions "
-        "are, and those that a pattern names"
-    )
-
-
 def _is_converted(reader: Tensors) -> bool:
     """Tell whether a checkpoint is of another kind than safetensors, so that copying it changes it."""
     if isinstance(reader, Located):
         return not all(path.endswith(".safetensors") for path in reader.files.values())
     return isinstance(reader, Container)
-
-
-def _counted(tensors: Collection[str], skipped: Collection[str]) -> str:
-    unread = f" and {counted(len(skipped), 'tensor')} that cannot be read" if skipped else ""
-    return f"there {'is' if len(tensors) == 1 else 'are'} {counted(len(tensors), 'tensor')}{unread}"
 
 
 def _texts(recipe: Any) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ from ..files.layouts.table import check_layout, refuse_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Work, check_paths, check_places, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
-from ..files.selection import FirstMatch, check_patterns, select, unknown
+from ..files.selection import FirstMatch, check_patterns, nothing_to_do, select, unknown
 from ..files.shards import located, state_of, write_whole
 from ..files.staging import Staging
 from ..formats import Format
@@ -112,7 +112,10 @@ def quantize_streamed(
         match = FirstMatch(parsed)
         shapes = {name: (info.dtype, info.shape) for name, info in plain.items() if 0 not in info.shape}
         with about(reader):
-            wanted = {name: fmt for name in select(shapes, include, exclude) if (fmt := match(name)) is not None}
+            selected = select(shapes, include, exclude)
+            if not selected:
+                raise ValueError(nothing_to_do(plain, reader.skipped))
+            wanted = {name: fmt for name in selected if (fmt := match(name)) is not None}
             chosen = list(wanted)
             if layout is not None and callable(calibration):
                 _refuse_hopeless(layout, reader, wanted)

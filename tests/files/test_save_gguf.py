@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from common import same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import pack
+from heterocompute.cli import main
 from heterocompute.files.checkpoint import dequantize_checkpoint, inspect
 
 gguf = pytest.importorskip("gguf")
@@ -312,3 +314,54 @@ def test_changed_bytes_of_blocks_never_stop_the_reader(tmp_path: Path) -> None:
                 assert isinstance(array, np.ndarray)
         except ValueError as error:
             assert "model.gguf" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q8_0", "q4_k", "mxfp4"])
+def test_blocks_are_quantized_already(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    """llama.cpp refuses to quantize them again, too; dequantize is the way."""
+    path, out, plain = tmp_path / "m.gguf", tmp_path / "o.safetensors", tmp_path / "p.safetensors"
+    w = weights(4, 256)
+    hc.save_gguf(path, {"a.weight": w, "w": w}, types={"w": kind, "*": "f16"})
+    np.savez(tmp_path / "x.npz", w=np.ones((4, 256), np.float32))
+    words = rf"m\.gguf: is already quantized, tensor 'w' to {kind}: dequantize makes a plain file of it"
+    for call in (
+        lambda: hc.quantize_checkpoint(path, out, "int8"),
+        lambda: hc.quantize_checkpoint(path, out, "q4_0", layout="gguf"),
+        lambda: hc.study(path, ["int8"]),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with hc.open_checkpoint(path) as opened, pytest.raises(ValueError, match=words):
+        hc.ptq.search(opened, ["int8"], {"bits": 9})
+    for said in (
+        ["quantize", str(path), str(out), "--format", "int8", "--exclude", "w"],
+        ["prune", str(path), str(out), "--pattern", "2:4"],
+        ["ptq", str(path), str(out), "--format", "int8", "--calibration", str(tmp_path / "x.npz")],
+        ["study", str(path), "--formats", "int8"],
+        ["search", str(path), "--budget", "bits=4"],
+    ):
+        assert main(said) == 1
+        assert "already quantized" in capsys.readouterr().err.splitlines()[-1] and not out.exists()
+    assert main(["dequantize", str(path), str(plain)]) == 0
+    assert main(["quantize", str(plain), str(out), "--format", "int8"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_floats_of_gguf_are_quantized(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    w = weights(4, 256)
+    hc.save_gguf(tmp_path / "m.gguf", {"w": w}, types={"*": kind})
+    assert main(["quantize", str(tmp_path / "m.gguf"), str(tmp_path / "o"), "--format", "int8"]) == 0
+    assert "again" not in (said := capsys.readouterr().err) and "already" not in said
+    assert hc.load(tmp_path / "o")["w"] == hc.quantize(hc.load(tmp_path / "m.gguf")["w"], "int8")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_other_order_of_bytes_is_said(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack(">IQQ", version, 0, 0) + bytes(64))
+    for call in (hc.load, hc.open_checkpoint, lambda path: hc.load(path, layout="gguf")):
+        with pytest.raises(ValueError, match=r"m\.gguf: GGUF of the other order of bytes \(big-endian\)"):
+            call(path)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 4, 0, 0) + bytes(64))
+    with pytest.raises(ValueError, match="GGUF of version 4, wanted 2 or 3"):
+        hc.load(path)

@@ -34,6 +34,7 @@ class Layout(NamedTuple):
     `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
     is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
     `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds.
+    `is_whole` where the tensors of a weight say all of it, without a configuration.
     """
 
     layout_of: Callable[[str, Entry], Parts]
@@ -43,6 +44,7 @@ class Layout(NamedTuple):
     marks: tuple[str, ...]
     sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
     values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
+    is_whole: bool = False
 
 
 LAYOUTS = {
@@ -71,6 +73,7 @@ LAYOUTS = {
         nf4.array_from,
         (".weight.absmax", ".SCB"),
         values_from=nf4.values_from,
+        is_whole=True,
     ),
 }
 # Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
@@ -377,8 +380,10 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
     try:
         config = config_of(reader)
     except FileNotFoundError:
-        said = f"has no {KEY}, and no config.json lies beside it"
-        raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
+        if not LAYOUTS[name].is_whole:
+            said = f"has no {KEY}, and no config.json beside it has one"
+            raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
+        config = {}
     said = config.get("quant_method", name)
     if said in LAYOUTS and said != name:
         raise ValueError(f"layout is {name!r}, but its configuration says {said!r}")
