@@ -118,53 +118,53 @@ def test_tensors_that_repeat_values_are_read(tmp_path: Path, legacy: bool) -> No
     assert np.array_equal(hc.load(tmp_path / "o.safetensors")["of_one"].dequantize(), np.full((2, 64), 2.0))
 
 
+class Call:
+    """A global of a pickle, and what it is called with; alone it is the global itself."""
+
+    def __init__(self, name: str, *arguments: Any) -> None:
+        self.name, self.arguments = name, arguments
+
+
+def program(value: Any) -> bytes:
+    """Return the opcodes of a value."""
+    if isinstance(value, Call):
+        module, _, attribute = value.name.rpartition(".")
+        called = b"(" + b"".join(map(program, value.arguments)) + b"tR" if value.arguments else b""
+        return f"c{module}\n{attribute}\n".encode() + called
+    if isinstance(value, dict):
+        return b"}(" + b"".join(program(part) for pair in value.items() for part in pair) + b"u"
+    if isinstance(value, (tuple, list)):
+        return b"(" + b"".join(map(program, value)) + (b"t" if isinstance(value, tuple) else b"l")
+    return pickle.dumps(value, 2)[2:-1]
+
+
+def file_of(path: Path, value: Any) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02" + program(value) + b".")
+    return path
+
+
 def test_distributed_tensors_are_named(tmp_path: Path) -> None:
     """What torch writes of a DTensor: a class, a wrapper without a storage, and a state of objects that are unknown."""
-
-    class Call:
-        def __init__(self, name: str, *arguments: Any) -> None:
-            self.name, self.arguments = name, arguments
-
-    def text(name: str) -> bytes:
-        module, _, attribute = name.rpartition(".")
-        return f"c{module}\n{attribute}\n".encode()
-
-    def written(value: Any) -> bytes:
-        if isinstance(value, Call):
-            return text(value.name) + b"(" + b"".join(map(written, value.arguments)) + b"tR"
-        if isinstance(value, type):
-            return text(value.__name__.replace("__", "."))
-        if isinstance(value, dict):
-            return b"}(" + b"".join(written(part) for pair in value.items() for part in pair) + b"u"
-        if isinstance(value, (tuple, list)):
-            return b"(" + b"".join(map(written, value)) + (b"t" if isinstance(value, tuple) else b"l")
-        return pickle.dumps(value, 2)[2:-1]
-
-    kind = type("torch__distributed__tensor__DTensor", (), {})
-    rebuild = type("torch___utils___rebuild_wrapper_subclass", (), {})
-    state = {"_spec": Call("torch.distributed.tensor._dtensor_spec.DTensorSpec", Call("x.Shard", 0)), "grad": True}
-    made = (kind, None, (4, 4), (4, 1), 0, None, None, False)
-    name = "torch._tensor._rebuild_from_type_v2"
-
-    def refused(value: Any) -> str:
-        with pytest.raises(ValueError, match="which no file of tensors needs: nothing of it was run") as caught:
-            hc.load(file_of(value))
-        return str(caught.value)
-
-    def file_of(value: Any) -> Path:
-        path = tmp_path / "m.pt"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("m/data.pkl", b"\x80\x02" + written(value) + b".")
-        return path
-
-    rebuild.__name__ = "torch._utils._rebuild_wrapper_subclass"
-    kind.__name__ = "torch.distributed.tensor.DTensor"
-    with hc.open_checkpoint(file_of({"d": Call(name, rebuild, kind, made, state), "a": 1})) as found:
-        assert found.skipped == {"d": "of the class torch.distributed.tensor.DTensor (4, 4)"}
+    kind, path = Call("torch.distributed.tensor.DTensor"), tmp_path / "m.pt"
     shell = Call("posix.system", "true")
-    assert "posix.system" in refused({"d": Call(name, rebuild, kind, made, state), "x": shell})
-    assert "posix.system" in refused({"x": shell})
-    assert "posix.system" in refused([shell, {"y": (shell,)}])
-    state["call"] = shell  # an attribute is left out, and nothing of it is run
-    with hc.open_checkpoint(file_of({"d": Call(name, rebuild, kind, made, state)})) as found:
-        assert list(found.skipped) == ["d"]
+    spec = Call("torch.distributed.tensor._dtensor_spec.DTensorSpec", Call("x.Shard", 0))
+
+    def tensor(**state: Any) -> Call:
+        made = (kind, None, (4, 4), (4, 1), 0, None, None, False)
+        wrapper = Call("torch._utils._rebuild_wrapper_subclass")
+        return Call("torch._tensor._rebuild_from_type_v2", wrapper, kind, made, {"_spec": spec, "grad": True} | state)
+
+    for more in ({}, {"call": shell}):  # an attribute is left out, and nothing of it is run
+        with hc.open_checkpoint(file_of(path, {"d": tensor(**more), "a": 1})) as found:
+            assert found.skipped == {"d": "of the class torch.distributed.tensor.DTensor (4, 4)"}
+    for wrong in (
+        {"d": tensor(), "x": shell},
+        {"x": shell},
+        [shell, {"y": (shell,)}],
+        {"d": tensor(), "x": spec},
+        kind,
+    ):
+        with pytest.raises(ValueError, match="which no file of tensors needs: nothing of it was run") as caught:
+            hc.load(file_of(path, wrong))
+        assert "a pickle that names " in str(caught.value)
