@@ -192,7 +192,7 @@ class Inputs(Known):
                 info, shape = reader.info(name), plain[name].shape
                 (along,) = (axes or {}).get(name, (1,)) if len(shape) == 2 else (1,)
                 fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
-                if np.dtype(info.dtype).kind not in "fiu" or not fits:
+                if not info.dtype.startswith(("float", "bfloat", "int", "uint")) or not fits:
                     raise ValueError(
                         f"{where}: array {printable(name)!r} is {info.dtype} {info.shape}, wanted floats "
                         f"(inputs, features) for a tensor of {shape}"

@@ -112,6 +112,16 @@ def test_other_dtypes_are_an_error_and_never_nothing(
     assert list(hc.load(archive)) == ["beside"]
 
 
+@pytest.mark.parametrize("name", ["fc.weight_scale", "fc.scale_weight", "fc.weight.scale"])
+def test_scales_of_codes_that_cannot_be_read_are_no_weights(tmp_path: Path, name: str) -> None:
+    arrays = {"fc.weight": VALUES.astype(ml_dtypes.float8_e4m3fn), name: np.ones((3, 1), np.float32)}
+    np.savez(tmp_path / "w.npz", **arrays)
+    with pytest.raises(ValueError, match=f"is already quantized, by .* with '{name}'"):
+        hc.quantize_checkpoint(tmp_path / "w.npz", tmp_path / "out", "int8")
+    np.savez(tmp_path / "w.npz", **{**arrays, name: np.ones((3, 1), np.float32), "norm.scale": np.ones(3)})
+    assert set(hc.load(tmp_path / "w.npz")) == {name, "norm.scale"}
+
+
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2", ">i4", ">u8", ">c8"])
 def test_the_other_order_of_bytes(tmp_path: Path, dtype: str) -> None:
     for one in (VALUES.astype("f4").astype(dtype.replace("u", "i")).astype(dtype), VALUES.T.astype(dtype)):

@@ -114,6 +114,10 @@ def test_tensors_that_repeat_values_are_read(tmp_path: Path, legacy: bool) -> No
         for held in (opened, hc.load(path)):
             for name, tensor in tensors.items():
                 assert np.array_equal(held[name], tensor.numpy()) and held[name].shape == tuple(tensor.shape)
+    most = 1 << 26  # bytes that a small file may stand for
+    many = {str(i): torch.zeros(1).expand(most // 16) for i in range(6)}
+    with hc.open_checkpoint(saved(tmp_path / "many.pt", many, legacy)) as opened:
+        assert list(opened) == ["0", "1", "2", "3"] and list(opened.skipped) == ["4", "5"]
     hc.quantize_checkpoint(path, tmp_path / "o.safetensors", "int8")
     assert np.array_equal(hc.load(tmp_path / "o.safetensors")["of_one"].dequantize(), np.full((2, 64), 2.0))
 

@@ -31,7 +31,7 @@ __all__ = ["LEGACY", "LegacyTorch", "ZipTorch"]
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
 MAX_LOOKS = 1 << 22  # at values of lists, which may stand in several places
-MAX_EXPANDED = 1 << 26  # bytes of a tensor that repeats the values of its storage, such as one of torch's expand
+MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat the values of their storages, such as those of torch's expand
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 
@@ -220,6 +220,7 @@ Raw = Callable[[Storage, int, int, str], NDArray[np.uint8]]
 class _Torch(Container):
     what: ClassVar[str] = "file of torch.save"
     _views: dict[str, tuple[View, Raw]]
+    _expanded: int
     _storages: dict[str, NDArray[np.uint8]]
     _arrays: dict[str, PickledArray]
     _read_arrays: dict[PickledArray, NDArray[Any]]
@@ -276,6 +277,7 @@ class _Torch(Container):
 
     def _add_all(self, found: Any, raw: Raw) -> None:
         self._views, self._storages, self._arrays, self._read_arrays = {}, {}, {}, {}
+        self._expanded = 0
         nodes: list[tuple[str, Any, int]] = [("", found, 0)]
         seen = looked = 0
         while nodes:
@@ -327,7 +329,8 @@ class _Torch(Container):
         last = _span(view) // width - 1
         if view.offset + last >= held + (not count):
             self._fail(f"tensor {quoted(name)} of shape {shown(view.shape)} does not lie in its storage of {held}")
-        if count > held and count * width > MAX_EXPANDED:
+        self._expanded += count * width if count > held else 0
+        if count > held and self._expanded > MAX_EXPANDED:
             self.add(name, f"expanded from {counted(held, 'value')} to the shape", view.shape, lambda: np.empty(0))
             return
 

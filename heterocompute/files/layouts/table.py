@@ -22,7 +22,7 @@ from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
 from .configuration import KEY, config_in, config_of, method_in, plain_names, said_by
 from .linear import Parts
-from .programs import is_codes, program_in
+from .programs import EIGHTS, is_codes, program_in
 
 __all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
            "refuse_codes", "refuse_layout", "refuse_unread"]  # fmt: skip
@@ -77,12 +77,13 @@ LAYOUTS = {
     ),
 }
 # Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
-SIGNS = {
-    "compressed-tensors": (".weight_packed", ".weight_scale"),
-    "bitsandbytes": (".weight.absmax", ".weight.quant_map"),
-    "gptq": (".qweight", ".qzeros", ".scales", ".g_idx"),
-    "awq": (".qweight", ".qzeros", ".scales"),
-}
+SIGNS = (
+    ("compressed-tensors", (".weight_packed", ".weight_scale")),
+    ("bitsandbytes", (".weight.absmax", ".weight.quant_map")),
+    ("bitsandbytes", (".SCB", ".weight")),
+    ("gptq", (".qweight", ".qzeros", ".scales", ".g_idx")),
+    ("awq", (".qweight", ".qzeros", ".scales")),
+)
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
@@ -245,7 +246,7 @@ def layout_said(reader: Tensors) -> str | None:
     if method is not None:
         found = LAYOUTS.get(method)
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
-    for layout, ends in SIGNS.items():
+    for layout, ends in SIGNS:
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
         if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends):
             return layout
@@ -324,8 +325,10 @@ def _refuse_changed(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
-    infos = {name: reader.info(name) for name in names}
-    refuse_codes({name: (info.dtype, info.shape) for name, info in infos.items()}, said)
+    infos = {name: (info.dtype, info.shape) for name, info in ((name, reader.info(name)) for name in names)}
+    # Bytes that NumPy left without a dtype are codes where there are scales for them; of which shape is not known.
+    infos |= {name: (EIGHTS[0], (1 << 30, 1 << 30)) for name, what in reader.skipped.items() if "raw bytes" in what}
+    refuse_codes(infos, said)
 
 
 def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
