@@ -13,7 +13,7 @@ from common import same_bits
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
 from heterocompute.files.checkpoint import dequantize_checkpoint, inspect as hc_inspect
-from heterocompute.files.layouts.expressions import matches
+from heterocompute.files.layouts.expressions import _compiled, matches
 from heterocompute.files.layouts.linear import to_words
 
 Array = np.ndarray[Any, Any]
@@ -310,6 +310,8 @@ def test_expressions_fit_as_those_of_python_do() -> None:
     words = ["".join(rng.choice(list("abcx.y1w\n{]"), rng.integers(0, 8))) for _ in range(400)]
     words += ["model.layers.0.mlp.down_proj", "layers.12.self_attn.q", "layers.3.w"]
     for pattern in patterns:
-        assert [matches(pattern, word) for word in words] == [bool(re.match(pattern, word)) for word in words], pattern
+        wanted, slow = [bool(re.match(pattern, word)) for word in words], _compiled(pattern)[0]
+        assert [matches(pattern, word) for word in words] == wanted, pattern
+        assert [bool(slow(word, frozenset([0]))) for word in words] == wanted, pattern
     for hostile in ("(a+)+$", "((((a*)*)*)*)*$", "(a|a)*$", "a*" * 200 + "b", "(((a?){64}){64}){64}b"):
         assert not matches(hostile, "a" * 300 + "c")

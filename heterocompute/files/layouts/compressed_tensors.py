@@ -22,6 +22,7 @@ from ...base.texts import counted
 from ...base.values import shown
 from ...formats import MX, Int
 from . import scaled
+from .expressions import matches
 from .linear import (
     Array,
     Packed,
@@ -236,12 +237,18 @@ def _chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mappi
         except (ValueError, KeyError, TypeError):
             continue
     targets = {name: groups[name].get("targets") for name in found}
-    named = [name for name, said in targets.items() if isinstance(said, list) and prefix in said]
+    named = [name for name, said in targets.items() if isinstance(said, list) and _names(said, prefix)]
     plans = [found[name] for name in (named if len(named) == 1 else found)]
     if not plans or any(plan != plans[0] for plan in plans):
         which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
         raise ValueError(f"{prefix}: its tensors fit {which}, wanted one of the config_groups")
     return plans[0]
+
+
+def _names(targets: list[Any], prefix: str) -> bool:
+    """Tell whether some targets name a layer: as it is called, or by an expression after ``re:``."""
+    texts = [one for one in targets if isinstance(one, str)]
+    return prefix in texts or any(one.startswith("re:") and matches(one[3:], prefix) for one in texts)
 
 
 def _check_mxfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 __all__ = ["matches"]
 
+MAX_STEPS = 1 << 20  # of Python's own machine, which tries each repetition at each length
 MAX_PATTERN, MAX_NAME, MAX_COUNT, MAX_DEPTH = 1024, 1024, 64, 32
 TOKEN = re.compile(
     r"\\[^0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|\(\?=|\(\?!|\(|\)|\||(?:[*+?]|\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\})[?+]?|\^|\$|.",
@@ -48,27 +49,32 @@ def matches(pattern: str, name: str) -> bool:
     """
     if len(name) > MAX_NAME:
         raise ValueError(f"a name of {len(name)} characters, at most {MAX_NAME} are matched with an expression")
-    return bool(_compiled(pattern)(name, frozenset([0])))
+    ends, quick, repeats = _compiled(pattern)
+    if quick is not None and (len(name) + 1) ** repeats <= MAX_STEPS:
+        return quick.match(name) is not None
+    return bool(ends(name, frozenset([0])))
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Ends:
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> tuple[Ends, re.Pattern[str] | None, int]:
+    """Return what maps positions, Python's own expression where it repeats no group, and how often it repeats."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"an expression of {len(pattern)} characters, at most {MAX_PATTERN} are read")
     try:
-        re.compile(pattern)
+        quick = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{pattern[:80]!r} is no regular expression: {error}") from None
     parser = _Parser(pattern)
     found = parser.alternatives(0)
     if parser.tokens:
         parser.refuse(parser.tokens[0])
-    return found
+    return found, None if parser.repeats_groups else quick, parser.repeats
 
 
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self.pattern, self.tokens = pattern, TOKEN.findall(pattern)
+        self.repeats, self.repeats_groups = 0, False
 
     def refuse(self, token: str) -> NoReturn:
         raise ValueError(f"the expression {self.pattern[:80]!r} holds {token!r}, which is not read here")
@@ -85,8 +91,10 @@ class _Parser:
     def sequence(self, depth: int) -> Ends:
         parts: list[Ends] = []
         while self.tokens and self.tokens[0] not in ("|", ")"):
-            part = self.atom(self.tokens.pop(0), depth)
+            token = self.tokens.pop(0)
+            part = self.atom(token, depth)
             while self.tokens and (self.tokens[0][0] in "*+?" or re.match(r"\{.+", self.tokens[0])):
+                self.repeats, self.repeats_groups = self.repeats + 1, self.repeats_groups or token[0] == "("
                 part = self.repeated(part, self.tokens.pop(0))
             parts.append(part)
         return _one_after_another(parts)
