@@ -107,6 +107,7 @@ another program | fc.weight_scaling | fc.weight f8 W; fc.weight_scaling f32 64
 another program | fc.weight_descale | fc.weight f8 W; fc.weight_descale f32 64
 """
 PLAIN = """
+dense_weights f32 W; out_dense_weights f32 W; row_offsets i32 65
 a.weight f8 W; a.bias f8 64; norm.scale f32 64; q_norm.scale bf 64
 a.weight f8 W; a.scale f8 64
 a.weight f8 W; a.scale_input f32 -

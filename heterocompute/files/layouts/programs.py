@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["Found", "program_in", "is_codes"]
+__all__ = ["EIGHTS", "Found", "is_codes", "program_in"]
 
 Shape = tuple[int, ...]
 Tensors = Mapping[str, tuple[str, Shape]]  # NumPy's name of the dtype, shape
@@ -72,14 +72,13 @@ SIGNS = (
     ("torchao", "qdata:code scale|_scale|scale_and_zero:scale"),
     ("torchao", "tensor_impl.int_data:code tensor_impl.scale:float"),
     ("torchao", "int_data:code scale:float"),
-    ("gpt-oss (MXFP4)", "_blocks:byte _scales:byte"),
     ("gpt-oss (MXFP4)", "_blocks:byte _scales:scale"),
     ("EETQ", "weight_scales:float weight:byte"),
     ("BitNet, Quark or another", "weight_scale:float weight:byte"),
     ("bitsandbytes", "weight.quant_map:float weight:code"),
     ("bitsandbytes", "weight.absmax:any weight:code"),
     ("bitsandbytes", "SCB|weight.SCB|scb:float weight:byte"),
-    ("SpQR", "dense_weights:any"),
+    ("SpQR", "dense_weights:int row_offsets:int"),
     ("AQLM", "codebooks:float codes:int"),
     ("QuIP#", "Qidxs:int"),
     ("QTIP or EXL3", "trellis:word"),
@@ -93,7 +92,7 @@ SIGNS = (
     ("torch-int", "a:float weight:byte"),
     ("DFloat11", "encoded_exponent:byte sign_mantissa:byte"),
 )
-# A tensor without any other that shows that all are another program's: of float8, or of any dtype.
+# A tensor that shows alone that all are another program's, and its dtypes.
 MARKERS = {"scaled_fp8": ("ComfyUI", SCALE_EIGHTS)}
 
 SCALE_WORDS = frozenset(
