@@ -71,6 +71,11 @@ def test_the_last_group_of_gptq_may_be_short(tmp_path: Path, bits: int, count: i
     }
     path = write(tmp_path / "b", moved, **configured(bits, group, desc_act=True))
     assert same_bits(plain(path, "gptq"), np.ascontiguousarray(wanted[:, back]))
+    del moved["fc.g_idx"]
+    path = write(tmp_path / "c", moved, **configured(bits, group, desc_act=True))
+    if count > group:
+        with pytest.raises(ValueError, match=r"c: fc\.g_idx is missing, but desc_act"):
+            hc.load(path, layout="gptq")
 
 
 def test_groups_that_contradict_the_scales_are_named(tmp_path: Path) -> None:

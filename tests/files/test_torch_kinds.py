@@ -78,6 +78,7 @@ def others() -> dict[str, tuple[Any, str]]:
     }
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch: nested and quantized tensors are to change
 @pytest.mark.parametrize("legacy", LEGACY)
 def test_tensors_of_other_kinds_are_named_and_the_others_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], legacy: bool

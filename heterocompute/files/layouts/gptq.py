@@ -109,6 +109,8 @@ def sorted_from_gptq(
     if qzeros.shape != wanted:
         what = f"{wanted} of the {counted(bits, 'bit')} that the configuration says"
         raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
+    if index is None and config.get("desc_act") is True and len(scales) > 1:
+        raise ValueError(f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups lie apart")
     codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // (group or count))
     if order is not None:
