@@ -45,7 +45,7 @@ class Tensors:
     axes : mapping of str to tuple of int
         Reduction axes of the tensors of which the file says what multiplies by them.
     quantized : str or None
-        What the file says that shows tensors to be codes, not weights.
+        What the file says that shows tensors to be codes, not weights; "" where it says that none are.
     """
 
     path: str

@@ -251,7 +251,7 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _rewrite(arguments: argparse.Namespace, done: str, rewrite: Callable[..., Any], change: Any, recipe: Any) -> int:
-    patterns = {"include": arguments.include, "exclude": arguments.exclude, "recipe": recipe}
+    patterns = {"include": arguments.include, "exclude": arguments.exclude, "recipe": recipe, "needed": True}
     return _summarize(arguments, done, lambda *paths, progress: rewrite(*paths, change, progress=progress, **patterns))
 
 
@@ -261,7 +261,7 @@ def _dequantize(arguments: argparse.Namespace) -> int:
     return _summarize(
         arguments,
         "dequantized",
-        functools.partial(dequantize_checkpoint, dtype=arguments.dtype, layout=arguments.layout),
+        functools.partial(dequantize_checkpoint, dtype=arguments.dtype, layout=arguments.layout, needed=True),
     )
 
 

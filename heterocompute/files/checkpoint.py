@@ -20,13 +20,15 @@ from ..base.texts import quoted
 from ..base.values import shown
 from ..formats import Format, format as parse_format, has_pattern
 from .changes import Change, decoded, in_blocks, packed, plain, rounded
+from .containers.container import Container
+from .containers.folder import Located
 from .foreign import foreign_reader
 from .layouts.table import KEY as CONFIG_KEY, check_layout, layout_said, refuse_layout, refuse_unread
 from .opening import reader_of
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import Progress, Work, check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries, read_array
-from .selection import Axis, FirstMatch, axis_of, select
+from .selection import Axis, FirstMatch, axis_of, counted_of, nothing_to_do, select
 from .shards import about
 
 BLOCK = 1 << 20
@@ -47,6 +49,7 @@ def quantize_checkpoint(
     shard_size: int | str | None = "5GB",
     consume: bool = False,
     layout: str | None = None,
+    needed: bool = False,
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint into another one, one file or a folder of several.
 
@@ -95,6 +98,9 @@ def quantize_checkpoint(
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
         That of another program, as of `save`. In a folder ``config.json`` says it, too. ONNX and GGUF are one file, and
         what is written is in memory. Rows that hold no whole blocks of GGUF take another type, as of `save_gguf`.
+    needed : bool
+        Raise ValueError, and write nothing, where no tensor is selected, as the command does. By default the copy is
+        written: the same call then serves every file of a checkpoint in parts.
 
     Returns
     -------
@@ -129,7 +135,7 @@ def quantize_checkpoint(
         raise ValueError("quantize_checkpoint: format or recipe must be given")
     check_paths(in_path, out_path, layout)
     default = parse_format(format) if isinstance(format, str) else format
-    options = (default, parse_recipe(_texts(recipe)), include, exclude, axis)
+    options = (default, parse_recipe(_texts(recipe)), include, exclude, axis, needed)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(reader, held, patterns=True)
@@ -152,6 +158,7 @@ def prune_checkpoint(
     recipe: str | os.PathLike[str] | Mapping[str, str | Format | Zeros | None] | None = None,
     axis: Axis | Mapping[str, Axis] | None = None,
     progress: Progress | None = None,
+    needed: bool = False,
 ) -> dict[str, Any]:
     """Prune the tensors of a safetensors file into another one.
 
@@ -169,6 +176,8 @@ def prune_checkpoint(
         As in `quantize_checkpoint`.
     recipe : path, or mapping of str to str, optional
         Name pattern -> pattern, or a format with one such as ``"int8+2:4"``, or ``"skip"``.
+    needed : bool
+        As in `quantize_checkpoint`.
 
     Returns
     -------
@@ -198,7 +207,7 @@ def prune_checkpoint(
         raise ValueError("prune_checkpoint: pattern or recipe must be given")
     check_paths(in_path, out_path)
     default = parse_pattern_text(pattern) if isinstance(pattern, str) else pattern
-    options = (default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis)
+    options = (default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis, needed)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(reader, held, patterns=False)
@@ -213,6 +222,7 @@ def dequantize_checkpoint(
     dtype: str | None = None,
     progress: Progress | None = None,
     layout: str | None = None,
+    needed: bool = False,
 ) -> dict[str, Any]:
     """Write every packed array of a file as a plain tensor, which any framework loads.
 
@@ -231,6 +241,8 @@ def dequantize_checkpoint(
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
         shapes. A ``config.json`` goes along without its ``quantization_config``.
+    needed : bool
+        Raise ValueError, and write nothing, where a safetensors file holds no packed array.
 
     Returns
     -------
@@ -264,6 +276,8 @@ def dequantize_checkpoint(
         changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
         formats = {name: reader.format_of(name) for name in reader.names}
         changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
+        if needed and not changes and not _is_converted(reader):
+            raise ValueError(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
         return changes
 
     if layout is None:
@@ -294,6 +308,13 @@ def plain_dtype(text: str) -> str:
     return found
 
 
+def _is_converted(reader: Tensors) -> bool:
+    """Tell whether a checkpoint is of another kind than safetensors, so that copying it changes it."""
+    if isinstance(reader, Located):
+        return not all(path.endswith(".safetensors") for path in reader.files.values())
+    return isinstance(reader, Container)
+
+
 def _texts(recipe: Any) -> Mapping[str, Any]:
     return recipe or {} if recipe is None or isinstance(recipe, Mapping) else read_recipe(recipe)
 
@@ -305,9 +326,11 @@ def _chosen(
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
 ) -> dict[str, Change]:
     """Return the changes of the tensors that patterns and recipe choose."""
-    default, recipe, include, exclude, axis = options
+    default, recipe, include, exclude, axis, needed = options
     infos = {name: entry or reader.info(name) for name, entry in held.items()}
     names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
+    if not names and (needed or (reader.skipped and not held)):
+        raise ValueError(nothing_to_do(infos, reader.skipped))
     first = FirstMatch(recipe)
     changes = {}
     for name in names:

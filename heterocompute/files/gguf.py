@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ LARGEST = {
 }
 MOST_DIMENSIONS = 4
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
+NUMBERS = (str, bool, int, float, np.bool_, np.integer, np.float16, np.float32, np.float64)
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 # What llama.cpp takes for rows that are no whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
@@ -61,8 +63,10 @@ def save_gguf(
         Of float dtypes, at most 4 dimensions, the last the one that products sum over; names of at most 63 bytes. A
         checkpoint of `open_checkpoint` is one. Quantized ones, along the last axis and of a type of ggml, are written
         as they are, and so are signed integers, such as positions. One of 0 dimensions is stored as 1 of 1 value.
-    metadata : mapping of str to str, bool, int, float, or a list of one of these, optional
-        Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one.
+    metadata : mapping of str to str, bool, int, float, NumPy number, or a list of one of these, optional
+        Keys such as ``"general.name"``; ``"general.architecture"`` is ``"none"`` without one. Python's numbers have the
+        types that llama.cpp looks for: floats are float32, integers from 0 uint32, negative ones and those of lists
+        int32, larger ones int64. NumPy's numbers keep their own types, such as ``np.float64``.
     types : mapping of str to Format or str, optional
         Globs of names, of which the first that fits counts, and a type: a `GGML` format, ``"mxfp4"``, ``"nvfp4"``
         (whose float32 becomes a tensor of its own: of ``fc.weight`` it is ``fc.scale``), ``"f16"``, ``"bf16"`` or
@@ -126,7 +130,7 @@ def save_gguf(
         writer = gguf.GGUFWriter(temporary, architecture)
         try:
             for key, value in keys.items():
-                _add_key(writer, key, value)
+                _add_key(writer, gguf, key, value)
             for name in tensors:
                 chosen[name] = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
             with naming(path):
@@ -169,32 +173,52 @@ def _check_text(said: str, text: str) -> None:
         raise ValueError(f"save_gguf: {said} is {shown(text)}, wanted text that UTF-8 holds") from None
 
 
-def _add_key(writer: Any, key: Any, value: Any) -> None:
+def _add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
     if not isinstance(key, str) or not key:
         raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, wanted a str")
     _check_text("a key of metadata", key)
     if key == ALIGNMENT_KEY and value != ALIGNMENT:
         raise ValueError(f"save_gguf: {key} is {shown(value)}, wanted {ALIGNMENT}, as the file is laid out")
     each = value if isinstance(value, list) else [value]
-    one = each[0] if each else None
-    if len(set(map(type, each))) != 1 or not isinstance(one, (str, bool, int, float)):
+    if not each or len(set(map(type, each))) != 1 or not isinstance(each[0], NUMBERS):
         raise TypeError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted a str, bool, int, float or a list of one")
-    bits = 32 if isinstance(value, list) else 64  # gguf writes lists of integers as int32
-    if isinstance(one, int) and not all(-(2 ** (bits - 1)) <= number < 2 ** (bits - 1) for number in each):
-        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of {bits} bits")
-    if isinstance(one, str):
+    if isinstance(each[0], str):
         for text in each:
             _check_text(quoted(key), text)
+    kind = gguf.GGUFValueType[_key_type(key, value, each)]
+    plain = [one.item() if isinstance(one, np.generic) else one for one in each]
     if isinstance(value, list):
-        writer.add_array(key, value)
-    elif isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    elif isinstance(value, float):
-        writer.add_float64(key, value)
-    else:  # what readers look for, such as block counts, is 32 bits wide
-        (writer.add_uint32 if 0 <= value < 2**32 else writer.add_int64)(key, value)
+        writer.add_key_value(key, plain, gguf.GGUFValueType.ARRAY, sub_type=kind)
+    else:
+        writer.add_key_value(key, plain[0], kind)
+
+
+def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
+    """Return the type of a key's values: of Python's numbers what llama.cpp looks for, of NumPy's their own."""
+    one = each[0]
+    if isinstance(one, str):
+        return "STRING"
+    if isinstance(one, (bool, np.bool_)):
+        return "BOOL"
+    if isinstance(one, np.generic):
+        return "FLOAT32" if one.dtype == np.float16 else one.dtype.name.upper()
+    if isinstance(one, float):
+        if any(math.isfinite(x) and abs(x) > float(np.finfo(np.float32).max) for x in each):
+            raise ValueError(
+                f"save_gguf: {quoted(key)} is {shown(value)}, beyond float32, as which Python's floats are stored; "
+                "np.float64 is stored as 64 bits"
+            )
+        return "FLOAT32"
+    low, high = min(each), max(each)
+    if isinstance(value, list) or low < 0:
+        if -(2**31) <= low <= high < 2**31:
+            return "INT32"
+    elif high < 2**32:
+        return "UINT32"
+    bits = 32 if isinstance(value, list) else 64
+    if isinstance(value, list) or not -(2**63) <= low <= high < 2**63:
+        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, wanted integers of {bits} bits")
+    return "INT64"
 
 
 def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> str | Format:

@@ -7,21 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Self
 
+from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
 from ..base.magic import FIRST_BYTES
 from ..base.tensors import Info, Tensors
-from ..base.texts import counted, file_name, printable
+from ..base.texts import counted, file_name, printable, quoted
 from .containers.folder import INDEX, Folder, index_in
 from .containers.gguf_files import Gguf
 from .containers.gguf_parts import whole
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LEGACY, LegacyTorch, ZipTorch
-from .layouts.table import readers_in, refuse_layout
+from .layouts.table import readers_in, refuse_codes, refuse_layout
 from .safetensors import contents, entries, read_array
 
-__all__ = ["Checkpoint", "load", "open_checkpoint", "reader_of"]
+__all__ = ["Checkpoint", "check_weights", "load", "open_checkpoint", "reader_of"]
 
 
 def reader_of(path: str | os.PathLike[str]) -> Tensors:
@@ -184,6 +185,37 @@ class Checkpoint(Mapping[str, Any]):
         return f"Checkpoint({self.path!r}, {counted(len(self), 'array')})"
 
 
+def check_weights(arrays: Mapping[str, Any], name: str) -> None:
+    """Check that the arrays of a mapping are weights, not codes of another program next to their scales.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        In memory, or a `Checkpoint`.
+    name : str
+        What the caller is called, for the error.
+
+    Raises
+    ------
+    ValueError
+        They are not.
+    """
+    if isinstance(arrays, Checkpoint):
+        arrays.check_weights()
+        return
+    found = {key: (getattr(value, "dtype", None), getattr(value, "shape", None)) for key, value in arrays.items()}
+    plain = {key for key, value in arrays.items() if isinstance(key, str) and not isinstance(value, PackedArray)}
+    infos = {
+        key: (str(dtype).removeprefix("torch."), tuple(shape))
+        for key, (dtype, shape) in found.items()
+        if key in plain and dtype is not None and isinstance(shape, tuple)
+    }
+    try:
+        refuse_codes(infos)
+    except ValueError as error:
+        raise ValueError(f"{name}: the checkpoint {error}") from None
+
+
 def _readers_of(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Callable[[], Any]]:
     return {
         name: partial(reader.tensor, name) if entry is None else partial(read_array, reader, name, entry)
@@ -277,6 +309,9 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
         if layout is not None:
             return {name: read() for name, read in readers_in(reader, layout).items()}
         found, single = entries(reader)
+        if reader.skipped and not reader.names:
+            name, what = next(iter(reader.skipped.items()))
+            raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
         if single:
             return read_array(reader, SINGLE, found[SINGLE])
         if isinstance(reader, Npy) and reader.names:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Generic, TypeVar
 
@@ -189,6 +189,27 @@ def select(
     if wanted and not chosen:
         raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
     return chosen
+
+
+def nothing_to_do(tensors: Collection[str], skipped: Collection[str]) -> str:
+    """Return what is said where no tensor of a checkpoint is selected.
+
+    Examples
+    --------
+    >>> nothing_to_do(["norm.bias", "step"], [])
+    'nothing to do: there are 2 tensors, none is selected; float tensors with two or more dimensions are, and those \
+that a pattern names'
+    """
+    return (
+        f"nothing to do: {counted_of(tensors, skipped)}, none is selected; float tensors with two or more dimensions "
+        "are, and those that a pattern names"
+    )
+
+
+def counted_of(tensors: Collection[str], skipped: Collection[str]) -> str:
+    """Return how many tensors a checkpoint holds, and how many that cannot be read."""
+    unread = f" and {counted(len(skipped), 'tensor')} that cannot be read" if skipped else ""
+    return f"there {'is' if len(tensors) == 1 else 'are'} {counted(len(tensors), 'tensor')}{unread}"
 
 
 def axis_of(

@@ -16,6 +16,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Progress, Steps
 from ..base.values import shown
+from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
 from ..formats.base import or_words
@@ -60,6 +61,7 @@ def check_options(options: Mapping[str, Any], name: str) -> None:
 
 def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return dtype and shape of the arrays that are not packed, by name."""
+    check_weights(arrays, "ptq")
     dense = {}
     for name, value in arrays.items():
         if not isinstance(value, PackedArray):

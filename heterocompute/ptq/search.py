@@ -20,6 +20,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
+from ..files.opening import check_weights
 from ..files.selection import axis_of as axes_of, escaped, select, unknown
 from ..formats import Format
 from ..products.arguments import as_format
@@ -113,6 +114,7 @@ def search(
     for name, value in (("weights", held), ("hessians", {} if hessians is None else hessians)):
         if not isinstance(value, Mapping):
             raise TypeError(f"search: {name} is {shown(value)}, wanted a mapping of names")
+    check_weights(held, "search")
     arrays, known = dict(held), dict(hessians or {})
     for name, h in known.items():
         if name not in arrays:

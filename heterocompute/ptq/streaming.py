@@ -30,7 +30,7 @@ from ..files.layouts.table import check_layout, refuse_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import Work, check_paths, check_places, refuse_replacing
 from ..files.safetensors import contents, entries, read_array
-from ..files.selection import FirstMatch, check_patterns, select, unknown
+from ..files.selection import FirstMatch, check_patterns, nothing_to_do, select, unknown
 from ..files.shards import located, state_of, write_whole
 from ..files.staging import Staging
 from ..formats import Format
@@ -113,7 +113,10 @@ def quantize_streamed(
         match = FirstMatch(parsed)
         shapes = {name: (info.dtype, info.shape) for name, info in plain.items() if 0 not in info.shape}
         with about(reader):
-            wanted = {name: fmt for name in select(shapes, include, exclude) if (fmt := match(name)) is not None}
+            selected = select(shapes, include, exclude)
+            if not selected:
+                raise ValueError(nothing_to_do(plain, reader.skipped))
+            wanted = {name: fmt for name in selected if (fmt := match(name)) is not None}
             chosen = list(wanted)
             if layout is not None and callable(calibration):
                 _refuse_hopeless(layout, reader, wanted)
@@ -190,7 +193,7 @@ class Inputs(Known):
                 info, shape = reader.info(name), plain[name].shape
                 (along,) = (axes or {}).get(name, (1,)) if len(shape) == 2 else (1,)
                 fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
-                if np.dtype(info.dtype).kind not in "fiu" or not fits:
+                if not info.dtype.startswith(("float", "bfloat", "int", "uint")) or not fits:
                     raise ValueError(
                         f"{where}: array {shown(printable(name))} is {info.dtype} {info.shape}, wanted floats "
                         f"(inputs, features) for a tensor of {shape}"

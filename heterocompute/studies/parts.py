@@ -20,7 +20,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted, sentence
 from ..base.values import shown
 from ..files.layouts.table import refuse_layout
-from ..files.opening import Checkpoint, reader_of
+from ..files.opening import Checkpoint, check_weights, reader_of
 from ..files.safetensors import contents, entries, read_array
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
@@ -59,9 +59,10 @@ class Source:
                     self.infos[name] = (info.dtype, tuple(info.shape))
             return
         if isinstance(weights, Checkpoint):
-            weights.check_weights()
             self.axes = weights.axes
-        elif not isinstance(weights, Mapping):
+        if isinstance(weights, Mapping):
+            check_weights(weights, "study")
+        else:
             as_array(weights, "study: weights")
         self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}
         self.names = list(self._arrays)

@@ -197,7 +197,9 @@ def test_tensors_stay_in_their_storage(tmp_path):
     path, data = tmp_path / "w.pt", ("m/data/0", np.arange(4, dtype=np.float32).tobytes())
     pt(path, tensor_program((2, 2), (1, 2)), data)
     check(path, {"array": np.float32([[0, 2], [1, 3]])})
-    bad = [((2, 2), (1, 3), 0, 4), ((2, 2), (1, 2), 1, 4), ((2**40, 2**40), (0, 0), 0, 4), ((8,), (0,), 0, 4)]
+    pt(path, tensor_program((8,), (0,), 1, 4), data)  # as torch's expand
+    check(path, {"array": np.full(8, 1, np.float32)})
+    bad = [((2, 2), (1, 3), 0, 4), ((2, 2), (1, 2), 1, 4), ((2**40, 2**40), (0, 0), 0, 4)]
     bad += [((2,), (1, 1), 0, 4), ((-1,), (1,), 0, 4), ((2,), (-1,), 1, 4), ((2**62, 2**62, 0), (1, 1, 1), 0, 4)]
     bad += [((2, 2), (1, 2), 0, 5), ((2, 2), (1, 2), 2**62, 4), ((1,) * 65, (1,) * 65, 0, 4)]
     for case in bad:

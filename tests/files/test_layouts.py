@@ -147,7 +147,10 @@ def test_a_layout_is_known_by_its_names_alone(tmp_path, layout, fmt):
     save_arrays(tmp_path / "b", hc.load(tmp_path / "a"), {})  # its configuration is lost
     with pytest.raises(ValueError, match=f"b: is already quantized, in the layout {layout}"):
         hc.study(tmp_path / "b", ["int8"])
-    if layout != "bitsandbytes":  # which keeps all that is needed beside the weights
+    if layout == "bitsandbytes":  # which keeps all that is needed beside the weights
+        dequantize_checkpoint(tmp_path / "b", tmp_path / "c")
+        assert same_bits(hc.load(tmp_path / "c")["fc.weight"], hc.quantize(W, fmt).dequantize())
+    else:
         with pytest.raises(FileNotFoundError, match="has no quantization_config"):
             dequantize_checkpoint(tmp_path / "b", tmp_path / "c")
 

@@ -217,9 +217,13 @@ def test_a_weight_of_no_group_or_of_two_is_refused(tmp_path):
     path = write(tmp_path / "a", one, config_of(tie, groups[1]))
     with pytest.raises(ValueError, match=r"a: b: its tensors fit .* alike"):
         hc.load(path, layout="compressed-tensors")
-    tie["targets"] = ["b"]
-    path = write(tmp_path / "a", one, config_of(tie, groups[1]))
-    assert str(hc.load(path, layout="compressed-tensors")["b.weight"].format) == "int8-g128"
+    for targets in (["b"], ["re:.*x$", "re:[a-c]$"]):
+        tie["targets"] = targets
+        path = write(tmp_path / "a", one, config_of(tie, groups[1]))
+        assert str(hc.load(path, layout="compressed-tensors")["b.weight"].format) == "int8-g128"
+    tie["targets"] = ["re:("]
+    with pytest.raises(ValueError, match="a: .* is no regular expression"):
+        hc.load(write(tmp_path / "a", one, config_of(tie, groups[1])), layout="compressed-tensors")
     for broken in ([], {}, {"a": ["Linear"], "b": 3}, {"a": None}):
         path = write(tmp_path / "a", one, config_of(tie) | {"config_groups": broken})
         with pytest.raises(ValueError, match="a: "):

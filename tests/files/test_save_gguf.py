@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from common import same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import pack
+from heterocompute.cli import main
 from heterocompute.files.checkpoint import dequantize_checkpoint, inspect
 
 gguf = pytest.importorskip("gguf")
@@ -134,7 +136,7 @@ def test_the_scale_of_nvfp4_is_a_tensor_of_its_own(tmp_path: Path) -> None:
 def test_what_blocks_of_a_file_never_hold_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     for text, byte, value in (("q4_0", 1, 0x7C), ("mxfp4", 0, 255), ("nvfp4", 0, 127), ("nvfp4", 0, 128),
-                              ("q8_0", 2, 0x80), ("q4_k", 1, 0x7E)):  # fmt: skip
+                              ("q4_k", 1, 0x7E)):  # fmt: skip
         hc.save_gguf(path, {"w": packed_as(text, weights(2, 256))})
         data = bytearray(path.read_bytes())
         tensor = gguf.GGUFReader(path).tensors[0]
@@ -145,6 +147,24 @@ def test_what_blocks_of_a_file_never_hold_is_refused(tmp_path: Path) -> None:
     hc.save(tmp_path / "b", {"w": weights(2, 2)})
     with pytest.raises(ValueError, match="b: is no GGUF file"):
         hc.load(tmp_path / "b", layout="gguf")
+
+
+@pytest.mark.parametrize("at", [2, 33, 34 * 8 + 2])
+def test_the_lowest_code_of_q8_0_is_read(tmp_path: Path, at: int) -> None:
+    """ggml writes -127 to 127; other programs write -128, which means -128 d."""
+    path, w = tmp_path / "a.gguf", weights(2, 256)
+    hc.save_gguf(path, {"w": w, "other": w}, types={"*": "q8_0"})
+    data = bytearray(path.read_bytes())
+    tensor = gguf.GGUFReader(path).tensors[0]
+    data[tensor.data_offset + at] = 0x80
+    path.write_bytes(data)
+    blocks = np.frombuffer(data, np.uint8, 2 * 8 * 34, tensor.data_offset).reshape(-1, 34)
+    scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
+    wanted = (blocks[:, 2:].view(np.int8).astype(np.float32) * scales).reshape(2, 256)
+    found = hc.load(path, layout="gguf")
+    assert np.array_equal(np.asarray(found["w"]), wanted) and -128 in wanted / np.repeat(scales, 32, 1).reshape(2, 256)
+    assert str(found["other"].format) == "q8_0"
+    assert np.array_equal(hc.load(path)["w"], wanted)
 
 
 def test_blocks_without_a_format_here_come_as_values(tmp_path: Path) -> None:
@@ -187,6 +207,34 @@ def test_metadata_is_read_back(tmp_path: Path) -> None:
     hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, keys, {"*": "q8_0"})
     fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
     assert {key: fields[key].contents() for key in keys} == keys
+
+
+KEY_TYPES = {
+    "float": (0.5, "FLOAT32"), "float64": (np.float64(0.1), "FLOAT64"), "float32": (np.float32(0.1), "FLOAT32"),
+    "int": (6, "UINT32"), "negative": (-6, "INT32"), "large": (2**32, "INT64"), "largest": (2**32 - 1, "UINT32"),
+    "int16": (np.int16(-3), "INT16"), "uint64": (np.uint64(2**63), "UINT64"), "bool": (np.bool_(True), "BOOL"),
+    "low": (-(2**31) - 1, "INT64"), "zero": (0.0, "FLOAT32"), "infinite": (float("inf"), "FLOAT32"),
+}  # fmt: skip
+
+
+def test_numbers_have_the_types_that_llama_cpp_looks_for(tmp_path: Path) -> None:
+    lists = {
+        "floats": ([0.5, 1.5], "FLOAT32"),
+        "doubles": ([np.float64(0.1)] * 2, "FLOAT64"),
+        "ints": ([1, -2], "INT32"),
+    }
+    keys = {name: value for name, (value, _) in (KEY_TYPES | lists).items()}
+    hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, keys, {"*": "q8_0"})
+    fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
+    for name, (value, kind) in KEY_TYPES.items():
+        assert [one.name for one in fields[name].types] == [kind] and fields[name].contents() == value
+    for name, (value, kind) in lists.items():
+        assert [one.name for one in fields[name].types] == ["ARRAY", kind] and fields[name].contents() == value
+    for wrong in (1e39, [1.0, -1e39], 2**64, [2**31]):
+        with pytest.raises(ValueError, match=r"save_gguf: 'key' is .*(np\.float64|integers of)"):
+            hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, {"key": wrong})
+    with pytest.raises(TypeError, match="'key' is .*, wanted a str, bool, int, float or a list of one"):
+        hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, {"key": np.complex64(1)})
 
 
 def test_importance_lowers_the_error_where_it_lies(tmp_path: Path) -> None:
@@ -266,3 +314,54 @@ def test_changed_bytes_of_blocks_never_stop_the_reader(tmp_path: Path) -> None:
                 assert isinstance(array, np.ndarray)
         except ValueError as error:
             assert "model.gguf" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q8_0", "q4_k", "mxfp4"])
+def test_blocks_are_quantized_already(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    """llama.cpp refuses to quantize them again, too; dequantize is the way."""
+    path, out, plain = tmp_path / "m.gguf", tmp_path / "o.safetensors", tmp_path / "p.safetensors"
+    w = weights(4, 256)
+    hc.save_gguf(path, {"a.weight": w, "w": w}, types={"w": kind, "*": "f16"})
+    np.savez(tmp_path / "x.npz", w=np.ones((4, 256), np.float32))
+    words = rf"m\.gguf: is already quantized, tensor 'w' to {kind}: dequantize makes a plain file of it"
+    for call in (
+        lambda: hc.quantize_checkpoint(path, out, "int8"),
+        lambda: hc.quantize_checkpoint(path, out, "q4_0", layout="gguf"),
+        lambda: hc.study(path, ["int8"]),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with hc.open_checkpoint(path) as opened, pytest.raises(ValueError, match=words):
+        hc.ptq.search(opened, ["int8"], {"bits": 9})
+    for said in (
+        ["quantize", str(path), str(out), "--format", "int8", "--exclude", "w"],
+        ["prune", str(path), str(out), "--pattern", "2:4"],
+        ["ptq", str(path), str(out), "--format", "int8", "--calibration", str(tmp_path / "x.npz")],
+        ["study", str(path), "--formats", "int8"],
+        ["search", str(path), "--budget", "bits=4"],
+    ):
+        assert main(said) == 1
+        assert "already quantized" in capsys.readouterr().err.splitlines()[-1] and not out.exists()
+    assert main(["dequantize", str(path), str(plain)]) == 0
+    assert main(["quantize", str(plain), str(out), "--format", "int8"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_floats_of_gguf_are_quantized(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    w = weights(4, 256)
+    hc.save_gguf(tmp_path / "m.gguf", {"w": w}, types={"*": kind})
+    assert main(["quantize", str(tmp_path / "m.gguf"), str(tmp_path / "o"), "--format", "int8"]) == 0
+    assert "again" not in (said := capsys.readouterr().err) and "already" not in said
+    assert hc.load(tmp_path / "o")["w"] == hc.quantize(hc.load(tmp_path / "m.gguf")["w"], "int8")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_other_order_of_bytes_is_said(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack(">IQQ", version, 0, 0) + bytes(64))
+    for call in (hc.load, hc.open_checkpoint, lambda path: hc.load(path, layout="gguf")):
+        with pytest.raises(ValueError, match=r"m\.gguf: GGUF of the other order of bytes \(big-endian\)"):
+            call(path)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 4, 0, 0) + bytes(64))
+    with pytest.raises(ValueError, match="GGUF of version 4, wanted 2 or 3"):
+        hc.load(path)

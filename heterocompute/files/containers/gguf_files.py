@@ -35,6 +35,7 @@ BLOCKS = {
 }  # fmt: skip
 NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 TEXT, LIST = 8, 9
+VERSIONS = (2, 3)
 MAX_KEYS, MAX_TEXTS, MAX_TEXT = 1 << 16, 1 << 22, 1 << 20
 MAX_DIMENSIONS = 4
 
@@ -62,7 +63,10 @@ class Gguf(Container):
         if self._take(4) != b"GGUF":
             self._fail("no GGUF file")
         version = self._number("<I")
-        if version not in (2, 3):
+        if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
+            self._fail("GGUF of the other order of bytes (big-endian): wanted little-endian, which gguf's "
+                       "gguf-convert-endian makes of it")  # fmt: skip
+        if version not in VERSIONS:
             self._fail(f"GGUF of version {version}, wanted 2 or 3")
         n_tensors, n_keys = self._number("<Q"), self._number("<Q")
         if n_tensors > MAX_TENSORS or n_keys > MAX_KEYS:

@@ -146,5 +146,6 @@ INERT: Table = {
     **_at(MULTIARRAY, ("_reconstruct",), PickledArray),
     **_at(("numpy.core.numeric", "numpy._core.numeric"), ("_frombuffer",), _array_of),
     **_at(("torch.serialization",), ("_get_layout",), _inert),
-    **_at(("torch",), ("complex32", "qint8", "qint32", "quint8", "quint4x2"), None),
+    **_at(("torch",), ("complex32", "qint8", "qint32", "quint8", "quint4x2", "quint2x4"), None),
+    **_at(("torch",), ("per_tensor_affine", "per_channel_affine", "per_channel_affine_float_qparams"), None),
 }

@@ -6,7 +6,8 @@
     header    {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
     data
 
-Own code, because `numpy.lib.format` gives the header to Python's parser.
+Own code, because `numpy.lib.format` gives the header to Python's parser. The dtypes of ml_dtypes have no names there.
+bfloat16 alone is ``<V2`` and float8_e5m2 alone ``<f1``, so these are read; ``<V1`` may be any of a dozen, and is not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays.layout import SINGLE
+from ...base.container import numpy_dtype
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .archive import Member, member_bytes, opened
@@ -31,6 +33,7 @@ MAX_HEADER = 1 << 16
 ITEM = re.compile(
     r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^'\\]*'|True|False|\([0-9,\sL]*\)|\[.*\])\s*(?:,|$)", re.S
 )
+UNNAMED = {"<V2": "bfloat16", ">V2": "bfloat16", "<f1": "float8_e5m2", "|f1": "float8_e5m2"}
 PLAIN = re.compile(r"[<>|=]?[biufc][0-9]{1,2}")
 
 Header = tuple[np.dtype[Any] | str, tuple[int, ...], bool, int]  # dtype or its text, shape, order, where data begin
@@ -58,7 +61,9 @@ def _header(data: bytes, fail: Callable[[str], NoReturn]) -> Header:
         fail(f"the header {quoted(shortened(text, 80))} is not one that NumPy writes")
     sizes = tuple(int(digits) for digits in re.findall(r"[0-9]{1,20}", shape))
     dtype: np.dtype[Any] | str = descr.strip("'")
-    if PLAIN.fullmatch(str(dtype)):
+    if dtype in UNNAMED:
+        dtype = numpy_dtype(UNNAMED[str(dtype)]).newbyteorder(">" if str(dtype)[0] == ">" else "=")
+    elif PLAIN.fullmatch(str(dtype)):
         try:
             dtype = np.dtype(str(dtype))
         except TypeError:
@@ -77,7 +82,8 @@ class _Arrays(Container):
     def _take(self, name: str, header: Header, size: int, load: Callable[[], NDArray[np.uint8]]) -> None:
         dtype, shape, _, begin = header
         if isinstance(dtype, str):  # texts, objects, records, raw bytes
-            self.add(name, f"of the dtype {dtype}", shape, lambda: np.empty(0))
+            what = ", raw bytes, such as NumPy makes of float8" if "V" in dtype else ""
+            self.add(name, f"of the dtype {dtype}{what}", shape, lambda: np.empty(0))
             return
         if begin + math.prod(shape) * dtype.itemsize != size:
             self._fail(f"array {quoted(name)} of {dtype.name} {shown(shape)} does not fill its {counted(size, 'byte')}")

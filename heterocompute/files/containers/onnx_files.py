@@ -48,7 +48,7 @@ class Onnx(Container):
         self.metadata = {text_of(one.key): text_of(one.value) for one in model.metadata_props}
         axes: dict[str, set[tuple[int, ...]]] = {}
         self._graph(model.graph, "", ChainMap(), axes, 0)
-        self.quantized = codes_in(model.graph)
+        self.quantized = codes_in(model.graph) or ""
         self.axes = {name: next(iter(found)) for name, found in axes.items() if len(found) == 1}
 
     def _graph(

@@ -1,8 +1,8 @@
 """The opcodes of a pickle, interpreted without running anything: no import, no call but those of a table.
 
 A pickle is a program of a stack machine, and Python's own machine calls whatever it names. Here a global is a name
-until the table of the caller says what it stands for; any other is refused with a sentence. Opcodes: CPython,
-Lib/pickletools.py.
+until the table of the caller says what it stands for; any other is refused with a sentence, unless it is the class of a
+tensor or one of its attributes, which are left out. Opcodes: CPython, Lib/pickletools.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ...base.texts import quoted, shortened
 
-__all__ = ["Attributes", "Global", "Inert", "unpickled"]
+__all__ = ["Attributes", "Global", "Inert", "Unknown", "unpickled"]
 
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
@@ -43,6 +43,20 @@ class Inert:
 
     def build(self, state: Any) -> None:
         """Take the state that is set on it."""
+
+
+class Unknown(Inert):
+    """A global that is not in the table, or what it would have made: a name, and the values that were given to it."""
+
+    __slots__ = ("name", "parts")
+
+    def __init__(self, name: str, parts: tuple[Any, ...] = ()) -> None:
+        super().__init__()
+        self.name, self.parts = name, list(parts)
+
+    def build(self, state: Any) -> None:
+        """Take the state that is set on it."""
+        self.parts.append(state)
 
 
 class Attributes(dict[Any, Any]):
@@ -104,6 +118,7 @@ class _Machine:
         self.data, self.at, self.table, self.persistent = data, begin, table, persistent
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.unknown: dict[int, Unknown] = {}
         self.steps = 0
 
     def run(self) -> Any:
@@ -112,6 +127,8 @@ class _Machine:
             code = self.take(1)[0]
             if code == 0x2E:  # STOP
                 (value,) = self.stack
+                for unknown in self.unknown.values():
+                    self.refuse(unknown)
                 return value
             step = STEPS.get(code)
             if step is None:
@@ -161,15 +178,41 @@ class _Machine:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise _Refused("a pickle that names a global by what is no text")
         name = f"{module}.{attribute}"
-        if name not in self.table:
-            raise _Refused(
-                f"a pickle that names {quoted(name)[1:-1]}, which no file of tensors needs: nothing of it was run; "
-                "of a model torch.save(model.state_dict(), path) writes the tensors alone"
-            )
-        self.push(Global(name))
+        self.push(Global(name) if name in self.table else self.made_unknown(name))
+
+    def refuse(self, unknown: Unknown) -> NoReturn:
+        raise _Refused(
+            f"a pickle that names {quoted(unknown.name)[1:-1]}, which no file of tensors needs: nothing of it was run; "
+            "of a model torch.save(model.state_dict(), path) writes the tensors alone"
+        )
+
+    def made_unknown(self, name: str, *parts: Any) -> Unknown:
+        found = Unknown(name, parts)
+        self.unknown[id(found)] = found
+        return found
+
+    def leave_out(self, value: Any) -> None:
+        """Let a value hold what is not in the table: nothing of it is used."""
+        values, seen = [value], set()
+        while values:
+            self.spend(1)
+            one = values.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            if isinstance(one, Unknown):
+                self.unknown.pop(id(one), None)
+                values += one.parts
+            elif isinstance(one, dict):
+                values += [*one.keys(), *one.values()]
+            elif isinstance(one, (list, tuple)):
+                values += one
 
     def call(self) -> None:
         arguments, function = self.pop(), self.pop()
+        if isinstance(function, Unknown):
+            self.push(self.made_unknown(function.name, function, arguments))
+            return
         known = self.table.get(function.name) if isinstance(function, Global) else None
         if known is None or not isinstance(arguments, tuple):
             raise _Refused("a pickle that calls what is no function of tensors")
@@ -180,6 +223,8 @@ class _Machine:
                 key, value = pair
                 pairs.append((self.key(key), value))
             arguments = (pairs,)
+        for place in LEFT_OUT.get(function.name, ()):
+            self.leave_out(arguments[place : place + 1])
         made = known(*arguments)
         self.spend(CONTAINER if isinstance(made, (dict, list)) else 0)
         self.push(made)
@@ -264,6 +309,14 @@ class _Machine:
 
 
 PAIRS = {"collections.OrderedDict"}  # whose argument is gone through
+# Arguments that may hold anything: the class of a tensor, how it is made, its attributes.
+LEFT_OUT = {
+    "torch.tensor._rebuild_from_type": (0, 1, 2, 3),
+    "torch._tensor._rebuild_from_type": (0, 1, 2, 3),
+    "torch._tensor._rebuild_from_type_v2": (0, 1, 2, 3),
+    "torch._utils._rebuild_wrapper_subclass": (0,),
+    "torch._utils._rebuild_parameter_with_state": (3,),
+}
 
 Step = Callable[[_Machine], Any]
 STEPS: dict[int, Step] = {

@@ -24,13 +24,14 @@ from ...base.values import shown
 from .archive import Member, member_bytes, opened
 from .container import MAX_NAME, Container
 from .inert import INERT, PickledArray
-from .pickled import Global, Inert, Table, unpickled
+from .pickled import Global, Inert, Table, Unknown, unpickled
 
 __all__ = ["LEGACY", "LegacyTorch", "ZipTorch"]
 
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
 MAX_LOOKS = 1 << 22  # at values of lists, which may stand in several places
+MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat the values of their storages, such as those of torch's expand
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 
@@ -38,6 +39,7 @@ STORAGES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
     "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
     "ComplexFloat": "complex64", "ComplexDouble": "complex128",
+    "QInt8": "int8", "QUInt8": "uint8", "QInt32": "int32", "QUInt4x2": "uint8", "QUInt2x4": "uint8",
 }  # fmt: skip
 DTYPES = {name: name for name in FILE_NAMES if not name.startswith(("float6", "float4"))} | {"complex128": "complex128"}
 
@@ -61,6 +63,14 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     pending: tuple[str, ...] = ()  # what is done with the values where they are read
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A tensor whose values are not those of a storage: it is named, and left out."""
+
+    what: str
+    shape: tuple[int, ...] = ()
 
 
 PENDING: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"conj": np.conjugate, "neg": np.negative}
@@ -102,6 +112,48 @@ def _typed_tensor(
     return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
 
+def _quantized(storage: Any, offset: Any, shape: Any, *_: Any) -> Unread:
+    return Unread("a quantized tensor of torch", _counts(shape))
+
+
+def _sparse(layout: Any, data: Any) -> Unread:
+    sizes = [part for part in data if isinstance(part, tuple)] if isinstance(data, tuple) else []
+    return Unread("a sparse tensor", _counts(sizes[0]) if sizes else ())
+
+
+def _meta(dtype: Any, shape: Any, *_: Any) -> Unread:
+    return Unread("a tensor of the device meta, without values,", _counts(shape))
+
+
+def _nested(*_: Any) -> Unread:
+    return Unread("a nested tensor")
+
+
+def _uninitialized(*_: Any) -> Unread:
+    return Unread("a parameter without a shape")
+
+
+def _wrapper(kind: Any, dtype: Any, shape: Any, *_: Any) -> Unread:
+    return Unread(_class_of(kind), _counts(shape))
+
+
+def _class_of(kind: Any) -> str:
+    name = kind.name if isinstance(kind, (Global, Unknown)) else "no class"
+    return f"of the class {name}"
+
+
+def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
+    """Return a tensor of a class, with attributes: of torch's own classes what it is, of others its name.
+
+    The attributes are left out. A class may give its values another meaning: codes, or a part of a larger tensor.
+    """
+    known = TABLE.get(rebuild.name) if isinstance(rebuild, Global) and rebuild.name in REBUILT else None
+    made = known(*arguments) if known is not None and isinstance(arguments, tuple) else None
+    if made is not None and isinstance(kind, Global) and kind.name in PLAIN_CLASSES:
+        return made
+    return Unread(_class_of(kind), getattr(made, "shape", ()))
+
+
 def _width(dtype: str | None) -> int:
     """Return the bytes of a value; a storage without a type counts bytes."""
     return 1 if dtype is None else 16 if dtype == "complex128" else numpy_dtype(dtype).itemsize
@@ -126,6 +178,8 @@ def _joined(name: str, key: Any, place: int) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
+# Classes of torch whose values are those of the storage.
+PLAIN_CLASSES = ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
 # What may stand in a checkpoint: how tensors are made, and values that are no tensors.
 TABLE: Table = {
     **INERT,
@@ -134,6 +188,19 @@ TABLE: Table = {
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
     "torch._utils._rebuild_parameter": _inner,
     "torch._utils._rebuild_parameter_with_state": _inner,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _inner,
+    "torch._utils._rebuild_device_tensor_from_numpy": _inner,
+    "torch._utils._rebuild_xla_tensor": _inner,
+    "torch._utils._rebuild_qtensor": _quantized,
+    "torch._utils._rebuild_sparse_tensor": _sparse,
+    "torch._utils._rebuild_meta_tensor_no_storage": _meta,
+    "torch._utils._rebuild_nested_tensor": _nested,
+    "torch._utils._rebuild_wrapper_subclass": _wrapper,
+    "torch.tensor._rebuild_from_type": _with_class,
+    "torch._tensor._rebuild_from_type": _with_class,
+    "torch._tensor._rebuild_from_type_v2": _with_class,
+    "torch.nn.parameter.UninitializedParameter": _uninitialized,
+    "torch.nn.parameter.UninitializedBuffer": _uninitialized,
     "collections.OrderedDict": lambda pairs=(): dict(pairs),
     "torch.Size": lambda sizes=(): sizes,
     "torch.device": lambda *words: None,
@@ -142,7 +209,9 @@ TABLE: Table = {
     "torch.UntypedStorage": None,
     **{f"torch.{name}Storage": None for name in STORAGES},
     **{f"torch.{name}": None for name in DTYPES},
+    **dict.fromkeys(PLAIN_CLASSES),
 }
+REBUILT = frozenset(name for name in TABLE if name.startswith("torch._utils._rebuild"))
 
 
 Raw = Callable[[Storage, int, int, str], NDArray[np.uint8]]
@@ -151,6 +220,7 @@ Raw = Callable[[Storage, int, int, str], NDArray[np.uint8]]
 class _Torch(Container):
     what: ClassVar[str] = "file of torch.save"
     _views: dict[str, tuple[View, Raw]]
+    _expanded: int
     _storages: dict[str, NDArray[np.uint8]]
     _arrays: dict[str, PickledArray]
     _read_arrays: dict[PickledArray, NDArray[Any]]
@@ -207,6 +277,7 @@ class _Torch(Container):
 
     def _add_all(self, found: Any, raw: Raw) -> None:
         self._views, self._storages, self._arrays, self._read_arrays = {}, {}, {}, {}
+        self._expanded = 0
         nodes: list[tuple[str, Any, int]] = [("", found, 0)]
         seen = looked = 0
         while nodes:
@@ -221,6 +292,8 @@ class _Torch(Container):
             elif isinstance(value, PickledArray) and value.dtype is not None:
                 self._arrays[name or SINGLE] = value
                 self.add(name or SINGLE, value.dtype.name, value.shape, partial(self._array, name or SINGLE, value))
+            elif isinstance(value, Unread):
+                self.add(name or SINGLE, value.what, value.shape, lambda: np.empty(0))  # among those that are skipped
             elif isinstance(value, (dict, list, tuple)):
                 if len(name) > MAX_NAME:
                     self._fail(f"the name {quoted(name)} has more than {MAX_NAME} characters")
@@ -228,7 +301,7 @@ class _Torch(Container):
                 deeper = (
                     (_joined(name, key, place), one, depth + 1)
                     for place, (key, one) in enumerate(pairs)
-                    if isinstance(one, (View, PickledArray, dict, list, tuple))
+                    if isinstance(one, (View, Unread, PickledArray, dict, list, tuple))
                 )
                 left = MAX_NODES - seen - len(nodes)
                 inner = list(islice(deeper, left + 1))
@@ -256,8 +329,10 @@ class _Torch(Container):
         last = _span(view) // width - 1
         if view.offset + last >= held + (not count):
             self._fail(f"tensor {quoted(name)} of shape {shown(view.shape)} does not lie in its storage of {held}")
-        if count > held:
-            self._fail(f"tensor {quoted(name)} of shape {shown(view.shape)} repeats values of its storage of {held}")
+        self._expanded += count * width if count > held else 0
+        if count > held and self._expanded > MAX_EXPANDED:
+            self.add(name, f"expanded from {counted(held, 'value')} to the shape", view.shape, lambda: np.empty(0))
+            return
 
         def load() -> NDArray[Any]:
             return np.array(

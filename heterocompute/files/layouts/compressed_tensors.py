@@ -22,6 +22,7 @@ from ...base.texts import counted
 from ...base.values import shown
 from ...formats import MX, Int
 from . import scaled
+from .expressions import matches
 from .linear import (
     Array,
     Packed,
@@ -118,6 +119,14 @@ def sorted_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[QuantizedArray, Array | None]:
     """Return one weight with its columns sorted by group, and which they are; None where they are all."""
+    matrix, shape = _as_matrix(prefix, tensors)
+    q, order = _sorted(prefix, matrix, config)
+    return (q if shape is None else QuantizedArray(dict(q.components), q.format, shape, (2,))), order
+
+
+def _sorted(
+    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
+) -> tuple[QuantizedArray, Array | None]:
     if f"{prefix}.weight_packed" not in tensors:
         weight, order = _codes(prefix, tensors, config)
         return scaled.array_of(prefix, weight, NAME), order
@@ -153,13 +162,49 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     """Return the float32 values of a weight that no format here holds, what it is, its bytes; None of others."""
     if f"{prefix}.weight_packed" in tensors:
         return None
+    tensors, shape = _as_matrix(prefix, tensors)
     codes, order = _codes(prefix, tensors, config)
     if scaled.format_of(codes) is not None:
         return None
     values, said, nbytes = scaled.values_of(codes)
     if order is not None:
         values[:, order] = values.copy()
-    return values, said, nbytes
+    return (values if shape is None else values.reshape(shape)), said, nbytes
+
+
+def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[int, ...] | None]:
+    """Return the tensors of a stack of experts, (experts, out, in), as those of one matrix, and the shape of the stack.
+
+    The rows of all experts lie one after another. Of a matrix the tensors stay, and the shape is None.
+    """
+    found = dict(tensors)
+    codes = found.get(f"{prefix}.weight_packed", found.get(f"{prefix}.weight"))
+    if codes is None or codes.ndim < 3:
+        return found, None
+    name = f"{prefix}.weight" + "_packed" * (f"{prefix}.weight_packed" in found)
+    if codes.ndim > 3:
+        raise ValueError(f"{name} is {codes.dtype} {codes.shape}, wanted (out, in) or (experts, out, in)")
+    count, rows = codes.shape[:2]
+    columns = codes.shape[2] * (2 if codes.dtype == np.uint8 else 1)
+    stated = found.get(f"{prefix}.weight_shape")
+    if stated is not None:
+        sizes = np.unique(stated.reshape(-1, stated.shape[-1]), axis=0)
+        several = stated.ndim > 1 and len(stated) != count
+        if several or len(sizes) != 1 or tuple(sizes[0][:-1]) not in ((rows,), (count, rows)):
+            raise ValueError(f"{prefix}.weight_shape is {shown(stated.tolist())}, but {name} is {codes.shape}")
+        columns = int(sizes[0][-1])
+        found[f"{prefix}.weight_shape"] = np.array([count * rows, columns], np.int64)
+    for part in ("weight", "weight_packed", "weight_scale", "weight_zero_point"):
+        values = found.get(f"{prefix}.{part}")
+        if values is None:
+            continue
+        if values.ndim != 3 or values.shape[0] != count:
+            what = f"{values.dtype} {values.shape}, wanted one for each row of {name} {codes.shape}"
+            raise ValueError(f"{prefix}.{part} is {what}")
+        if values.dtype == np.int32 and part == "weight_zero_point" and 32 * values.shape[1] % rows:
+            raise ValueError(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
+        found[f"{prefix}.{part}"] = values.reshape(-1, values.shape[2])
+    return found, (count, rows, columns)
 
 
 def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
@@ -192,12 +237,18 @@ def _chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mappi
         except (ValueError, KeyError, TypeError):
             continue
     targets = {name: groups[name].get("targets") for name in found}
-    named = [name for name, said in targets.items() if isinstance(said, list) and prefix in said]
+    named = [name for name, said in targets.items() if isinstance(said, list) and _names(said, prefix)]
     plans = [found[name] for name in (named if len(named) == 1 else found)]
     if not plans or any(plan != plans[0] for plan in plans):
         which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
         raise ValueError(f"{prefix}: its tensors fit {which}, wanted one of the config_groups")
     return plans[0]
+
+
+def _names(targets: list[Any], prefix: str) -> bool:
+    """Tell whether some targets name a layer: as it is called, or by an expression after ``re:``."""
+    texts = [one for one in targets if isinstance(one, str)]
+    return prefix in texts or any(one.startswith("re:") and matches(one[3:], prefix) for one in texts)
 
 
 def _check_mxfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> None:

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
-from ...base.texts import quoted
+from ...base.texts import counted, quoted
+from ...base.values import shown
 from ...formats import Int
+from .expressions import matches
 from .linear import (
     Array,
     Packed,
@@ -34,6 +36,7 @@ from .linear import (
 )
 
 VERSIONS = ("gptq", "gptq_v2")
+BITS = (2, 3, 4, 8)
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -89,21 +92,97 @@ def sorted_from_gptq(
 
     GPTQ with ``desc_act`` rounds columns in the order of their activations, and groups what it rounds together.
     """
-    bits, symmetric = int(config["bits"]), config["sym"] is True
+    config = _of_module(prefix, config)
+    bits = config["bits"]
+    if type(bits) is not int or bits not in BITS:
+        raise ValueError(f"{prefix}: bits is {shown(bits)}, wanted 2, 3, 4 or 8")
     version = one_of(prefix, "checkpoint_format", config.get("checkpoint_format", config.get("format")), VERSIONS)
     one_of(prefix, "is_marlin_format", config.get("is_marlin_format"), (False,))
-    scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
-    groups, rows = scales.shape
-    count = qweight.shape[0] * 32 // bits
-    group = count // groups
+    scales, qweight, qzeros = (tensors[f"{prefix}.{part}"] for part in ("scales", "qweight", "qzeros"))
+    for part, words in (("qweight", qweight), ("qzeros", qzeros)):
+        if words.ndim != 2 or words.dtype.kind not in "iu" or (bits == 3 and words.dtype.itemsize != 4):
+            raise ValueError(f"{prefix}.{part} is {words.dtype} {words.shape}, wanted int32 of two dimensions")
+    rows, count = qweight.shape[1], 8 * qweight.dtype.itemsize * qweight.shape[0] // bits
     index = tensors.get(f"{prefix}.g_idx")
+    group = _group_of(prefix, config, count, scales, rows)
+    wanted = (len(scales), -(-rows * bits // (8 * qzeros.dtype.itemsize)))
+    if qzeros.shape != wanted:
+        what = f"{wanted} of the {counted(bits, 'bit')} that the configuration says"
+        raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
+    if index is None and config.get("desc_act") is True and len(scales) > 1:
+        raise ValueError(f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups lie apart")
     codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
-    order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // group)
+    order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // (group or count))
     if order is not None:
         codes = codes[:, order]
-    points = from_words(tensors[f"{prefix}.qzeros"], bits, rows).T
-    points = (points + np.uint8(version == "gptq")) & np.uint8((1 << bits) - 1)
-    return _made(bits, _group(config, group, groups), symmetric, codes, scales, points), order
+    stored = from_words(qzeros, bits, rows).T
+    points, symmetric = _points_of(prefix, config, stored, bits, version == "gptq")
+    return _made(bits, group, symmetric, codes, scales, points), order
+
+
+def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of one module: the first pattern of ``dynamic`` that fits its name changes it."""
+    dynamic = config.get("dynamic") or {}
+    if not isinstance(dynamic, Mapping):
+        raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, wanted an object of patterns")
+    for pattern, changed in dynamic.items():
+        try:
+            fits = matches(pattern[2:] if pattern[:2] in ("+:", "-:") else pattern, prefix)
+        except ValueError as error:
+            raise ValueError(f"{prefix}: dynamic of the configuration: {error}") from None
+        if not fits:
+            continue
+        if pattern.startswith("-:"):
+            raise ValueError(
+                f"{prefix}.qweight is packed, but dynamic of the configuration says by {quoted(pattern)} that it is not"
+            )
+        if not isinstance(changed, Mapping):
+            raise ValueError(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, wanted an object")
+        return {**config, **changed}
+    return config
+
+
+def _group_of(
+    prefix: str, config: Mapping[str, Any], count: int, scales: Array, rows: int, key: str = "group_size"
+) -> int | None:
+    """Return the inputs that share a scale, None of all of a row: what the configuration says."""
+    said = config.get(key)
+    if said is not None and (type(said) is not int or (said < 1 and said != -1)):
+        raise ValueError(f"{prefix}: {key} is {shown(said)}, wanted a number of inputs, or -1")
+    if scales.ndim != 2 or 0 in scales.shape or scales.shape[1] != rows:
+        raise ValueError(f"{prefix}.scales is {scales.shape}, wanted (groups, {rows}) next to {rows} outputs")
+    groups = len(scales)
+    if said is None and count % groups:
+        raise ValueError(
+            f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, and the configuration says "
+            f"no {key}: wanted one"
+        )
+    group = count // groups if said is None else count if said == -1 else said
+    if -(-count // group) != groups:
+        raise ValueError(
+            f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, but {key} of the "
+            f"configuration is {said}, which makes {-(-count // group)}"
+        )
+    return None if groups == 1 and said in (None, -1) else min(group, count)
+
+
+def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int, first: bool) -> tuple[Array, bool]:
+    """Return the zero points, and whether all are the middle.
+
+    Version 1 stores them less 1. In a symmetric file all are the middle, whichever version its configuration names:
+    files are published whose points are those of the other one.
+    """
+    middle = 1 << (bits - 1)
+    alike = stored.size and stored.min() == stored.max()
+    symmetric = config.get("sym", True)
+    if symmetric is True and alike and stored.flat[0] in (middle, middle - 1):
+        return np.full(stored.shape, middle, np.uint8), True
+    if config.get("sym") is True:
+        raise ValueError(
+            f"{prefix}.qzeros holds {stored.min()} to {stored.max()}, but sym of the configuration says that all zero "
+            f"points are the middle, {middle} or {middle - 1}"
+        )
+    return (stored + np.uint8(first)) & np.uint8((1 << bits) - 1), False
 
 
 def layout_of_awq(name: str, q: Packed) -> Parts:
@@ -144,26 +223,34 @@ def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[st
     for key in ("version", "checkpoint_format", "format"):
         one_of(prefix, key, config.get(key), ("gemm",))
     one_of(prefix, "bits", config.get("bits", config.get("w_bit")), (4,))
-    scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
-    groups, rows = scales.shape
+    scales, qweight, qzeros = (tensors.get(f"{prefix}.{part}") for part in ("scales", "qweight", "qzeros"))
+    if scales is None or qweight is None or qweight.ndim != 2 or qweight.dtype.itemsize != 4:
+        raise ValueError(f"{prefix}.qweight or .scales is missing, or of another kind than int32 (in, out / 8)")
+    count, rows = len(qweight), qweight.shape[1] * 8
+    group = _group_of(prefix, config, count, scales, rows, "group_size" if "group_size" in config else "q_group_size")
     back = np.argsort(ORDER)
-    codes = from_words(qweight, 4, rows).reshape(len(qweight), -1, 8)[:, :, back].reshape(len(qweight), rows).T
-    points = from_words(tensors[f"{prefix}.qzeros"], 4, rows).reshape(groups, -1, 8)[:, :, back].reshape(groups, rows).T
-    group = len(qweight) // groups
-    return _made(4, _group(config, group, groups), False, codes, scales, points)
+
+    def turned(words: Array) -> Array:
+        return from_words(words, 4, rows).reshape(len(words), -1, 8)[:, :, back].reshape(len(words), rows).T
+
+    if qzeros is None:
+        if config.get("zero_point") is not False:
+            raise ValueError(f"{prefix}.qzeros is missing, but zero_point of the configuration does not say False")
+        points = np.full((rows, len(scales)), 8, np.uint8)
+    elif qzeros.shape != (len(scales), rows // 8):
+        raise ValueError(f"{prefix}.qzeros is {qzeros.shape}, wanted {(len(scales), rows // 8)}")
+    else:
+        points = turned(qzeros)
+    return _made(4, group, False, turned(qweight), scales, points)
 
 
 def _shuffled(codes: Array) -> Array:
     return codes.reshape(len(codes), -1, 8)[:, :, ORDER].reshape(codes.shape)
 
 
-def _group(config: Mapping[str, Any], group: int, groups: int) -> int | None:
-    return None if groups == 1 and config.get("group_size", -1) == -1 else group
-
-
 def _made(bits: int, group: int | None, symmetric: bool, codes: Array, scales: Array, points: Array) -> QuantizedArray:
     middle = np.uint8(1 << (bits - 1))
     mask = np.uint8((1 << bits) - 1)
-    if symmetric and (points == middle).all() and codes.min(initial=1) > 0:
+    if symmetric and codes.min(initial=1) > 0:
         return array_of(Int(bits, group, True, "f16"), (codes - middle) & mask, scales.T, None)
     return array_of(Int(bits, group, False, "f16"), codes, scales.T, points)

@@ -117,7 +117,7 @@ def to_words(codes: Array, bits: int) -> Array:
 
 def from_words(words: Array, bits: int, count: int) -> Array:
     """Return the first `count` codes of each row; the inverse of `to_words`."""
-    stored = np.ascontiguousarray(words, "<i4").view(np.uint8)
+    stored = np.ascontiguousarray(words, words.dtype.newbyteorder("<")).view(np.uint8)
     if count * bits > 8 * stored.shape[1]:
         raise ValueError(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
     return unpack(stored, bits, count)
@@ -125,12 +125,16 @@ def from_words(words: Array, bits: int, count: int) -> Array:
 
 def array_of(fmt: Format, codes: Array, scales: Array, points: Array | None) -> QuantizedArray:
     """Return the array of unsigned codes as the format stores them, scales (out, groups) and zero points."""
+    shape = codes.shape
+    if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is filled with 0
+        zero = np.zeros((len(codes), 1), codes.dtype) if points is None else points[:, -1:]
+        codes = np.concatenate([codes, np.repeat(zero, missing, 1)], axis=1)
     parts = {"codes": pack(codes, fmt.bits), "scales": np.ascontiguousarray(scales)}
     if points is not None:
         parts["zero_points"] = pack(np.ascontiguousarray(points), fmt.bits)
-    layout = component_layout(fmt, codes.shape, (1,))
+    layout = component_layout(fmt, shape, (1,))
     parts = {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
-    return QuantizedArray(parts, fmt, codes.shape, (1,))
+    return QuantizedArray(parts, fmt, shape, (1,))
 
 
 def order_of(name: str, index: Array, wanted: Array) -> Array | None:

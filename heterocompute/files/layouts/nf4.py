@@ -1,9 +1,9 @@
-"""bitsandbytes' 4-bit weights: NF4 in blocks of 64 over the flattened matrix; read only, LLM.int8 (scaled.py).
+"""bitsandbytes' 4-bit weights: NF4 in blocks of 64 over the flattened matrix; read only, FP4, LLM.int8 (scaled.py).
 
     NAME.weight            uint8 (values / 2, 1), the even one high
     NAME.weight.absmax     float32 (blocks,)
     NAME.weight.quant_map  float32 (16,), the levels
-    NAME.weight.quant_state.bitsandbytes__nf4   uint8, JSON of the type, block size, dtype and shape
+    NAME.weight.quant_state.bitsandbytes__nf4   uint8, JSON of the type, block size, dtype and shape; or __fp4
 
 With nested scales ("double quantization"), read only, absmax is uint8, and stands for these in float32:
 nested_quant_map[absmax] nested_absmax[block of 256] + nested_offset.
@@ -28,7 +28,8 @@ from ...formats import NF4
 from .linear import Array, Packed, Parts, no_format, one_of, prefix_of, refuse
 from .scaled import from_row_maxima
 
-STATE = "quant_state.bitsandbytes__nf4"
+STATE, FP4_STATE = "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__fp4"
+FP4 = (0, 0.0625, 8, 12, 4, 6, 2, 3)  # times 1 / 12; bit 3 is the sign. functional.py, get_4bit_type
 
 
 def _check(name: str, q: Packed) -> None:
@@ -48,6 +49,13 @@ def _levels() -> Array:
     parts: dict[str, Array] = {"codes": every, "scales": np.ones((1, 1), np.float32)}
     levels: Array = QuantizedArray(parts, NF4(16), (1, 16), (1,)).dequantize()
     return levels.reshape(16)
+
+
+def _levels_of(kind: str) -> Array:
+    if kind == "nf4":
+        return _levels()
+    half = np.array(FP4, np.float32) / np.float32(12)
+    return np.concatenate([half, -half])
 
 
 def layout_of(name: str, q: Entry) -> Parts:
@@ -88,6 +96,9 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
         what = "codes of int8 whose scale is SCB / 127, which is rounded anew at each value,"
         raise ValueError(f"{name}: {what} {no_format('bitsandbytes')}")
     packed, scales, group, (rows, count) = _parts_in(name, tensors)
+    if f"{name}.{FP4_STATE}" in tensors:
+        raise ValueError(f"{name}: codes of fp4 in blocks of {group}, whose levels are those of bitsandbytes, "
+                         f"{no_format('bitsandbytes')}")  # fmt: skip
     if not _has_format(scales, group, count):
         raise ValueError(f"{name}: blocks that cross rows, or scales below 0, {no_format('bitsandbytes')}")
     scales = scales.reshape(rows, count // group)
@@ -100,14 +111,15 @@ def _has_format(scales: Array, group: int, count: int) -> bool:
 
 
 def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, int, tuple[int, int]]:
-    """Return codes, scales, values of a block and shape of a weight of NF4."""
-    state = strict_json(tensors[f"{name}.{STATE}"].tobytes())
+    """Return codes, scales, values of a block and shape of a weight of NF4 or FP4."""
+    kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
+    state = strict_json(tensors[f"{name}.quant_state.bitsandbytes__{kind}"].tobytes())
     rows, count = map(int, state["shape"])
     group = int(state["blocksize"])
-    one_of(name, "quant_type", state.get("quant_type"), ("nf4",))
-    levels = tensors.get(f"{name}.quant_map", _levels())
-    if levels.shape != (16,) or not np.allclose(levels, _levels(), rtol=0, atol=2**-23):
-        raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, wanted the 16 levels of nf4")
+    one_of(name, "quant_type", state.get("quant_type"), (kind,))
+    levels = tensors.get(f"{name}.quant_map", _levels_of(kind))
+    if levels.shape != (16,) or not np.allclose(levels, _levels_of(kind), rtol=0, atol=2**-23):
+        raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, wanted the 16 levels of {kind}")
     packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # bytes may be stored as another dtype
     scales = _scales(name, tensors, state)
     if rows < 1 or count < 1 or group < 1 or len(packed) != -(-rows * count // 2):
@@ -148,11 +160,12 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
             raise ValueError(f"{prefix}.weight_format is {shown(order.tolist())}, wanted 0, rows as they are")
         return from_row_maxima(name, tensors[name], maxima)
     packed, scales, group, shape = _parts_in(name, tensors)
-    if _has_format(scales, group, shape[1]):
+    kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
+    if kind == "nf4" and _has_format(scales, group, shape[1]):
         return None
     if not np.isfinite(scales).all():
         raise ValueError(f"{name}.absmax holds a value that is not finite")
     size = shape[0] * shape[1]
     codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[:size]
-    values: Array = _levels()[codes] * scales[np.arange(size) // group]
-    return values.reshape(shape), f"nf4 in blocks of {group}", packed.nbytes + scales.nbytes
+    values: Array = _levels_of(kind)[codes] * scales[np.arange(size) // group]
+    return values.reshape(shape), f"{kind} in blocks of {group}", packed.nbytes + scales.nbytes

@@ -16,18 +16,16 @@ from ...arrays.base import PackedArray
 from ...arrays.layout import Entry, save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
-from ...base.json_text import strict_json
 from ...base.tensors import Tensors
-from ...base.texts import near_words, printable, quoted, read_small
+from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
-from ..beside import CONFIG, OLDER_CONFIGS
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
+from .configuration import KEY, config_in, config_of, method_in, plain_names, said_by
 from .linear import Parts
+from .programs import EIGHTS, is_codes, program_in
 
-__all__ = ["LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
-           "refuse_layout", "refuse_unread"]  # fmt: skip
-
-KEY = "quantization_config"
+__all__ = ["KEY", "LAYOUTS", "NAMES", "check_layout", "decoders_in", "described", "export", "is_matrix", "readers_in",
+           "refuse_codes", "refuse_layout", "refuse_unread"]  # fmt: skip
 
 
 class Layout(NamedTuple):
@@ -36,6 +34,7 @@ class Layout(NamedTuple):
     `layout_of` says dtypes and shapes of the tensors of a weight before it is quantized, or refuses it. `sorted_from`
     is there where columns may lie in another order than their groups: it answers with them sorted, and the order.
     `values_from` answers with values, what they are stored as and its bytes, of weights that no format here holds.
+    `is_whole` where the tensors of a weight say all of it, without a configuration.
     """
 
     layout_of: Callable[[str, Entry], Parts]
@@ -45,6 +44,7 @@ class Layout(NamedTuple):
     marks: tuple[str, ...]
     sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
     values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
+    is_whole: bool = False
 
 
 LAYOUTS = {
@@ -73,15 +73,17 @@ LAYOUTS = {
         nf4.array_from,
         (".weight.absmax", ".SCB"),
         values_from=nf4.values_from,
+        is_whole=True,
     ),
 }
 # Ends of the names that a weight's tensors have where no configuration lies beside them; the first that fits.
-SIGNS = {
-    "compressed-tensors": (".weight_packed", ".weight_scale"),
-    "bitsandbytes": (".weight.absmax", ".weight.quant_map"),
-    "gptq": (".qweight", ".qzeros", ".scales", ".g_idx"),
-    "awq": (".qweight", ".qzeros", ".scales"),
-}
+SIGNS = (
+    ("compressed-tensors", (".weight_packed", ".weight_scale")),
+    ("bitsandbytes", (".weight.absmax", ".weight.quant_map")),
+    ("bitsandbytes", (".SCB", ".weight")),
+    ("gptq", (".qweight", ".qzeros", ".scales", ".g_idx")),
+    ("awq", (".qweight", ".qzeros", ".scales")),
+)
 # What a layer's tensors are called behind its name, if they are its weight's; those of `weight...` are, too.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # How programs call scales or codes of a weight, and we do not.
@@ -221,7 +223,7 @@ def decoders_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callab
         raise ValueError(f"layout is {shown(name)}, wanted {', '.join(LAYOUTS)}")
     with _blaming(reader, name):
         plain, weights = _weights_in(reader, name)
-        _refuse_codes(reader, plain, name)
+        _refuse_lone_codes(reader, plain, shown(name))
     return plain, {
         one: partial(_read, reader, name, partial(_decoded, LAYOUTS[name], weight)) for one, weight in weights.items()
     }
@@ -239,31 +241,16 @@ def layout_said(reader: Tensors) -> str | None:
     str or None
         Of `LAYOUTS`; None where there are no weights in one, or the configuration names another program.
     """
-    method = _method_in(reader)
+    method = method_in(reader)
     names = reader.names
     if method is not None:
         found = LAYOUTS.get(method)
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
-    for layout, ends in SIGNS.items():
+    for layout, ends in SIGNS:
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
         if prefixes and all(f"{prefixes[0]}{end}" in reader for end in ends):
             return layout
     return None
-
-
-def _method_in(reader: Tensors) -> str | None:
-    """Return the program that a file's configuration names; None as well where it cannot be read."""
-    said = _config_in(reader).get("quant_method")
-    return said if isinstance(said, str) else None
-
-
-def _config_in(reader: Tensors) -> Mapping[str, Any]:
-    """Return a file's configuration, empty where it cannot be read."""
-    try:
-        config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return config if isinstance(config, Mapping) else {}
 
 
 def refuse_layout(reader: Tensors) -> None:
@@ -283,6 +270,13 @@ def refuse_layout(reader: Tensors) -> None:
         raise ValueError(
             f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
         )
+    blocks = next((one for one in reader.names if reader.format_of(one) is not None), None)
+    if blocks is not None:
+        kind = reader.format_of(blocks)
+        raise ValueError(
+            f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
+            "rounding is not undone"
+        )
     refuse_unread(reader)
 
 
@@ -298,13 +292,18 @@ def refuse_unread(reader: Tensors) -> None:
     ValueError
         Without the name of the file.
     """
-    if reader.quantized is not None:
+    if reader.quantized:
         raise ValueError(quantized_already(reader.quantized))
-    method = _method_in(reader)
-    if method is not None and layout_said(reader) is None:
-        _refuse_scales(reader.names, method)
-        _refuse_codes(reader, reader.names, method)
-        _refuse_changed(_config_in(reader))
+    if reader.quantized is not None or layout_said(reader) is not None:
+        return
+    said = said_by(reader)
+    names = plain_names(reader)
+    if said is not None:
+        _refuse_scales(names, said)
+    _refuse_programs(reader, names, said)
+    if said is not None:
+        _refuse_lone_codes(reader, names, said)
+    _refuse_changed(config_in(reader))
 
 
 def quantized_already(by: str) -> str:
@@ -325,26 +324,47 @@ def _refuse_changed(config: Mapping[str, Any]) -> None:
         raise ValueError("transform_config says that weights are turned, which is not undone here: wanted the original")
 
 
-def _refuse_scales(names: Iterable[str], method: Any) -> None:
-    _refuse_one(next((one for one in names if one.endswith(SCALES)), None), method)
+def _refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
+    infos = {name: (info.dtype, info.shape) for name, info in ((name, reader.info(name)) for name in names)}
+    # Bytes that NumPy left without a dtype are codes where there are scales for them; of which shape is not known.
+    infos |= {name: (EIGHTS[0], (1 << 30, 1 << 30)) for name, what in reader.skipped.items() if "raw bytes" in what}
+    refuse_codes(infos, said)
 
 
-def _refuse_codes(reader: Tensors, names: Iterable[str], method: Any) -> None:
+def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
+    """Raise ValueError where some arrays are codes of another program next to their scales.
+
+    Parameters
+    ----------
+    infos : mapping of str to (str, tuple of int)
+        Name -> NumPy's name of the dtype, shape.
+    said : str, optional
+        The program, where something else says it.
+    """
+    found = program_in(infos)
+    if found is not None:
+        _refuse_one(found.name, said or found.program)
+
+
+def _refuse_scales(names: Iterable[str], said: str) -> None:
+    _refuse_one(next((one for one in names if one.endswith(SCALES)), None), said)
+
+
+def _refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
     """Raise ValueError where codes have no scales: written again, nothing would say that they are no weights."""
-    codes = (one for one in names if one.endswith(".weight") and _are_codes(reader.info(one)))
-    _refuse_one(next(codes, None), method)
+    codes = (one for one in names if one.endswith("weight") and _are_codes(reader.info(one)))
+    _refuse_one(next(codes, None), said)
 
 
-def _refuse_one(name: str | None, method: Any) -> None:
+def _refuse_one(name: str | None, said: str) -> None:
     if name is not None:
         raise ValueError(
-            f"is already quantized, by {shown(method)} with {quoted(name)}, in no layout that is read here: "
-            "wanted the original"
+            f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: wanted the original"
         )
 
 
 def _are_codes(info: Any) -> bool:
-    return len(info.shape) > 1 and info.dtype.startswith(("int8", "uint8", "float8"))
+    return len(info.shape) > 1 and is_codes("", info.dtype, info.shape)
 
 
 class Decoded(NamedTuple):
@@ -361,12 +381,12 @@ Weight = tuple[str, Callable[[], dict[str, Any]], Any]
 
 def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight]]:
     try:
-        config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _config_beside(reader.path)
+        config = config_of(reader)
     except FileNotFoundError:
-        said = f"has no {KEY}, and no config.json lies beside it"
-        raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
-    if not isinstance(config, Mapping):
-        raise TypeError(f"{KEY} is no object")
+        if not LAYOUTS[name].is_whole:
+            said = f"has no {KEY}, and no config.json beside it has one"
+            raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
+        config = {}
     said = config.get("quant_method", name)
     if said in LAYOUTS and said != name:
         raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
@@ -382,7 +402,8 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Weight
     owned = {tensor for tensors in mine.values() for tensor in tensors}
     plain = [one for one in reader.names if one not in owned]
     _refuse_changed(config)
-    _refuse_scales(plain, said)  # of weights that would be taken for plain ones
+    _refuse_scales(plain, shown(said))  # of weights that would be taken for plain ones
+    _refuse_programs(reader, plain, shown(said))
     return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
 
 
@@ -406,7 +427,7 @@ def _decoded(layout: Layout, weight: Weight) -> Decoded:
         q, order = layout.sorted_from(prefix, tensors, config)
     values = _sound(prefix, q).dequantize()
     if order is not None:
-        values[:, order] = values.copy()
+        values[..., order] = values.copy()
     return Decoded(values, str(q.format), q.nbytes)
 
 
@@ -432,15 +453,3 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
         raise ValueError(f"{prefix}is no {name} file, or its configuration is missing ({error})") from None
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None
-
-
-def _config_beside(path: str) -> Any:
-    """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
-    folder = os.path.dirname(path)
-    try:
-        return strict_json(read_small(os.path.join(folder, CONFIG), 1 << 24))[KEY]
-    except (FileNotFoundError, KeyError):
-        for name in OLDER_CONFIGS:
-            if os.path.lexists(os.path.join(folder, name)):
-                return strict_json(read_small(os.path.join(folder, name), 1 << 24))
-        raise

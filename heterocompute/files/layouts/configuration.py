@@ -1,0 +1,118 @@
+"""What lies beside the weights, or in their metadata, and says how another program has quantized them.
+
+metadata        quantization_config
+config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
+other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; FILES of other programs, which are not
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...arrays.layout import KEY as PACKED
+from ...base.json_text import strict_json
+from ...base.tensors import Tensors
+from ...base.texts import read_small
+from ...base.values import shown
+from ..beside import CONFIG, OLDER_CONFIGS
+
+__all__ = ["KEY", "config_in", "config_of", "method_in", "plain_names", "said_by"]
+
+KEY = "quantization_config"
+OTHER_KEYS = ("compression_config", "quantization")
+# A file that a program writes next to quantized weights -> the program.
+FILES = {
+    "hf_quant_config.json": "ModelOpt",
+    "quanto_qmap.json": "quanto",
+    "quantization_map.json": "quanto",
+    "qmodel.json": "HQQ",
+    "smash_config.json": "Pruna",
+    "quant_strategy.json": "EXL",
+    "quant_log.csv": "GPTQModel",
+}
+MAX_CONFIG = 1 << 24
+
+
+def config_of(reader: Tensors) -> Mapping[str, Any]:
+    """Return the quantization_config of a file: of its metadata, of config.json, or of what older programs wrote.
+
+    Raises
+    ------
+    FileNotFoundError, KeyError
+        There is none.
+    TypeError
+        It is no object.
+    ValueError, OSError
+        It cannot be read.
+    """
+    config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path)
+    if not isinstance(config, Mapping):
+        raise TypeError(f"{KEY} is no object")
+    return config
+
+
+def config_in(reader: Tensors) -> Mapping[str, Any]:
+    """Return the quantization_config of a file, empty where there is none or it cannot be read."""
+    try:
+        return config_of(reader)
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def method_in(reader: Tensors) -> str | None:
+    """Return the program that a file's configuration names; None as well where it cannot be read."""
+    said = config_in(reader).get("quant_method")
+    return said if isinstance(said, str) else None
+
+
+def said_by(reader: Tensors) -> str | None:
+    """Return who has quantized a file, as a message names it; None where nothing beside the weights says so."""
+    method = method_in(reader)
+    if method is not None:
+        return shown(method)
+    folder = os.path.dirname(reader.path)
+    found = next((name for name in FILES if os.path.lexists(os.path.join(folder, name))), None)
+    if found is not None:
+        return f"{FILES[found]} ({found})"
+    config = config_in(reader)
+    if config:
+        return f"a {KEY} without quant_method"
+    return f"the {said} of {CONFIG}" if (said := _said_otherwise(folder)) else None
+
+
+def plain_names(reader: Tensors) -> list[str]:
+    """Return the names of a file's tensors that are no components of packed arrays of this package."""
+    try:
+        packed = strict_json(reader.metadata[PACKED])["tensors"] if PACKED in reader.metadata else {}
+    except (ValueError, KeyError, TypeError):
+        packed = {}
+    return [name for name in reader.names if name.rpartition(".")[0] not in packed]
+
+
+def _beside(path: str) -> Any:
+    """Return the quantization_config of config.json in the folder of a file, or what older programs have beside it."""
+    folder = os.path.dirname(path)
+    try:
+        said = _json(folder, CONFIG)
+        inner = (one for one in [said, *said.values()] if isinstance(one, Mapping) and one.get(KEY) is not None)
+        return next(inner)[KEY]
+    except (FileNotFoundError, StopIteration, AttributeError):
+        for name in OLDER_CONFIGS:
+            if os.path.lexists(os.path.join(folder, name)):
+                return _json(folder, name)
+        raise FileNotFoundError(path) from None
+
+
+def _json(folder: str, name: str) -> Any:
+    return strict_json(read_small(os.path.join(folder, name), MAX_CONFIG))
+
+
+def _said_otherwise(folder: str) -> str | None:
+    """Return the key of config.json that says so in another word."""
+    try:
+        said = _json(folder, CONFIG)
+    except (OSError, ValueError):
+        return None
+    return next((key for key in OTHER_KEYS if isinstance(said, Mapping) and said.get(key)), None)

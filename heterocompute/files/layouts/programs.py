@@ -1,0 +1,278 @@
+"""Tensors that are codes and scales of another program, not weights: names, dtypes and shapes that go together.
+
+`SIGNS` lists programs. Each has endings of names after one stem, and a kind of dtype for each ending: ``fc.weight``
+of float8 next to ``fc.scale_weight`` of float32 is FP8 of ComfyUI. `_unnamed` is the rule behind the table: integers or
+float8 next to scales of the same stem are codes, whatever they are called. float8 without scales is a plain cast.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+__all__ = ["EIGHTS", "Found", "is_codes", "program_in"]
+
+Shape = tuple[int, ...]
+Tensors = Mapping[str, tuple[str, Shape]]  # NumPy's name of the dtype, shape
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+BYTES = ("int8", "uint8")
+WORDS = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
+EIGHTS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+SCALE_EIGHTS = (*EIGHTS, "float8_e8m0fnu")
+FOURS = ("float4_e2m1fn",)
+KINDS = {
+    "float": (*FLOATS, "float8_e8m0fnu"),
+    "f8": SCALE_EIGHTS,
+    "byte": BYTES,
+    "word": WORDS,
+    "int": (*BYTES, *WORDS),
+    "code": (*BYTES, *WORDS, *EIGHTS, *FOURS),
+    "scale": (*FLOATS, *SCALE_EIGHTS, *BYTES),
+}
+
+
+class Found(NamedTuple):
+    """The program, as its users call it, and the tensor that shows it."""
+
+    program: str
+    name: str
+
+
+# The program; ending:kind of each tensor after one stem, "|" between names of one. The first is looked for.
+SIGNS = (
+    ("ModelOpt", "weight_scale_2:float weight_scale:scale weight:code"),
+    ("ModelOpt", "pre_quant_scale:float weight_scale:scale weight:code"),
+    ("ModelOpt", "weight_quantizer._scale|weight_quantizer._amax:scale weight:code"),
+    ("TensorRT-LLM", "weights_scaling_factor:scale weight:code"),
+    ("ComfyUI", "scale_weight:float weight:f8"),
+    ("ComfyUI", "comfy_quant:byte weight:code"),
+    ("fp8 in blocks", "weight_scale_inv:scale weight:code"),
+    ("FBGEMM", "input_scale_ub:float weight:code"),
+    ("fp8", "weight_scale:float weight:f8"),
+    ("MXFP8", "weight_scale:byte weight:f8"),
+    ("MXFP4", "weight_scale:byte weight:byte"),
+    ("compressed-tensors", "weight_packed:code weight_scale:scale"),
+    ("Quark", "weight_zero_point:int weight_scale:float weight:code"),
+    ("HIGGS", "tables2:float scales:float weight:code"),
+    ("MLX", "biases:float scales:float weight:word"),
+    ("MLX", "scales:scale weight:word"),
+    ("MLC", "q_scale:float q_weight:word"),
+    ("quanto", "_scale:float _data:code"),
+    ("quanto", "_scale:float _data._data:code"),
+    ("HQQ", "W_q:code scale:scale"),
+    ("HQQ", "W_q:code meta.scale:scale"),
+    ("HQQ", "W_q:code scale_q:code"),
+    ("torchao", "weight_qdata:code weight_scale|weight__scale|weight_scales:scale"),
+    ("torchao", "weight_qdata:code weight_block_scale|weight_scale_and_zero:scale"),
+    ("torchao", "_weight_qdata:code _scale:scale"),
+    ("torchao", "qdata:code scale|_scale|scale_and_zero:scale"),
+    ("torchao", "tensor_impl.int_data:code tensor_impl.scale:float"),
+    ("torchao", "int_data:code scale:float"),
+    ("gpt-oss (MXFP4)", "_blocks:byte _scales:scale"),
+    ("EETQ", "weight_scales:float weight:byte"),
+    ("BitNet, Quark or another", "weight_scale:float weight:byte"),
+    ("bitsandbytes", "weight.quant_map:float weight:code"),
+    ("bitsandbytes", "weight.absmax:any weight:code"),
+    ("bitsandbytes", "SCB|weight.SCB|scb:float weight:byte"),
+    ("SpQR", "dense_weights:int row_offsets:int"),
+    ("AQLM", "codebooks:float codes:int"),
+    ("QuIP#", "Qidxs:int"),
+    ("QTIP or EXL3", "trellis:word"),
+    ("EXL2", "q_weight:word q_scale:int"),
+    ("VPTQ", "indices:int centroids.weight:float"),
+    ("SVDQuant", "wscales|wcscales|wtscale:any qweight:code"),
+    ("SVDQuant", "svd_up:any svd_down:any scale:any weight:code"),
+    ("GPTQ or AWQ", "qweight:code scales:scale"),
+    ("GPTQ or AWQ", "qzeros:int qweight:code"),
+    ("Marlin", "B:word s:float"),
+    ("torch-int", "a:float weight:byte"),
+    ("DFloat11", "encoded_exponent:byte sign_mantissa:byte"),
+)
+# A tensor that shows alone that all are another program's, and its dtypes.
+MARKERS = {"scaled_fp8": ("ComfyUI", SCALE_EIGHTS)}
+
+SCALE_WORDS = frozenset(
+    "scale scales scaling scb absmax amax absmean qscale qscales wscale wscales dscale descale descales sc "
+    "multiplier".split()
+)
+# Words that stand for the weight itself, or that programs put before or after its name to call its codes or its scales.
+OWN_WORDS = frozenset(
+    "weight weights w kernel q wq qw qweight qweights quantized quant dequant deq packed data qdata blocks block codes "
+    "code int int4 int8 repr uint8 fp8 fp4 nf4 inv factor factors quantizer fake group per row channel value values "
+    "tensor impl and zero 2 s".split()
+)
+# Floats of a layer that are no scales.
+NO_SCALES = frozenset("bias biases mean var beta norm zero zeros offset shift".split())
+# Integers that a layer keeps for itself: positions, masks, tables of indices, counters.
+NO_CODES = re.compile(
+    r"ids?$|idxs?$|index|indices|mask|position|tracked|length|count|step|bias|bucket|perm|order|offset|g_idx|vocab"
+    r"|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
+)
+MOST_NEAR = 4  # codes of a module that scales are compared with
+PARTS = re.compile(r"[^._/:]+")
+
+
+def is_codes(name: str, dtype: str, shape: Shape) -> bool:
+    """Tell whether a tensor may be codes of weights: integers or float8 that are no positions, masks or counters."""
+    stored = dtype in KINDS["code"] and dtype not in ("int64", "uint64")  # indices of torch
+    return stored and math.prod(shape) > 1 and len(shape) > 0 and not NO_CODES.search(_last(name))
+
+
+def program_in(tensors: Tensors) -> Found | None:
+    """Return the program whose codes and scales are among some tensors, None where all may be weights.
+
+    Parameters
+    ----------
+    tensors : mapping of str to (str, tuple of int)
+        Name -> dtype and shape, without the components of packed arrays of this package.
+
+    Returns
+    -------
+    Found or None
+
+    Examples
+    --------
+    >>> program_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "fc.scale_weight": ("float32", ())})
+    Found(program='ComfyUI', name='fc.scale_weight')
+    >>> program_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "norm.scale": ("float32", (8,))})
+    """
+    best = len(SIGNS), Found("", "")
+    for name, (dtype, _) in tensors.items():
+        if (marked := MARKERS.get(_last(name))) and dtype in marked[1]:
+            return Found(marked[0], name)
+        for rank, own, others in _LOOKED_FOR.get(_key(name), ()):
+            stem = _stem(name, own, dtype) if rank < best[0] else None
+            if stem is not None and all(_has(tensors, stem, other) for other in others):
+                best = rank, Found(SIGNS[rank][0], name)
+    return best[1] if best[0] < len(SIGNS) else next(_unnamed(tensors), None)
+
+
+class _Part(NamedTuple):
+    ending: str
+    dtypes: tuple[str, ...] | None
+
+
+def _parsed(text: str) -> list[list[_Part]]:
+    """Return the parts of an entry of the table, of each the names that it may have."""
+    pairs = (word.split(":") for word in text.split())
+    return [[_Part(ending, KINDS.get(kind)) for ending in endings.split("|")] for endings, kind in pairs]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+@lru_cache(1 << 12)
+def _words(last: str) -> tuple[str, ...]:
+    """Return the words of the last part of a name, a capital within it beginning another one: ``wScale`` is two."""
+    return tuple(word.lower() for word in PARTS.findall(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last)))
+
+
+def _key(ending: str) -> str:
+    """Return what the table is looked up by: the last word of the last part of a name."""
+    return (_words(_last(ending)) or ("",))[-1]
+
+
+# By the last word of the first name: its rank in the table, that name, the others.
+_LOOKED_FOR: dict[str, list[tuple[int, _Part, list[list[_Part]]]]] = {}
+for _rank, (_, _text) in enumerate(SIGNS):
+    _first, *_others = _parsed(_text)
+    for _own in _first:
+        _LOOKED_FOR.setdefault(_key(_own.ending), []).append((_rank, _own, _others))
+
+
+def _stem(name: str, part: _Part, dtype: str) -> str | None:
+    """Return what a name begins with, None where it does not end so or its dtype is another."""
+    if not name.endswith(part.ending) or (part.dtypes is not None and dtype not in part.dtypes):
+        return None
+    stem = name[: len(name) - len(part.ending)]
+    return stem if not stem or stem[-1] in "._/:" or part.ending[0] == "_" else None
+
+
+def _has(tensors: Tensors, stem: str, names: list[_Part]) -> bool:
+    found = ((tensors.get(f"{stem}{part.ending}"), part.dtypes) for part in names)
+    return any(info is not None and (dtypes is None or info[0] in dtypes) for info, dtypes in found)
+
+
+class _Codes(NamedTuple):
+    name: str
+    dtype: str
+    shape: Shape
+    own: frozenset[str]  # words of the name that are not OWN_WORDS
+
+
+def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Codes]]:
+    """Return a few codes of each module: by the module and their own words, and by the module alone."""
+    near: dict[tuple[str, frozenset[str] | None], list[_Codes]] = {}
+    for name, (dtype, shape) in tensors.items():
+        if is_codes(name, dtype, shape):
+            codes = _Codes(name, dtype, shape, frozenset(_words(_last(name))) - OWN_WORDS)
+            for place in (name, name.rpartition(".")[0]):  # scales may be called NAME.scale
+                for key in ((place, codes.own), (place, None)):
+                    if len(found := near.setdefault(key, [])) < MOST_NEAR:
+                        found.append(codes)
+    return near
+
+
+def _unnamed(tensors: Tensors) -> Iterator[Found]:
+    """Yield codes of programs that are not in the table: they lie next to scales of the same stem."""
+    near = _near(tensors)
+    if not near:
+        return
+    for name, (dtype, shape) in tensors.items():
+        if dtype not in KINDS["scale"]:
+            continue
+        words, place = frozenset(_words(_last(name))), name
+        theirs = words - OWN_WORDS - SCALE_WORDS
+        for _ in range(3):  # of the modules above, the last is the weight's where a quantizer has the scales
+            if not place:
+                break
+            place = place.rpartition(".")[0]
+            between = name[len(place) :].strip(".").rpartition(".")[0]
+            keys = [(place, frozenset[str]()), (place, theirs or None)]
+            for codes in (one for key in keys for one in near.get(key, ())):
+                if codes.name != name and _go_together(codes, words, theirs, dtype, shape, between):
+                    yield Found("another program", name)
+                    return
+
+
+def _go_together(
+    codes: _Codes, words: frozenset[str], theirs: frozenset[str], dtype: str, shape: Shape, between: str
+) -> bool:
+    """Tell whether a tensor is the scales of some codes: dtypes, words of the names, and shapes.
+
+    `words` are those of the scales' name, of which `theirs` say more than that; `between` are modules in which the
+    scales lie within the module of the codes.
+    """
+    most = math.prod(shape)
+    if most >= math.prod(codes.shape) or (dtype in BYTES and codes.dtype not in (*BYTES, *EIGHTS)):
+        return False
+    named = not words.isdisjoint(SCALE_WORDS)
+    if not codes.own and codes.dtype not in EIGHTS and len(codes.shape) > 1 and dtype not in BYTES:
+        # a weight of integers is one of codes: any floats that fit it are scales, whatever they are called
+        known = named or (not between and "." in codes.name)
+        return known and words.isdisjoint(NO_SCALES) and _fits(codes.shape, shape)
+    inner = not between or "quant" in between or between in ("meta", "tensor_impl")
+    if not named or not inner or (theirs and codes.own != theirs):
+        return False
+    if dtype == codes.dtype and dtype in EIGHTS:  # all of a model, its parameter `scale` too, cast alike
+        return False
+    if codes.own and not theirs:  # next to something else that has integers
+        return "." in codes.name and most > 1 and _fits(codes.shape, shape)
+    if dtype in BYTES or len(codes.shape) < 2:  # bytes that are no codes, such as a file in a tensor, are not rare
+        return bool(codes.own) or (most > 1 and shape[:1] == codes.shape[:1])
+    return bool(codes.own) or _fits(codes.shape, shape)
+
+
+def _fits(shape: Shape, scales: Shape) -> bool:
+    """Tell whether there may be scales for rows, columns or blocks: one size is that of the codes, or a part of it."""
+    sizes = [n for n in scales if n > 1]
+    return (
+        not sizes
+        or any(n in shape for n in sizes)
+        or (len(scales) == len(shape) and all(n <= m for n, m in zip(scales, shape, strict=True)))
+    )
