@@ -243,6 +243,15 @@ static PyMethodDef METHODS[] = {
     {"keep_inside", hc_keep_inside_method, METH_VARARGS, "keep_inside(run, g, params, axes, bits, out)"},
     {"round_by_chance", hc_round_by_chance_method, METH_VARARGS,
      "round_by_chance(run, x, packed, levels, seed, out), levels: (table or None, fraction, least, low, high)"},
+    {"move_codes", hc_move_codes_method, METH_VARARGS,
+     "move_codes(run, rows, columns, flip, from, to), each (array, bits, kind): 0 rows, 1 high half first, 2 columns of "
+     "words, 3 turned, 4 turned in the order of AWQ"},
+    {"code_fault", hc_code_fault_method, METH_VARARGS,
+     "code_fault(run, codes, bits, runs, length, padded, unused or -1, padding or -1, zero_points or None, groups of a "
+     "run) -> 0, 1: the unused code, 2: padding"},
+    {"blocks", hc_blocks_method, METH_VARARGS, "blocks(run, name, packed, data, reads)"},
+    {"blocks_bytes", hc_blocks_bytes_method, METH_VARARGS,
+     "blocks_bytes(name, values) -> bytes of a row, 0 where there are no such blocks"},
     {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
     {"matmul", hc_matmul_method, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"matmul_shape", hc_matmul_shape_method, METH_VARARGS, "matmul_shape(name, a, b): shapes to that of the answer"},

@@ -15,15 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...formats import Int
 from .linear import (
+    AWQ,
+    WORD_COLUMNS,
     Array,
+    Codes,
     Packed,
     Parts,
     array_of,
     checked,
+    codes_in,
     from_words,
     in_order,
     matrix_of,
@@ -34,7 +39,6 @@ from .linear import (
 )
 
 VERSIONS = ("gptq", "gptq_v2")
-ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def layout_of_gptq(name: str, q: Packed) -> Parts:
@@ -61,7 +65,7 @@ def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
     m = matrix_of(name, q, "gptq")
     points = m.points - np.uint8(fmt.symmetric)
     return {
-        f"{m.prefix}.qweight": np.ascontiguousarray(to_words(m.codes, m.bits).T),
+        f"{m.prefix}.qweight": m.packed.word_columns(),
         f"{m.prefix}.qzeros": to_words(points.T, m.bits),
         f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
         f"{m.prefix}.g_idx": np.arange(q.shape[1], dtype=np.int32) // np.int32(m.group),
@@ -97,10 +101,10 @@ def sorted_from_gptq(
     count = qweight.shape[0] * 32 // bits
     group = count // groups
     index = tensors.get(f"{prefix}.g_idx")
-    codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
+    codes = codes_in(qweight, WORD_COLUMNS, bits, rows, count)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // group)
     if order is not None:
-        codes = codes[:, order]
+        codes = codes.of_columns(order)
     points = from_words(tensors[f"{prefix}.qzeros"], bits, rows).T
     points = (points + np.uint8(version == "gptq")) & np.uint8((1 << bits) - 1)
     return _made(bits, _group(config, group, groups), symmetric, codes, scales, points), order
@@ -126,8 +130,8 @@ def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
     layout_of_awq(name, q)  # refuses
     m = matrix_of(name, q, "awq")
     return {
-        f"{m.prefix}.qweight": to_words(_shuffled(m.codes.T), 4),
-        f"{m.prefix}.qzeros": to_words(_shuffled(m.points.T), 4),
+        f"{m.prefix}.qweight": m.packed.columns(AWQ),
+        f"{m.prefix}.qzeros": Codes(pack(m.points, 4), 4, m.points.shape[1]).columns(AWQ),
         f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
     }
 
@@ -146,24 +150,18 @@ def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[st
     one_of(prefix, "bits", config.get("bits", config.get("w_bit")), (4,))
     scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
     groups, rows = scales.shape
-    back = np.argsort(ORDER)
-    codes = from_words(qweight, 4, rows).reshape(len(qweight), -1, 8)[:, :, back].reshape(len(qweight), rows).T
-    points = from_words(tensors[f"{prefix}.qzeros"], 4, rows).reshape(groups, -1, 8)[:, :, back].reshape(groups, rows).T
+    codes = codes_in(qweight, AWQ, 4, rows, len(qweight))
+    points = codes_in(tensors[f"{prefix}.qzeros"], AWQ, 4, rows, groups).unpacked()
     group = len(qweight) // groups
     return _made(4, _group(config, group, groups), False, codes, scales, points)
-
-
-def _shuffled(codes: Array) -> Array:
-    return codes.reshape(len(codes), -1, 8)[:, :, ORDER].reshape(codes.shape)
 
 
 def _group(config: Mapping[str, Any], group: int, groups: int) -> int | None:
     return None if groups == 1 and config.get("group_size", -1) == -1 else group
 
 
-def _made(bits: int, group: int | None, symmetric: bool, codes: Array, scales: Array, points: Array) -> QuantizedArray:
-    middle = np.uint8(1 << (bits - 1))
-    mask = np.uint8((1 << bits) - 1)
-    if symmetric and (points == middle).all() and codes.min(initial=1) > 0:
-        return array_of(Int(bits, group, True, "f16"), (codes - middle) & mask, scales.T, None)
+def _made(bits: int, group: int | None, symmetric: bool, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
+    middle = 1 << (bits - 1)
+    if symmetric and (points == middle).all() and not codes.holds(0):
+        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=middle), scales.T, None)
     return array_of(Int(bits, group, False, "f16"), codes, scales.T, points)
