@@ -82,6 +82,10 @@ hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_cli
                                hc_packed *packed, hc_error *error);
 /* out: float32 or float64 of the packed shape, any strides. */
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
+/* Indices [first, first + count) of axis 0, out of that shape; both multiples of hc_slab_step, or up to the end. */
+hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t first, int64_t count,
+                             const hc_view *out, hc_error *error);
+int64_t hc_slab_step(const hc_packed *packed);
 /* Where a gradient passes a rounding: low * T <= x <= high * T, T the threshold that clip gives the group, or 1. Bit i % 8
  * of byte i / 8 of a row is column i of the format's rows, (rows, ceil(padded / 8)). factor, or NULL: float32 of x's shape,
  * 1 there and (bound / x) beyond. */
@@ -160,7 +164,13 @@ int64_t hc_blocks_bytes(const char *name, int64_t values);
 typedef struct {
     double xx, ee, xy, yy, max_abs;
 } hc_error_sums;
-hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_sums *sums, hc_error *error);
+/* What is known after some of the values; all 0 before the first. The block is the sums of one that is not full yet. */
+typedef struct {
+    hc_error_sums sums, block;
+    int64_t values;
+} hc_error_state;
+hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_state *state, hc_error *error);
+hc_error_sums hc_compared(const hc_error_state *state);
 
 /* out[..., i, j] = sum_k a[..., i, k] * b[..., k, j]  with the leading dimensions of numpy.matmul, ndim >= 2 each (the
  * binding adds and removes the axis of a vector); bias (n) is added last or NULL. activations: the format that
