@@ -368,7 +368,7 @@ class QuantizedArray(PackedArray):
                 yield from (((i, *index), slab) for index, slab in self[i]._slabs(count))
             return
         step = _core.slab_step(packed)
-        length = max(count // max(each, 1) // step, 1) * step
+        length = max(count // each // step, 1) * step if self.size else max(len(self), 1)
         for first in range(0, max(len(self), 1), length):
             slab = np.empty((min(length, len(self) - first), *self._shape[1:]), np.float32)
             _core.dequantize_slab(runtime.run(), packed, first, slab)
