@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..formats import MX, NF4, NVFP4, VSQ
+from ..formats import MX, NF4, NVFP4, VSQ, Float
 from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
 
 __all__ = ["rounded_best", "search_scales"]
 
 Array = np.ndarray[Any, Any]
 
+_BLOCK = 1 << 19  # values searched at a time, in whole rows
 SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: what ternary codes of long rows want
 WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: also the largest value at 4 instead of 6
 POWERS = (1.0, 0.5, 2.0)
@@ -150,7 +153,7 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     Parameters
     ----------
     q : QuantizedArray
-        x as plain rounding has it.
+        x as plain rounding has it; becomes the answer.
     x : ndarray of floats
     weight : ndarray of float64, (columns,), optional
 
@@ -158,11 +161,40 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     -------
     QuantizedArray
     """
-    w = to_columns(x, q.axis)
+    if x.size and q.format.splits_into_rows and not _rows_share(q.format):
+        return _best_by_rows(q, x, weight)
+    return _best_of(q, x, weight)
+
+
+def _best_of(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
     grid = grid_of(q)
     if not has_scales(grid):
         raise ValueError(f"clip is 'search', but {q.format} has no scale of its own that could be another")
-    if not w.size:
+    if not x.size:
         return q
+    w = to_columns(x, q.axis)
     grid = search_scales(grid, w, weight)
     return grid.quantized(grid.nearest(w), x.dtype.name)
+
+
+def _rows_share(fmt: Any) -> bool:
+    """Tell whether rows share a scale that is searched."""
+    return (isinstance(fmt, VSQ) and fmt.coarse == "tensor") or (isinstance(fmt, Float) and fmt.scaled == "tensor")
+
+
+def _best_by_rows(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
+    """Search some rows at a time: the columns of all are float64, twice the array."""
+    others = [a for a in range(x.ndim) if a not in q.axis]
+    lead, inner = [q.shape[a] for a in others], [q.shape[a] for a in q.axis]
+    rows, axis = prod(lead), tuple(range(1, len(inner) + 1))
+    turned, whole = x.transpose(*others, *q.axis), q._remade(q.components, (rows, *inner), axis)
+    layout = layout_of(q.format, q.shape, q.axis)
+    step = max(min(_BLOCK * rows // x.size, rows), 1)
+    for first in range(0, rows, step):
+        some = slice(first, min(first + step, rows))
+        block = turned[some] if len(lead) == 1 else turned[np.unravel_index(np.arange(some.start, some.stop), lead)]
+        found = _best_of(whole[some], block, weight)
+        for name, part in q.components.items():
+            if layout[name][2]:  # what all rows share is not searched
+                part[some] = found.components[name]
+    return q
