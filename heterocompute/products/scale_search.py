@@ -16,6 +16,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rows import row_blocks, rows_first
 from ..base import runtime
 from ..formats import MX, NF4, NVFP4, VSQ, Float
 from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
@@ -184,16 +185,10 @@ def _rows_share(fmt: Any) -> bool:
 
 def _best_by_rows(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
     """Search some rows at a time: the columns of all are float64, twice the array."""
-    others = [a for a in range(x.ndim) if a not in q.axis]
-    lead, inner = [q.shape[a] for a in others], [q.shape[a] for a in q.axis]
-    rows, axis = prod(lead), tuple(range(1, len(inner) + 1))
-    turned, whole = x.transpose(*others, *q.axis), q._remade(q.components, (rows, *inner), axis)
-    layout = layout_of(q.format, q.shape, q.axis)
-    step = max(min(_BLOCK * rows // x.size, rows), 1)
-    for first in range(0, rows, step):
-        some = slice(first, min(first + step, rows))
-        block = turned[some] if len(lead) == 1 else turned[np.unravel_index(np.arange(some.start, some.stop), lead)]
-        found = _best_of(whole[some], block, weight)
+    inner, turned, layout = [q.shape[a] for a in q.axis], rows_first(x, q.axis), layout_of(q.format, q.shape, q.axis)
+    whole = q._remade(q.components, (x.size // prod(inner), *inner), tuple(range(1, len(inner) + 1)))
+    for some, index in row_blocks(q.shape, q.axis, _BLOCK):
+        found = _best_of(whole[some], turned[index], weight)
         for name, part in q.components.items():
             if layout[name][2]:  # what all rows share is not searched
                 part[some] = found.components[name]
