@@ -50,6 +50,7 @@ PyObject *hc_ptq_score_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_descend_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args);
+PyObject *hc_ptq_losses_method(PyObject *self, PyObject *args);
 
 /* compressed.c */
 PyObject *hc_csr_transpose_method(PyObject *self, PyObject *args);

@@ -367,6 +367,7 @@ static PyMethodDef METHODS[] = {
      "ptq_descend(run, grid, w, h, scales or None, refits, codes, changed)"},
     {"ptq_levels", hc_ptq_levels_method, METH_VARARGS,
      "ptq_levels(run, grid, w, h, codes, first, count, curvature, slope)"},
+    {"ptq_losses", hc_ptq_losses_method, METH_VARARGS, "ptq_losses(run, columns, errors, h, sums)"},
     {NULL, NULL, 0, NULL},
 };
 

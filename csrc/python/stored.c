@@ -75,8 +75,8 @@ PyObject *hc_code_fault_method(PyObject *self, PyObject *args) {
     long long runs, length, padded, groups, unused, padding;
     hc_run run;
     hc_code_rules rules = {0};
-    if (!PyArg_ParseTuple(args, "OOiLLLLLOL", &run_object, &codes_object, &rules.bits, &runs, &length, &padded,
-                          &unused, &padding, &zero_object, &groups) ||
+    if (!PyArg_ParseTuple(args, "OOiLLLLLOL", &run_object, &codes_object, &rules.bits, &runs, &length, &padded, &unused,
+                          &padding, &zero_object, &groups) ||
         !hc_parse_run(run_object, &run))
         return NULL;
     PyArrayObject *codes = matrix_of(codes_object, "code_fault: codes", false), *zeros = NULL;
@@ -92,9 +92,8 @@ PyObject *hc_code_fault_method(PyObject *self, PyObject *args) {
     rules.unused = unused;
     rules.padding = padding;
     int64_t size, points = 0;
-    bool fits = rules.bits >= 1 && rules.bits <= 32 && runs >= 0 &&
-                length >= 0 && padded >= length && hc_mul_size(runs, padded, &size) &&
-                hc_mul_size(size, rules.bits, &size) && size <= INT64_MAX - 7 &&
+    bool fits = rules.bits >= 1 && rules.bits <= 32 && runs >= 0 && length >= 0 && padded >= length &&
+                hc_mul_size(runs, padded, &size) && hc_mul_size(size, rules.bits, &size) && size <= INT64_MAX - 7 &&
                 rules.row_bytes >= hc_ceil_div(size, 8);
     if (zeros) {
         rules.zero_points = PyArray_DATA(zeros);
