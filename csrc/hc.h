@@ -135,7 +135,7 @@ typedef struct {
     hc_codes_kind kind;
     int64_t row_bytes; /* of a row of memory; what a row does not need is written as 0 */
 } hc_code_matrix;
-/* to = from ^ flip, a (rows, columns) matrix; only one side is turned. Codes keep their low bits where `to` has fewer. */
+/* to = from ^ flip, a (rows, columns) matrix; what is turned on one side is ROWS on the other. Codes keep their low bits where `to` has fewer. */
 void hc_move_codes(const hc_run *run, int64_t rows, int64_t columns, uint8_t flip, const hc_code_matrix *from,
                    const hc_code_matrix *to);
 

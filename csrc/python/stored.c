@@ -61,8 +61,9 @@ PyObject *hc_move_codes_method(PyObject *self, PyObject *args) {
     if (!parse_codes(from_object, "move_codes: from", rows, columns, false, &from) ||
         !parse_codes(to_object, "move_codes: to", rows, columns, true, &to))
         return NULL;
-    if (from.kind >= HC_CODES_TURNED && to.kind >= HC_CODES_TURNED)
-        return PyErr_Format(PyExc_ValueError, "move_codes: both sides are turned");
+    const bool turned = from.kind >= HC_CODES_TURNED || to.kind >= HC_CODES_TURNED;
+    if (turned && from.kind != HC_CODES_ROWS && to.kind != HC_CODES_ROWS)
+        return PyErr_Format(PyExc_ValueError, "move_codes: one side is turned, wanted rows on the other");
     hc_status status;
     HC_WITHOUT_GIL((hc_move_codes(&run, rows, columns, flip, &from, &to), HC_OK));
     (void)status;

@@ -18,7 +18,7 @@ from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
 from ..formats import Codebook, Format, Sparse
 from ..products.arguments import as_format
-from ..products.grid import from_columns, grid_of, to_columns
+from ..products.grid import Grid, from_columns, grid_of, to_columns
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
 from .error import layer_axis
@@ -173,8 +173,7 @@ def rounded_under(
         columns = np.ascontiguousarray(np.concatenate(found, axis=1))
         x = from_columns(columns, x.shape, axes)
     diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
-    plain = _plain(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
-    grid = grid_of(plain)
+    plain, grid = _plainly(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), share, 0, ())
     if scales == "search":
@@ -287,8 +286,10 @@ def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array
     return found
 
 
-def _plain(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool) -> QuantizedArray:
-    """Return plain rounding; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
+def _plainly(
+    x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool
+) -> tuple[QuantizedArray, Grid]:
+    """Return plain rounding, and its grid; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
 
     weighted: codebooks are learned with each error weighted by its input.
     """
@@ -298,9 +299,9 @@ def _plain(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask:
         if isinstance(fmt, Codebook) and weighted:
             count = x.size // max(diagonals.size, 1)
             weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
-            return quantize(x, fmt, axes, importance=weight)
+            return _with_grid(quantize(x, fmt, axes, importance=weight))
         if not isinstance(fmt, Sparse):
-            return quantize(x, fmt, axes)
+            return _with_grid(quantize(x, fmt, axes))
         if mask is not None:
             kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
         else:
@@ -311,10 +312,14 @@ def _plain(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask:
                 scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
             kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
             del scores
-        return quantize(kept, fmt, axes)
+        return _with_grid(quantize(kept, fmt, axes))
     except ValueError as problem:
         text = str(problem)
         raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
+
+
+def _with_grid(q: QuantizedArray) -> tuple[QuantizedArray, Grid]:
+    return q, grid_of(q)
 
 
 def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:

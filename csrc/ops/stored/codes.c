@@ -71,9 +71,10 @@ static void move_rows(const move_job *job, int64_t row, int64_t count, int64_t f
                 swap_halves(target, out_bytes);
             continue;
         }
-        hc_unpack_bytes(source, from->bits, n, bytes);
+        const int64_t pairs = from->kind == HC_CODES_HIGH_FIRST ? n + n % 2 : n;
+        hc_unpack_bytes(source, from->bits, pairs, bytes);
         if (from->kind == HC_CODES_HIGH_FIRST)
-            for (int64_t i = 0; i + 1 < n; i += 2) {
+            for (int64_t i = 0; i < n; i += 2) {
                 const uint8_t low = bytes[i];
                 bytes[i] = bytes[i + 1];
                 bytes[i + 1] = low;
@@ -205,7 +206,7 @@ static void turn_task(void *context, int64_t task, int thread) {
 void hc_move_codes(const hc_run *run, int64_t rows, int64_t columns, uint8_t flip, const hc_code_matrix *from,
                    const hc_code_matrix *to) {
     const bool turns = from->kind >= HC_CODES_TURNED, turned = to->kind >= HC_CODES_TURNED;
-    HC_ASSUME(!(turns && turned));
+    HC_ASSUME(!(turns || turned) || from->kind == HC_CODES_ROWS || to->kind == HC_CODES_ROWS);
     if (!turns && !turned) {
         move_job job = {from, to, rows, columns, flip};
         hc_parallel(run->n_threads, hc_ceil_div(rows, ROWS), rows_task, &job);
