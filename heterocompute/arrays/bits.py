@@ -28,8 +28,8 @@ def moved(
     source, target : (ndarray, int, int)
         A contiguous array of two dimensions, bits of a code (1 to 8), and how the codes lie: `ROWS`, little end first;
         `HIGH_FIRST`, the even one of two in the high half of a byte; `WORD_COLUMNS`, words of 4 bytes, a column of them
-        for each row; `TURNED`, a row of memory for each column; `AWQ`, the same in the order of AWQ. What is turned on one side
-        is `ROWS` on the other.
+        for each row; `TURNED`, a row of memory for each column; `AWQ`, the same in the order of AWQ. What is turned on
+        one side is `ROWS` on the other.
     shape : (int, int)
         Rows and columns of the matrix.
     flip : int
