@@ -43,6 +43,12 @@ static inline uint64_t hc_repeat_code(uint64_t code, int bits) {
 static inline __attribute__((always_inline)) void hc_unpack_bits(const uint8_t *from, int bits, int64_t n,
                                                                  uint8_t *to) {
     int64_t i = 0;
+    for (; (n - i) * bits >= 64; i += 8, from += bits) { /* whole words, of which the top is not needed */
+        uint64_t x;
+        memcpy(&x, from, 8);
+        x = hc_spread_codes(x, bits);
+        memcpy(to + i, &x, 8);
+    }
     for (; i + 8 <= n; i += 8, from += bits) {
         uint64_t x = 0;
         memcpy(&x, from, (size_t)bits);
@@ -95,6 +101,12 @@ static inline void hc_unpack_bytes(const uint8_t *from, int bits, int64_t n, uin
 
 static inline __attribute__((always_inline)) void hc_pack_bits(const uint8_t *from, int bits, int64_t n, uint8_t *to) {
     int64_t i = 0;
+    for (; (n - i) * bits >= 64; i += 8, to += bits) { /* the zeros behind the eight are written again */
+        uint64_t x;
+        memcpy(&x, from + i, 8);
+        x = hc_gather_codes(x, bits);
+        memcpy(to, &x, 8);
+    }
     for (; i + 8 <= n; i += 8, to += bits) {
         uint64_t x;
         memcpy(&x, from + i, 8);

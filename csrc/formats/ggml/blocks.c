@@ -90,12 +90,15 @@ int64_t hc_block_part(const hc_block_kind *kind, hc_component_id id) {
 static void split(const uint8_t *from, const hc_field *plane, int64_t block, uint8_t *codes) {
     const int n = 8 / plane->width;
     const uint64_t mask = hc_low_bits(plane->width) * HC_EACH_BYTE;
-    if (plane->inner == 1) {
-        for (int64_t i = 0; i < block; i += 8, from += plane->width) {
-            uint64_t x = 0, known;
-            memcpy(&x, from, (size_t)plane->width);
+    if (plane->width == 8) {
+        memcpy(codes, from, (size_t)block);
+        return;
+    }
+    if (plane->inner == 1) { /* one bit */
+        for (int64_t i = 0; i < block; i += 8, from++) {
+            uint64_t known;
             memcpy(&known, codes + i, 8);
-            known |= hc_spread_codes(x, plane->width) << plane->shift;
+            known |= hc_spread_codes(*from, 1) << plane->shift;
             memcpy(codes + i, &known, 8);
         }
         return;
@@ -117,12 +120,15 @@ static void split(const uint8_t *from, const hc_field *plane, int64_t block, uin
 static void join(const uint8_t *codes, const hc_field *plane, int64_t block, uint8_t *to) {
     const int n = 8 / plane->width;
     const uint64_t mask = hc_low_bits(plane->width) * HC_EACH_BYTE;
-    if (plane->inner == 1) {
-        for (int64_t i = 0; i < block; i += 8, to += plane->width) {
+    if (plane->width == 8) {
+        memcpy(to, codes, (size_t)block);
+        return;
+    }
+    if (plane->inner == 1) { /* one bit */
+        for (int64_t i = 0; i < block; i += 8) {
             uint64_t x;
             memcpy(&x, codes + i, 8);
-            x = hc_gather_codes(x >> plane->shift & mask, plane->width);
-            memcpy(to, &x, (size_t)plane->width);
+            *to++ = (uint8_t)hc_gather_codes(x >> plane->shift & mask, 1);
         }
         return;
     }
@@ -208,6 +214,33 @@ static void write_small(hc_small_kind kind, const uint8_t s[MAX_GROUPS], const u
     }
 }
 
+/* Codes of 4 bits stay packed: 8 bytes of a plane are twice 8 codes, `inner` apart. */
+static void split_halves(const uint8_t *from, int inner, int64_t block, uint8_t flip, uint8_t *to) {
+    const uint64_t mask = 15 * HC_EACH_BYTE;
+    const uint32_t flips = (uint32_t)hc_repeat_code(flip, 4);
+    for (int64_t first = 0; first < block / 2; first += inner)
+        for (int l = 0; l < inner; l += 8, from += 8) {
+            uint64_t x;
+            memcpy(&x, from, 8);
+            const uint32_t low = (uint32_t)hc_gather_codes(x & mask, 4) ^ flips;
+            const uint32_t high = (uint32_t)hc_gather_codes(x >> 4 & mask, 4) ^ flips;
+            memcpy(to + first + l / 2, &low, 4);
+            memcpy(to + first + inner / 2 + l / 2, &high, 4);
+        }
+}
+
+static void join_halves(const uint8_t *codes, int inner, int64_t block, uint8_t flip, uint8_t *to) {
+    const uint64_t flips = flip * HC_EACH_BYTE;
+    for (int64_t first = 0; first < block / 2; first += inner)
+        for (int l = 0; l < inner; l += 8, to += 8) {
+            uint32_t low, high;
+            memcpy(&low, codes + first + l / 2, 4);
+            memcpy(&high, codes + first + inner / 2 + l / 2, 4);
+            const uint64_t x = (hc_spread_codes(low, 4) ^ flips) | (hc_spread_codes(high, 4) ^ flips) << 4;
+            memcpy(to, &x, 8);
+        }
+}
+
 static void flip_codes(uint8_t *codes, int64_t n, uint8_t flip) {
     for (int64_t i = 0; flip && i < n; i++)
         codes[i] ^= flip;
@@ -247,8 +280,10 @@ void hc_blocks_to_row(const hc_block_kind *kind, int64_t blocks, const uint8_t *
                       int64_t row) {
     uint8_t codes[HC_MAX_BLOCK], s[MAX_GROUPS], m[MAX_GROUPS];
     row_parts at = parts_of(kind, to, row);
+    const bool halves = kind->bits == 4;
     for (int64_t b = 0; b < blocks; b++, next_block(&at)) {
-        memset(codes, 0, (size_t)kind->block);
+        if (!halves)
+            memset(codes, 0, (size_t)kind->block);
         for (const hc_field *field = kind->field; field < kind->field + HC_MAX_FIELDS; field++) {
             switch (field->kind) {
             case HC_FIELD_END:
@@ -272,11 +307,16 @@ void hc_blocks_to_row(const hc_block_kind *kind, int64_t blocks, const uint8_t *
                     hc_pack_bytes(m, kind->scale_bits, kind->groups, at.minima);
                 break;
             case HC_FIELD_PLANE:
-                split(from, field, kind->block, codes);
+                if (halves)
+                    split_halves(from, field->inner, kind->block, kind->flip, at.codes);
+                else
+                    split(from, field, kind->block, codes);
                 break;
             }
             from += field_bytes(kind, field);
         }
+        if (halves)
+            continue;
         flip_codes(codes, kind->block, kind->flip);
         hc_pack_bytes(codes, kind->bits, kind->block, at.codes);
     }
@@ -287,8 +327,11 @@ void hc_blocks_from_row(const hc_block_kind *kind, int64_t blocks, const hc_comp
     uint8_t codes[HC_MAX_BLOCK], s[MAX_GROUPS], m[MAX_GROUPS];
     row_parts at = parts_of(kind, from, row);
     for (int64_t b = 0; b < blocks; b++, next_block(&at)) {
-        hc_unpack_bytes(at.codes, kind->bits, kind->block, codes);
-        flip_codes(codes, kind->block, kind->flip);
+        const bool halves = kind->bits == 4 && !kind->has_minus_zero;
+        if (!halves) {
+            hc_unpack_bytes(at.codes, kind->bits, kind->block, codes);
+            flip_codes(codes, kind->block, kind->flip);
+        }
         if (kind->has_minus_zero)
             clear_minus_zero(codes, kind->block);
         for (const hc_field *field = kind->field; field < kind->field + HC_MAX_FIELDS; field++) {
@@ -314,7 +357,10 @@ void hc_blocks_from_row(const hc_block_kind *kind, int64_t blocks, const hc_comp
                 write_small(kind->small, s, m, to);
                 break;
             case HC_FIELD_PLANE:
-                join(codes, field, kind->block, to);
+                if (halves)
+                    join_halves(at.codes, field->inner, kind->block, kind->flip, to);
+                else
+                    join(codes, field, kind->block, to);
                 break;
             }
             to += field_bytes(kind, field);

@@ -28,17 +28,21 @@ static void swap_halves(uint8_t *bytes, int64_t n) {
 
 /* n codes that stay as they are stored, but for `flip`; bits behind the last become 0. n * bits is whole bytes or the end. */
 static void flip_packed(uint8_t *row, int bits, int64_t n, uint8_t flip) {
-    const uint64_t mask = hc_repeat_code(flip, bits);
-    uint8_t pattern[EIGHT];
-    memcpy(pattern, &mask, EIGHT);
-    const int64_t bytes = bytes_of(n, bits);
-    if (bits == 8 || bits == 4 || bits == 2 || bits == 1)
-        for (int64_t i = 0; i < bytes; i++)
-            row[i] ^= pattern[0];
-    else
-        for (int64_t i = 0; i < bytes; i += bits)
-            for (int64_t j = 0; j < hc_min(bits, bytes - i); j++)
-                row[i + j] ^= pattern[j];
+    const int64_t bytes = bytes_of(n, bits), words = flip ? bytes / EIGHT : 0;
+    uint64_t pattern[EIGHT]; /* of 8 * bits bytes */
+    for (int i = 0; i < EIGHT; i++) {
+        const uint64_t eight = hc_repeat_code(flip, bits);
+        memcpy((uint8_t *)pattern + i * bits, &eight, (size_t)bits);
+    }
+    for (int64_t i = 0; i < words; i += bits)
+        for (int64_t j = 0; j < hc_min(bits, words - i); j++) {
+            uint64_t x;
+            memcpy(&x, row + (i + j) * EIGHT, EIGHT);
+            x ^= pattern[j];
+            memcpy(row + (i + j) * EIGHT, &x, EIGHT);
+        }
+    for (int64_t i = words * EIGHT; flip && i < bytes; i++)
+        row[i] ^= ((const uint8_t *)pattern)[i % (EIGHT * bits)];
     if (n * bits % 8)
         row[bytes - 1] &= (uint8_t)hc_low_bits((int)(n * bits % 8));
 }

@@ -21,6 +21,12 @@ static inline __attribute__((always_inline)) bool holds_code_of(const uint8_t *r
     const uint64_t high = low << (bits - 1);
     uint64_t found = 0;
     int64_t i = 0;
+    for (; (n - i) * bits >= 64; i += EIGHT, row += bits) { /* what is above the eight changes none of them */
+        uint64_t x;
+        memcpy(&x, row, EIGHT);
+        x ^= wanted;
+        found |= (x - low) & ~x;
+    }
     for (; i + EIGHT <= n; i += EIGHT, row += bits) {
         uint64_t x = 0;
         memcpy(&x, row, (size_t)bits);

@@ -49,7 +49,7 @@ class Codes(NamedTuple):
 
     def stored(self) -> Array:
         """Return the rows of bytes, `flip` applied."""
-        if not self.flip and self.packed.flags.c_contiguous:
+        if not self.flip and self.packed.shape[1] * 8 < self.length * self.bits + 8:
             return self.packed
         return self.to(np.empty((len(self.packed), -(-self.length * self.bits // 8)), np.uint8), self.bits, ROWS)
 
@@ -94,6 +94,8 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int) -> Code
     size = wanted.get(kind, (count, words(rows, bits)))
     if stored.dtype != np.int32 or stored.shape != size:
         raise ValueError(f"codes are {stored.dtype} {stored.shape}, wanted int32 {size} of {counted(bits, 'bit')}")
+    if kind == ROWS:
+        return Codes(np.ascontiguousarray(stored).view(np.uint8), bits, count)
     packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
     return Codes(moved((stored, bits, kind), (packed, bits, ROWS), (rows, count)), bits, count)
 
