@@ -61,10 +61,7 @@ def wrong_part(
         if key == "codebook":
             if not np.isfinite(part).all():
                 return key, "holds a value that is not finite"
-        # minimum and maximum see NaN too; `not <=` is true for it
-        elif part.dtype.kind == "f" and part.size and not -math.inf < part.min() <= part.max() < math.inf:
-            return key, "holds a value that is negative or not finite"
-        elif part.dtype.kind == "f" and part.size and part.min() < 0 and not fmt.stored_rules().negative:
+        elif part.dtype.kind == "f" and part.size and not _is_sound(part, fmt.stored_rules().negative):
             return key, "holds a value that is negative or not finite"
     if isinstance(fmt, Sparse):
         problem = check_metadata(parts["metadata"], fmt, shape, axis)
@@ -77,6 +74,16 @@ def wrong_part(
         return "scales", f"holds the byte {int(scales.max())}, which {fmt} never uses"
     wrong = _wrong_codes(parts, fmt, shape, axis)
     return None if wrong is None else ("codes", wrong)
+
+
+def _is_sound(part: Array, may_be_negative: bool) -> bool:
+    """Tell whether all floats are finite, and none below 0 unless they may be."""
+    if part.dtype == np.float16:  # whose minimum NumPy finds one by one
+        bits = part.view(np.uint16)
+        finite = bool((bits & np.uint16(0x7FFF)).max() < 0x7C00)
+        return finite and (may_be_negative or not (bits > 0x8000).any())
+    least, most = part.min(), part.max()  # which see NaN too
+    return bool(-math.inf < least <= most < math.inf) and (may_be_negative or bool(least >= 0))
 
 
 def _wrong_codes(parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], axis: Sequence[int]) -> str | None:

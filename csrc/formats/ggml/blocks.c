@@ -215,7 +215,8 @@ static void write_small(hc_small_kind kind, const uint8_t s[MAX_GROUPS], const u
 }
 
 /* Codes of 4 bits stay packed: 8 bytes of a plane are twice 8 codes, `inner` apart. */
-static void split_halves(const uint8_t *from, int inner, int64_t block, uint8_t flip, uint8_t *to) {
+static inline __attribute__((always_inline)) void split_halves(const uint8_t *from, int inner, int64_t block,
+                                                               uint8_t flip, uint8_t *to) {
     const uint64_t mask = 15 * HC_EACH_BYTE;
     const uint32_t flips = (uint32_t)hc_repeat_code(flip, 4);
     for (int64_t first = 0; first < block / 2; first += inner)
@@ -229,7 +230,8 @@ static void split_halves(const uint8_t *from, int inner, int64_t block, uint8_t 
         }
 }
 
-static void join_halves(const uint8_t *codes, int inner, int64_t block, uint8_t flip, uint8_t *to) {
+static inline __attribute__((always_inline)) void join_halves(const uint8_t *codes, int inner, int64_t block,
+                                                              uint8_t flip, uint8_t *to) {
     const uint64_t flips = flip * HC_EACH_BYTE;
     for (int64_t first = 0; first < block / 2; first += inner)
         for (int l = 0; l < inner; l += 8, to += 8) {
@@ -239,6 +241,21 @@ static void join_halves(const uint8_t *codes, int inner, int64_t block, uint8_t 
             const uint64_t x = (hc_spread_codes(low, 4) ^ flips) | (hc_spread_codes(high, 4) ^ flips) << 4;
             memcpy(to, &x, 8);
         }
+}
+
+/* With constants, loops of two steps are none. */
+static void split_any(const uint8_t *from, int inner, int64_t block, uint8_t flip, uint8_t *to) {
+    if (inner == 16 && block == 32)
+        split_halves(from, 16, 32, flip, to);
+    else
+        split_halves(from, inner, block, flip, to);
+}
+
+static void join_any(const uint8_t *codes, int inner, int64_t block, uint8_t flip, uint8_t *to) {
+    if (inner == 16 && block == 32)
+        join_halves(codes, 16, 32, flip, to);
+    else
+        join_halves(codes, inner, block, flip, to);
 }
 
 static void flip_codes(uint8_t *codes, int64_t n, uint8_t flip) {
@@ -252,14 +269,16 @@ static void clear_minus_zero(uint8_t *codes, int64_t n) {
         codes[i] = codes[i] == 8 ? 0 : codes[i];
 }
 
-/* The parts of a row, each going on from block to block. */
+/* The parts of a row, each going on from block to block, and the fields of a block with their bytes. */
 typedef struct {
+    int n_fields;
+    int64_t field_bytes[HC_MAX_FIELDS];
     uint8_t *codes, *scales, *minima, *coarse;
     int64_t codes_step, scales_step, minima_step, coarse_step;
 } row_parts;
 
 static row_parts parts_of(const hc_block_kind *kind, const hc_components *components, int64_t row) {
-    return (row_parts){.codes = hc_part(components, HC_CODES, row),
+    row_parts parts = {.codes = hc_part(components, HC_CODES, row),
                        .scales = hc_part(components, HC_SCALES, row),
                        .minima = hc_part(components, HC_MINIMA, row),
                        .coarse = hc_part(components, HC_COARSE, row),
@@ -267,6 +286,9 @@ static row_parts parts_of(const hc_block_kind *kind, const hc_components *compon
                        .scales_step = hc_block_part(kind, HC_SCALES),
                        .minima_step = hc_block_part(kind, HC_MINIMA),
                        .coarse_step = hc_block_part(kind, HC_COARSE)};
+    for (; parts.n_fields < HC_MAX_FIELDS && kind->field[parts.n_fields].kind != HC_FIELD_END; parts.n_fields++)
+        parts.field_bytes[parts.n_fields] = field_bytes(kind, &kind->field[parts.n_fields]);
+    return parts;
 }
 
 static void next_block(row_parts *at) {
@@ -284,7 +306,8 @@ void hc_blocks_to_row(const hc_block_kind *kind, int64_t blocks, const uint8_t *
     for (int64_t b = 0; b < blocks; b++, next_block(&at)) {
         if (!halves)
             memset(codes, 0, (size_t)kind->block);
-        for (const hc_field *field = kind->field; field < kind->field + HC_MAX_FIELDS; field++) {
+        for (int i = 0; i < at.n_fields; i++) {
+            const hc_field *field = &kind->field[i];
             switch (field->kind) {
             case HC_FIELD_END:
                 break;
@@ -308,12 +331,12 @@ void hc_blocks_to_row(const hc_block_kind *kind, int64_t blocks, const uint8_t *
                 break;
             case HC_FIELD_PLANE:
                 if (halves)
-                    split_halves(from, field->inner, kind->block, kind->flip, at.codes);
+                    split_any(from, field->inner, kind->block, kind->flip, at.codes);
                 else
                     split(from, field, kind->block, codes);
                 break;
             }
-            from += field_bytes(kind, field);
+            from += at.field_bytes[i];
         }
         if (halves)
             continue;
@@ -334,7 +357,8 @@ void hc_blocks_from_row(const hc_block_kind *kind, int64_t blocks, const hc_comp
         }
         if (kind->has_minus_zero)
             clear_minus_zero(codes, kind->block);
-        for (const hc_field *field = kind->field; field < kind->field + HC_MAX_FIELDS; field++) {
+        for (int i = 0; i < at.n_fields; i++) {
+            const hc_field *field = &kind->field[i];
             switch (field->kind) {
             case HC_FIELD_END:
                 break;
@@ -358,12 +382,12 @@ void hc_blocks_from_row(const hc_block_kind *kind, int64_t blocks, const hc_comp
                 break;
             case HC_FIELD_PLANE:
                 if (halves)
-                    join_halves(at.codes, field->inner, kind->block, kind->flip, to);
+                    join_any(at.codes, field->inner, kind->block, kind->flip, to);
                 else
                     join(codes, field, kind->block, to);
                 break;
             }
-            to += field_bytes(kind, field);
+            to += at.field_bytes[i];
         }
     }
 }
