@@ -84,6 +84,10 @@ hc_status hc_quantize_weighted(const hc_run *run, const hc_view *x, const hc_cli
                                hc_packed *packed, hc_error *error);
 /* out: float32 or float64 of the packed shape, any strides. */
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error);
+/* Indices [first, first + count) of axis 0, out of that shape; both multiples of hc_slab_step, or up to the end. */
+hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t first, int64_t count,
+                             const hc_view *out, hc_error *error);
+int64_t hc_slab_step(const hc_packed *packed);
 /* Where a gradient passes a rounding: low * T <= x <= high * T, T the threshold that clip gives the group, or 1. Bit i % 8
  * of byte i / 8 of a row is column i of the format's rows, (rows, ceil(padded / 8)). factor, or NULL: float32 of x's shape,
  * 1 there and (bound / x) beyond. */
@@ -112,11 +116,63 @@ typedef struct {
  * an element is that of `seed` and its index in C order (kernels/training/training.h). */
 hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packed *packed, const hc_levels *levels,
                              uint64_t seed, const hc_view *out, hc_error *error);
+/* Packed codes of 1 to 8 bits in memory (ops/stored/codes.c); code i of a row of memory is bits i * b to i * b + b - 1.
+ *
+ *   ROWS          a row of the matrix is a row of memory, row_bytes apart
+ *   HIGH_FIRST    the same of 4 bits, the even code in the high half of a byte
+ *   WORD_COLUMNS  word w of 4 bytes of row r is word w * rows + r: GPTQ
+ *   TURNED        a column of the matrix is a row of memory
+ *   TURNED_AWQ    the same of 4 bits, item i of eight is code 0 2 4 6 1 3 5 7 [i]; rows are a multiple of 8 */
+typedef enum {
+    HC_CODES_ROWS,
+    HC_CODES_HIGH_FIRST,
+    HC_CODES_WORD_COLUMNS,
+    HC_CODES_TURNED,
+    HC_CODES_TURNED_AWQ,
+    HC_N_CODES_KINDS
+} hc_codes_kind;
+typedef struct {
+    uint8_t *data;
+    int bits;
+    hc_codes_kind kind;
+    int64_t row_bytes; /* of a row of memory; what a row does not need is written as 0 */
+} hc_code_matrix;
+/* to = from ^ flip, a (rows, columns) matrix; what is turned on one side is ROWS on the other. Codes keep their low bits where `to` has fewer. */
+void hc_move_codes(const hc_run *run, int64_t rows, int64_t columns, uint8_t flip, const hc_code_matrix *from,
+                   const hc_code_matrix *to);
+
+/* Rows of packed codes, runs of `padded` codes each, of which those from `length` on are padding (ops/stored/faults.c).
+ * unused: a code that never occurs, or -1. padding: what padding holds, -1: anything; zero_points: packed like the codes,
+ * the last of each run's `groups` in place of it, or NULL. */
+typedef struct {
+    const uint8_t *codes, *zero_points;
+    int64_t rows, row_bytes, zero_bytes;
+    int64_t runs, length, padded, groups;
+    int bits;
+    int64_t unused, padding;
+} hc_code_rules;
+typedef enum { HC_CODES_SOUND, HC_CODES_UNUSED, HC_CODES_PADDING } hc_code_fault;
+hc_code_fault hc_find_fault(const hc_run *run, const hc_code_rules *rules);
+
+/* Blocks of GGUF and the components of an array whose rows hold whole ones (formats/ggml/blocks.h): the name is ggml's in
+ * small letters. Components have the sizes of the blocks. */
+hc_status hc_read_blocks(const hc_run *run, const char *name, const uint8_t *blocks, const hc_packed *packed,
+                         hc_error *error);
+hc_status hc_write_blocks(const hc_run *run, const char *name, const hc_packed *packed, uint8_t *blocks,
+                          hc_error *error);
+/* Bytes of a row of blocks of `values` values; 0 where there are no such blocks, or `values` no whole ones. */
+int64_t hc_blocks_bytes(const char *name, int64_t values);
 /* Sums over all values, float64, index ascending in blocks: of x^2, (x - y)^2, x*y, y^2, and max |x - y|. */
 typedef struct {
     double xx, ee, xy, yy, max_abs;
 } hc_error_sums;
-hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_sums *sums, hc_error *error);
+/* What is known after some of the values; all 0 before the first. The block is the sums of one that is not full yet. */
+typedef struct {
+    hc_error_sums sums, block;
+    int64_t values;
+} hc_error_state;
+hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_state *state, hc_error *error);
+hc_error_sums hc_compared(const hc_error_state *state);
 
 /* out[..., i, j] = sum_k a[..., i, k] * b[..., k, j]  with the leading dimensions of numpy.matmul, ndim >= 2 each (the
  * binding adds and removes the axis of a vector); bias (n) is added last or NULL. activations: the format that

@@ -76,6 +76,10 @@ hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const doubl
                          const hc_ptq_scales *scales, int refits, int sweeps, int32_t *codes, int64_t *changed,
                          hc_error *error);
 
+/* sums[row] = sum of e_j * (sum of e_i h_ij, i ascending), j ascending, from 0; errors (columns, rows), h symmetric. */
+hc_status hc_ptq_losses(const hc_run *run, int64_t columns, int64_t rows, const double *errors, const double *h,
+                        double *sums, hc_error *error);
+
 /* What levels gain, of rows first .. first + count - 1: with c_j the scale of column j, 0 where the mask keeps none,
  * slope[row][l] = sum of c_j sum_i (w_i - value_i) h_ij over the columns j of code l, and curvature[row][l][m] = sum of
  * c_i (sum of c_j h_ji over the columns j of code m) over the columns i of code l, all ascending, from 0. */

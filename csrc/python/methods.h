@@ -30,6 +30,12 @@ PyObject *hc_prepack_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n);
 
+/* stored.c */
+PyObject *hc_move_codes_method(PyObject *self, PyObject *args);
+PyObject *hc_code_fault_method(PyObject *self, PyObject *args);
+PyObject *hc_blocks_method(PyObject *self, PyObject *args);
+PyObject *hc_blocks_bytes_method(PyObject *self, PyObject *args);
+
 /* training.c */
 PyObject *hc_fake_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_inside_shape_method(PyObject *self, PyObject *args);
@@ -43,6 +49,7 @@ PyObject *hc_ptq_score_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_descend_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args);
+PyObject *hc_ptq_losses_method(PyObject *self, PyObject *args);
 
 /* compressed.c */
 PyObject *hc_csr_transpose_method(PyObject *self, PyObject *args);

@@ -134,23 +134,59 @@ static PyObject *dequantize(PyObject *self, PyObject *args) {
     return hc_finish(status, &error, &held);
 }
 
+static PyObject *dequantize_slab(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *packed_object, *out_object;
+    long long first;
+    hc_run run;
+    hc_packed packed;
+    hc_view out;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOLO", &run_object, &packed_object, &first, &out_object) ||
+        !hc_parse_run(run_object, &run) || !hc_parse_packed(packed_object, "dequantize: q", false, &packed, &held) ||
+        !hc_parse_view(out_object, "dequantize: out", &out, &held))
+        return hc_give_up(&held);
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL(hc_dequantize_slab(&run, &packed, first, out.ndim ? out.shape[0] : 0, &out, &error));
+    return hc_finish(status, &error, &held);
+}
+
+static PyObject *slab_step(PyObject *self, PyObject *packed_object) {
+    (void)self;
+    hc_packed packed;
+    hc_held held = {.count = 0};
+    if (!hc_parse_packed(packed_object, "dequantize: q", false, &packed, &held))
+        return hc_give_up(&held);
+    hc_release(&held);
+    return PyLong_FromLongLong(hc_slab_step(&packed));
+}
+
+/* The state is the bytes of an hc_error_state, none before the first values. */
 static PyObject *compare(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *y_object;
+    hc_error_state state = {.values = 0};
+    const char *before;
+    Py_ssize_t size;
     hc_run run;
     hc_view x, y;
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOO", &run_object, &x_object, &y_object) || !hc_parse_run(run_object, &run) ||
-        !hc_parse_view(x_object, "error: x", &x, &held) || !hc_parse_view(y_object, "error: y", &y, &held))
+    if (!PyArg_ParseTuple(args, "OOOy#", &run_object, &x_object, &y_object, &before, &size) ||
+        !hc_parse_run(run_object, &run) || !hc_parse_view(x_object, "error: x", &x, &held) ||
+        !hc_parse_view(y_object, "error: y", &y, &held))
         return hc_give_up(&held);
+    if (size == (Py_ssize_t)sizeof state)
+        memcpy(&state, before, sizeof state);
     hc_error error;
-    hc_error_sums sums = {0};
     hc_status status;
-    HC_WITHOUT_GIL(hc_compare(&run, &x, &y, &sums, &error));
+    HC_WITHOUT_GIL(hc_compare(&run, &x, &y, &state, &error));
     hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
-    return Py_BuildValue("(ddddd)", sums.xx, sums.ee, sums.xy, sums.yy, sums.max_abs);
+    const hc_error_sums sums = hc_compared(&state);
+    return Py_BuildValue("(ddddd)y#", sums.xx, sums.ee, sums.xy, sums.yy, sums.max_abs, (const char *)&state,
+                         (Py_ssize_t)sizeof state);
 }
 
 static PyObject *limit(PyObject *self, PyObject *args) {
@@ -264,6 +300,9 @@ static PyMethodDef METHODS[] = {
     {"stored_form", stored_form, METH_O, "stored_form(params) -> {field: value}: the format as data"},
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
     {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed, importance=None)"},
+    {"dequantize_slab", dequantize_slab, METH_VARARGS,
+     "dequantize_slab(run, packed, first, out): of axis 0, as long as out"},
+    {"slab_step", slab_step, METH_O, "slab_step(packed) -> of what `first` is a multiple"},
     {"dequantize", dequantize, METH_VARARGS, "dequantize(run, packed, out)"},
     {"fake_quantize", hc_fake_quantize_method, METH_VARARGS,
      "fake_quantize(run, x, params, axes, clip, out, inside=None), inside: (low, high, bits, factor or None)"},
@@ -271,7 +310,18 @@ static PyMethodDef METHODS[] = {
     {"keep_inside", hc_keep_inside_method, METH_VARARGS, "keep_inside(run, g, params, axes, bits, out)"},
     {"round_by_chance", hc_round_by_chance_method, METH_VARARGS,
      "round_by_chance(run, x, packed, levels, seed, out), levels: (table or None, fraction, least, low, high)"},
-    {"compare", compare, METH_VARARGS, "compare(run, x, y) -> (xx, ee, xy, yy, max_abs)"},
+    {"move_codes", hc_move_codes_method, METH_VARARGS,
+     "move_codes(run, rows, columns, flip, from, to), each (array, bits, kind): 0 rows, 1 high half first, 2 columns "
+     "of "
+     "words, 3 turned, 4 turned in the order of AWQ"},
+    {"code_fault", hc_code_fault_method, METH_VARARGS,
+     "code_fault(run, codes, bits, runs, length, padded, unused or -1, padding or -1, zero_points or None, groups of a "
+     "run) -> 0, 1: the unused code, 2: padding"},
+    {"blocks", hc_blocks_method, METH_VARARGS, "blocks(run, name, packed, data, reads)"},
+    {"blocks_bytes", hc_blocks_bytes_method, METH_VARARGS,
+     "blocks_bytes(name, values) -> bytes of a row, 0 where there are no such blocks"},
+    {"compare", compare, METH_VARARGS,
+     "compare(run, x, y, state) -> (xx, ee, xy, yy, max_abs) of all values so far, state"},
     {"matmul", hc_matmul_method, METH_VARARGS, "matmul(run, a, b, activations, bias, out)"},
     {"matmul_shape", hc_matmul_shape_method, METH_VARARGS, "matmul_shape(name, a, b): shapes to that of the answer"},
     {"direct", (PyCFunction)(void (*)(void))hc_direct_method, METH_FASTCALL,
@@ -344,6 +394,7 @@ static PyMethodDef METHODS[] = {
      "ptq_descend(run, grid, w, h, scales or None, refits, codes, changed)"},
     {"ptq_levels", hc_ptq_levels_method, METH_VARARGS,
      "ptq_levels(run, grid, w, h, codes, first, count, curvature, slope)"},
+    {"ptq_losses", hc_ptq_losses_method, METH_VARARGS, "ptq_losses(run, columns, errors, h, sums)"},
     {NULL, NULL, 0, NULL},
 };
 

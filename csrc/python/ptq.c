@@ -319,3 +319,29 @@ PyObject *hc_ptq_levels_method(PyObject *self, PyObject *args) {
     give_up(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
+
+PyObject *hc_ptq_losses_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *errors_object, *h_object, *sums_object;
+    long long columns;
+    hc_run run;
+    buffers held = {0};
+    int64_t size, square;
+    if (!PyArg_ParseTuple(args, "OLOOO", &run_object, &columns, &errors_object, &h_object, &sums_object) ||
+        !hc_parse_run(run_object, &run))
+        return NULL;
+    double *sums = items(&held, sums_object, "sums", 'd', -1, true);
+    const int64_t rows = sums ? held.view[0].len / (int64_t)sizeof *sums : 0;
+    const double *errors = NULL, *h = NULL;
+    if (sums && (columns < 0 || !hc_mul_size(columns, rows, &size) || !hc_mul_size(columns, columns, &square)))
+        PyErr_SetString(PyExc_ValueError, "ptq: sizes below 0 or too large");
+    else if (sums && (errors = items(&held, errors_object, "errors", 'd', size, false)))
+        h = items(&held, h_object, "the matrix", 'd', square, false);
+    if (!h)
+        return give_up(&held);
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL(hc_ptq_losses(&run, columns, rows, errors, h, sums, &error));
+    give_up(&held);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
+}

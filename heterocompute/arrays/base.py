@@ -55,6 +55,10 @@ class PackedArray(NDArrayOperatorsMixin):
         """Return all values."""
         raise NotImplementedError
 
+    def _slabs(self, count: int) -> Iterator[tuple[Any, Array]]:
+        """Yield all values in C order, about `count` at a time where that is possible, each with its index."""
+        yield (...,), self._values()
+
     def _occurring(self) -> Iterator[Array]:
         """Yield, some at a time, values among which each value of the array is."""
         raise NotImplementedError

@@ -7,7 +7,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pack", "unpack"]
+from .. import _heterocompute as _core
+from ..base import runtime
+
+__all__ = ["AWQ", "HIGH_FIRST", "ROWS", "TURNED", "WORD_COLUMNS", "moved", "pack", "unpack"]
+
+ROWS, HIGH_FIRST, WORD_COLUMNS, TURNED, AWQ = range(5)  # hc_codes_kind
+
+
+def moved(
+    source: tuple[NDArray[Any], int, int],
+    target: tuple[NDArray[Any], int, int],
+    shape: tuple[int, int],
+    flip: int = 0,
+) -> NDArray[Any]:
+    """Copy a matrix of packed codes to another place in memory, and return the target.
+
+    Parameters
+    ----------
+    source, target : (ndarray, int, int)
+        A contiguous array of two dimensions, bits of a code (1 to 8), and how the codes lie: `ROWS`, little end first;
+        `HIGH_FIRST`, the even one of two in the high half of a byte; `WORD_COLUMNS`, words of 4 bytes, a column of them
+        for each row; `TURNED`, a row of memory for each column; `AWQ`, the same in the order of AWQ. What is turned on
+        one side is `ROWS` on the other.
+    shape : (int, int)
+        Rows and columns of the matrix.
+    flip : int
+        Bits that change in each code.
+
+    Returns
+    -------
+    ndarray
+
+    Examples
+    --------
+    >>> words = np.array([[0x21, 0x43]], np.int32)  # two rows of 8 codes, a word each
+    >>> moved((words, 4, WORD_COLUMNS), (np.empty((2, 2), np.uint8), 4, ROWS), (2, 4), flip=8)
+    array([[169, 136],
+           [203, 136]], dtype=uint8)
+    """
+    array, bits, kind = source
+    _core.move_codes(runtime.run(), *shape, flip, (np.ascontiguousarray(array), bits, kind), target)
+    return target[0]
 
 
 def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
@@ -37,9 +78,7 @@ def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
         for byte in range(bits // 8):
             wide |= parts[:, :, byte].astype(np.uint32) << np.uint32(8 * byte)
         return wide
-    single = np.unpackbits(packed, axis=1, count=count * bits, bitorder="little")
-    codes: NDArray[np.uint8] = np.packbits(single.reshape(len(packed), count, bits), axis=2, bitorder="little")
-    return codes[:, :, 0]
+    return moved((packed, bits, ROWS), (np.empty((len(packed), count), np.uint8), 8, ROWS), (len(packed), count))
 
 
 def pack(codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
@@ -61,8 +100,10 @@ def pack(codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     array([[33,  3]], dtype=uint8)
     """
     rows, count = codes.shape
-    if bits >= 8:
+    if bits == 8:
+        return np.ascontiguousarray(codes, dtype=np.uint8)
+    if bits > 8:
         little = np.ascontiguousarray(codes, dtype="<u4").view(np.uint8).reshape(rows, count, 4)
         return np.ascontiguousarray(little[:, :, : bits // 8]).reshape(rows, count * bits // 8)
-    single = np.unpackbits(codes.astype(np.uint8)[:, :, None], axis=2, count=bits, bitorder="little")
-    return np.packbits(single.reshape(rows, count * bits), axis=1, bitorder="little")
+    packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
+    return moved((codes.astype(np.uint8, copy=False), 8, ROWS), (packed, bits, ROWS), (rows, count))

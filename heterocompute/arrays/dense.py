@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "core_view",
     "normalize_axes",
     "refuse_infinite",
+    "refuse_nan",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +35,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 SMALL_FLOATS = ("float8_", "float6_", "float4_")  # of ml_dtypes; every one is exact in float32
 
 MAX_DIMS = 32  # of the core; NumPy has 64
+_BLOCK = 1 << 20  # values checked at a time
 _FLOAT32 = np.dtype(np.float32)  # compared by identity: names of types are slow to make
 
 
@@ -141,10 +144,35 @@ def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
 
 def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:
     """Raise ValueError with the index of the first NaN or infinity."""
-    finite = np.isfinite(array)
-    if not finite.all():
-        index = tuple(int(i) for i in np.unravel_index(finite.argmin(), array.shape))
+    _refuse_first(array, np.isfinite, True, name)
+
+
+def refuse_nan(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise ValueError with the index of the first NaN."""
+    _refuse_first(array, np.isnan, False, name)
+
+
+def _refuse_first(array: np.ndarray[Any, Any], test: Callable[[Array], Any], wanted: bool, name: str) -> None:
+    index = _first_other(array, test, wanted)
+    if index is not None:
         raise ValueError(f"{name} has {float(array[index])} at index {index}")
+
+
+def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tuple[int, ...] | None:
+    """Look at some indices of axis 0 at a time: a mask of all would be a quarter of the array."""
+    if not array.size:  # of however many indices
+        return None
+    if array.ndim > 1 and array.size > _BLOCK * len(array):
+        found = ((i, _first_other(part, test, wanted)) for i, part in enumerate(array))
+        return next(((i, *index) for i, index in found if index is not None), None)
+    step = max(_BLOCK * len(array) // array.size, 1) if array.ndim else 1
+    for first in range(0, len(array) if array.ndim else 1, step):
+        part = array[first : first + step] if array.ndim else array
+        right = test(part) == wanted
+        if not right.all():
+            index = tuple(int(i) for i in np.unravel_index(np.argmin(right), part.shape))
+            return (first + index[0], *index[1:]) if array.ndim else ()
+    return None
 
 
 def core_view(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -362,6 +362,19 @@ class QuantizedArray(PackedArray):
     def _values(self) -> Array:
         return self.dequantize()
 
+    def _slabs(self, count: int) -> Iterator[tuple[Any, Array]]:
+        packed, each = self._packed(), self.size // max(len(self), 1)
+        if each > count and self.ndim > 1 and 0 not in self._axis and self._format.splits_into_rows:
+            for i in range(len(self)):
+                yield from (((i, *index), slab) for index, slab in self[i]._slabs(count))
+            return
+        step = _core.slab_step(packed)
+        length = max(count // each // step, 1) * step if self.size else max(len(self), 1)
+        for first in range(0, max(len(self), 1), length):
+            slab = np.empty((min(length, len(self) - first), *self._shape[1:]), np.float32)
+            _core.dequantize_slab(runtime.run(), packed, first, slab)
+            yield (slice(first, first + length),), slab
+
     def _occurring(self) -> Iterator[Array]:
         alone = 0 not in self._axis and self._format.splits_into_rows
         rows = max(1, _BLOCK * len(self) // self.size) if alone and self.size else max(1, len(self))

@@ -26,8 +26,11 @@ from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axe
 from .layout import Entry, Plain
 from .metadata import check_metadata
 from .quantized import QuantizedArray
+from .rows import row_blocks, rows_first
 
 __all__ = ["SparseArray"]
+
+_BLOCK = 1 << 20  # values at a time
 
 Array = np.ndarray[Any, Any]
 
@@ -126,8 +129,14 @@ class SparseArray(QuantizedArray):
 
     @property
     def mask(self) -> Array:
-        ones = np.ones_like(self._components["values"])
-        kept: Array = self._remade({**self._components, "values": ones}, self._shape, self._axis).to_dense() != 0
+        alone = 0 not in self._axis and self.size
+        step = max(_BLOCK * len(self) // self.size, 1) if alone else max(len(self), 1)
+        kept: Array = np.empty(self._shape, np.bool_)
+        for first in range(0, len(self), step):
+            part = self[first : first + step] if alone else self
+            ones = np.ones_like(part._components["values"])
+            every = part._remade({**part._components, "values": ones}, part._shape, part._axis)
+            np.not_equal(every.to_dense(), 0, out=kept[first : first + step])
         return kept
 
     def to_dense(self, dtype: Any = np.float32) -> Array:
@@ -434,11 +443,36 @@ def choose(
         A score is NaN.
     """
     fmt = Sparse(Float("fp32"), n, m)
+    narrow = values_of(w.dtype.name) != "float32"  # 16 bits, in which the values are exact
+    if narrow and w.size > _BLOCK:
+        return _chosen_by_rows(w, scores, fmt, axes, name, source_dtype)
     layout = component_layout(fmt, w.shape, axes)
-    parts = {name: np.empty(shape, dtype) for name, (dtype, shape) in layout.items()}
+    parts = {key: np.empty(shape, dtype) for key, (dtype, shape) in layout.items()}
     core_scores = None if scores is None else core_view(scores)
     with refusals(w=(f"{name}: w", w), scores=(f"{name}: scores", scores)):
         _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
-    if values_of(w.dtype.name) != "float32":  # 16 bits, in which the values are exact
+    if narrow:
         parts["values"] = converted(parts["values"], w.dtype)
+    return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype or w.dtype.name)
+
+
+def _chosen_by_rows(
+    w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], name: str, source_dtype: str
+) -> SparseArray:
+    """Choose in blocks of rows, since the core gives values of 32 bits."""
+    layout = component_layout(fmt, w.shape, axes, w.dtype.name)
+    parts = {key: np.empty(shape, dtype) for key, (dtype, shape) in layout.items()}
+    turned, ranked = rows_first(w, axes), None if scores is None else rows_first(scores, axes)
+    inner = tuple(range(1, len(axes) + 1))
+    for some, index in row_blocks(w.shape, axes, _BLOCK):
+        block, rank = turned[index], None if ranked is None else core_view(ranked[index])
+        values = np.empty((some.stop - some.start, parts["values"].shape[1]), np.float32)
+        try:
+            _core.prune(runtime.run(), core_view(block), rank, fmt.n, fmt.m, inner, values, parts["metadata"][some])
+        except ValueError:  # which names an index of the block: the whole array has another
+            values, metadata = np.empty(parts["values"].shape, np.float32), parts["metadata"]
+            with refusals(w=(f"{name}: w", w), scores=(f"{name}: scores", scores)):
+                whole = None if scores is None else core_view(scores)
+                _core.prune(runtime.run(), core_view(w), whole, fmt.n, fmt.m, axes, values, metadata)
+        parts["values"][some] = converted(values, w.dtype)
     return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype or w.dtype.name)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import _heterocompute as _core
+from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import Format, has_pattern
-from .bits import unpack
 from .dense import FLOATS
 from .metadata import check_metadata
 
@@ -19,7 +20,7 @@ __all__ = ["check_source", "wrong_part"]
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = 1 << 20  # codes unpacked at a time
+UNUSED, PADDING = 1, 2  # hc_code_fault
 
 
 def check_source(shape: Sequence[int], axis: Sequence[int], dtype: str) -> None:
@@ -60,10 +61,7 @@ def wrong_part(
         if key == "codebook":
             if not np.isfinite(part).all():
                 return key, "holds a value that is not finite"
-        # minimum and maximum see NaN too; `not <=` is true for it
-        elif part.dtype.kind == "f" and part.size and not -math.inf < part.min() <= part.max() < math.inf:
-            return key, "holds a value that is negative or not finite"
-        elif part.dtype.kind == "f" and part.size and part.min() < 0 and not fmt.stored_rules().negative:
+        elif part.dtype.kind == "f" and part.size and not _is_sound(part, fmt.stored_rules().negative):
             return key, "holds a value that is negative or not finite"
     if has_pattern(fmt):
         problem = check_metadata(parts["metadata"], fmt, shape, axis)
@@ -78,6 +76,16 @@ def wrong_part(
     return None if wrong is None else ("codes", wrong)
 
 
+def _is_sound(part: Array, may_be_negative: bool) -> bool:
+    """Tell whether all floats are finite, and none below 0 unless they may be."""
+    if part.dtype == np.float16:  # whose minimum NumPy finds one by one
+        bits = part.view(np.uint16)
+        finite = bool((bits & np.uint16(0x7FFF)).max() < 0x7C00)
+        return finite and (may_be_negative or not (bits > 0x8000).any())
+    least, most = part.min(), part.max()  # which see NaN too
+    return bool(-math.inf < least <= most < math.inf) and (may_be_negative or bool(least >= 0))
+
+
 def _wrong_codes(parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], axis: Sequence[int]) -> str | None:
     """Find an unused code, or padding that does not decode to 0."""
     rules = fmt.stored_rules()
@@ -90,20 +98,20 @@ def _wrong_codes(parts: Mapping[str, Array], fmt: Format, shape: Sequence[int], 
         return None
     whole = max(group, fmt.unit)
     padded = length if fmt.group is None else -(-length // whole) * whole
-    count = runs * padded
-    block = max(1, _BLOCK // count)
-    for first in range(0, len(parts["codes"]), block):
-        codes = unpack(parts["codes"][first : first + block], fmt.bits, count)
-        if rules.unused_code is not None and np.any(codes == rules.unused_code):
-            code = f"{rules.unused_code:#x} ({rules.unused_code - (1 << fmt.bits)} if signed)"
-            return f"holds the code {code}, which {fmt} never uses"
-        if padded == length or rules.padding is None:
-            continue
-        tails = codes.reshape(-1, runs, padded)[:, :, length:]
-        zero: Any = rules.padding
-        if "zero_points" in parts:
-            points = unpack(parts["zero_points"][first : first + block], fmt.bits, runs * (padded // group))
-            zero = points.reshape(-1, runs, padded // group)[:, :, -1:]
-        if np.any(tails != zero):
-            return "has padding that is not 0"
-    return None
+    unused, padding = (-1 if code is None else code for code in (rules.unused_code, rules.padding))
+    points = parts.get("zero_points")
+    fault = _core.code_fault(
+        runtime.run(),
+        np.ascontiguousarray(parts["codes"]),
+        fmt.bits,
+        runs,
+        length,
+        padded,
+        unused,
+        padding,
+        None if points is None else np.ascontiguousarray(points),
+        padded // group,
+    )
+    if fault == UNUSED:
+        return f"holds the code {unused:#x} ({unused - (1 << fmt.bits)} if signed), which {fmt} never uses"
+    return "has padding that is not 0" if fault == PADDING else None

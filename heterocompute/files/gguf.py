@@ -39,6 +39,7 @@ LARGEST = {
     "f32": f"float32's largest, {np.finfo(np.float32).max}",
 }
 MOST_DIMENSIONS = 4
+_AT_ONCE = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 NUMBERS = (str, bool, int, float, np.bool_, np.integer, np.float16, np.float32, np.float64)
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
@@ -284,11 +285,7 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
     if kind in INTEGERS:
         return [np.ascontiguousarray(array)]
     if isinstance(kind, str):
-        with np.errstate(over="ignore"):
-            stored = np.ascontiguousarray(converted(array, PLAIN[kind]))
-        if not np.isfinite(stored[np.isfinite(array)]).all():
-            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond {LARGEST[kind]}")
-        return [stored.view(np.uint8) if kind == "bf16" else stored]
+        return [_converted(name, np.atleast_1d(array), kind)]
     rows = array.reshape(-1, array.shape[-1])
     weights = None
     if importance is not None and isinstance(kind, GGML) and (kind.kind.scale_bits or kind.kind.has_levels):
@@ -308,6 +305,21 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
     except ValueError as error:
         raise ValueError(f"save_gguf: tensor {quoted(name)}: {error}") from None
     return _in_order(name, q)
+
+
+def _converted(name: str, array: Array, kind: str) -> Array:
+    """Return the values in a plain type, converted some at a time."""
+    if array.dtype == PLAIN[kind] and array.flags.c_contiguous:
+        return array.view(np.uint8) if kind == "bf16" else array
+    stored: Array = np.empty(array.shape, PLAIN[kind])
+    step = max(_AT_ONCE * len(array) // max(array.size, 1), 1)
+    for first in range(0, len(array) if array.size else 0, step):
+        part, some = array[first : first + step], stored[first : first + step]
+        with np.errstate(over="ignore"):
+            some[...] = converted(part, PLAIN[kind])
+        if not np.isfinite(some[np.isfinite(part)]).all():
+            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond {LARGEST[kind]}")
+    return stored.view(np.uint8) if kind == "bf16" else stored
 
 
 def _in_order(name: str, q: QuantizedArray) -> list[Array]:

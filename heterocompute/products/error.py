@@ -16,6 +16,8 @@ from ..base.float_env import counts_subnormals
 
 __all__ = ["Error", "error"]
 
+_BLOCK = 1 << 22  # values decoded at a time
+
 
 @dataclass(frozen=True)
 class Error:
@@ -69,10 +71,13 @@ def error(w: Any, q: Any) -> Error:
     """
     x = as_array(w, "error: w")
     packed = isinstance(q, PackedArray)
-    y = as_array(q._values() if packed else q, "error: q")
+    y = q if packed else as_array(q, "error: q")
     if x.shape != y.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
-    xx, ee, xy, yy, max_abs = _core.compare(runtime.run(), core_view(x), core_view(y))
+    state = b""
+    for index, slab in q._slabs(_BLOCK) if packed else [((...,), y)]:
+        part = core_view(as_array(slab, "error: q"))
+        (xx, ee, xy, yy, max_abs), state = _core.compare(runtime.run(), core_view(x[index]), part, state)
     bits = q.bits_per_value if packed else 8.0 * y.itemsize
     norm = sqrt(xx) * sqrt(yy)
     if not isfinite(ee):  # a NaN or an infinity on either side, or beyond float64

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
+from ..arrays.rows import row_blocks, rows_first
 from ..base import runtime
 from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
 
@@ -21,6 +24,7 @@ __all__ = ["rounded_best", "search_scales"]
 
 Array = np.ndarray[Any, Any]
 
+_BLOCK = 1 << 19  # values searched at a time, in whole rows
 SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: what ternary codes of long rows want
 WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: also the largest value at 4 instead of 6
 POWERS = (1.0, 0.5, 2.0)
@@ -150,7 +154,7 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     Parameters
     ----------
     q : QuantizedArray
-        x as plain rounding has it.
+        x as plain rounding has it; becomes the answer.
     x : ndarray of floats
     weight : ndarray of float64, (columns,), optional
 
@@ -163,14 +167,38 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     ValueError
         A format without scales, or with scales of a kind that no search changes.
     """
-    w = to_columns(x, q.axis)
+    if x.size and q.format.splits_into_rows and not _rows_share(q.format):
+        return _best_by_rows(q, x, weight)
+    return _best_of(q, x, weight)
+
+
+def _best_of(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
     try:
         grid = grid_of(q)
         if not has_scales(grid):
             raise ValueError(f"{q.format} has no scale that could be another")
     except ValueError as problem:
         raise ValueError(f"quantize: clip is 'search', but {problem}") from None
-    if not w.size:
+    if not x.size:
         return q
+    w = to_columns(x, q.axis)
     grid = search_scales(grid, w, weight)
     return grid.quantized(grid.nearest(w), x.dtype.name)
+
+
+def _rows_share(fmt: Any) -> bool:
+    """Tell whether rows share a scale that is searched."""
+    form = fmt.form
+    return bool(form.shared and form.second == "row")
+
+
+def _best_by_rows(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
+    """Search some rows at a time: the columns of all are float64, twice the array."""
+    inner, turned, layout = [q.shape[a] for a in q.axis], rows_first(x, q.axis), layout_of(q.format, q.shape, q.axis)
+    whole = q._remade(q.components, (x.size // prod(inner), *inner), tuple(range(1, len(inner) + 1)))
+    for some, index in row_blocks(q.shape, q.axis, _BLOCK):
+        found = _best_of(whole[some], turned[index], weight)
+        for name, part in q.components.items():
+            if layout[name][2]:  # what all rows share is not searched
+                part[some] = found.components[name]
+    return q

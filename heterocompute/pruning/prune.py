@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import as_array, as_single, normalize_axes
+from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
+from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
@@ -75,13 +76,23 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     values, axes, given = _arguments(w, axis, scores, "prune")
     nm = parsed(pattern, "prune")
     if nm is None:
-        kept = _kept(values, given, pattern, axes, "prune")
-        exact = values if values.dtype.itemsize == 2 else as_single(values, "prune: w")
-        bits = exact.view(f"u{exact.itemsize}")  # of bits: an infinity times 0 would be NaN
-        return (bits * kept).view(exact.dtype)
-    if values.dtype == np.float64 and values.size and not max(values.max(), -values.min()) <= _LARGEST:
-        as_single(values, "prune: w")  # only where it can refuse: it copies
+        if values.dtype == np.float64:
+            _check_range(values)
+        exact = values.dtype if values.dtype.itemsize == 2 else np.dtype(np.float32)
+        answer: Array = np.empty(values.shape, exact)
+        turned, pruned = rows_first(values, axes), rows_first(answer, axes)
+        for index, kept in _kept(values, given, pattern, axes, "prune"):
+            part = np.ascontiguousarray(turned[index], exact).view(f"u{exact.itemsize}")
+            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # of bits: an infinity times 0 would be NaN
+        return answer
+    if values.dtype == np.float64:
+        _check_range(values)
     return choose(values, given, *nm, axes, "prune")
+
+
+def _check_range(values: Array) -> None:
+    if values.size and not max(values.max(), -values.min()) <= _LARGEST:
+        as_single(values, "prune: w")  # only where it can refuse: it copies
 
 
 def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Array:
@@ -110,9 +121,27 @@ def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name
     """Return what `prune_mask` does for a function that is called `name` in errors."""
     values, axes, given = _arguments(w, axis, scores, name)
     nm = parsed(pattern, name)
-    if nm is None:
-        return _kept(values, given, pattern, axes, name)
-    return choose(values, given, *nm, axes, name).mask
+    mask = np.empty(values.shape, np.bool_)
+    turned = rows_first(mask, axes)
+    parts = _kept(values, given, pattern, axes, name) if nm is None else _kept_by_blocks(values, given, *nm, axes, name)
+    for index, kept in parts:
+        turned[index] = kept.reshape(turned[index].shape)
+    return mask
+
+
+def _kept_by_blocks(
+    values: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...], name: str
+) -> Iterator[tuple[Any, Array]]:
+    """Yield the mask of N:M, and where it is in the view of rows."""
+    turned, ranked = rows_first(values, axes), None if scores is None else rows_first(scores, axes)
+    inner = tuple(range(1, len(axes) + 1))
+    for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+        try:
+            part = choose(turned[index], None if ranked is None else ranked[index], n, m, inner, name)
+        except ValueError:
+            choose(values, scores, n, m, axes, name)  # names the index in the whole array
+            raise
+        yield index, part.mask
 
 
 def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
@@ -142,33 +171,40 @@ def _share(pattern: str) -> Fraction | None:
     return share if share is not None and share <= 1 else None
 
 
-def _refuse_nan(scores: Array, what: str, name: str) -> None:
-    bad = np.isnan(scores)
-    if bad.any():
-        index = tuple(int(i) for i in np.unravel_index(bad.argmax(), scores.shape))
-        raise ValueError(f"{name}: {what} has nan at index {index}")
-
-
-def _kept(values: Array, scores: Array | None, pattern: str, axes: tuple[int, ...], name: str) -> Array:
-    """Return the mask of a share or of blocks."""
+def _kept(
+    values: Array, scores: Array | None, pattern: str, axes: tuple[int, ...], name: str
+) -> Iterator[tuple[Any, Array]]:
+    """Yield the mask of a share or of blocks, and where it is in the view of rows."""
     share = _share(pattern)
     assert share is not None
-    _refuse_nan(values if scores is None else scores, "w" if scores is None else "scores", name)
-    measured = np.abs(values) if scores is None else scores
-    others = [a for a in range(values.ndim) if a not in axes]
-    order = [*others, *axes]
-    with np.errstate(over="ignore"):  # scores are compared as float32
-        ordered = measured.astype(np.float32, copy=False).transpose(order)
-    rows = ordered.reshape(prod(values.shape[a] for a in others), prod(values.shape[a] for a in axes))
-    del measured
+    measured = values if scores is None else scores
+    refuse_nan(measured, f"{name}: {'w' if scores is None else 'scores'}")
+    ranked = rows_first(measured, axes)
+    if pattern[0].isdigit():  # each row by itself
+        for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+            yield index, _largest(_ranks(ranked[index], scores is None).reshape(-1, _columns(values, axes)), share)
+        return
+    if not values.size:
+        return
+    rows = _ranks(ranked, scores is None).reshape(-1, _columns(values, axes))
     blocks = _BLOCKS.fullmatch(pattern)
     if blocks:
         mask = _largest_blocks(rows, int(blocks[1]), int(blocks[2]), share, name)
-    elif pattern.startswith("global:"):
-        mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
     else:
-        mask = _largest(rows, share)
-    return np.ascontiguousarray(mask.reshape(ordered.shape).transpose(np.argsort(order)))
+        mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
+    del rows
+    for some, index in row_blocks(values.shape, axes, _AT_ONCE):
+        yield index, mask[some]
+
+
+def _columns(values: Array, axes: tuple[int, ...]) -> int:
+    return prod(values.shape[a] for a in axes)
+
+
+def _ranks(measured: Array, signed: bool) -> Array:
+    """Return scores as float32, in which they are compared; magnitudes of values."""
+    with np.errstate(over="ignore"):
+        return (np.abs(measured) if signed else measured).astype(np.float32, copy=False)
 
 
 def _largest(rows: Array, share: Fraction) -> Array:

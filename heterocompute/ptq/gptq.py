@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.components import layout_of
 from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
@@ -29,6 +30,7 @@ __all__ = ["Rounding", "gptq", "rounded_under"]
 Array = np.ndarray[Any, Any]
 
 _STRIP = 128  # rows of a matrix that are ordered at a time
+_AT_ONCE = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
 _HARDER = 10.0  # a matrix that does not factor is damped this many times as much
 
@@ -171,7 +173,7 @@ def rounded_under(
         columns = np.ascontiguousarray(np.concatenate(found, axis=1))
         x = from_columns(columns, x.shape, axes)
     diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
-    grid = _grid(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
+    plain, grid = _plainly(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), share, 0, ())
     if scales == "search":
@@ -187,6 +189,8 @@ def rounded_under(
     for part in parts:
         grid.take_rows(part.rows, part.grid)
     q = grid.quantized(codes, x.dtype.name)
+    del codes, parts
+    q = _no_worse(q, plain, columns, matrices)
     return Rounding(q, used, int((diagonals == 0).sum()), changed)
 
 
@@ -240,8 +244,52 @@ def _check_words(order: Any, scales: Any) -> None:
             raise ValueError(f"gptq: {name} is {shown(value)}, wanted {shown(wanted[0])} or {shown(wanted[1])}")
 
 
-def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool) -> Grid:
-    """Return the grid of plain rounding; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
+def _no_worse(
+    q: QuantizedArray, plain: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]
+) -> QuantizedArray:
+    """Return the array with the rows of plain rounding where these cost less at the output of the layer.
+
+    Scales that are rounded themselves, after the columns, may make a row worse. Where rows share scales or levels that
+    the two do not have in common, one of the two arrays is taken.
+    """
+    losses = [_losses(one, columns, matrices) for one in (q, plain)]
+    layout = layout_of(q.format, q.shape, q.axis)
+    shared = [name for name, (_, _, by_row) in layout.items() if not by_row]
+    alike = all(np.array_equal(q.components[name], plain.components[name]) for name in shared)
+    if not (alike and q.format.splits_into_rows):
+        lost, least = (float(np.cumsum(each)[-1]) for each in losses)
+        return plain if least < lost else q
+    better = losses[1] < losses[0]
+    for name, part in q.components.items() if better.any() else ():
+        if name not in shared:
+            part[better] = plain.components[name][better]
+    return q
+
+
+def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
+    """Return what the errors of each row cost, some rows decoded at a time."""
+    k, rows = columns.shape
+    inner = [q.shape[a] for a in q.axis]
+    whole = q._remade(q.components, (rows, *inner), tuple(range(1, len(inner) + 1)))
+    found: Array = np.zeros(rows)
+    first = 0
+    for _, values in whole._slabs(max(_AT_ONCE, k)):
+        last = first + len(values)
+        for own, matrix in matrices:
+            some = slice(max(first, own.start), min(last, own.stop))
+            if some.start < some.stop:
+                lost = columns[:, some] - values[some.start - first : some.stop - first].reshape(-1, k).T
+                sums = np.empty(some.stop - some.start)
+                _core.ptq_losses(runtime.run(), k, np.ascontiguousarray(lost), matrix, sums)
+                found[some] = sums
+        first = last
+    return found
+
+
+def _plainly(
+    x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool
+) -> tuple[QuantizedArray, Grid]:
+    """Return plain rounding, and its grid; with N:M of what the mask keeps, or Wanda's, by which the scales begin.
 
     weighted: codebooks are learned with each error weighted by its input.
     """
@@ -251,9 +299,9 @@ def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: 
         if fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
             weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
-            return grid_of(quantize(x, fmt, axes, importance=weight))
+            return _with_grid(quantize(x, fmt, axes, importance=weight))
         if not has_pattern(fmt):
-            return grid_of(quantize(x, fmt, axes))
+            return _with_grid(quantize(x, fmt, axes))
         if mask is not None:
             kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
         else:
@@ -264,10 +312,14 @@ def _grid(x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: 
                 scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
             kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
             del scores
-        return grid_of(quantize(kept, fmt, axes))
+        return _with_grid(quantize(kept, fmt, axes))
     except ValueError as problem:
         text = str(problem)
         raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
+
+
+def _with_grid(q: QuantizedArray) -> tuple[QuantizedArray, Grid]:
+    return q, grid_of(q)
 
 
 def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:

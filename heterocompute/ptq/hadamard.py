@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from math import prod, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from ..products.arguments import checked_out
 __all__ = ["hadamard"]
 
 Array = np.ndarray[Any, Any]
+
+_BLOCK = 1 << 16  # values rotated at a time, more where a run is longer
+_MOST = 1 << 21  # where rows lie side by side
 
 # Paley's constructions: an order p + 1 for each prime p = 4 n + 3, and 2 (p + 1) for each p = 4 n + 1.
 FIRST = (11, 19, 23, 31, 43, 47, 59, 67, 71, 79, 83, 103, 107, 127, 131, 139, 151, 163, 167, 179)
@@ -121,35 +124,53 @@ def hadamard(
             f"hadamard: there is no matrix of order {width} here, wanted 1, 12, 20, 28 ... times a power of two"
         )
     result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
-    moved = np.moveaxis(array, along, -1)
-    values = moved.astype(np.float64).reshape(prod(moved.shape[:-1]), size // max(width, 1), max(width, 1))
-    flips = (
-        None if seed is None else signs(size, as_int(seed, "hadamard: seed", 0, 2**63 - 1)).reshape(-1, max(width, 1))
-    )
-    if flips is not None and not inverse:
-        values = values * flips
-    if values.size:
-        values = _rotated(values, *parts, inverse)
-    if flips is not None and inverse:
-        values = values * flips
-    result[...] = np.moveaxis(values.reshape(moved.shape), -1, along)
+    source, target = np.moveaxis(array, along, -1), np.moveaxis(result, along, -1)
+    flips = None if seed is None else signs(size, as_int(seed, "hadamard: seed", 0, 2**63 - 1))
+    if array.size:
+        _rotate(source, target, width, parts, flips, inverse)
     return result if out is None else out
 
 
+def _rotate(
+    source: Array, target: Array, width: int, parts: tuple[int, int], flips: Array | None, inverse: bool
+) -> None:
+    """Rotate runs of the last axis, some at a time: float64 of all values would be twice the array."""
+    if source[0].size >= _BLOCK and source.ndim > 1:
+        for one, rotated in zip(source, target, strict=True):
+            _rotate(one, rotated, width, parts, flips, inverse)
+        return
+    lines = 16 if source.strides[-1] > source.itemsize and source[0].size << 4 <= _MOST else 1  # values of a cache line
+    step = max(_BLOCK // source[0].size, lines) if source.ndim > 1 else max(_BLOCK // width, 1) * width
+    for first in range(0, len(source), step):
+        some = slice(first, first + step)
+        values = source[some].astype(np.float64, order="C")
+        shape = values.shape
+        along = None if flips is None else flips if source.ndim > 1 else flips[some]
+        if along is not None and not inverse:
+            values *= along
+        values = _rotated(values.reshape(-1, width), *parts, inverse).reshape(shape)
+        if along is not None and inverse:
+            values *= along
+        target[some] = values
+
+
 def _rotated(values: Array, order: int, power: int, inverse: bool) -> Array:
-    """Return the last axis times the matrix of this order doubled, scaled to length 1."""
+    """Return the last axis times the matrix of this order doubled, scaled to length 1; the values are used up."""
     lead = values.shape[:-1]
     values = values.reshape(*lead, order, power)
     if order > 1:
         matrix = _paley(order).T if inverse else _paley(order)
         turned = np.zeros(values.shape)
         for i in range(order):  # ascending
-            turned = turned + values[..., i : i + 1, :] * matrix[i][:, None]
+            turned += values[..., i : i + 1, :] * matrix[i][:, None]
         values = turned
     half = 1
     while half < power:
         pairs = values.reshape(*lead, order, power // (2 * half), 2, half)
         first, second = pairs[..., 0, :], pairs[..., 1, :]
-        values = np.stack([first + second, first - second], axis=-2).reshape(*lead, order, power)
+        difference = first - second
+        first += second
+        second[...] = difference
         half *= 2
-    return values.reshape(*lead, order * power) * (1 / sqrt(order * power))
+    values *= 1 / sqrt(order * power)
+    return values.reshape(*lead, order * power)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -102,25 +103,27 @@ class Hessian:
         """
         inputs = self._inputs(x, "Hessian: x")
         twins = None if x_float is None else self._inputs(x_float, "Hessian: x_float")
-        if twins is not None and twins.shape != inputs.shape:
-            raise ValueError(f"Hessian: x_float has {counted(len(twins), 'input')} and x has {len(inputs)}")
-        if self._tokens and len(inputs) and (twins is None) != (self._cross is None):
+        tokens = inputs.size // (self.groups * self.k)
+        if twins is not None and twins.size != inputs.size:
+            found = counted(twins.size // (self.groups * self.k), "input")
+            raise ValueError(f"Hessian: x_float has {found} and x has {tokens}")
+        if self._tokens and tokens and (twins is None) != (self._cross is None):
             raise ValueError("Hessian: x_float was given for some inputs alone, wanted it for all or none")
         if twins is not None and self._cross is None:
             self._cross = np.zeros(self._sum.shape)
         step = max(_AT_ONCE // self.k, 1)
+        buffers = [np.empty((min(step, tokens), self.k)) for _ in ((inputs,) if twins is None else (inputs, twins))]
         self._mirrored = False
         for group in range(self.groups):
-            for first in range(0, len(inputs), step):
-                block = _block(inputs, group, first, step)
+            twin_blocks = None if twins is None else _blocks(twins, group, buffers[1])
+            for block in _blocks(inputs, group, buffers[0]):
                 _core.ptq_gram(runtime.run(), len(block), self.k, block, block, self._sum[group])
-                if twins is not None and self._cross is not None:
-                    twin = _block(twins, group, first, step)
-                    _core.ptq_gram(runtime.run(), len(block), self.k, twin, block, self._cross[group])
+                if twin_blocks is not None and self._cross is not None:
+                    _core.ptq_gram(runtime.run(), len(block), self.k, next(twin_blocks), block, self._cross[group])
                 self._absmax[group] = np.maximum(self._absmax[group], np.maximum(block.max(axis=0), -block.min(axis=0)))
                 block[0] += self._total[group]
                 self._total[group] = np.cumsum(block, axis=0, out=block)[-1]
-        self._tokens += len(inputs)
+        self._tokens += tokens
 
     def _inputs(self, x: Any, name: str) -> Array:
         array, wanted = as_array(x, name), (self.groups, self.k) if self.groups > 1 else (self.k,)
@@ -128,7 +131,7 @@ class Hessian:
             size = f"a last dimension of {self.k}" if self.groups == 1 else f"last dimensions of {wanted}"
             raise ValueError(f"{name} has shape {array.shape}, wanted {size}")
         refuse_infinite(array, name)
-        return array.reshape(-1, self.groups, self.k)
+        return array.reshape(*array.shape[: array.ndim - len(wanted)], self.groups, self.k)
 
     def _each(self, parts: Array) -> Array:
         """Return what there is of each group, without that dimension where there is one."""
@@ -243,9 +246,31 @@ class Hessian:
         return f"Hessian(k={self.k}{groups}, tokens={self._tokens})"
 
 
-def _block(inputs: Array, group: int, first: int, count: int) -> Array:
-    """Return some inputs of a group, a copy of float64."""
-    return np.array(inputs[first : first + count, group], np.float64, order="C")
+def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
+    """Yield the inputs of a group as float64, in the buffer, which is full each time but the last."""
+    filled = 0
+    for piece in _pieces(inputs):
+        taken = 0
+        while taken < len(piece):
+            count = min(len(piece) - taken, len(buffer) - filled)
+            buffer[filled : filled + count] = piece[taken : taken + count, group]
+            taken, filled = taken + count, filled + count
+            if filled == len(buffer):
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
+
+
+def _pieces(inputs: Array) -> Iterator[Array]:
+    """Yield the inputs as (inputs, groups, k), of which none is copied."""
+    lead, strides = inputs.shape[:-2], inputs.strides
+    merged = all(strides[i] == strides[i + 1] * lead[i + 1] for i in range(len(lead) - 1) if lead[i] > 1)
+    if inputs.size and len(lead) > 1 and not merged:
+        for part in inputs:
+            yield from _pieces(part)
+    else:
+        yield inputs.reshape(-1, *inputs.shape[-2:])
 
 
 def _mirror(matrix: Array) -> None:

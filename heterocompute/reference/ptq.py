@@ -319,6 +319,27 @@ def refit_levels(levels: Array, curvature: Array, slope: Array) -> Array:
     return found
 
 
+def losses(errors: Array, h: Array) -> Array:
+    """Return what the errors of each row cost at the output of the layer, ``e^T H e``.
+
+    Parameters
+    ----------
+    errors : ndarray of float64, (columns, rows)
+        w - value.
+    h : ndarray of float64, (columns, columns)
+        Symmetric.
+
+    Returns
+    -------
+    ndarray of float64, (rows,)
+        Sums over columns, ascending; within them one fused multiply-add for each entry of h.
+    """
+    found: Array = np.zeros(errors.shape[1])
+    for j in range(len(errors)):
+        found = found + errors[j] * _chain(h, errors, slice(j, j + 1))[0]
+    return found
+
+
 def _kept(grid: Any, column: int) -> Any:
     return True if grid[9] is None else grid[9][column] != 0
 

@@ -53,8 +53,9 @@ hc_status take_compare(const hc_run *run, uint64_t *hash, hc_error *error) {
     const int64_t shape[1] = {SIZE};
     const hc_view x = view_of(converted(random_values(SIZE, 41), SIZE, HC_F64), HC_F64, 1, shape);
     const hc_view y = view_of(converted(random_values(SIZE, 42), SIZE, HC_F32), HC_F32, 1, shape);
-    hc_error_sums sums;
-    const hc_status status = hc_compare(run, &x, &y, &sums, error);
+    hc_error_state state = {.values = 0};
+    const hc_status status = hc_compare(run, &x, &y, &state, error);
+    const hc_error_sums sums = hc_compared(&state);
     if (status == HC_OK)
         add_bytes(hash, &sums, sizeof sums);
     return status;

@@ -68,6 +68,7 @@ typedef struct {
     hc_row_view view;
     bool direct;
     int64_t tile_rows, tile_columns, column_tiles, ld;
+    int64_t first_row, rows, first_column, columns; /* of the slab, columns with padding */
     char *memory;
     int64_t thread_bytes;
 } hc_decode_job;
@@ -76,16 +77,18 @@ static void decode_task(void *context, int64_t task, int thread) {
     const hc_decode_job *job = context;
     const hc_format *format = &job->packed->format;
     const hc_components *components = &job->packed->components;
-    hc_tile tile = {.first_row = task / job->column_tiles * job->tile_rows,
-                    .first_column = task % job->column_tiles * job->tile_columns};
-    tile.rows = hc_min(job->tile_rows, job->geometry.rows - tile.first_row);
-    tile.columns = hc_min(job->tile_columns, job->geometry.padded - tile.first_column);
+    const int64_t row = task / job->column_tiles * job->tile_rows; /* of the slab, as is the column */
+    const int64_t column = task % job->column_tiles * job->tile_columns;
+    const hc_tile tile = {.first_row = job->first_row + row,
+                          .rows = hc_min(job->tile_rows, job->rows - row),
+                          .first_column = job->first_column + column,
+                          .columns = hc_min(job->tile_columns, job->columns - column)};
     const int64_t size = hc_dtype_size(job->view.dtype);
     char *values = job->memory + thread * job->thread_bytes;
     int64_t ld = job->ld;
     hc_float_rows direct;
-    if (job->direct && hc_rows_direct(&job->view, tile.first_row, &direct)) {
-        values = (char *)direct.data + tile.first_column * size;
+    if (job->direct && hc_rows_direct(&job->view, row, &direct)) {
+        values = (char *)direct.data + column * size;
         ld = direct.row_stride;
     }
     if (job->view.dtype == HC_F32)
@@ -93,7 +96,7 @@ static void decode_task(void *context, int64_t task, int thread) {
     else
         hc_format_find(format->family)->decode_f64(format, &job->geometry, components, &tile, (double *)values, ld);
     if (!job->direct)
-        hc_rows_scatter(&job->view, tile.first_row, tile.rows, tile.first_column, tile.columns, values, ld);
+        hc_rows_scatter(&job->view, row, tile.rows, column, tile.columns, values, ld);
 }
 
 /* Sizes of tiles: whole groups, or multiples of 8 columns in a group that is longer. */
@@ -102,28 +105,73 @@ static void choose_tiles(hc_decode_job *job) {
     const int64_t unit = g->group % 8 == 0 ? g->group : g->group * 8;
     const int64_t wanted = hc_rows_across(&job->view) ? TILE_VALUES / ACROSS_ROWS : TILE_VALUES;
     job->tile_columns = unit >= wanted || unit == 0 ? wanted : wanted / unit * unit;
-    job->tile_columns = hc_max(hc_min(job->tile_columns, g->padded), 1);
-    job->tile_rows = hc_min(hc_max(TILE_VALUES / job->tile_columns, 1), hc_max(g->rows, 1));
-    job->column_tiles = hc_ceil_div(g->padded, job->tile_columns);
+    job->tile_columns = hc_max(hc_min(job->tile_columns, job->columns), 1);
+    job->tile_rows = hc_min(hc_max(TILE_VALUES / job->tile_columns, 1), hc_max(job->rows, 1));
+    job->column_tiles = hc_ceil_div(job->columns, job->tile_columns);
     job->ld = hc_round_up(job->tile_columns, 16) + 16;
 }
 
+/* Indices [first, first + count) of axis 0, as rows and columns. */
+static hc_status find_slab(hc_decode_job *job, int64_t first, int64_t count, hc_error *error) {
+    const hc_packed *packed = job->packed;
+    const hc_geometry *g = &job->geometry;
+    job->rows = g->rows;
+    job->columns = g->padded;
+    if (first == 0 && (packed->ndim == 0 || count == packed->shape[0]))
+        return HC_OK;
+    bool is_reduced = false;
+    for (int i = 0; i < packed->n_axes; i++)
+        is_reduced = is_reduced || packed->axes[i] == 0;
+    if (!is_reduced) {
+        const int64_t each = g->rows / packed->shape[0];
+        job->first_row = first * each;
+        job->rows = count * each;
+        return HC_OK;
+    }
+    const int64_t step = hc_slab_step(packed);
+    if (packed->n_axes > 1 || first % step != 0 || (count % step != 0 && first + count != packed->shape[0]))
+        return hc_fail(error, HC_VALUE, "dequantize: slabs along a reduction axis are multiples of %lld values of it",
+                       (long long)step);
+    job->first_column = first;
+    job->columns = first + count == packed->shape[0] ? g->padded - first : count;
+    return HC_OK;
+}
+
+int64_t hc_slab_step(const hc_packed *packed) {
+    for (int i = 0; i < packed->n_axes; i++)
+        if (packed->axes[i] == 0)
+            return packed->n_axes > 1 ? hc_max(packed->shape[0], 1)
+                                      : (int64_t)8 * hc_max(packed->format.group, 1) * hc_max(packed->format.m, 1);
+    return 1;
+}
+
 hc_status hc_dequantize(const hc_run *run, const hc_packed *packed, const hc_view *out, hc_error *error) {
+    return hc_dequantize_slab(run, packed, 0, packed->ndim ? packed->shape[0] : 1, out, error);
+}
+
+hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t first, int64_t count,
+                             const hc_view *out, hc_error *error) {
     hc_decode_job job = {.run = run, .packed = packed};
     hc_status status = hc_check_packed("dequantize: q", packed, &job.geometry, error);
     if (status != HC_OK)
         return status;
     if (out->dtype != HC_F32 && out->dtype != HC_F64)
         return hc_fail(error, HC_TYPE, "dequantize: wanted float32 or float64 out");
-    if (out->ndim != packed->ndim || memcmp(out->shape, packed->shape, (size_t)out->ndim * sizeof *out->shape) != 0)
+    bool fits = out->ndim == packed->ndim;
+    for (int i = 0; fits && i < out->ndim; i++)
+        fits = out->shape[i] == (i ? packed->shape[i] : count);
+    if (!fits || first < 0 || count < 0 || (packed->ndim && first > packed->shape[0] - count))
         return hc_fail(error, HC_VALUE, "dequantize: out has another shape than the array");
     if (packed->format.m > 0)
-        return hc_sparse_dequantize(run, packed, &job.geometry, out, error);
+        return hc_sparse_dequantize(run, packed, &job.geometry, first, count, out, error);
+    status = find_slab(&job, first, count, error);
+    if (status != HC_OK)
+        return status;
     hc_rows_init(&job.view, out, &job.geometry, packed->n_axes, packed->axes);
     hc_float_rows direct;
     job.direct = hc_rows_direct(&job.view, 0, &direct);
     choose_tiles(&job);
-    const int64_t n_tasks = hc_ceil_div(job.geometry.rows, job.tile_rows) * job.column_tiles;
+    const int64_t n_tasks = hc_ceil_div(job.rows, job.tile_rows) * job.column_tiles;
     const int n_threads = (int)hc_min(run->n_threads, hc_max(n_tasks, 1));
     if (!job.direct) {
         job.thread_bytes = job.tile_rows * job.ld * hc_dtype_size(out->dtype);
@@ -250,7 +298,7 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
 enum { COMPARE_BLOCK = 1 << 15, PIECE = 256 };
 typedef struct {
     const hc_view *view[2];
-    int64_t values;
+    int64_t values, begun; /* of the first block, before these */
     hc_error_sums *sums;
 } hc_compare_job;
 
@@ -280,9 +328,10 @@ static void read_values(const hc_view *view, int64_t first, int64_t n, double *v
 static void compare_task(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_compare_job *job = context;
-    hc_error_sums sums = {0};
-    const int64_t end = hc_min((task + 1) * COMPARE_BLOCK, job->values);
-    for (int64_t first = task * COMPARE_BLOCK; first < end; first += PIECE) {
+    hc_error_sums sums = job->sums[task];
+    const int64_t start = hc_max(task * COMPARE_BLOCK - job->begun, 0);
+    const int64_t end = hc_min((task + 1) * COMPARE_BLOCK - job->begun, job->values);
+    for (int64_t first = start; first < end; first += PIECE) {
         double x[PIECE], y[PIECE];
         const int64_t n = hc_min(PIECE, end - first);
         read_values(job->view[0], first, n, x);
@@ -301,7 +350,15 @@ static void compare_task(void *context, int64_t task, int thread) {
     job->sums[task] = sums;
 }
 
-hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_sums *sums, hc_error *error) {
+static void add_sums(hc_error_sums *sums, const hc_error_sums *block) {
+    sums->xx += block->xx;
+    sums->ee += block->ee;
+    sums->xy += block->xy;
+    sums->yy += block->yy;
+    sums->max_abs = fmax(sums->max_abs, block->max_abs);
+}
+
+hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_error_state *state, hc_error *error) {
     hc_status status = hc_check_view("error: x", x, error);
     if (status == HC_OK)
         status = hc_check_view("error: y", y, error);
@@ -309,22 +366,28 @@ hc_status hc_compare(const hc_run *run, const hc_view *x, const hc_view *y, hc_e
         return status;
     if (x->ndim != y->ndim || memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof *x->shape) != 0)
         return hc_fail(error, HC_VALUE, "error: the two arrays differ in shape");
-    hc_compare_job job = {.view = {x, y}, .values = 1};
-    for (int i = 0; i < x->ndim; i++)
-        job.values *= x->shape[i];
-    const int64_t n_tasks = hc_ceil_div(job.values, COMPARE_BLOCK);
+    hc_compare_job job = {.view = {x, y}, .values = hc_values(x), .begun = state->values % COMPARE_BLOCK};
+    const int64_t n_tasks = hc_ceil_div(job.values + job.begun, COMPARE_BLOCK);
+    if (job.values == 0)
+        return HC_OK;
     job.sums = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.sums);
     if (!job.sums)
         return hc_fail(error, HC_MEMORY, "error: no memory for %lld sums", (long long)n_tasks);
+    memset(job.sums, 0, (size_t)n_tasks * sizeof *job.sums);
+    job.sums[0] = state->block;
     hc_parallel(run->n_threads, n_tasks, compare_task, &job);
-    *sums = (hc_error_sums){0};
-    for (int64_t i = 0; i < n_tasks; i++) {
-        sums->xx += job.sums[i].xx;
-        sums->ee += job.sums[i].ee;
-        sums->xy += job.sums[i].xy;
-        sums->yy += job.sums[i].yy;
-        sums->max_abs = fmax(sums->max_abs, job.sums[i].max_abs);
-    }
+    state->values += job.values;
+    const bool is_open = state->values % COMPARE_BLOCK != 0;
+    for (int64_t i = 0; i < n_tasks - is_open; i++)
+        add_sums(&state->sums, &job.sums[i]);
+    state->block = is_open ? job.sums[n_tasks - 1] : (hc_error_sums){0};
     hc_free_aligned(job.sums);
     return HC_OK;
+}
+
+hc_error_sums hc_compared(const hc_error_state *state) {
+    hc_error_sums sums = state->sums;
+    if (state->values % COMPARE_BLOCK != 0)
+        add_sums(&sums, &state->block);
+    return sums;
 }

@@ -66,7 +66,10 @@ const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
     const int64_t run = s->group_channels;
     if ((run != 1 && run != 2 && run != 4 && run != 8) || s->filters != conv->window->groups * run)
         return "it is for groups of 1, 2, 4 or 8 channels and as many filters";
-    return s->r * s->s == 0 ? "there is nothing to sum" : NULL;
+    enum { MOST_ROWS = 4 }; /* of answers, in a block */
+    if (s->r * s->s == 0)
+        return "there is nothing to sum";
+    return hc_wide_rows(conv, (MOST_ROWS - 1) * conv->window->stride[0] + (s->r - 1) * conv->window->dilation[0] + 1);
 }
 
 hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {

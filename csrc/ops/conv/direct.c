@@ -91,7 +91,9 @@ const char *hc_conv_direct_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     if (conv->activations)
         return hc_direct_codes_refuse(conv);
-    return s->r * s->s * s->group_channels == 0 ? "there is nothing to sum" : NULL;
+    if (s->r * s->s * s->group_channels == 0)
+        return "there is nothing to sum";
+    return hc_wide_rows(conv, (s->r - 1) * conv->window->dilation[0] + 1);
 }
 
 hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {

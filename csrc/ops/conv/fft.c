@@ -137,7 +137,7 @@ const char *hc_conv_fft_refuses(const hc_convolution *conv) {
         return "filters reach over more than 64 pixels";
     if (s->group_channels > MOST_PANEL || !choose(conv, &height, &width))
         return "transformed filters of so many channels take too much memory";
-    return NULL;
+    return hc_wide_rows(conv, height);
 }
 
 static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv) {

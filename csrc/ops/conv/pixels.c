@@ -16,6 +16,15 @@ enum {
 
 static bool clash(int64_t step) { return step && step % PERIOD == 0; }
 
+const char *hc_wide_rows(const hc_convolution *conv, int64_t rows) {
+    enum { MOST_BYTES = 40 << 20, FEWEST = 4 /* channels that a pixel of phases has memory for */ };
+    const hc_conv_shape *s = &conv->shape;
+    int64_t row, bytes;
+    const bool fits = hc_mul_size(s->width, hc_round_up(s->channels, FEWEST) * (int64_t)sizeof(float), &row) &&
+                      hc_mul_size(row, hc_min(rows, s->height), &bytes) && bytes <= MOST_BYTES;
+    return fits ? NULL : "the rows of the image that a row of windows needs take more than 40 MiB";
+}
+
 void hc_pixels_init(hc_pixels *p, const hc_convolution *conv, bool may_join, int64_t step) {
     const hc_conv_shape *s = &conv->shape;
     const hc_view *x = conv->x;

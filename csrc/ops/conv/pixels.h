@@ -26,6 +26,9 @@ typedef struct {
     float *memory, *zeros;
 } hc_pixels;
 
+/* Why no band of `rows` rows of the image is copied, or NULL. By the shape alone: an algorithm that refuses may have had bits of
+ * its own. */
+const char *hc_wide_rows(const hc_convolution *conv, int64_t rows);
 /* May runs be joined; rows of answers in a band are a multiple of `step`. */
 void hc_pixels_init(hc_pixels *pixels, const hc_convolution *conv, bool may_join, int64_t step);
 /* The same as phases, stride 2; false, and nothing done, where channels are many or in groups. */

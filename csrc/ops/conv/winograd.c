@@ -162,7 +162,7 @@ static const char *refuses(const hc_convolution *conv, int n) {
     const int64_t places = (s->r > 1 ? n : 1) * (s->s > 1 ? n : 1) * stride * stride;
     if (s->group_channels > MOST_PANEL / (places * HC_TILE_MAX_NR * (int64_t)sizeof(float)))
         return "transformed filters of so many channels take too much memory";
-    return NULL;
+    return hc_wide_rows(conv, s->r > 1 ? n * stride : 1);
 }
 
 #define HC_WINOGRAD(m)                                                                                                 \

@@ -115,6 +115,7 @@ typedef struct {
     const hc_geometry *geometry;
     hc_geometry whole;
     hc_row_view view;
+    int64_t first_row, rows, first_column, columns; /* of the slab */
     int64_t task_rows, task_columns, column_tasks, thread_bytes;
     char *memory;
 } hc_whole_job;
@@ -139,10 +140,11 @@ static void kept_doubles(const hc_whole_job *job, int64_t row, int64_t first, in
 
 static void whole_task(void *context, int64_t task, int thread) {
     const hc_whole_job *job = context;
-    const int64_t column = task % job->column_tasks * job->task_columns;
-    const int64_t columns = hc_min(job->task_columns, job->whole.columns - column);
-    const int64_t first = task / job->column_tasks * job->task_rows;
-    const int64_t rows = hc_min(job->task_rows, job->whole.rows - first);
+    const int64_t place_column = task % job->column_tasks * job->task_columns,
+                  column = job->first_column + place_column;
+    const int64_t columns = hc_min(job->task_columns, job->columns - place_column);
+    const int64_t place_row = task / job->column_tasks * job->task_rows, first = job->first_row + place_row;
+    const int64_t rows = hc_min(job->task_rows, job->rows - place_row);
     const hc_packed_context packed = {.run = job->run,
                                       .format = &job->packed->format,
                                       .geometry = job->geometry,
@@ -166,22 +168,36 @@ static void whole_task(void *context, int64_t task, int thread) {
                 c += s.count;
             }
     }
-    hc_rows_scatter(&job->view, first, rows, column, columns, memory, columns);
+    hc_rows_scatter(&job->view, place_row, rows, place_column, columns, memory, columns);
 }
 
-hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
-                               const hc_view *out, hc_error *error) {
+hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry, int64_t first,
+                               int64_t count, const hc_view *out, hc_error *error) {
     hc_whole_job job = {.run = run, .packed = packed, .geometry = geometry};
     hc_status status =
         hc_geometry_init(NULL, 1, geometry->rows, geometry->runs, geometry->whole_length, &job.whole, error);
     if (status != HC_OK || job.whole.rows == 0 || job.whole.columns == 0)
         return status;
+    job.rows = job.whole.rows;
+    job.columns = job.whole.columns;
+    if (packed->ndim && count != packed->shape[0]) {
+        bool is_reduced = false;
+        for (int i = 0; i < packed->n_axes; i++)
+            is_reduced = is_reduced || packed->axes[i] == 0;
+        const int64_t each = is_reduced ? 1 : job.whole.rows / packed->shape[0];
+        if (is_reduced && packed->n_axes > 1)
+            return hc_fail(error, HC_VALUE, "dequantize: slabs of one of several reduction axes");
+        *(is_reduced ? &job.first_column : &job.first_row) = first * each;
+        *(is_reduced ? &job.columns : &job.rows) = count * each;
+        if (count == 0)
+            return HC_OK;
+    }
     hc_rows_init(&job.view, out, &job.whole, packed->n_axes, packed->axes);
     const bool across = hc_rows_across(&job.view);
-    job.task_columns = hc_min(across ? 256 : 4096, job.whole.columns);
+    job.task_columns = hc_min(across ? 256 : 4096, job.columns);
     job.task_rows = hc_max((1 << 14) / job.task_columns, 1);
-    job.column_tasks = hc_ceil_div(job.whole.columns, job.task_columns);
-    const int64_t n_tasks = hc_ceil_div(job.whole.rows, job.task_rows) * job.column_tasks;
+    job.column_tasks = hc_ceil_div(job.columns, job.task_columns);
+    const int64_t n_tasks = hc_ceil_div(job.rows, job.task_rows) * job.column_tasks;
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
     job.thread_bytes = hc_round_up(job.task_rows * job.task_columns * hc_dtype_size(out->dtype), HC_CACHE_LINE);
     job.memory = hc_alloc_aligned(job.thread_bytes * n_threads);

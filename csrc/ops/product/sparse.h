@@ -17,9 +17,9 @@ void hc_sparse_floats(const hc_source *source, int64_t first_row, int64_t rows, 
 void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first_row, int64_t rows,
                         int64_t first_column, int64_t columns, const hc_int_tile *out);
 
-/* out: float32 or float64 of the packed shape, any strides; all is checked. */
-hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry,
-                               const hc_view *out, hc_error *error);
+/* As hc_dequantize_slab, of any first and count where axis 0 is not one of several reduction axes; all is checked. */
+hc_status hc_sparse_dequantize(const hc_run *run, const hc_packed *packed, const hc_geometry *geometry, int64_t first,
+                               int64_t count, const hc_view *out, hc_error *error);
 
 /* hc_nm_masks of one pattern by the fastest line, or by a table. */
 typedef struct {

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted
 from ...base.values import shown
@@ -24,19 +25,21 @@ from ...formats import MX, Int
 from . import scaled
 from .expressions import matches
 from .linear import (
+    ROWS,
+    WORD_COLUMNS,
     Array,
+    Codes,
     Packed,
     Parts,
     array_of,
     checked,
-    from_words,
+    codes_in,
     in_order,
     matrix_of,
     one_of,
     order_of,
     prefix_of,
     refuse,
-    to_words,
     words,
 )
 
@@ -78,12 +81,12 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     fmt: Any = q.format
     m = matrix_of(name, q, NAME)
     found = {
-        f"{m.prefix}.weight_packed": to_words(m.codes, m.bits),
+        f"{m.prefix}.weight_packed": m.packed.words(),
         f"{m.prefix}.weight_scale": m.scales,
         f"{m.prefix}.weight_shape": np.array(q.shape, np.int64),
     }
     if not fmt.symmetric:
-        found[f"{m.prefix}.weight_zero_point"] = np.ascontiguousarray(to_words(m.points.T, m.bits).T)
+        found[f"{m.prefix}.weight_zero_point"] = Codes(pack(m.points.T, m.bits), m.bits, len(m.points)).word_columns()
     return found
 
 
@@ -139,21 +142,21 @@ def _sorted(
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = _chosen(prefix, config, _packed_of, tensors)
     rows, count = map(int, tensors[f"{prefix}.weight_shape"])
-    codes, middle = from_words(packed, bits, count), np.uint8(1 << (bits - 1))
+    codes, middle = codes_in(packed, ROWS, bits, rows, count), 1 << (bits - 1)
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
-        codes = codes[:, order]
+        codes = codes.of_columns(order)
     points = None
     if not symmetric:
         stored = tensors[f"{prefix}.weight_zero_point"]
         if stored.dtype == np.int8:
             points = (stored.astype(np.int16) + np.int16(middle)).astype(np.uint8)
         else:
-            points = from_words(np.ascontiguousarray(stored.T), bits, rows).T
-    elif codes.min(initial=1):
-        codes = (codes - middle) & np.uint8((1 << bits) - 1)
+            points = codes_in(stored, WORD_COLUMNS, bits, stored.shape[1], rows).unpacked().T
+    elif not codes.holds(0):
+        codes = codes._replace(flip=middle)
     else:  # the code -2^(bits - 1), which symmetric formats here do not have
-        points = np.full(scales.shape, middle)
+        points = np.full(scales.shape, middle, np.uint8)
     fmt = Int(bits, group, points is None, "f16" if scales.dtype == np.float16 else "f32")
     return array_of(fmt, codes, scales, points), order
 

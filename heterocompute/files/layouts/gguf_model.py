@@ -19,19 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
 from ...base.tensors import Info, Tensors
 from ...base.texts import quoted
 from ...base.writer import naming, replacing
-from ...formats import GGML, MX, NVFP4, Format, Int
+from ...formats import GGML, MX, NVFP4, Format
 from ..containers.gguf_files import Gguf, scale_name
-from .ggml_blocks import array_of, bytes_of
+from .ggml_blocks import array_of, blocks_name, bytes_of
 from .linear import Array, refuse
 
 BLOCK, MOST_NAME = 32, 63
-MINUS_ZERO = 8
 PLAIN = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64")
 
 
@@ -57,8 +55,7 @@ def block_of(fmt: Format) -> int:
 
 def has_place(fmt: Any) -> bool:
     """Tell whether ggml has blocks of a format."""
-    ints = (Int(4, BLOCK, scale="f16"), Int(8, BLOCK, scale="f16"))
-    return isinstance(fmt, GGML | NVFP4) or fmt in ints or (isinstance(fmt, MX) and fmt.element == "fp4")
+    return blocks_name(fmt) is not None
 
 
 def kind_of(fmt: Format) -> str:
@@ -88,35 +85,12 @@ def blocks_of(name: str, q: QuantizedArray) -> Blocks:
         raise ValueError(
             f"save: {what}: gguf stores rows of whole blocks of {block}, quantized along the last axis{fits}"
         )
-    if isinstance(q.format, GGML):
-        return Blocks(kind_of(q.format), bytes_of(q).reshape(*q.shape[:-1], -1))
-    rows, scale = math.prod(q.shape[:-1]), None
     scales = q.components.get("scales", np.zeros(0, np.uint8))
-    if q.format == Int(8, BLOCK, scale="f16"):
-        codes = q.codes().reshape(rows, -1, BLOCK).view(np.uint8)
-        kind = "Q8_0"
-    elif q.format == Int(4, BLOCK, scale="f16"):
-        codes = _paired((q.codes() + np.int8(8)).astype(np.uint8).reshape(rows, -1, BLOCK))
-        kind = "Q4_0"
-    elif isinstance(q.format, MX) and q.format.element == "fp4" and not (scales == 255).any():
-        codes = _paired(_without_minus_zero(q.codes()).reshape(rows, -1, BLOCK))
-        kind = "MXFP4"
-    elif isinstance(q.format, NVFP4):
-        codes = _paired(_without_minus_zero(q.codes()).reshape(rows, -1, 4, 16)).reshape(rows, -1, 32)
-        kind, scale = "NVFP4", q.components["coarse"].reshape(1)
-    else:
+    name_of_blocks = blocks_name(q.format)
+    if name_of_blocks is None or (isinstance(q.format, MX) and (scales == 255).any()):
         refuse(name, q, "gguf", "int4-g32-f16, int8-g32-f16, nvfp4, mxfp4 without NaN or a type of ggml is the nearest")
-    heads = np.ascontiguousarray(scales).view(np.uint8).reshape(rows, codes.shape[1], -1)
-    return Blocks(kind, np.concatenate([heads, codes], axis=2).reshape(*q.shape[:-1], -1), scale)
-
-
-def _without_minus_zero(codes: Array) -> Array:
-    return np.where(codes == MINUS_ZERO, np.uint8(0), codes)
-
-
-def _paired(codes: Array) -> Array:
-    half = codes.shape[-1] // 2
-    return np.asarray(codes[..., :half] | codes[..., half:] << np.uint8(4))
+    scale = q.components["coarse"].reshape(1) if isinstance(q.format, NVFP4) else None
+    return Blocks(name_of_blocks.upper(), bytes_of(q).reshape(*q.shape[:-1], -1), scale)
 
 
 def readers(reader: Tensors) -> dict[str, Callable[[], Any]]:
@@ -175,24 +149,15 @@ def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
     return q
 
 
-# Type of ggml -> the format, the values that share a scale, the groups of a block.
-FLOATS: dict[str, tuple[Format, int, int]] = {"MXFP4": (MX("fp4"), 32, 1), "NVFP4": (NVFP4(), 16, 4)}
+FLOATS: dict[str, Format] = {"MXFP4": MX("fp4"), "NVFP4": NVFP4()}
 
 
 def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale: Array) -> QuantizedArray:
     """Return the array of blocks of 4-bit floats."""
-    fmt, group, groups = FLOATS[kind]
-    rows = len(data)
-    data = data.reshape(rows, -1, groups * (1 + group // 2))
-    halves = data[..., groups:].reshape(rows, -1, 1, group // 2)
-    codes = np.concatenate([halves & np.uint8(15), halves >> np.uint8(4)], axis=2)
-    scales = np.ascontiguousarray(data[..., :groups]).reshape(rows, -1)
-    parts = {"codes": pack(codes.reshape(rows, -1), 4), "scales": scales}
-    if kind == "NVFP4":
-        parts["coarse"] = scale.reshape(())
-    elif (scales == 255).any():
+    q = array_of(FLOATS[kind], data, shape, {"coarse": scale.reshape(())} if kind == "NVFP4" else None)
+    if kind == "MXFP4" and (q.components["scales"] == 255).any():
         raise ValueError(f"tensor {quoted(name)}: component scales holds the byte 255, which MXFP4 of ggml never uses")
-    return QuantizedArray(parts, fmt, shape, (len(shape) - 1,))
+    return q
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:

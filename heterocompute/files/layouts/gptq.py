@@ -15,17 +15,22 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import Int
 from .expressions import matches
 from .linear import (
+    AWQ,
+    WORD_COLUMNS,
     Array,
+    Codes,
     Packed,
     Parts,
     array_of,
     checked,
+    codes_in,
     from_words,
     in_order,
     matrix_of,
@@ -37,7 +42,6 @@ from .linear import (
 
 VERSIONS = ("gptq", "gptq_v2")
 BITS = (2, 3, 4, 8)
-ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def layout_of_gptq(name: str, q: Packed) -> Parts:
@@ -64,7 +68,7 @@ def parts_of_gptq(name: str, q: QuantizedArray) -> dict[str, Array]:
     m = matrix_of(name, q, "gptq")
     points = m.points - np.uint8(fmt.symmetric)
     return {
-        f"{m.prefix}.qweight": np.ascontiguousarray(to_words(m.codes, m.bits).T),
+        f"{m.prefix}.qweight": m.packed.word_columns(),
         f"{m.prefix}.qzeros": to_words(points.T, m.bits),
         f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
         f"{m.prefix}.g_idx": np.arange(q.shape[1], dtype=np.int32) // np.int32(m.group),
@@ -111,10 +115,10 @@ def sorted_from_gptq(
         raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
     if index is None and config.get("desc_act") is True and len(scales) > 1:
         raise ValueError(f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups lie apart")
-    codes = from_words(np.ascontiguousarray(qweight.T), bits, count)
+    codes = _codes_of_gptq(qweight, bits, rows, count)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // (group or count))
     if order is not None:
-        codes = codes[:, order]
+        codes = codes.of_columns(order)
     stored = from_words(qzeros, bits, rows).T
     points, symmetric = _points_of(prefix, config, stored, bits, version == "gptq")
     return _made(bits, group, symmetric, codes, scales, points), order
@@ -205,8 +209,8 @@ def parts_of_awq(name: str, q: QuantizedArray) -> dict[str, Array]:
     layout_of_awq(name, q)  # refuses
     m = matrix_of(name, q, "awq")
     return {
-        f"{m.prefix}.qweight": to_words(_shuffled(m.codes.T), 4),
-        f"{m.prefix}.qzeros": to_words(_shuffled(m.points.T), 4),
+        f"{m.prefix}.qweight": m.packed.columns(AWQ),
+        f"{m.prefix}.qzeros": Codes(pack(m.points, 4), 4, m.points.shape[1]).columns(AWQ),
         f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
     }
 
@@ -228,11 +232,6 @@ def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[st
         raise ValueError(f"{prefix}.qweight or .scales is missing, or of another kind than int32 (in, out / 8)")
     count, rows = len(qweight), qweight.shape[1] * 8
     group = _group_of(prefix, config, count, scales, rows, "group_size" if "group_size" in config else "q_group_size")
-    back = np.argsort(ORDER)
-
-    def turned(words: Array) -> Array:
-        return from_words(words, 4, rows).reshape(len(words), -1, 8)[:, :, back].reshape(len(words), rows).T
-
     if qzeros is None:
         if config.get("zero_point") is not False:
             raise ValueError(f"{prefix}.qzeros is missing, but zero_point of the configuration does not say False")
@@ -240,17 +239,22 @@ def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[st
     elif qzeros.shape != (len(scales), rows // 8):
         raise ValueError(f"{prefix}.qzeros is {qzeros.shape}, wanted {(len(scales), rows // 8)}")
     else:
-        points = turned(qzeros)
-    return _made(4, group, False, turned(qweight), scales, points)
+        points = codes_in(_as_int32(qzeros), AWQ, 4, rows, len(scales)).unpacked()
+    return _made(4, group, False, codes_in(_as_int32(qweight), AWQ, 4, rows, count), scales, points)
 
 
-def _shuffled(codes: Array) -> Array:
-    return codes.reshape(len(codes), -1, 8)[:, :, ORDER].reshape(codes.shape)
+def _as_int32(words: Array) -> Array:
+    return words.view(np.int32) if words.dtype == np.uint32 else words
 
 
-def _made(bits: int, group: int | None, symmetric: bool, codes: Array, scales: Array, points: Array) -> QuantizedArray:
-    middle = np.uint8(1 << (bits - 1))
-    mask = np.uint8((1 << bits) - 1)
-    if symmetric and codes.min(initial=1) > 0:
-        return array_of(Int(bits, group, True, "f16"), (codes - middle) & mask, scales.T, None)
+def _codes_of_gptq(qweight: Array, bits: int, rows: int, count: int) -> Codes:
+    if qweight.dtype.itemsize == 4:
+        return codes_in(_as_int32(qweight), WORD_COLUMNS, bits, rows, count)
+    return Codes(pack(from_words(np.ascontiguousarray(qweight.T), bits, count), bits), bits, count)
+
+
+def _made(bits: int, group: int | None, symmetric: bool, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
+    middle = 1 << (bits - 1)
+    if symmetric and not codes.holds(0):
+        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=middle), scales.T, None)
     return array_of(Int(bits, group, False, "f16"), codes, scales.T, points)

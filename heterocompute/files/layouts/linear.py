@@ -7,16 +7,18 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays.bits import pack, unpack
+from ... import _heterocompute as _core
+from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, unpack
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
+from ...base import runtime
 from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import Format, Int
 
-__all__ = ["Matrix", "Packed", "Parts", "array_of", "checked", "from_words", "in_order", "matrix_of", "no_format",
-           "one_of",
-           "order_of", "refuse", "to_words", "words"]  # fmt: skip
+__all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
+           "from_words", "in_order", "matrix_of", "no_format", "one_of", "order_of", "refuse",
+           "to_words", "words"]  # fmt: skip
 
 Array = NDArray[Any]
 Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, shape
@@ -33,18 +35,87 @@ class Packed(Protocol):
     def axis(self) -> tuple[int, ...]: ...
 
 
+class Codes(NamedTuple):
+    """Unsigned codes of a weight, packed: `flip` is exclusive or'ed to each code of the rows of bytes in `packed`."""
+
+    packed: Array
+    bits: int
+    length: int
+    flip: int = 0
+
+    def unpacked(self) -> Array:
+        """Return the codes, uint8 (out, in)."""
+        return self.to(np.empty((len(self.packed), self.length), np.uint8), 8, ROWS)
+
+    def stored(self) -> Array:
+        """Return the rows of bytes, `flip` applied."""
+        if not self.flip and self.packed.shape[1] * 8 < self.length * self.bits + 8:
+            return self.packed
+        return self.to(np.empty((len(self.packed), -(-self.length * self.bits // 8)), np.uint8), self.bits, ROWS)
+
+    def words(self) -> Array:
+        """Return rows of int32, dense, little end first, the last word padded."""
+        return self.to(np.empty((len(self.packed), words(self.length, self.bits)), np.int32), self.bits, ROWS)
+
+    def word_columns(self) -> Array:
+        """Return the transposed words, (words, out): GPTQ."""
+        return self.to(np.empty((words(self.length, self.bits), len(self.packed)), np.int32), self.bits, WORD_COLUMNS)
+
+    def columns(self, kind: int = TURNED) -> Array:
+        """Return the transposed codes in rows of int32, (in, words); `AWQ` has an order of its own."""
+        return self.to(np.empty((self.length, words(len(self.packed), self.bits)), np.int32), self.bits, kind)
+
+    def holds(self, code: int) -> bool:
+        """Tell whether any code is this one."""
+        found = _core.code_fault(
+            runtime.run(), self.packed, self.bits, 1, self.length, self.length, code ^ self.flip, -1, None, 1
+        )
+        return bool(found)
+
+    def of_columns(self, order: Array) -> Codes:
+        """Return some columns."""
+        return Codes(pack(self.unpacked()[:, order], self.bits), self.bits, self.length)
+
+    def to(self, target: Array, bits: int, kind: int) -> Array:
+        shape = (len(self.packed), self.length)
+        return moved((self.packed, self.bits, ROWS), (target, bits, kind), shape, self.flip)
+
+
+def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int) -> Codes:
+    """Return the codes of a weight as another program has them.
+
+    Parameters
+    ----------
+    stored : ndarray of int32
+        (out, words), (words, out) or (in, words), as `kind` says: ROWS, WORD_COLUMNS, or TURNED and AWQ.
+    kind, bits, rows, count : int
+    """
+    wanted = {ROWS: (rows, words(count, bits)), WORD_COLUMNS: (words(count, bits), rows)}
+    size = wanted.get(kind, (count, words(rows, bits)))
+    if stored.dtype != np.int32 or stored.shape != size:
+        raise ValueError(f"codes are {stored.dtype} {stored.shape}, wanted int32 {size} of {counted(bits, 'bit')}")
+    if kind == ROWS:
+        return Codes(np.ascontiguousarray(stored).view(np.uint8), bits, count)
+    packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
+    return Codes(moved((stored, bits, kind), (packed, bits, ROWS), (rows, count)), bits, count)
+
+
 class Matrix(NamedTuple):
-    """The integers of a weight: `codes` and `points` unsigned, `scales` and `points` (out, groups).
+    """The integers of a weight: `packed` and `points` unsigned, `scales` and `points` (out, groups).
 
     `points` of a symmetric format are the middle, 2^(bits - 1).
     """
 
     prefix: str
-    codes: Array
+    packed: Codes
     scales: Array
     points: Array
     bits: int
     group: int
+
+    @property
+    def codes(self) -> Array:
+        return self.packed.unpacked()
 
 
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
@@ -87,13 +158,15 @@ def checked(name: str, q: Packed, layout: str) -> tuple[str, int, int]:
 
 def matrix_of(name: str, q: QuantizedArray, layout: str) -> Matrix:
     """Return the integers of an array that `checked` takes."""
-    prefix, group, _ = checked(name, q, layout)
+    prefix, group, groups = checked(name, q, layout)
     fmt: Any = q.format
     middle = 1 << (fmt.bits - 1)
-    points = q.zero_points_expanded()[:, ::group]
-    codes = q.codes().astype(np.int16) + middle if fmt.symmetric else q.codes()
-    points = points + np.uint8(middle) if fmt.symmetric else points
-    return Matrix(prefix, codes.astype(np.uint8), q.components["scales"], points, fmt.bits, group)
+    codes = Codes(q.components["codes"], fmt.bits, q.shape[1], middle if fmt.symmetric else 0)
+    if fmt.symmetric:
+        points = np.full((len(codes.packed), groups), middle, np.uint8)
+    else:
+        points = unpack(q.components["zero_points"], fmt.bits, groups)
+    return Matrix(prefix, codes, q.components["scales"], points, fmt.bits, group)
 
 
 def words(count: int, bits: int) -> int:
@@ -109,10 +182,9 @@ def words(count: int, bits: int) -> int:
 
 def to_words(codes: Array, bits: int) -> Array:
     """Return rows of codes in rows of int32, dense, little end first, the last word padded."""
-    packed = pack(codes, bits)
-    padded = np.zeros((len(packed), -(-packed.shape[1] // 4) * 4), np.uint8)
-    padded[:, : packed.shape[1]] = packed
-    return padded.view("<i4").astype(np.int32, copy=False)
+    return Codes(codes.astype(np.uint8, copy=False), 8, codes.shape[1]).to(
+        np.empty((len(codes), words(codes.shape[1], bits)), np.int32), bits, ROWS
+    )
 
 
 def from_words(words: Array, bits: int, count: int) -> Array:
@@ -123,13 +195,16 @@ def from_words(words: Array, bits: int, count: int) -> Array:
     return unpack(stored, bits, count)
 
 
-def array_of(fmt: Format, codes: Array, scales: Array, points: Array | None) -> QuantizedArray:
-    """Return the array of unsigned codes as the format stores them, scales (out, groups) and zero points."""
-    shape = codes.shape
+def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | None) -> QuantizedArray:
+    """Return the array of codes as the format stores them, scales (out, groups) and zero points."""
+    if not isinstance(codes, Codes):
+        codes = Codes(pack(codes, fmt.bits), fmt.bits, codes.shape[1])
+    shape, stored = (len(codes.packed), codes.length), codes.stored()
     if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is filled with 0
-        zero = np.zeros((len(codes), 1), codes.dtype) if points is None else points[:, -1:]
-        codes = np.concatenate([codes, np.repeat(zero, missing, 1)], axis=1)
-    parts = {"codes": pack(codes, fmt.bits), "scales": np.ascontiguousarray(scales)}
+        zero = np.zeros((shape[0], 1), np.uint8) if points is None else points[:, -1:]
+        filled = np.concatenate([unpack(stored, fmt.bits, shape[1]), np.repeat(zero, missing, 1)], axis=1)
+        stored = pack(filled, fmt.bits)
+    parts = {"codes": stored, "scales": np.ascontiguousarray(scales)}
     if points is not None:
         parts["zero_points"] = pack(np.ascontiguousarray(points), fmt.bits)
     layout = component_layout(fmt, shape, (1,))

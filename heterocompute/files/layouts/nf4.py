@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.bits import HIGH_FIRST, ROWS, moved
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
 from ...base.json_text import strict_json
@@ -73,9 +74,10 @@ def layout_of(name: str, q: Entry) -> Parts:
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     """Return the tensors that stand for one weight."""
     _check(name, q)
-    codes = q.components["codes"].reshape(-1, 1)
+    codes = q.components["codes"]
+    turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), q.shape)
     return {
-        name: codes << np.uint8(4) | codes >> np.uint8(4),
+        name: turned.reshape(-1, 1),
         f"{name}.absmax": q.components["scales"].reshape(-1),
         f"{name}.quant_map": _levels(),
         f"{name}.{STATE}": np.frombuffer(_state(q, q.source_dtype), np.uint8).copy(),
@@ -102,7 +104,8 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     if not _has_format(scales, group, count):
         raise ValueError(f"{name}: blocks that cross rows, or scales below 0, {no_format('bitsandbytes')}")
     scales = scales.reshape(rows, count // group)
-    codes = (packed << np.uint8(4) | packed >> np.uint8(4)).reshape(rows, count // 2)
+    codes, shape = np.empty((rows, count // 2), np.uint8), (rows, count)
+    moved((packed.reshape(codes.shape), 4, HIGH_FIRST), (codes, 4, ROWS), shape)
     return QuantizedArray({"codes": codes, "scales": scales}, NF4(group), (rows, count), (1,))
 
 
