@@ -123,7 +123,7 @@ class OnnxNetwork:
         if x is not None:
             self._refuse_codes()
         held = {one.name for one in proto.graph.initializer}
-        self._inputs = {text_of(one.name): one for one in proto.graph.input if one.name not in held}
+        self._inputs = {text_of(one.name): Input(one) for one in proto.graph.input if one.name not in held}
         self._outputs = [text_of(one.name) for one in proto.graph.output]
         network = Network(proto, self._folder, References(self._folder))
         Cut(proto.graph, network)
@@ -131,7 +131,7 @@ class OnnxNetwork:
         found = {name: next(iter(axes)) for name, axes in network.axes.items() if len(axes) == 1}
         self.weights = {name: network.array(name) for name in found}
         self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in found.items()}
-        self._ways: dict[tuple[str, int], Run] = {}
+        self._ways: dict[tuple[bool, int], Run] = {}  # with products of ours or without, by the number of threads
         self._x, self._labels = x, labels
         if x is not None:
             self._check_examples()
@@ -178,31 +178,40 @@ class OnnxNetwork:
         """
         now = self.weights if weights is None else weights
         fmt = None if activations is None else as_format(activations, "run_onnx: activations")
-        own = fmt is not None or any(now.get(name) is not w for name, w in self.weights.items())
-        feeds, refused = self._feeds(inputs), None
-        for name, make in self._kinds(own):
-            key = (name, runtime.get_num_threads())
+        own = fmt is not None or (now is not self.weights and any(now.get(n) is not w for n, w in self.weights.items()))
+        feeds, key = self._feeds(inputs), (own, runtime.get_num_threads())
+        way = self._ways.get(key)
+        if way is None:
+            self._ways = {one: way for one, way in self._ways.items() if one[1] == key[1]}
+        else:
             try:
-                if key not in self._ways:
-                    self._ways = {one: way for one, way in self._ways.items() if one[1] == key[1]}
-                    self._ways[key] = make()
-                return dict(zip(self._outputs, self._ways[key](feeds, now, fmt), strict=True))
+                return dict(zip(self._outputs, way(feeds, now, fmt), strict=True))
+            except Refused:  # by a branch that was not taken before
+                pass
+        refused = None
+        for make in self._kinds(own):
+            try:
+                way = make()
+                answers = way(feeds, now, fmt)
             except Refused as error:
                 refused = refused or error
+                continue
+            self._ways[key] = way
+            return dict(zip(self._outputs, answers, strict=True))
         raise ValueError(f"{self._place}: no ONNX model that can be evaluated: {refused}")
 
     def _feeds(self, inputs: Any) -> dict[str, Array]:
         """Return the inputs with the dtypes that the model declares."""
-        names = sorted(self._inputs)
         if not isinstance(inputs, Mapping):
-            if len(names) != 1:
+            if len(self._inputs) != 1:
+                names = sorted(self._inputs)
                 raise ValueError(f"run_onnx: the model has the inputs {names}, wanted a dict with these names")
-            inputs = {names[0]: inputs}
-        if set(inputs) != set(names):
-            raise ValueError(f"run_onnx: inputs are {sorted(inputs)}, wanted {names}")
-        return {name: _as_declared(name, value, self._inputs[name].type) for name, value in inputs.items()}
+            inputs = {next(iter(self._inputs)): inputs}
+        if inputs.keys() != self._inputs.keys():
+            raise ValueError(f"run_onnx: inputs are {sorted(inputs)}, wanted {sorted(self._inputs)}")
+        return {name: self._inputs[name].checked(value) for name, value in inputs.items()}
 
-    def _kinds(self, own: bool) -> Iterator[tuple[str, Callable[[], Run]]]:
+    def _kinds(self, own: bool) -> Iterator[Callable[[], Run]]:
         """Yield ways to run the model, the best first."""
         try:
             import onnxruntime  # noqa: F401  # optional
@@ -210,11 +219,11 @@ class OnnxNetwork:
             pass
         else:
             if not own:
-                yield "whole", self._whole
-            yield "cut", lambda: self._cut(self._proto, Sessions(self._folder))
+                yield self._whole
+            yield lambda: self._cut(self._proto, Sessions(self._folder))
             if plain_opset(self._proto) < OLDEST:
-                yield "converted", lambda: self._cut(self._converted(MODERN), Sessions(self._folder))
-        yield "reference", self._reference
+                yield lambda: self._cut(self._converted(MODERN), Sessions(self._folder))
+        yield self._reference
 
     def _whole(self) -> Run:
         source = self._source
@@ -271,13 +280,12 @@ class OnnxNetwork:
             raise ValueError("OnnxNetwork: there are no examples to judge it by, give x and labels")
         right = 0
         batch = self._batch
-        declared = next(iter(self._inputs.values())).type.tensor_type.shape.dim
-        if declared and declared[0].dim_value > 0:  # a model of so many examples at a time
-            batch = declared[0].dim_value
+        fixed = next(iter(next(iter(self._inputs.values())).sizes), None)
+        batch = fixed or batch  # a model of so many examples at a time
         for begin in range(0, len(self._x), batch):
             part = self._x[begin : begin + batch]
             n_examples = len(part)
-            if declared and declared[0].dim_value > n_examples:
+            if fixed and fixed > n_examples:
                 part = np.resize(part, (batch, *part.shape[1:]))
             logits = self.run(part, weights, activations)[self._outputs[0]]
             if len(logits) != len(part):
@@ -304,25 +312,42 @@ class OnnxNetwork:
             raise ValueError(f"{self._place}: {quantized_already(self._codes)}")
 
 
-def _as_declared(name: str, value: Any, declared: Any) -> Any:
-    """Return an input as the model wants it; other kinds of numbers are refused."""
-    from onnx import helper  # optional
+class Input:
+    """What a model declares of an input.
 
-    kind = declared.tensor_type
-    if declared.WhichOneof("value") not in (None, "tensor_type") or not kind.elem_type:
-        return value
-    array, dtype = np.asarray(value), np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
-    if dtype.kind == "O":  # texts
-        array = array.astype(object)
-    elif array.dtype != dtype:
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise TypeError(f"run_onnx: input {quoted(name)} has dtype {array.dtype}, expected {dtype}")
-        given, array = array, array.astype(dtype)
-        if dtype.kind in "iu" and (array != given).any():
-            raise ValueError(f"run_onnx: input {quoted(name)} has values that do not fit into {dtype}")
-    sizes = [one.dim_value if one.HasField("dim_value") else None for one in kind.shape.dim]
-    fits = len(sizes) == array.ndim and all(size in (None, n) for size, n in zip(sizes, array.shape, strict=True))
-    if kind.HasField("shape") and not fits:
-        wanted = ", ".join("any" if size is None else str(size) for size in sizes)
-        raise ValueError(f"run_onnx: input {quoted(name)} has shape {shown(array.shape)}, expected ({wanted})")
-    return array
+    Parameters
+    ----------
+    declared : onnx.ValueInfoProto
+    """
+
+    def __init__(self, declared: Any) -> None:
+        from onnx import helper  # optional
+
+        self._name = quoted(text_of(declared.name))
+        kind = declared.type.tensor_type
+        is_tensor = declared.type.WhichOneof("value") == "tensor_type" and kind.elem_type
+        self.dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)) if is_tensor else None
+        self.sizes = [one.dim_value if one.dim_value > 0 else None for one in kind.shape.dim]
+        self._has_shape = kind.HasField("shape")
+
+    def checked(self, value: Any) -> Any:
+        """Return a value as the model wants it; ValueError or TypeError where it does not fit."""
+        dtype = self.dtype
+        if dtype is None:
+            return value
+        array = np.asarray(value)
+        if dtype.kind == "O":  # texts
+            array = array.astype(object)
+        elif array.dtype != dtype:
+            if not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise TypeError(f"run_onnx: input {self._name} has dtype {array.dtype}, expected {dtype}")
+            given, array = array, array.astype(dtype)
+            if dtype.kind in "iu" and (array != given).any():
+                raise ValueError(f"run_onnx: input {self._name} has values that do not fit into {dtype}")
+        if self._has_shape and not (
+            len(self.sizes) == array.ndim
+            and all(size in (None, n) for size, n in zip(self.sizes, array.shape, strict=True))
+        ):
+            wanted = ", ".join("any" if size is None else str(size) for size in self.sizes)
+            raise ValueError(f"run_onnx: input {self._name} has shape {shown(array.shape)}, expected ({wanted})")
+        return array

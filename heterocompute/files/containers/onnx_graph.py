@@ -137,12 +137,12 @@ def summed(node: Any, ndim: int) -> tuple[int, ...] | None:
     Returns
     -------
     tuple of int or None
-        None where the operator is not Conv (of images), Gemm or MatMul, or does not take such an operand.
+        None where the operator is not Conv (of signals and images), Gemm or MatMul, or does not take such an operand.
     """
     if node.domain not in STANDARD:
         return None
-    if node.op_type == "Conv" and ndim == 4:
-        return (2, 3, 1)
+    if node.op_type == "Conv" and ndim in (3, 4):
+        return (*range(2, ndim), 1)
     if node.op_type == "MatMul" and ndim >= 2:
         return (ndim - 2,)
     if node.op_type == "Gemm" and ndim == 2:

@@ -256,7 +256,7 @@ class Cut:
         if source is None or self.fixed.get(text_of(node.input[0])) is not None:
             return None
         axes = summed(node, len(source.order))
-        if axes is None or len(source.order) != (4 if node.op_type == "Conv" else 2):
+        if axes is None or (node.op_type == "MatMul" and len(source.order) != 2):
             return None
         if self.network.tensors[source.name].data_type not in FLOAT_TYPES:
             return None

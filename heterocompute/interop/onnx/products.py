@@ -34,6 +34,7 @@ class Product:
         self.inputs = [text_of(name) for name in node.input]
         self.output = text_of(node.output[0])
         self.attributes: dict[str, Any] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        self._geometry = _geometry(self.attributes)
         self._made: tuple[Any, Any] = (None, None)
 
     def needs(self) -> list[str]:
@@ -53,16 +54,21 @@ class Product:
         activations : Format or None
         """
         if self._made[0] is not stored:  # a transposed array knows what was prepared for it
-            self._made = (stored, turned(stored, self.weight.order))
+            w = turned(stored, self.weight.order)
+            self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
         w = self._made[1]
         y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
         return np.asarray(y).astype(x.dtype, copy=False)
 
     def _conv(self, x: Array, w: Any, bias: Array | None, activations: Any) -> Array:
-        given = self.attributes
-        stride, dilation = tuple(given.get("strides", (1, 1))), tuple(given.get("dilations", (1, 1)))
-        pads = _padding(given.get("auto_pad", b""), given.get("pads"), x.shape[2:], w.shape[2:], stride, dilation)
-        return conv2d(x, w, bias, stride, pads, dilation, given.get("group", 1), activations)
+        ndim = x.ndim
+        if ndim == 3:  # a signal is an image of one row
+            x = x[:, :, None]
+        stride, pads, dilation = self._geometry
+        if pads is None:
+            pads = _lower(x.shape[2:], w.shape[2:], stride, dilation)
+        y = conv2d(x, w, bias, stride, pads, dilation, self.attributes.get("group", 1), activations)
+        return y[:, :, 0] if ndim == 3 else y
 
     def _gemm(self, a: Array, b: Any, c: Array | None, activations: Any) -> Array:
         given = self.attributes
@@ -92,12 +98,34 @@ def turned(stored: Any, order: tuple[int, ...]) -> Any:
     return stored._remade(stored._components, shape, [order.index(axis) for axis in stored.axis])
 
 
-def _padding(auto_pad: bytes, pads: Any, image: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
-    """Return what conv2d takes for ONNX's padding."""
-    if auto_pad in (b"", b"NOTSET"):
-        top, left, bottom, right = pads or (0, 0, 0, 0)
-        return (top, bottom), (left, right)
-    if auto_pad == b"SAME_LOWER":  # an odd pixel goes before
-        window = as_window("run_onnx: Conv", image, kernel, stride, "same", dilation)
-        return tuple(zip(window.after, window.before, strict=True))
-    return "valid" if auto_pad == b"VALID" else "same"
+def as_image(w: Any) -> Any:
+    """Return filters of signals (K, C, R) as filters of images with one row."""
+    k, c, r = w.shape
+    if isinstance(w, np.ndarray):
+        return w.reshape(k, c, 1, r)
+    return w._remade(w._components, (k, c, 1, r), (2, 3, 1))
+
+
+def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return stride, padding and dilation as conv2d takes them; padding is None where it depends on the image.
+
+    Conv2d knows a layer by its numbers again, where they are ints and not pairs.
+    """
+    stride, dilation = (_one((1, *given.get(key, (1,)))[-2:]) for key in ("strides", "dilations"))
+    auto_pad = given.get("auto_pad", b"NOTSET")
+    if auto_pad not in (b"", b"NOTSET"):
+        return stride, {b"SAME_UPPER": "same", b"VALID": "valid"}.get(auto_pad), dilation
+    pads = tuple(given.get("pads") or (0, 0, 0, 0))
+    top, left, bottom, right = (0, pads[0], 0, pads[1]) if len(pads) == 2 else pads
+    return stride, _one((_one((top, bottom)), _one((left, right)))), dilation
+
+
+def _one(pair: tuple[Any, ...]) -> Any:
+    """Return one number in place of two that are equal, and of two pairs that are not, themselves."""
+    return pair[0] if pair[0] == pair[1] and isinstance(pair[0], int) else pair
+
+
+def _lower(image: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+    """Return the padding SAME_LOWER: an odd pixel goes before."""
+    window = as_window("run_onnx: Conv", image, kernel, stride, "same", dilation)
+    return tuple(zip(window.after, window.before, strict=True))

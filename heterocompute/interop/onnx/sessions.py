@@ -79,9 +79,7 @@ class Sessions:
 
     def whole(self, source: str | bytes) -> Session:
         """Return a session of a model as it is."""
-        options = options_of(self._ort, self.threads)
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        return Session(self, source, options, None)
+        return Session(self, source, options_of(self._ort, self.threads), None)
 
     def _value(self, array: Array, kind: int) -> Any:
         make = self._ort.OrtValue
