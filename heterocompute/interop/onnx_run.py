@@ -24,8 +24,8 @@ from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
 from .onnx.cut import Cut, Network
-from .onnx.model import converted, loaded, place_of, plain_opset
-from .onnx.reference import References
+from .onnx.model import as_before_11, converted, loaded, place_of, plain_opset
+from .onnx.reference import References, refuse_wrong
 from .onnx.sessions import Refused, Sessions
 
 __all__ = ["OnnxNetwork", "run_onnx"]
@@ -226,14 +226,14 @@ class OnnxNetwork:
         yield self._reference
 
     def _whole(self) -> Run:
-        source = self._source
+        source, sessions = self._source, Sessions(self._folder)
         try:
-            session = Sessions(self._folder).whole(self._proto.SerializeToString() if source is None else source)
+            session = sessions.whole(self._proto.SerializeToString() if source is None else source)
         except Refused:
             raise
         except Exception:  # protobuf's own, of more than 2 GB
             raise Refused("the model is larger than 2 GB") from None
-        return lambda feeds, weights, activations: session.run(self._outputs, feeds)
+        return lambda feeds, weights, activations: [sessions.plain(one) for one in session.run(self._outputs, feeds)]
 
     def _cut(self, proto: Any, sessions: Any) -> Run:
         network = Network(proto, self._folder, sessions)
@@ -251,10 +251,14 @@ class OnnxNetwork:
     def _reference(self) -> Run:
         import onnx  # optional
 
+        opset = plain_opset(self._proto)
         try:
-            proto = self._converted(onnx.defs.onnx_opset_version())
+            proto, is_converted = self._converted(onnx.defs.onnx_opset_version()), True
         except Refused:
-            proto = self._proto
+            proto, is_converted = self._proto, False
+        refuse_wrong(self._proto, opset, is_converted)
+        if opset < 11:
+            as_before_11(proto)
         return self._cut(proto, References(self._folder))
 
     def _converted(self, opset: int) -> Any:

@@ -270,7 +270,7 @@ class Cut:
         if node.op_type == "Scan" and plain_opset(self.network.model) < 9:  # it has a batch
             return None
         graphs = {prefix: Cut(graph, self.network, prefix, self) for prefix, graph in inner_graphs(node, name)}
-        if not any(cut.has_products() for cut in graphs.values()):
+        if self.network.session.runs_control and not any(cut.has_products() for cut in graphs.values()):
             return None
         return CONTROLS[node.op_type](self, node, list(graphs.values()), reads(node))
 

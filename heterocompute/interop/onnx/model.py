@@ -14,7 +14,7 @@ from ...base.texts import printable, quoted, shortened
 from ...base.values import shown
 from ...files.containers.onnx_graph import inlined, inner_graphs, node_name, text_of
 
-__all__ = ["array_of", "blaming", "converted", "loaded", "place_of", "plain_opset", "sentence_of"]
+__all__ = ["array_of", "as_before_11", "blaming", "converted", "loaded", "place_of", "plain_opset", "sentence_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -109,6 +109,16 @@ def converted(model: Any, opset: int, folder: str) -> Any:
     except Exception as error:  # onnx's own
         raise ValueError(f"opset {plain_opset(model)} has no conversion to {opset}: {sentence_of(error)}") from None
     return found
+
+
+def as_before_11(model: Any) -> None:
+    """Let a converted `Resize` of opset 10, or `Upsample`, have the coordinates that they had."""
+    from onnx import helper  # optional
+
+    for node in model.graph.node:
+        if node.op_type == "Resize" and not any(one.name == "coordinate_transformation_mode" for one in node.attribute):
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
 
 
 def _name_nodes(graph: Any) -> None:

@@ -1,6 +1,6 @@
 """Where onnxruntime is missing: parts of a graph in onnx's reference evaluator, in its newest opset.
 
-Some operators of that evaluator are wrong; the right ones stand in reference_operators.py, or are refused by name.
+Operators that this evaluator computes wrongly are in operators.py. If, Loop and Scan are run by control.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...files.containers.onnx_graph import STANDARD, inner_graphs, text_of
-from .model import array_of, plain_opset, sentence_of
+from .model import array_of, sentence_of
 from .operators import operators, reason_to_refuse
 
-__all__ = ["References"]
+__all__ = ["References", "refuse_wrong"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,24 +28,16 @@ class References:
         Where external data lie.
     """
 
-    threads = 0  # of any number
+    runs_control = False
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._operators: dict[int, list[type]] = {}
+        self._operators: list[type] = []
 
     def __call__(self, model: Any, tensors: Mapping[str, Any]) -> Reference:
         """Return an evaluator of a model without constants, which are handed over beside it."""
-        opset = plain_opset(model)
-        if opset not in self._operators:
-            self._operators[opset] = operators(opset)
-        for node in all_nodes(model.graph):
-            reason = reason_to_refuse(node, opset)
-            if reason is not None:
-                raise ValueError(
-                    f"run_onnx: operator {text_of(node.op_type)} {reason} needs onnxruntime: pip install onnxruntime"
-                )
-        return Reference(model, {name: array_of(one, self._folder) for name, one in tensors.items()}, self._operators[opset])
+        self._operators = self._operators or operators()
+        return Reference(model, {name: array_of(one, self._folder) for name, one in tensors.items()}, self._operators)
 
     def info(self, name: str, value: Any) -> Any:
         """Return what a model says of an input that is like this value."""
@@ -56,6 +48,15 @@ class References:
     def plain(self, value: Any) -> Any:
         """Return a value as NumPy and Python have it."""
         return value
+
+
+def refuse_wrong(model: Any, opset: int, is_converted: bool) -> None:
+    """Raise ValueError where a model has an operator that this evaluator does not compute as ONNX defines it."""
+    for node in all_nodes(model.graph):
+        reason = reason_to_refuse(node, opset, is_converted)
+        if reason is not None:
+            name = text_of(node.op_type)
+            raise ValueError(f"run_onnx: operator {name} {reason} needs onnxruntime: pip install onnxruntime")
 
 
 def all_nodes(graph: Any) -> Any:
@@ -83,7 +84,8 @@ class Reference:
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
         with np.errstate(all="ignore"):
             found: list[Any] = self._inner.run(outputs, {**self._held, **feeds})
-        return found
+        texts = [isinstance(one, np.ndarray) and one.dtype.kind == "U" for one in found]
+        return [one.astype(object) if is_text else one for one, is_text in zip(found, texts, strict=True)]
 
 
 def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:

@@ -48,6 +48,8 @@ class Sessions:
         Where external data lie.
     """
 
+    runs_control = True
+
     def __init__(self, folder: str) -> None:
         import onnxruntime  # optional
 
@@ -71,7 +73,7 @@ class Sessions:
                 one.data_type, one.data_location = tensor.data_type, onnx.TensorProto.EXTERNAL
                 one.dims.extend(tensor.dims)
                 one.external_data.add(key="location", value="memory")
-                large[name] = self._value(array_of(tensor, self._folder), tensor.data_type)
+                large[name] = self.value(array_of(tensor, self._folder))
             one.name = name
         if large:
             options.add_external_initializers(list(large), [value._ortvalue for value in large.values()])
@@ -81,9 +83,11 @@ class Sessions:
         """Return a session of a model as it is."""
         return Session(self, source, options_of(self._ort, self.threads), None)
 
-    def _value(self, array: Array, kind: int) -> Any:
+    def value(self, array: Array) -> Any:
+        """Return an array as onnxruntime's value; the memory is shared."""
         make = self._ort.OrtValue
-        array = np.ascontiguousarray(array).reshape(array.shape)
+        array = np.asarray(array, order="C")
+        kind = _element_of(array.dtype)
         if kind <= 13:
             return make.ortvalue_from_numpy(array)
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
@@ -93,13 +97,15 @@ class Sessions:
         import onnx  # optional
 
         if isinstance(value, np.ndarray):
-            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-            return onnx.helper.make_tensor_value_info(name, kind, None)
+            return onnx.helper.make_tensor_value_info(name, _element_of(value.dtype), None)
+        if isinstance(value, list):
+            kind = onnx.helper.make_tensor_type_proto(_element_of(value[0].dtype) if value else 1, None)
+            return onnx.helper.make_value_info(name, onnx.helper.make_sequence_type_proto(kind))
         return onnx.helper.make_value_info(name, _type_of(onnx, value.data_type()))
 
     def plain(self, value: Any) -> Any:
         """Return a value as NumPy and Python have it."""
-        if isinstance(value, np.ndarray):
+        if not hasattr(value, "data_type"):
             return value
         kind = value.data_type()
         element = kind.removeprefix("tensor(").removesuffix(")")
@@ -126,15 +132,16 @@ class Session:
             self.inner = sessions._ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own, of many classes
             raise Refused(sentence_of(error)) from None
-        self._is_plain = all(one.type in PLAIN for one in self.inner.get_outputs())
+        types = [one.type for one in (*self.inner.get_outputs(), *self.inner.get_inputs())]
+        # values of Python are enough, except where another session must know the type of a sequence
+        self._is_plain = all(kind in PLAIN or held is None and not kind.startswith("tensor(") for kind in types)
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
         try:
-            if self._is_plain:
+            if self._is_plain or not all(isinstance(one, np.ndarray) or hasattr(one, "data_type") for one in feeds.values()):
                 found: list[Any] = self.inner.run(outputs, feeds)
                 return found
-            make = self._sessions._ort.OrtValue.ortvalue_from_numpy
-            given = {name: make(one) if isinstance(one, np.ndarray) else one for name, one in feeds.items()}
+            given = {name: self._sessions.value(one) if isinstance(one, np.ndarray) else one for name, one in feeds.items()}
             values = self.inner.run_with_ort_values(outputs, given)
             return [one.numpy() if one.is_tensor() and one.data_type() in PLAIN else one for one in values]
         except Exception as error:  # onnxruntime's own, of many classes
@@ -152,6 +159,13 @@ def _copied(value: Any, element: str) -> Array:
     n_bytes = dtype.itemsize * math.prod(value.shape())
     data = ctypes.string_at(value.data_ptr(), n_bytes) if n_bytes else b""
     return np.frombuffer(bytearray(data), dtype).reshape(value.shape())
+
+
+def _element_of(dtype: np.dtype[Any]) -> int:
+    """Return the number that ONNX has for a dtype."""
+    from onnx import helper  # optional
+
+    return 8 if dtype.kind in "OU" else int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
 def _type_of(onnx: Any, text: str) -> Any:
