@@ -114,11 +114,11 @@ class OnnxNetwork:
     def __init__(self, model: Any, x: Any = None, labels: Any = None, batch: int = 64) -> None:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
         proto, self._place = loaded(model), place_of(model)
-        self._source = model if isinstance(model, bytes) else None
+        self._source: str | bytes | None = model if isinstance(model, bytes) else None
         self._folder = ""
         if isinstance(model, (str, os.PathLike)):
-            self._source = os.path.abspath(os.fsdecode(model))
-            self._folder = os.path.dirname(self._source)
+            path = os.path.abspath(os.fsdecode(model))
+            self._source, self._folder = path, os.path.dirname(path)
         self._proto, self._codes = proto, codes_in(proto.graph)
         if x is not None:
             self._refuse_codes()

@@ -103,7 +103,9 @@ class Onnx(Container):
             values = self._load(name, sparse.values, dtype.name, (count,))
             at = self._load(name, sparse.indices, "int64", tuple(int(n) for n in sparse.indices.dims))
             if at.ndim not in (1, 2) or len(at) != count or (at.ndim == 2 and at.shape[1] != len(shape)):
-                self._fail(f"tensor {quoted(name)} has {counted(count, 'value')} and indices of shape {shown(at.shape)}")
+                self._fail(
+                    f"tensor {quoted(name)} has {counted(count, 'value')} and indices of shape {shown(at.shape)}"
+                )
             limits = np.array(shape if at.ndim == 2 else size)
             if at.size and ((at < 0) | (at >= limits)).any():
                 self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has an index outside of it")

@@ -43,7 +43,7 @@ class Control:
 
     def run(self, values: Values) -> None:
         given = [self._around.value(name, values) if name else None for name in self.inputs]
-        answers = self.answers(given, ChainMap({}, values))  # type: ignore[arg-type]
+        answers = self.answers(given, ChainMap({}, values))
         values.update((name, one) for name, one in zip(self.outputs, answers, strict=False) if name)
 
     def answers(self, given: list[Any], values: ChainMap[str, Any]) -> list[Any]:

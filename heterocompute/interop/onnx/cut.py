@@ -10,7 +10,7 @@ needs it, or computed once.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,6 @@ __all__ = ["Cut", "Network"]
 
 Array = np.ndarray[Any, Any]
 Values = MutableMapping[str, Any]
-MakeSession = Callable[[Any, Mapping[str, Any]], Any]
 
 
 @dataclass
@@ -47,13 +46,13 @@ class Network:
     model : onnx.ModelProto
     folder : str
         Where external data lie.
-    session : callable
+    session : Sessions or References
         Makes what runs a part of the graph.
     """
 
     model: Any
     folder: str
-    session: MakeSession
+    session: Any
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
     axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
     weights: Mapping[str, Any] = field(default_factory=dict)  # of this evaluation
@@ -155,7 +154,7 @@ class Cut:
 
     def plain(self, value: Any) -> Any:
         """Return a value as an ndarray."""
-        return value if isinstance(value, np.ndarray) else self.network.session.plain(value)  # type: ignore[attr-defined]
+        return value if isinstance(value, np.ndarray) else self.network.session.plain(value)
 
     def session_of(self, nodes: list[Any], feeds: Mapping[str, Any], outputs: list[str]) -> Any:
         """Return a session of some nodes, and of the constants that they read."""
@@ -170,7 +169,7 @@ class Cut:
             self._gather(name, tensors, before)
         graph = onnx.GraphProto(name="part")
         graph.node.extend([*before, *nodes])
-        graph.input.extend(self.network.session.info(name, value) for name, value in feeds.items())  # type: ignore[attr-defined]
+        graph.input.extend(self.network.session.info(name, value) for name, value in feeds.items())
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
         model = onnx.ModelProto(ir_version=max(self.network.model.ir_version, 4), graph=graph)
         model.opset_import.extend(self.network.model.opset_import)
@@ -247,7 +246,11 @@ class Cut:
         return needed
 
     def _is_fixed(self, node: Any, names: list[str]) -> bool:
-        if node.domain not in STANDARD or node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial"):
+        if (
+            node.domain not in STANDARD
+            or node.op_type.startswith("Random")
+            or node.op_type in ("Bernoulli", "Multinomial")
+        ):
             return False
         return all(self.fixed.get(name) is not None for name in names) and not any(inner_graphs(node, ""))
 

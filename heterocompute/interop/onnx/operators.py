@@ -60,8 +60,10 @@ def reason_to_refuse(node: Any, opset: int, is_converted: bool) -> str | None:
 def operators() -> list[type]:
     """Return classes for onnx's evaluator."""
     from onnx.reference.op_run import OpRun  # optional
-    from onnx.reference.ops.op_conv_transpose import ConvTranspose as OtherTranspose  # optional
-    from onnx.reference.ops.op_max_pool import MaxPool as OtherPool  # optional
+    from onnx.reference.ops import op_conv_transpose, op_max_pool  # optional
+
+    other_pool: Any = op_max_pool.MaxPool
+    other_transpose: Any = op_conv_transpose.ConvTranspose
 
     class LRN(OpRun):
         op_domain = ""
@@ -94,7 +96,7 @@ def operators() -> list[type]:
             total = (np.abs(x) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
             return ((total ** (1 / p)).astype(x.dtype),)
 
-    class MaxPool(OtherPool):  # type: ignore[misc]
+    class MaxPool(other_pool):  # type: ignore[misc]
         op_domain = ""
 
         def _run(self, x: Array, auto_pad: str | None = None, **options: Any) -> Any:
@@ -110,7 +112,7 @@ def operators() -> list[type]:
             # what onnx's class takes for windows of stride 1 swaps sides of the padding
             return self._max_pool(x, auto_pad, **{**options, "strides": steps, "dilations": holes, "pads": pads})
 
-    class ConvTranspose(OtherTranspose):  # type: ignore[misc]
+    class ConvTranspose(other_transpose):  # type: ignore[misc]
         op_domain = ""
 
         def _run(self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **options: Any) -> Any:

@@ -83,7 +83,7 @@ class Reference:
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
         with np.errstate(all="ignore"):
-            found: list[Any] = self._inner.run(outputs, {**self._held, **feeds})
+            found: Any = self._inner.run(outputs, {**self._held, **feeds})
         texts = [isinstance(one, np.ndarray) and one.dtype.kind == "U" for one in found]
         return [one.astype(object) if is_text else one for one, is_text in zip(found, texts, strict=True)]
 
@@ -95,7 +95,9 @@ def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
         try:
             return call(*arguments, **options)
         except Exception as error:  # of any kind: the evaluator checks little
-            name = text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
+            name = (
+                text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
+            )
             raise ValueError(f"run_onnx: operator {name}: {sentence_of(error)}; onnxruntime may run it: "
                              "pip install onnxruntime") from None  # fmt: skip
 

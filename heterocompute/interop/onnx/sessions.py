@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ LARGE = 2**20  # bytes of a constant that is handed over as it lies in memory
 ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9,
             "float16": 10, "double": 11, "uint32": 12, "uint64": 13, "bfloat16": 16, "float8e4m3fn": 17,
             "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22}  # fmt: skip
+WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # of which an array is what lies in memory
 PLAIN = frozenset(f"tensor({name})" for name, kind in ELEMENTS.items() if kind <= 13)
 
 
@@ -53,6 +53,7 @@ class Sessions:
     def __init__(self, folder: str) -> None:
         import onnxruntime  # optional
 
+        onnxruntime.set_default_logger_severity(4)  # what goes wrong is an exception
         self._ort, self._folder = onnxruntime, folder
         self.threads = runtime.get_num_threads()
         self._identity: dict[str, Any] = {}
@@ -66,14 +67,17 @@ class Sessions:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for name, tensor in tensors.items():
             one = model.graph.initializer.add()
-            external = tensor.data_location == onnx.TensorProto.EXTERNAL
-            if not external and tensor.ByteSize() < LARGE or tensor.data_type == onnx.TensorProto.STRING:
-                one.CopyFrom(tensor)
-            else:
+            if tensor.data_type in WHOLE_BYTES and (_is_external(tensor) or tensor.ByteSize() >= LARGE):
                 one.data_type, one.data_location = tensor.data_type, onnx.TensorProto.EXTERNAL
                 one.dims.extend(tensor.dims)
                 one.external_data.add(key="location", value="memory")
                 large[name] = self.value(array_of(tensor, self._folder))
+            else:
+                one.CopyFrom(tensor)
+                if _is_external(one):
+                    onnx.external_data_helper.load_external_data_for_tensor(one, self._folder)
+                    one.ClearField("data_location")
+                    one.ClearField("external_data")
             one.name = name
         if large:
             options.add_external_initializers(list(large), [value._ortvalue for value in large.values()])
@@ -90,6 +94,8 @@ class Sessions:
         kind = _element_of(array.dtype)
         if kind <= 13:
             return make.ortvalue_from_numpy(array)
+        if kind not in WHOLE_BYTES:
+            raise Refused(f"onnxruntime takes no input of {array.dtype}")
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
 
     def info(self, name: str, value: Any) -> Any:
@@ -101,6 +107,8 @@ class Sessions:
         if isinstance(value, list):
             kind = onnx.helper.make_tensor_type_proto(_element_of(value[0].dtype) if value else 1, None)
             return onnx.helper.make_value_info(name, onnx.helper.make_sequence_type_proto(kind))
+        if not hasattr(value, "data_type"):
+            raise Refused(f"onnxruntime takes no {type(value).__name__}")
         return onnx.helper.make_value_info(name, _type_of(onnx, value.data_type()))
 
     def plain(self, value: Any) -> Any:
@@ -138,12 +146,18 @@ class Session:
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
         try:
-            if self._is_plain or not all(isinstance(one, np.ndarray) or hasattr(one, "data_type") for one in feeds.values()):
+            if self._is_plain or not all(
+                isinstance(one, np.ndarray) or hasattr(one, "data_type") for one in feeds.values()
+            ):
                 found: list[Any] = self.inner.run(outputs, feeds)
                 return found
-            given = {name: self._sessions.value(one) if isinstance(one, np.ndarray) else one for name, one in feeds.items()}
+            given = {
+                name: self._sessions.value(one) if isinstance(one, np.ndarray) else one for name, one in feeds.items()
+            }
             values = self.inner.run_with_ort_values(outputs, given)
             return [one.numpy() if one.is_tensor() and one.data_type() in PLAIN else one for one in values]
+        except Refused:
+            raise
         except Exception as error:  # onnxruntime's own, of many classes
             raise ValueError(f"run_onnx: onnxruntime: {sentence_of(error)}") from None
 
@@ -152,13 +166,17 @@ def _copied(value: Any, element: str) -> Array:
     """Return a tensor of a type of ml_dtypes."""
     import ml_dtypes  # 15 ms
 
-    name = re.sub("^float8(e.*)$", r"float8_\1", element)
-    if "float" not in name:
-        raise ValueError(f"run_onnx: a value has the dtype {element}, expected one of whole bytes")
-    dtype = np.dtype(getattr(ml_dtypes, name))
+    if "float" not in element or element.startswith("float4"):
+        raise Refused(f"onnxruntime hands out no values of {element}")
+    name = element.replace("float8", "float8_")
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or getattr(ml_dtypes, f"{name}fnu"))
     n_bytes = dtype.itemsize * math.prod(value.shape())
     data = ctypes.string_at(value.data_ptr(), n_bytes) if n_bytes else b""
     return np.frombuffer(bytearray(data), dtype).reshape(value.shape())
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == tensor.EXTERNAL)
 
 
 def _element_of(dtype: np.dtype[Any]) -> int:
