@@ -3,6 +3,7 @@
 LRN                 sums squares of the channels c - floor((size - 1) / 2) to c + ceil((size - 1) / 2)
 LpNormalization     the L1 norm sums magnitudes
 GlobalMaxPool, GlobalLpPool   one value a channel, for any number of axes
+Optional            holds its value, not a list of it
 MaxPool             SAME_LOWER pads an odd pixel before
 ConvTranspose       groups
 """
@@ -96,6 +97,12 @@ def operators() -> list[type]:
             total = (np.abs(x) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
             return ((total ** (1 / p)).astype(x.dtype),)
 
+    class Optional(OpRun):
+        op_domain = ""
+
+        def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:  # noqa: A002 (ONNX's name)
+            return (x,)
+
     class MaxPool(other_pool):  # type: ignore[misc]
         op_domain = ""
 
@@ -124,4 +131,4 @@ def operators() -> list[type]:
             ]
             return (np.concatenate(parts, axis=1),)
 
-    return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, MaxPool, ConvTranspose]
+    return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, Optional, MaxPool, ConvTranspose]

@@ -80,7 +80,7 @@ class Sessions:
                     one.ClearField("external_data")
             one.name = name
         if large:
-            options.add_external_initializers(list(large), [value._ortvalue for value in large.values()])
+            options.add_external_initializers(list(large), list(large.values()))
         return Session(self, model.SerializeToString(), options, large)
 
     def whole(self, source: str | bytes) -> Session:
