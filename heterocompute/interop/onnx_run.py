@@ -1,8 +1,8 @@
 """An ONNX model evaluated with our convolutions and products: `run_onnx`, and the network that a study judges.
 
-onnxruntime runs everything but Conv, Gemm and MatMul of a weight, which may be packed here: the graph is cut at them,
-and each part is a session that is made once. Without formats and activations one session runs the whole model. Where
-onnxruntime is missing, or refuses a graph, onnx's reference evaluator takes its place.
+The graph is cut at Conv, Gemm and MatMul of a weight, which are computed here. onnxruntime runs the parts between them,
+each as a session that is made once. Without formats and activations one session runs the whole model. onnx's reference
+evaluator takes the place of onnxruntime where that is missing or refuses a graph.
 """
 
 from __future__ import annotations
@@ -51,23 +51,37 @@ def run_onnx(
     inputs : dict of str to array_like, or array_like
         By the names of the model's inputs; an array alone is the only input.
     formats : Format, str or mapping, optional
-        To what the weights of Conv, Gemm and MatMul are quantized, or patterns of their names (fnmatch), the first
-        that fits counts; a weight that none fits stays as it is.
+        Format of the weights of Conv, Gemm and MatMul, or a mapping of name patterns (fnmatch) to formats. The first
+        pattern that fits counts. A weight that no pattern fits stays as it is.
     activations : Format or str, optional
-        To what their other operand is quantized on the way.
+        Format of their other operand, quantized on the way.
 
     Returns
     -------
     dict of str to ndarray
-        The outputs by name, each of the model's type. Conv, Gemm and MatMul compute in float32, dense products as
-        `matmul` does; all else is onnx's reference in NumPy.
+        The outputs by name, each of the model's type. Without formats and activations onnxruntime runs the whole
+        model. Else Conv, Gemm and MatMul of a weight compute in float32, dense products as `matmul` does, and
+        onnxruntime runs the rest, with at most `get_num_threads` threads.
 
     Raises
     ------
     ImportError
         onnx is not installed; the extra ``onnx`` brings it.
     ValueError
-        No ONNX model, inputs that do not fit, an unknown format or name; formats of a model that is quantized already.
+        No ONNX model, inputs that do not fit, an unknown format or name; formats of a model that is quantized already;
+        an operator that needs onnxruntime where it is not installed.
+    TypeError
+        An input of another kind of numbers than the model declares.
+
+    Notes
+    -----
+    A weight is a constant of floats: an initializer, dense or sparse, or the tensor of a `Constant` node. `Identity`,
+    `Transpose` and `Cast` to floats may stand between the constant and the operator. Functions are inlined. The graphs
+    of `If`, `Loop` and `Scan` have weights too, called ``node.attribute.name``. Conv of signals and images, MatMul of a
+    matrix as second operand and Gemm are computed here. Constants of other operators, of ConvTranspose and LSTM for
+    example, keep their values.
+
+    Each call loads the model. `heterocompute.interop.onnx_run.OnnxNetwork` loads it once and keeps its sessions.
 
     Examples
     --------
