@@ -23,7 +23,7 @@ from ..files.layouts.table import quantized_already
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
-from .onnx.cut import Cut, Network
+from .onnx.cut import Asked, Cut, Network
 from .onnx.model import as_before_11, converted, loaded, place_of, plain_opset
 from .onnx.reference import References, refuse_wrong
 from .onnx.sessions import Refused, Sessions
@@ -101,6 +101,12 @@ def run_onnx(
     return network.run(inputs, network.quantized(formats), activations)
 
 
+class Weights(dict[str, Array]):
+    """Weights by name, with the axes along which their operators sum, which `study` and `ptq.search` take."""
+
+    axes: Mapping[str, tuple[int, ...]]
+
+
 class OnnxNetwork:
     """A network of an ONNX file with the weights that it multiplies by, which `heterocompute.study` judges.
 
@@ -143,7 +149,8 @@ class OnnxNetwork:
         Cut(proto.graph, network)
         # a weight that two layers sum along two axes is not quantized
         found = {name: next(iter(axes)) for name, axes in network.axes.items() if len(axes) == 1}
-        self.weights = {name: network.array(name) for name in found}
+        self.weights = Weights({name: network.array(name) for name in found})
+        self.weights.axes = found
         self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in found.items()}
         self._ways: dict[tuple[bool, int], Run] = {}  # with products of ours or without, by the number of threads
         self._x, self._labels = x, labels
@@ -257,8 +264,7 @@ class OnnxNetwork:
             raise Refused(f"the weight {quoted(lost[0])} is lost in opset {plain_opset(proto)}")
 
         def run(feeds: dict[str, Array], weights: Mapping[str, Any], activations: Any) -> list[Any]:
-            network.weights, network.activations = weights, activations
-            return [sessions.plain(one) for one in cut.run(dict(feeds))]
+            return [sessions.plain(one) for one in cut.run(dict(feeds), Asked(weights, activations))]
 
         return run
 

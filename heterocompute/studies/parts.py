@@ -61,7 +61,9 @@ class Source:
         if isinstance(weights, Checkpoint):
             weights.check_weights()
             self.axes = weights.axes
-        elif not isinstance(weights, Mapping):
+        elif isinstance(weights, Mapping):
+            self.axes = getattr(weights, "axes", {})  # those of an ONNX network have them
+        else:
             as_array(weights, "study: weights")
         self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}
         self.names = list(self._arrays)

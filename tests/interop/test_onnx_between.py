@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from common import reals
+from common import reals, run
 
 import heterocompute as hc
 from heterocompute.interop.onnx_run import OnnxNetwork
@@ -345,6 +347,39 @@ def test_errors_name_the_operator(runtime: str) -> None:
     gather = helper.make_node("Gather", ["x", "i"], ["y"])
     with pytest.raises(ValueError, match="Gather"):
         hc.run_onnx(model_of([gather], {"i": np.int64([9])}, {"x": X}, ["y"]), X)
+
+
+def test_evaluations_in_several_threads_do_not_mix(runtime: str) -> None:
+    model, _ = chain(3)
+    network, x = OnnxNetwork(model), reals((3, 6), 9)
+    sets = [network.quantized(text) for text in ("int2", "int4", "int8")]
+    wanted = [network.run(x, weights)["r3"] for weights in sets]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda i: network.run(x, sets[i % 3])["r3"], range(60)))
+    assert all(np.array_equal(one, wanted[i % 3]) for i, one in enumerate(found))
+
+
+@BOTH
+def test_a_study_judges_by_examples(runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, held = chain(2)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    x = reals((50, 6), 3)
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    np.save(tmp_path / "x.npy", x.astype(np.float64))
+    np.save(tmp_path / "y.npy", hc.run_onnx(model, x)["r2"].argmax(1))
+    asked = ("--data", tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--formats", "int8,int2", "--json")
+    code, out, error = run(capsys, "study", tmp_path / "net.onnx", *asked)
+    assert code == 0, error
+    rows = {row["format"]: row["accuracy"] for row in json.loads(out)["rows"]}
+    found = [
+        (hc.run_onnx(model, x, text)["r2"].argmax(1) == np.load(tmp_path / "y.npy")).mean() for text in ("int8", "int2")
+    ]
+    assert rows == {"fp32": 1.0, "int8": found[0], "int2": found[1]}
+    network = OnnxNetwork(tmp_path / "net.onnx", x, np.load(tmp_path / "y.npy"))
+    again = {row["format"]: row["accuracy"] for row in hc.study(network, ["int8", "int2"]).to_dict()["rows"]}
+    assert again == rows  # along the axes of its operators, without axis=
+    plan = hc.ptq.search(network, ["int2", "int8"], {"bits": 16})
+    assert set(plan.formats) == set(held)
 
 
 def packaged() -> list[Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,10 +31,17 @@ from .control import CONTROLS, Control
 from .model import array_of, plain_opset
 from .products import Product
 
-__all__ = ["Cut", "Network"]
+__all__ = ["Asked", "Cut", "Network"]
 
 Array = np.ndarray[Any, Any]
 Values = MutableMapping[str, Any]
+
+
+class Asked(NamedTuple):
+    """What one evaluation multiplies by, and to what it rounds the other operand."""
+
+    weights: Mapping[str, Any]
+    activations: Any
 
 
 @dataclass
@@ -55,8 +62,6 @@ class Network:
     session: Any
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
     axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
-    weights: Mapping[str, Any] = field(default_factory=dict)  # of this evaluation
-    activations: Any = None
 
     def array(self, name: str) -> Array:
         """Return the values of a constant of the file."""
@@ -78,7 +83,7 @@ class Segment:
     def needs(self) -> list[str]:
         return self.inputs
 
-    def run(self, values: Values) -> None:
+    def run(self, values: Values, asked: Asked) -> None:
         if not self.outputs:
             return
         feeds = {name: values[name] for name in self.inputs}
@@ -97,13 +102,13 @@ class Step:
     def needs(self) -> list[str]:
         return self.product.needs()
 
-    def run(self, values: Values) -> None:
-        network, product = self._cut.network, self.product
+    def run(self, values: Values, asked: Asked) -> None:
+        product = self.product
         x, *rest = (self._cut.plain(self._cut.value(name, values)) for name in self.needs())
-        stored = network.weights.get(product.weight.name)
+        stored = asked.weights.get(product.weight.name)
         if stored is None:
-            stored = network.array(product.weight.name)
-        values[product.output] = product.compute(x, rest[0] if rest else None, stored, network.activations)
+            stored = self._cut.network.array(product.weight.name)
+        values[product.output] = product.compute(x, rest[0] if rest else None, stored, asked.activations)
 
 
 class Cut:
@@ -136,10 +141,10 @@ class Cut:
         self._cut(graph, prefix)
         self._connect()
 
-    def run(self, values: Values) -> list[Any]:
+    def run(self, values: Values, asked: Asked) -> list[Any]:
         """Return the outputs of the graph; `values` holds its inputs, and gets what is computed."""
         for step, dead in zip(self.steps, self._dead, strict=True):
-            step.run(values)
+            step.run(values, asked)
             for name in dead:
                 values.pop(name, None)
         return [self.value(name, values) for name in self.outputs]

@@ -53,10 +53,11 @@ class Product:
             The weight with the axes of the file.
         activations : Format or None
         """
-        if self._made[0] is not stored:  # a transposed array knows what was prepared for it
+        made = self._made
+        if made[0] is not stored:  # a transposed array knows what was prepared for it
             w = turned(stored, self.weight.order)
-            self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
-        w = self._made[1]
+            made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
+        w = made[1]
         y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
         return np.asarray(y).astype(x.dtype, copy=False)
 
