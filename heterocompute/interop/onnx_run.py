@@ -78,7 +78,7 @@ def run_onnx(
     A weight is a constant of floats: an initializer, dense or sparse, or the tensor of a `Constant` node. `Identity`,
     `Transpose` and `Cast` to floats may stand between the constant and the operator. Functions are inlined. The graphs
     of `If`, `Loop` and `Scan` have weights too, called ``node.attribute.name``. Conv of signals and images, MatMul of a
-    matrix as second operand and Gemm are computed here. Constants of other operators, of ConvTranspose and LSTM for
+    matrix and Gemm are computed here. Constants of other operators, of ConvTranspose and LSTM for
     example, keep their values.
 
     Each call loads the model. `heterocompute.interop.onnx_run.OnnxNetwork` loads it once and keeps its sessions.

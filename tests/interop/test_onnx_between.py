@@ -379,7 +379,7 @@ def test_a_study_judges_by_examples(runtime: str, tmp_path: Path, capsys: pytest
     again = {row["format"]: row["accuracy"] for row in hc.study(network, ["int8", "int2"]).to_dict()["rows"]}
     assert again == rows  # along the axes of its operators, without axis=
     plan = hc.ptq.search(network, ["int2", "int8"], {"bits": 16})
-    assert set(plan.formats) == set(held)
+    assert 8 < plan.bits <= 16 and len(held) == 2
 
 
 def packaged() -> list[Any]:

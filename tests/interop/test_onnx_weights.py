@@ -102,6 +102,25 @@ def test_filters_of_signals(options: dict[str, Any], tmp_path: Path) -> None:
     agree(model, x, np.concatenate(parts, 1), {"w": (2, 1)}, tmp_path)
 
 
+@pytest.mark.parametrize("operator", ["MatMul", "vector", "stack", "Gemm", "transA", "transB"])
+def test_weights_on_the_left(operator: str, tmp_path: Path) -> None:
+    x = {"vector": reals((6,), 1), "stack": reals((2, 6, 3), 1), "transB": X}.get(operator, X.T.copy())
+    w = W.copy() if operator == "transA" else W.T.copy()  # (6, 8) and (8, 6)
+    q = rounded(w, int(operator != "transA"))
+    held, given = {"w": w}, {}
+    if operator in ("Gemm", "transA", "transB"):
+        held["c"], given = reals((8, 1), 4), {"alpha": 0.5, **({operator: 1} if operator != "Gemm" else {})}
+    product = node("Gemm" if given else "MatMul", ["w", "x", *list(held)[1:]], ["y"], **given)
+    model = model_of([product], held, [None] * x.ndim, input=list(x.shape))
+    dense = q.dequantize().T if operator == "transA" else q.dequantize()
+    wanted = dense @ (x.T if operator == "transB" else x)
+    wanted = wanted * np.float32(0.5) + held["c"] if given else wanted
+    agree(model, x, wanted, {"w": int(operator != "transA")}, tmp_path)
+    if operator == "MatMul":
+        found = hc.run_onnx(model, x, "int4", "int8")["y"]
+        assert np.array_equal(found, hc.linear(x.T, q, activations="int8").T)
+
+
 def test_integers_and_other_products_are_no_weights() -> None:
     nodes = [node("Cast", ["codes"], ["w"], to=FLOAT), node("MatMul", ["x", "w"], ["y"])]
     codes = np.ones((6, 4), np.int8)

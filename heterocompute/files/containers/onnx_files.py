@@ -21,7 +21,7 @@ from ...base.container import numpy_dtype
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
-from .onnx_graph import Constant, Constants, codes_in, follow, inlined, inner_graphs, node_name, summed, text_of
+from .onnx_graph import Constant, Constants, codes_in, follow, inlined, inner_graphs, multiplied, node_name, text_of
 
 __all__ = ["Onnx"]
 
@@ -76,11 +76,9 @@ class Onnx(Container):
                             self._hold(prefix, node.output[0], getattr(attribute, field), constants)
             for inner_prefix, inner in inner_graphs(node, node_name(prefix, node, place)):
                 self._graph(inner, inner_prefix, constants.new_child(), axes, depth + 1)
-            weight = constants.get(text_of(node.input[1])) if len(node.input) > 1 else None
-            if weight is not None and weight.name in self:
-                along = summed(node, len(weight.order))
-                if along is not None:
-                    axes.setdefault(weight.name, set()).add(tuple(weight.order[axis] for axis in along))
+            for _, weight, along in multiplied(node, constants):
+                if weight.name in self:
+                    axes.setdefault(weight.name, set()).add(along)
 
     def _hold(self, prefix: str, output: Any, tensor: Any, constants: Constants) -> None:
         """Take a tensor that a graph calls `output`."""

@@ -12,7 +12,17 @@ from typing import Any
 
 from ...base.texts import quoted
 
-__all__ = ["Constant", "Constants", "codes_in", "follow", "inlined", "inner_graphs", "node_name", "summed", "text_of"]
+__all__ = [
+    "Constant",
+    "Constants",
+    "codes_in",
+    "follow",
+    "inlined",
+    "inner_graphs",
+    "multiplied",
+    "node_name",
+    "text_of",
+]
 
 STANDARD = ("", "ai.onnx")  # names of the standard operator set
 FLOAT_TYPES = frozenset((1, 10, 11, 16))  # TensorProto.DataType: float32, float16, float64, bfloat16
@@ -125,14 +135,16 @@ def codes_in(graph: Any, constants: frozenset[str] = frozenset()) -> str | None:
     return None
 
 
-def summed(node: Any, ndim: int) -> tuple[int, ...] | None:
-    """Return along which axes of its second operand an operator sums.
+def summed(node: Any, ndim: int, place: int = 1) -> tuple[int, ...] | None:
+    """Return along which axes of an operand an operator sums.
 
     Parameters
     ----------
     node : onnx.NodeProto
     ndim : int
-        Of the second operand.
+        Of the operand.
+    place : {0, 1}
+        Index of the operand.
 
     Returns
     -------
@@ -141,10 +153,20 @@ def summed(node: Any, ndim: int) -> tuple[int, ...] | None:
     """
     if node.domain not in STANDARD:
         return None
-    if node.op_type == "Conv" and ndim in (3, 4):
+    if node.op_type == "Conv" and ndim in (3, 4) and place == 1:
         return (*range(2, ndim), 1)
     if node.op_type == "MatMul" and ndim >= 2:
-        return (ndim - 2,)
+        return (ndim - 1 - place,)
     if node.op_type == "Gemm" and ndim == 2:
-        return (1,) if any(one.name == "transB" and one.i for one in node.attribute) else (0,)
+        is_turned = any(one.name == ("transA", "transB")[place] and one.i for one in node.attribute)
+        return (int(is_turned == (place == 1)),)
     return None
+
+
+def multiplied(node: Any, constants: Constants) -> Iterator[tuple[int, Constant, tuple[int, ...]]]:
+    """Yield the constants that an operator multiplies by: index of the operand, constant, stored axes of the sums."""
+    for place, name in enumerate(node.input[:2]):
+        source = constants.get(text_of(name))
+        axes = None if source is None else summed(node, len(source.order), place)
+        if source is not None and axes is not None:
+            yield place, source, tuple(source.order[axis] for axis in axes)

@@ -23,8 +23,8 @@ from ...files.containers.onnx_graph import (
     Constants,
     follow,
     inner_graphs,
+    multiplied,
     node_name,
-    summed,
     text_of,
 )
 from .control import CONTROLS, Control
@@ -260,16 +260,17 @@ class Cut:
         return all(self.fixed.get(name) is not None for name in names) and not any(inner_graphs(node, ""))
 
     def _product(self, node: Any) -> Step | None:
-        source = self._constants.get(text_of(node.input[1])) if len(node.input) > 1 else None
-        if source is None or self.fixed.get(text_of(node.input[0])) is not None:
-            return None
-        axes = summed(node, len(source.order))
-        if axes is None or (node.op_type == "MatMul" and len(source.order) != 2):
-            return None
-        if self.network.tensors[source.name].data_type not in FLOAT_TYPES:
-            return None
-        self.network.axes.setdefault(source.name, set()).add(tuple(source.order[axis] for axis in axes))
-        return Step(self, Product(node, source))
+        for place, source, axes in multiplied(node, self._constants):
+            other = text_of(node.input[1 - place])
+            is_matrix = node.op_type == "Conv" or len(source.order) == 2
+            if (
+                self.network.tensors[source.name].data_type in FLOAT_TYPES
+                and is_matrix
+                and self.fixed.get(other) is None
+            ):
+                self.network.axes.setdefault(source.name, set()).add(axes)
+                return Step(self, Product(node, place, source))
+        return None
 
     def _control(self, node: Any, name: str) -> Control | None:
         """Return the step of a node whose graphs hold products."""

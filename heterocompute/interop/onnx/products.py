@@ -22,14 +22,15 @@ class Product:
     Parameters
     ----------
     node : onnx.NodeProto
+    place : {0, 1}
+        Index of the weight among the operands.
     weight : Constant
-        What it multiplies by.
     """
 
-    def __init__(self, node: Any, weight: Constant) -> None:
+    def __init__(self, node: Any, place: int, weight: Constant) -> None:
         from onnx import helper  # optional
 
-        self.weight = weight
+        self.place, self.weight = place, weight
         self.kind = node.op_type
         self.inputs = [text_of(name) for name in node.input]
         self.output = text_of(node.output[0])
@@ -39,7 +40,7 @@ class Product:
 
     def needs(self) -> list[str]:
         """Return the values that it multiplies and adds."""
-        return [self.inputs[0], *(name for name in self.inputs[2:] if name)]
+        return [self.inputs[1 - self.place], *(name for name in self.inputs[2:] if name)]
 
     def compute(self, x: Array, other: Array | None, stored: Any, activations: Any) -> Array:
         """Return the output.
@@ -71,21 +72,27 @@ class Product:
         y = conv2d(x, w, bias, stride, pads, dilation, self.attributes.get("group", 1), activations)
         return y[:, :, 0] if ndim == 3 else y
 
-    def _gemm(self, a: Array, b: Any, c: Array | None, activations: Any) -> Array:
+    def _gemm(self, x: Array, w: Any, c: Array | None, activations: Any) -> Array:
         given = self.attributes
         alpha, beta = given.get("alpha", 1.0), given.get("beta", 1.0)
-        a = a.T if given.get("transA") else a
-        y = linear(a, b if given.get("transB") else b.T, activations=activations)
+        is_turned = [given.get("transA", 0), given.get("transB", 0)]
+        if self.place == 1:  # x w^T
+            y = linear(x.T if is_turned[0] else x, w if is_turned[1] else w.T, activations=activations)
+        else:  # w x = (x^T w^T)^T
+            y = linear(x if is_turned[1] else x.T, w.T if is_turned[0] else w, activations=activations).T
         if alpha != 1:
             y = y * np.float32(alpha)
         if c is not None and beta != 0:
             y = y + (c if beta == 1 else c * np.float32(beta))
         return y
 
-    def _matmul(self, a: Array, b: Any, _: None, activations: Any) -> Array:
+    def _matmul(self, x: Array, w: Any, _: None, activations: Any) -> Array:
+        if self.place == 0:
+            y = linear(x if x.ndim == 1 else x.swapaxes(-1, -2), w, activations=activations)
+            return y if x.ndim == 1 else y.swapaxes(-1, -2)
         if activations is not None:  # a dense weight too: linear rounds x and takes the product of floats
-            return linear(a, b.T, activations=activations)
-        product: Array = matmul(a, b)
+            return linear(x, w.T, activations=activations)
+        product: Array = matmul(x, w)
         return product
 
 
