@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from .onnx.sessions import Refused, Sessions
 __all__ = ["OnnxNetwork", "run_onnx"]
 
 Array = np.ndarray[Any, Any]
-Run = Callable[[dict[str, Array], Mapping[str, Any], Any], list[Any]]
+Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
 OLDEST = 7  # onnxruntime has the operators of this opset and later ones
 MODERN = 21
 
@@ -145,17 +146,22 @@ class OnnxNetwork:
         held = {one.name for one in proto.graph.initializer}
         self._inputs = {text_of(one.name): Input(one) for one in proto.graph.input if one.name not in held}
         self._outputs = [text_of(one.name) for one in proto.graph.output]
-        network = Network(proto, self._folder, References(self._folder))
-        Cut(proto.graph, network)
+        self._network = Network(proto, self._folder, References(self._folder))
+        Cut(proto.graph, self._network)
         # a weight that two layers sum along two axes is not quantized
-        found = {name: next(iter(axes)) for name, axes in network.axes.items() if len(axes) == 1}
-        self.weights = Weights({name: network.array(name) for name in found})
-        self.weights.axes = found
-        self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in found.items()}
+        self._axes = {name: next(iter(axes)) for name, axes in self._network.axes.items() if len(axes) == 1}
+        self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in self._axes.items()}
         self._ways: dict[tuple[bool, int], Run] = {}  # with products of ours or without, by the number of threads
         self._x, self._labels = x, labels
         if x is not None:
             self._check_examples()
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The constants that are multiplied by, read when they are asked for."""
+        found = Weights({name: self._network.array(name) for name in self._axes})
+        found.axes = self._axes
+        return found
 
     def quantized(self, formats: Any) -> dict[str, Any]:
         """Return the weights, quantized as `run_onnx` says.
@@ -197,29 +203,33 @@ class OnnxNetwork:
         -------
         dict of str to ndarray
         """
-        now = self.weights if weights is None else weights
         fmt = None if activations is None else as_format(activations, "run_onnx: activations")
-        own = fmt is not None or (now is not self.weights and any(now.get(n) is not w for n, w in self.weights.items()))
+        own = fmt is not None or self._differ(weights)
         feeds, key = self._feeds(inputs), (own, runtime.get_num_threads())
         way = self._ways.get(key)
         if way is None:
             self._ways = {one: way for one, way in self._ways.items() if one[1] == key[1]}
         else:
             try:
-                return dict(zip(self._outputs, way(feeds, now, fmt), strict=True))
+                return dict(zip(self._outputs, way(feeds, weights, fmt), strict=True))
             except Refused:  # by a branch that was not taken before
                 pass
         refused = None
         for make in self._kinds(own):
             try:
                 way = make()
-                answers = way(feeds, now, fmt)
+                answers = way(feeds, weights, fmt)
             except Refused as error:
                 refused = refused or error
                 continue
             self._ways[key] = way
             return dict(zip(self._outputs, answers, strict=True))
         raise ValueError(f"{self._place}: no ONNX model that can be evaluated: {refused}")
+
+    def _differ(self, weights: Mapping[str, Any] | None) -> bool:
+        if weights is None or weights is self.weights:
+            return False
+        return any(weights.get(name) is not w for name, w in self.weights.items())
 
     def _feeds(self, inputs: Any) -> dict[str, Array]:
         """Return the inputs with the dtypes that the model declares."""
@@ -259,12 +269,13 @@ class OnnxNetwork:
     def _cut(self, proto: Any, sessions: Any) -> Run:
         network = Network(proto, self._folder, sessions)
         cut = Cut(proto.graph, network)
-        lost = [name for name in self.weights if name not in network.axes]
+        lost = [name for name in self._axes if name not in network.axes]
         if lost:
             raise Refused(f"the weight {quoted(lost[0])} is lost in opset {plain_opset(proto)}")
 
-        def run(feeds: dict[str, Array], weights: Mapping[str, Any], activations: Any) -> list[Any]:
-            return [sessions.plain(one) for one in cut.run(dict(feeds), Asked(weights, activations))]
+        def run(feeds: dict[str, Array], weights: Mapping[str, Any] | None, activations: Any) -> list[Any]:
+            asked = Asked(self.weights if weights is None else weights, activations)
+            return [sessions.plain(one) for one in cut.run(dict(feeds), asked)]
 
         return run
 

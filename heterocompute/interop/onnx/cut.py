@@ -62,10 +62,13 @@ class Network:
     session: Any
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
     axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
+    arrays: dict[str, Array] = field(default_factory=dict)  # what has been read of them
 
     def array(self, name: str) -> Array:
         """Return the values of a constant of the file."""
-        return array_of(self.tensors[name], self.folder)
+        if name not in self.arrays:
+            self.arrays[name] = array_of(self.tensors[name], self.folder)
+        return self.arrays[name]
 
 
 class Segment:
