@@ -99,7 +99,7 @@ def run_onnx(
     array([[3., 4.]], dtype=float32)
     """
     network = OnnxNetwork(model)
-    return network.run(inputs, network.quantized(formats), activations)
+    return network.run(inputs, None if formats is None else network.quantized(formats), activations)
 
 
 class Weights(dict[str, Array]):
@@ -222,6 +222,10 @@ class OnnxNetwork:
             except Refused as error:
                 refused = refused or error
                 continue
+            except ValueError:
+                if refused is None:
+                    raise
+                break  # onnx's evaluator cannot either: the reason of onnxruntime counts
             self._ways[key] = way
             return dict(zip(self._outputs, answers, strict=True))
         raise ValueError(f"{self._place}: no ONNX model that can be evaluated: {refused}")
@@ -243,7 +247,7 @@ class OnnxNetwork:
         return {name: self._inputs[name].checked(value) for name, value in inputs.items()}
 
     def _kinds(self, own: bool) -> Iterator[Callable[[], Run]]:
-        """Yield ways to run the model, the best first."""
+        """Yield functions that prepare the model for a runtime, the fastest first."""
         try:
             import onnxruntime  # noqa: F401  # optional
         except ImportError:
@@ -288,8 +292,8 @@ class OnnxNetwork:
         except Refused:
             proto, is_converted = self._proto, False
         refuse_wrong(self._proto, opset, is_converted)
-        if opset < 11:
-            as_before_11(proto)
+        if is_converted and opset < 11:
+            as_before_11(proto.graph)
         return self._cut(proto, References(self._folder))
 
     def _converted(self, opset: int) -> Any:

@@ -339,6 +339,19 @@ def test_operators_of_other_domains_are_onnxruntimes(runtime: str) -> None:
     np.testing.assert_allclose(hc.run_onnx(model, x, "int8")["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_onnx_runs_what_onnxruntime_refuses(runtime: str) -> None:
+    w, x = reals((5, 4, 3, 3), 1).astype(np.float64), X.astype(np.float64)
+    model = model_of([helper.make_node("Conv", ["x", "w"], ["y"])], {"w": w}, {"x": x}, ["y"])
+    found = hc.run_onnx(model, x)["y"]
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, hc.conv2d(X, w.astype(np.float32)), rtol=1e-4, atol=1e-4)
+    lists = one("LSTM", S, 14, {"w": W, "r": R}, 2, hidden_size=5)
+    turned = one("LSTM", S.swapaxes(0, 1).copy(), 14, {"w": W, "r": R}, 2, hidden_size=5, layout=1)
+    np.testing.assert_allclose(turned[:, :, 0], lists[:, 0].swapaxes(0, 1), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="no ONNX model that can be evaluated: (?!.*pip)"):
+        one("LSTM", S.swapaxes(0, 1).copy(), 14, {"w": W, "r": R}, 2, hidden_size=5, layout=1, clip=0.2)
+
+
 @BOTH
 def test_errors_name_the_operator(runtime: str) -> None:
     nodes = [helper.make_node("Nonsense", ["x"], ["y"])]

@@ -111,14 +111,16 @@ def converted(model: Any, opset: int, folder: str) -> Any:
     return found
 
 
-def as_before_11(model: Any) -> None:
-    """Let a converted `Resize` of opset 10, or `Upsample`, have the coordinates that they had."""
+def as_before_11(graph: Any) -> None:
+    """Give each `Resize` of a converted graph the coordinates of opset 10, which the conversion leaves out."""
     from onnx import helper  # optional
 
-    for node in model.graph.node:
+    for node in graph.node:
         if node.op_type == "Resize" and not any(one.name == "coordinate_transformation_mode" for one in node.attribute):
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
             node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+        for _, inner in inner_graphs(node, ""):
+            as_before_11(inner)
 
 
 def _name_nodes(graph: Any) -> None:
