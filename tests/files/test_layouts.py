@@ -294,6 +294,17 @@ def test_runtimes_of_onnx_have_the_same_values(tmp_path, fmt, axis):
     assert same_bits(values, q.dequantize())
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("fmt", ["int4-g32", "int8-g16", "int4-g64-asym", "int8-g32-asym"])
+def test_the_last_block_of_onnx_may_be_short(tmp_path, fmt, axis):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    q = hc.quantize(reals((41, 41), 1), fmt, axis=axis)
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q}, layout="onnx")
+    session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
+    assert same_bits(session.run(None, {})[0], q.dequantize())
+
+
 @pytest.mark.parametrize("fmt", ["int4-g32", "int4-g16-asym-f16", "int8-g32", "int8-g128-asym", "int4-g128"])
 def test_products_of_onnx_have_the_same_weights(tmp_path, fmt):
     onnx = pytest.importorskip("onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -271,6 +272,22 @@ def test_outputs_may_be_inputs_constants_and_inner_values(runtime: str) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("opset", [9, 12, 17])
+@pytest.mark.parametrize("kind", ["no shape", "no type", "no shapes"])
+def test_ends_may_have_no_shape_and_outputs_no_type(runtime: str, kind: str, opset: int) -> None:
+    w, x = reals((4, 4), 1), reals((3, 4), 2)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"], axis=1)]
+    model = model_of(nodes, {"w": w}, {"x": x}, ["y"], opset)
+    if kind == "no type":
+        model.graph.output[0].ClearField("type")
+    if kind == "no shapes":
+        model.graph.input[0].type.tensor_type.ClearField("shape")
+    for formats in (None, "int8"):
+        e = np.exp(x @ w if formats is None else hc.matmul(x, hc.quantize(w, "int8", axis=0)))
+        np.testing.assert_allclose(hc.run_onnx(model, x, formats)["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+@BOTH
 @pytest.mark.parametrize("source", ["path", "large"])
 def test_external_data_and_large_constants(
     runtime: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -350,6 +367,13 @@ def test_onnx_runs_what_onnxruntime_refuses(runtime: str) -> None:
     np.testing.assert_allclose(turned[:, :, 0], lists[:, 0].swapaxes(0, 1), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="no ONNX model that can be evaluated: (?!.*pip)"):
         one("LSTM", S.swapaxes(0, 1).copy(), 14, {"w": W, "r": R}, 2, hidden_size=5, layout=1, clip=0.2)
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    for path in (tmp_path, tmp_path / "m.onnx"):
+        with pytest.raises(ValueError, match="is not a regular file"):
+            hc.run_onnx(path, X)
 
 
 @BOTH
