@@ -1,14 +1,14 @@
 """An ONNX model evaluated with our convolutions and products: `run_onnx`, and the network that a study judges.
 
-onnx's own reference evaluator walks the graph and computes every operator in NumPy but Conv, Gemm and MatMul, whose
-weights (initializers and constants) may be packed here. Convolutions of images are ours, others stay onnx's.
+The graph is cut at Conv, Gemm and MatMul of a weight, which are computed here. onnxruntime runs the parts between them,
+each as a session that is made once. Without formats and activations one session runs the whole model. onnx's reference
+evaluator takes the place of onnxruntime where that is missing or refuses a graph.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -16,21 +16,25 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import refuse_infinite
-from ..base.texts import file_name, near_words, printable, shortened
+from ..base import runtime
+from ..base.texts import near_words, quoted
 from ..base.values import as_int, shown
-from ..files.containers.onnx_graph import codes_in, summed
+from ..files.containers.onnx_graph import codes_in, text_of
 from ..files.layouts.table import quantized_already
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.conv import conv2d
-from ..products.matmul import linear, matmul
 from ..products.quantize import quantize
-from ..products.window import as_window
+from .onnx.cut import Asked, Cut, Network
+from .onnx.model import as_before_11, converted, loaded, place_of, plain_opset
+from .onnx.reference import References, refuse_wrong
+from .onnx.sessions import Refused, Sessions
 
 __all__ = ["OnnxNetwork", "run_onnx"]
 
 Array = np.ndarray[Any, Any]
-FLOATS = ("float16", "float32", "float64")
+Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
+OLDEST = 7  # onnxruntime has the operators of this opset and later ones
+MODERN = 21
 
 
 def run_onnx(
@@ -48,23 +52,37 @@ def run_onnx(
     inputs : dict of str to array_like, or array_like
         By the names of the model's inputs; an array alone is the only input.
     formats : Format, str or mapping, optional
-        To what the weights of Conv, Gemm and MatMul are quantized, or patterns of their names (fnmatch), the first
-        that fits counts; a weight that none fits stays as it is.
+        Format of the weights of Conv, Gemm and MatMul, or a mapping of name patterns (fnmatch) to formats. The first
+        pattern that fits counts. A weight that no pattern fits stays as it is.
     activations : Format or str, optional
-        To what their other operand is quantized on the way.
+        Format of their other operand, quantized on the way.
 
     Returns
     -------
     dict of str to ndarray
-        The outputs by name, each of the model's type. Conv, Gemm and MatMul compute in float32, dense products as
-        `matmul` does; all else is onnx's reference in NumPy.
+        The outputs by name, each of the model's type. Without formats and activations onnxruntime runs the whole
+        model. Else Conv, Gemm and MatMul of a weight compute in float32, dense products as `matmul` does, and
+        onnxruntime runs the rest, with at most `get_num_threads` threads.
 
     Raises
     ------
     ImportError
         onnx is not installed; the extra ``onnx`` brings it.
     ValueError
-        No ONNX model, inputs that do not fit, an unknown format or name; formats of a model that is quantized already.
+        No ONNX model, inputs that do not fit, an unknown format or name; formats of a model that is quantized already;
+        an operator that needs onnxruntime where it is not installed.
+    TypeError
+        An input of another kind of numbers than the model declares.
+
+    Notes
+    -----
+    A weight is a constant of floats: an initializer, dense or sparse, or the tensor of a `Constant` node. `Identity`,
+    `Transpose` and `Cast` to floats may stand between the constant and the operator. Functions are inlined. The graphs
+    of `If`, `Loop` and `Scan` have weights too, called ``node.attribute.name``. Conv of signals and images, MatMul of a
+    matrix and Gemm are computed here. Constants of other operators, of ConvTranspose and LSTM for
+    example, keep their values.
+
+    Each call loads the model. `heterocompute.interop.onnx_run.OnnxNetwork` loads it once and keeps its sessions.
 
     Examples
     --------
@@ -81,7 +99,13 @@ def run_onnx(
     array([[3., 4.]], dtype=float32)
     """
     network = OnnxNetwork(model)
-    return network.run(inputs, network.quantized(formats), activations)
+    return network.run(inputs, None if formats is None else network.quantized(formats), activations)
+
+
+class Weights(dict[str, Array]):
+    """Weights by name, with the axes along which their operators sum, which `study` and `ptq.search` take."""
+
+    axes: Mapping[str, tuple[int, ...]]
 
 
 class OnnxNetwork:
@@ -110,19 +134,34 @@ class OnnxNetwork:
 
     def __init__(self, model: Any, x: Any = None, labels: Any = None, batch: int = 64) -> None:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
-        self._now: Mapping[str, Any] = {}  # what this evaluation multiplies by
-        self._activations: Any = None
-        proto, self._place = _loaded(model), _place(model)
+        proto, self._place = loaded(model), place_of(model)
+        self._source: str | bytes | None = model if isinstance(model, bytes) else None
+        self._folder = ""
+        if isinstance(model, (str, os.PathLike)):
+            path = os.path.abspath(os.fsdecode(model))
+            self._source, self._folder = path, os.path.dirname(path)
         self._proto, self._codes = proto, codes_in(proto.graph)
         if x is not None:
             self._refuse_codes()
         held = {one.name for one in proto.graph.initializer}
-        self._inputs = [one.name for one in proto.graph.input if one.name not in held]
-        self._outputs = [one.name for one in proto.graph.output]
-        self.weights, self.axis = _weights(proto)
+        self._inputs = {text_of(one.name): Input(one) for one in proto.graph.input if one.name not in held}
+        self._outputs = [text_of(one.name) for one in proto.graph.output]
+        self._network = Network(proto, self._folder, References(self._folder))
+        Cut(proto.graph, self._network)
+        # a weight that two layers sum along two axes is not quantized
+        self._axes = {name: next(iter(axes)) for name, axes in self._network.axes.items() if len(axes) == 1}
+        self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in self._axes.items()}
+        self._ways: dict[tuple[bool, int], Run] = {}  # with products of ours or without, by the number of threads
         self._x, self._labels = x, labels
         if x is not None:
             self._check_examples()
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The constants that are multiplied by, read when they are asked for."""
+        found = Weights({name: self._network.array(name) for name in self._axes})
+        found.axes = self._axes
+        return found
 
     def quantized(self, formats: Any) -> dict[str, Any]:
         """Return the weights, quantized as `run_onnx` says.
@@ -164,17 +203,104 @@ class OnnxNetwork:
         -------
         dict of str to ndarray
         """
+        fmt = None if activations is None else as_format(activations, "run_onnx: activations")
+        own = fmt is not None or self._differ(weights)
+        feeds, key = self._feeds(inputs), (own, runtime.get_num_threads())
+        way = self._ways.get(key)
+        if way is None:
+            self._ways = {one: way for one, way in self._ways.items() if one[1] == key[1]}
+        else:
+            try:
+                return dict(zip(self._outputs, way(feeds, weights, fmt), strict=True))
+            except Refused:  # by a branch that was not taken before
+                pass
+        refused = None
+        for make in self._kinds(own):
+            try:
+                way = make()
+                answers = way(feeds, weights, fmt)
+            except Refused as error:
+                refused = refused or error
+                continue
+            except ValueError:
+                if refused is None:
+                    raise
+                break  # onnx's evaluator cannot either: the reason of onnxruntime counts
+            self._ways[key] = way
+            return dict(zip(self._outputs, answers, strict=True))
+        raise ValueError(f"{self._place}: no ONNX model that can be evaluated: {refused}")
+
+    def _differ(self, weights: Mapping[str, Any] | None) -> bool:
+        if weights is None or weights is self.weights:
+            return False
+        return any(weights.get(name) is not w for name, w in self.weights.items())
+
+    def _feeds(self, inputs: Any) -> dict[str, Array]:
+        """Return the inputs with the dtypes that the model declares."""
         if not isinstance(inputs, Mapping):
             if len(self._inputs) != 1:
-                raise ValueError(f"run_onnx: the model has the inputs {self._inputs}, wanted a dict with these names")
-            inputs = {self._inputs[0]: inputs}
-        if set(inputs) != set(self._inputs):
-            raise ValueError(f"run_onnx: inputs are {sorted(inputs)}, wanted {sorted(self._inputs)}")
-        self._now = self.weights if weights is None else weights
-        self._activations = None if activations is None else as_format(activations, "run_onnx: activations")
-        feeds = {name: np.asarray(value) for name, value in inputs.items()}
-        answers = self._evaluator.run(None, feeds)
-        return dict(zip(self._outputs, answers, strict=True))
+                names = sorted(self._inputs)
+                raise ValueError(f"run_onnx: the model has the inputs {shown(names)}, wanted a dict with these names")
+            inputs = {next(iter(self._inputs)): inputs}
+        if inputs.keys() != self._inputs.keys():
+            raise ValueError(f"run_onnx: inputs are {shown(sorted(inputs))}, wanted {shown(sorted(self._inputs))}")
+        return {name: self._inputs[name].checked(value) for name, value in inputs.items()}
+
+    def _kinds(self, own: bool) -> Iterator[Callable[[], Run]]:
+        """Yield functions that prepare the model for a runtime, the fastest first."""
+        try:
+            import onnxruntime  # noqa: F401  # optional
+        except ImportError:
+            pass
+        else:
+            if not own:
+                yield self._whole
+            yield lambda: self._cut(self._proto, Sessions(self._folder))
+            if plain_opset(self._proto) < OLDEST:
+                yield lambda: self._cut(self._converted(MODERN), Sessions(self._folder))
+        yield self._reference
+
+    def _whole(self) -> Run:
+        source, sessions = self._source, Sessions(self._folder)
+        try:
+            session = sessions.whole(self._proto.SerializeToString() if source is None else source)
+        except Refused:
+            raise
+        except Exception:  # protobuf's own, of more than 2 GB
+            raise Refused("the model is larger than 2 GB") from None
+        return lambda feeds, weights, activations: [sessions.plain(one) for one in session.run(self._outputs, feeds)]
+
+    def _cut(self, proto: Any, sessions: Any) -> Run:
+        network = Network(proto, self._folder, sessions)
+        cut = Cut(proto.graph, network)
+        lost = [name for name in self._axes if name not in network.axes]
+        if lost:
+            raise Refused(f"the weight {quoted(lost[0])} is lost in opset {plain_opset(proto)}")
+
+        def run(feeds: dict[str, Array], weights: Mapping[str, Any] | None, activations: Any) -> list[Any]:
+            asked = Asked(self.weights if weights is None else weights, activations)
+            return [sessions.plain(one) for one in cut.run(dict(feeds), asked)]
+
+        return run
+
+    def _reference(self) -> Run:
+        import onnx  # optional
+
+        opset = plain_opset(self._proto)
+        try:
+            proto, is_converted = self._converted(onnx.defs.onnx_opset_version()), True
+        except Refused:
+            proto, is_converted = self._proto, False
+        refuse_wrong(self._proto, opset, is_converted)
+        if is_converted and opset < 11:
+            as_before_11(proto.graph)
+        return self._cut(proto, References(self._folder))
+
+    def _converted(self, opset: int) -> Any:
+        try:
+            return converted(self._proto, opset, self._folder)
+        except ValueError as error:
+            raise Refused(str(error)) from None
 
     def evaluate(self, weights: Mapping[str, Any], activations: Any = None) -> dict[str, float]:
         """Return the share of the examples whose largest output is that of their class.
@@ -192,13 +318,19 @@ class OnnxNetwork:
         if self._x is None:
             raise ValueError("OnnxNetwork: there are no examples to judge it by, give x and labels")
         right = 0
-        for begin in range(0, len(self._x), self._batch):
-            part = self._x[begin : begin + self._batch]
+        batch = self._batch
+        fixed = next(iter(next(iter(self._inputs.values())).sizes), None)
+        batch = fixed or batch  # a model of so many examples at a time
+        for begin in range(0, len(self._x), batch):
+            part = self._x[begin : begin + batch]
+            n_examples = len(part)
+            if fixed and fixed > n_examples:
+                part = np.resize(part, (batch, *part.shape[1:]))
             logits = self.run(part, weights, activations)[self._outputs[0]]
             if len(logits) != len(part):
                 raise ValueError(f"OnnxNetwork: {len(part)} examples gave an output of shape {logits.shape}")
-            classes = logits.reshape(len(part), -1).argmax(axis=1)
-            right += int((classes == self._labels[begin : begin + self._batch]).sum())
+            classes = logits.reshape(len(part), -1).argmax(axis=1)[:n_examples]
+            right += int((classes == self._labels[begin : begin + n_examples]).sum())
         return {"accuracy": right / len(self._x)}
 
     def _check_examples(self) -> None:
@@ -218,140 +350,43 @@ class OnnxNetwork:
         if self._codes is not None:
             raise ValueError(f"{self._place}: {quantized_already(self._codes)}")
 
-    @cached_property
-    def _evaluator(self) -> Any:
-        """onnx's evaluator of the model, with operators of ours."""
-        from onnx.reference import ReferenceEvaluator  # optional
 
-        with _blaming(self._place):
-            return ReferenceEvaluator(self._proto, new_ops=_operators(self))
+class Input:
+    """What a model declares of an input.
 
-    # What the operators below ask.
+    Parameters
+    ----------
+    declared : onnx.ValueInfoProto
+    """
 
-    def operand(self, name: str, value: Array) -> Any:
-        return self._now.get(name, value)
+    def __init__(self, declared: Any) -> None:
+        from onnx import helper  # optional
 
-    @property
-    def activations(self) -> Any:
-        return self._activations
+        self._name = quoted(text_of(declared.name))
+        kind = declared.type.tensor_type
+        is_tensor = declared.type.WhichOneof("value") == "tensor_type" and kind.elem_type
+        self.dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)) if is_tensor else None
+        self.sizes = [one.dim_value if one.dim_value > 0 else None for one in kind.shape.dim]
+        self._has_shape = kind.HasField("shape")
 
-
-def _loaded(model: Any) -> Any:
-    """Return a model that onnx has checked."""
-    place = _place(model)
-    try:
-        import onnx  # optional
-    except ImportError:
-        raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install heterocompute[onnx]") from None
-    if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
-        raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
-    if isinstance(model, (str, os.PathLike)):
-        with open(file_name(model), "rb"):
-            pass  # a missing file is an OSError, not onnx's own
-    with _blaming(place):
-        if isinstance(model, bytes):
-            model = onnx.load_model_from_string(model)
-        elif not isinstance(model, onnx.ModelProto):
-            model = onnx.load(os.fspath(model))
-        onnx.checker.check_model(model)
-    return model
-
-
-def _place(model: Any) -> str:
-    return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else "run_onnx: model"
-
-
-@contextmanager
-def _blaming(place: str) -> Iterator[None]:
-    """Let what onnx raises be the model's fault."""
-    try:
-        yield
-    except Exception as error:  # protobuf's errors and its own
-        first = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{place}: no ONNX model: {shortened(first[0])}") from None
-
-
-def _weights(model: Any) -> tuple[dict[str, Array], dict[str, int | tuple[int, ...]]]:
-    """Return the constants that are multiplied by, and their reduction axes."""
-    from onnx import numpy_helper  # optional
-
-    constants = {one.name: one for one in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
-    found: dict[str, set[tuple[int, ...]]] = {}
-    for node in model.graph.node:
-        name = node.input[1] if len(node.input) > 1 else ""
-        if name not in constants or len(constants[name].dims) != (4 if node.op_type == "Conv" else 2):
-            continue
-        axes = summed(node, len(constants[name].dims))
-        if axes is not None:
-            found.setdefault(name, set()).add(axes)
-    weights = {name: numpy_helper.to_array(constants[name]) for name in found}
-    # a weight that two layers sum along two axes is not quantized
-    names = [name for name, w in weights.items() if w.dtype.name in FLOATS and len(found[name]) == 1]
-    along = {name: next(iter(found[name])) for name in names}
-    return {name: weights[name] for name in names}, {n: one if len(one) > 1 else one[0] for n, one in along.items()}
-
-
-def _operators(network: OnnxNetwork) -> list[type]:
-    """Return Conv, Gemm and MatMul of onnx's evaluator, as this network multiplies."""
-    from onnx.reference.op_run import OpRun  # optional
-    from onnx.reference.ops.op_conv import Conv as OtherConv  # optional
-
-    class Conv(OtherConv):
-        op_domain = ""
-
-        def _run(
-            self, x: Array, w: Array, b: Array | None = None, auto_pad: str | None = None, dilations: Any = None,
-            group: int | None = None, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-        ) -> tuple[Array]:  # fmt: skip
-            if x.ndim != 4:
-                other: Any = super()
-                found = other._run(x, w, b, auto_pad, dilations, group, kernel_shape, pads, strides)
-                return (found[0],)
-            stride, dilation = tuple(strides or (1, 1)), tuple(dilations or (1, 1))
-            padding = _padding(auto_pad, pads, x.shape[2:], w.shape[2:], stride, dilation)
-            weight = network.operand(self.onnx_node.input[1], w)
-            y = conv2d(x, weight, b, stride, padding, dilation, group or 1, network.activations)
-            return (y.astype(x.dtype, copy=False),)
-
-    class Gemm(OpRun):
-        op_domain = ""
-
-        def _run(
-            self, a: Array, b: Array, c: Array | None = None, alpha: float | None = None, beta: float | None = None,
-            transA: int | None = None, transB: int | None = None,
-        ) -> tuple[Array]:  # fmt: skip
-            weight = network.operand(self.onnx_node.input[1], b)
-            y = linear(a.T if transA else a, weight if transB else weight.T, activations=network.activations)
-            if alpha not in (None, 1.0):
-                y = y * np.float32(alpha)
-            if c is not None and beta != 0:
-                y = y + (c if beta in (None, 1.0) else c * np.float32(beta))
-            return (y.astype(a.dtype, copy=False),)
-
-    class MatMul(OpRun):
-        op_domain = ""
-
-        def _run(self, a: Array, b: Array) -> tuple[Array]:
-            if a.dtype.name not in FLOATS or b.dtype.name not in FLOATS:
-                return (np.matmul(a, b),)
-            weight = network.operand(self.onnx_node.input[1], b)
-            if network.activations is not None and self.onnx_node.input[1] in network.weights:
-                # a dense weight too: linear rounds x and takes the product of floats
-                return (linear(a, weight.T, activations=network.activations).astype(a.dtype, copy=False),)
-            return (matmul(a, weight).astype(a.dtype, copy=False),)
-
-    return [Conv, Gemm, MatMul]
-
-
-def _padding(auto_pad: str | None, pads: Any, image: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
-    """Return what conv2d takes for ONNX's padding."""
-    if auto_pad in (None, "", "NOTSET"):
-        top, left, bottom, right = pads or (0, 0, 0, 0)
-        return (top, bottom), (left, right)
-    if auto_pad == "SAME_LOWER":  # an odd pixel goes before
-        window = as_window("run_onnx: Conv", image, kernel, stride, "same", dilation)
-        return tuple(zip(window.after, window.before, strict=True))
-    return "valid" if auto_pad == "VALID" else "same"
+    def checked(self, value: Any) -> Any:
+        """Return a value as the model wants it; ValueError or TypeError where it does not fit."""
+        dtype = self.dtype
+        if dtype is None:
+            return value
+        array = np.asarray(value)
+        if dtype.kind == "O":  # texts
+            array = array.astype(object)
+        elif array.dtype != dtype:
+            if not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise TypeError(f"run_onnx: input {self._name} has dtype {array.dtype}, expected {dtype}")
+            given, array = array, array.astype(dtype)
+            if dtype.kind in "iu" and (array != given).any():
+                raise ValueError(f"run_onnx: input {self._name} has values that do not fit into {dtype}")
+        if self._has_shape and not (
+            len(self.sizes) == array.ndim
+            and all(size in (None, n) for size, n in zip(self.sizes, array.shape, strict=True))
+        ):
+            wanted = ", ".join("any" if size is None else str(size) for size in self.sizes)
+            raise ValueError(f"run_onnx: input {self._name} has shape {shown(array.shape)}, expected ({wanted})")
+        return array

@@ -60,6 +60,8 @@ class Source:
             return
         if isinstance(weights, Checkpoint):
             self.axes = weights.axes
+        elif isinstance(weights, Mapping):
+            self.axes = getattr(weights, "axes", {})  # those of an ONNX network have them
         if isinstance(weights, Mapping):
             check_weights(weights, "study")
         else:

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from common import same_bits
+from common import reals, same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
@@ -297,6 +297,17 @@ def test_runtimes_of_onnx_have_the_same_values(tmp_path, fmt, axis):
     assert same_bits(values, q.dequantize())
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("fmt", ["int4-g32", "int8-g16", "int4-g64-asym", "int8-g32-asym"])
+def test_the_last_block_of_onnx_may_be_short(tmp_path, fmt, axis):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    q = hc.quantize(reals((41, 41), 1), fmt, axis=axis)
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q}, layout="onnx")
+    session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
+    assert same_bits(session.run(None, {})[0], q.dequantize())
+
+
 @pytest.mark.parametrize("fmt", ["int4-g32", "int4-g16-asym-f16", "int8-g32", "int8-g128-asym", "int4-g128"])
 def test_products_of_onnx_have_the_same_weights(tmp_path, fmt):
     onnx = pytest.importorskip("onnx")
@@ -316,12 +327,33 @@ def test_products_of_onnx_have_the_same_weights(tmp_path, fmt):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
     (found,) = session.run(["fc.output"], {"fc.input": np.eye(128, dtype=np.float32)})
-    assert np.array_equal(found.T, q.dequantize())
+    assert np.array_equal(found, q.dequantize().T + BIAS)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("bias", [None, np.float32, np.float16])
+@pytest.mark.parametrize("asym", ["", "-asym"])
+@pytest.mark.parametrize(
+    ("fmt", "count"),
+    [("int2-g32", 64), ("int2-g16", 40), ("int2-g256", 300), ("int4-g32", 40), ("int4-g32", 20), ("int4-g16", 17),
+     ("int4-g64", 200), ("int8-g32", 72), ("int8-g128", 100)],
+)  # fmt: skip
+def test_matmulnbits_has_short_blocks_and_two_bits(tmp_path, fmt, count, asym, bias, rows):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    q, x = hc.quantize(reals((5, count), 1), fmt + asym), reals((rows, count), 2)
+    added = {} if bias is None else {"fc.bias": reals((5,), 3).astype(bias)}
+    hc.save(tmp_path / "w.onnx", {"fc.weight": q, **added}, layout="onnx-matmulnbits")
+    session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
+    w = q.dequantize().astype(np.float64)
+    wanted = x @ w.T + added.get("fc.bias", 0)
+    bound = 2 * (count + 2) * 2.0**-24 * (np.abs(x) @ np.abs(w).T + 4)
+    assert (np.abs(session.run(None, {"fc.input": x})[0] - wanted) <= bound).all()
 
 
 def test_what_matmulnbits_has_no_place_for(tmp_path):
     pytest.importorskip("onnx")
-    for fmt in ("int4", "nf4-g64", "int4-g24", "int3-g32", "int8-g8"):
+    for fmt in ("int4", "nf4-g64", "int4-g24", "int3-g32", "int5-g32", "int8-g8", "int2-g512", "int4-g32+2:4"):
         with pytest.raises(ValueError, match="int4-g32, or int8-g32, is the nearest"):
             hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, fmt)}, layout="onnx-matmulnbits")
     with pytest.raises(ValueError, match="none of which is quantized"):

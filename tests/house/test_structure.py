@@ -70,6 +70,7 @@ OPTIONAL = {
     "matplotlib",
     "yaml",
     "onnx",
+    "onnxruntime",
     "gguf",
     "torch",
     "jax",

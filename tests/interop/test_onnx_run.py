@@ -1,4 +1,4 @@
-"""run_onnx: with our products onnx's evaluator gives what it gives with its own, and of packed weights what we give."""
+"""run_onnx: without formats a model gives what runtimes of ONNX give, and of packed weights what we give."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from heterocompute.interop.onnx_run import OnnxNetwork
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
+ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
 
 
 def model_of(nodes: list[Any], held: dict[str, Any], inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
@@ -56,12 +57,13 @@ def test_it_gives_what_the_reference_of_onnx_gives() -> None:
     model, held = network()
     x = reals((3, 2, 8, 8), 7)
     found = hc.run_onnx(model, {"x": x})
-    expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]
+    expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
     assert list(found) == ["y"] and found["y"].dtype == np.float32
     # each layer stays within (terms + 1) eps of its magnitudes: those of the whole network, run on magnitudes
     sizes = by_hand({name: np.abs(value) for name, value in held.items()}, np.abs(x))
     assert (np.abs(found["y"] - expected) <= 2 * (18 + 9 + 16 + 5 + 8) * 2.0**-23 * sizes).all()
-    assert same_bits(found["y"], by_hand(held, x))
+    dense = {name: value.copy() for name, value in held.items()}  # weights of the caller are multiplied by us
+    assert same_bits(OnnxNetwork(model).run({"x": x}, dense)["y"], by_hand(held, x))
 
 
 @pytest.mark.parametrize("activations", [None, "int8"])
@@ -82,7 +84,7 @@ def test_weights_by_pattern_go_through_our_products(activations: str | None, tmp
 def test_other_ranks_and_constants_and_integers_work() -> None:
     w, k = reals((2, 1, 3), 1), reals((6, 2), 2)
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"]),  # along one axis: onnx's own
+        helper.make_node("Conv", ["x", "w"], ["a"]),  # along one axis
         helper.make_node("Reshape", ["a", "shape"], ["b"]),
         helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(k, "")),
         helper.make_node("MatMul", ["b", "k"], ["c"]),
@@ -92,8 +94,12 @@ def test_other_ranks_and_constants_and_integers_work() -> None:
     model = model_of(nodes, {"w": w, "shape": np.int64([-1, 6])}, {"x": [2, 1, 5]}, {"y": [2, 2]})
     x = reals((2, 1, 5), 3)
     found = hc.run_onnx(model, x)["y"]
-    np.testing.assert_allclose(found, onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0], rtol=1e-5)
+    np.testing.assert_allclose(found, ReferenceEvaluator(model).run(None, {"x": x})[0], rtol=1e-5)
     c = np.stack([np.convolve(x[i, 0], w[k, 0, ::-1], "valid") for i in (0, 1) for k in (0, 1)]).reshape(-1, 6)
+    q = hc.matmul(c.astype(np.float32), hc.quantize(k, "int4", axis=0))
+    np.testing.assert_allclose(hc.run_onnx(model, x, {"k": "int4"})["y"], q.T @ q, rtol=1e-5)
+    v = hc.quantize(w, "int4", axis=(2, 1)).dequantize()
+    c = np.stack([np.convolve(x[i, 0], v[k, 0, ::-1], "valid") for i in (0, 1) for k in (0, 1)]).reshape(-1, 6)
     q = hc.matmul(c.astype(np.float32), hc.quantize(k, "int4", axis=0))
     np.testing.assert_allclose(hc.run_onnx(model, x, "int4")["y"], q.T @ q, rtol=1e-5)
 

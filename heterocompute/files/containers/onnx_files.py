@@ -1,5 +1,7 @@
 """The weights of an ONNX model: initializers, tensors of `Constant` nodes, those of subgraphs, and external data.
 
+Functions are inlined, so that the constants of a function are tensors of the graph. Sparse tensors are read as dense.
+
 The package `onnx` reads the protobuf, all of it at once; data that lie in other files are read here, when they are
 asked for, and never from outside of the model's folder.
 """
@@ -19,7 +21,7 @@ from ...base.container import numpy_dtype
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
-from .onnx_graph import codes_in, summed, text_of
+from .onnx_graph import Constant, Constants, codes_in, follow, inlined, inner_graphs, multiplied, node_name, text_of
 
 __all__ = ["Onnx"]
 
@@ -46,49 +48,85 @@ class Onnx(Container):
         if not model.HasField("graph"):
             self._fail("no ONNX file: it has no graph")
         self.metadata = {text_of(one.key): text_of(one.value) for one in model.metadata_props}
+        try:
+            model = inlined(onnx, model)
+        except Exception as error:  # onnx's own
+            self._fail(f"no ONNX file: functions: {shortened(str(error) or type(error).__name__, 80)}")
         axes: dict[str, set[tuple[int, ...]]] = {}
         self._graph(model.graph, "", ChainMap(), axes, 0)
         self.quantized = codes_in(model.graph) or ""
         self.axes = {name: next(iter(found)) for name, found in axes.items() if len(found) == 1}
 
     def _graph(
-        self, graph: Any, prefix: str, constants: ChainMap[str, str], axes: dict[str, set[tuple[int, ...]]], depth: int
+        self, graph: Any, prefix: str, constants: Constants, axes: dict[str, set[tuple[int, ...]]], depth: int
     ) -> None:
-        """Take the tensors of a graph; `constants`: what they are called there and in those around it -> here."""
+        """Take the tensors of a graph; `constants` are those of the graphs around it."""
         if depth > MAX_DEPTH:
             self._fail(f"subgraphs nested more than {MAX_DEPTH} deep")
         for tensor in graph.initializer:
-            name = constants[text_of(tensor.name)] = prefix + text_of(tensor.name)
-            self._take(name, tensor)
+            self._hold(prefix, tensor.name, tensor, constants)
+        for sparse in graph.sparse_initializer:
+            self._hold(prefix, sparse.values.name, sparse, constants)
         for place, node in enumerate(graph.node):
-            name = f"{prefix}{text_of(node.name) or f'{text_of(node.op_type)}{place}'}"
-            for attribute in node.attribute:
-                if node.op_type == "Constant" and attribute.HasField("t") and node.output:
-                    output = text_of(node.output[0])
-                    constants[output] = prefix + output
-                    self._take(prefix + output, attribute.t)
-                inner = [attribute.g] if attribute.HasField("g") else []
-                for i, one in enumerate([*inner, *attribute.graphs]):
-                    inner_prefix = f"{name}.{text_of(attribute.name)}.{f'{i}.' if i else ''}"
-                    self._graph(one, inner_prefix, constants.new_child(), axes, depth + 1)
-            weight = constants.get(text_of(node.input[1])) if len(node.input) > 1 else None
-            if weight is not None and weight in self:
-                along = summed(node, len(self.info(weight).shape))
-                if along is not None:
-                    axes.setdefault(weight, set()).add(along)
+            follow(node, constants)
+            if node.op_type == "Constant" and node.output:
+                for attribute in node.attribute:
+                    for field in ("t", "sparse_tensor"):
+                        if attribute.HasField(field):
+                            self._hold(prefix, node.output[0], getattr(attribute, field), constants)
+            for inner_prefix, inner in inner_graphs(node, node_name(prefix, node, place)):
+                self._graph(inner, inner_prefix, constants.new_child(), axes, depth + 1)
+            for _, weight, along in multiplied(node, constants):
+                if weight.name in self:
+                    axes.setdefault(weight.name, set()).add(along)
+
+    def _hold(self, prefix: str, output: Any, tensor: Any, constants: Constants) -> None:
+        """Take a tensor that a graph calls `output`."""
+        name = prefix + text_of(output)
+        constants[text_of(output)] = Constant(name, tuple(range(len(tensor.dims))))
+        if hasattr(tensor, "indices"):
+            self._take_sparse(name, tensor)
+        else:
+            self._take(name, tensor)
+
+    def _take_sparse(self, name: str, sparse: Any) -> None:
+        shape, kind = tuple(int(n) for n in sparse.dims), sparse.values.data_type
+        dtype = self._dtype(name, kind)
+        size, count = math.prod(shape), math.prod(sparse.values.dims)
+        if size * dtype.itemsize > MAX_FILE or count > size:
+            self.skipped[name] = f"sparse {dtype.name} {shown(shape)}"
+            return
+
+        def load() -> NDArray[Any]:
+            values = self._load(name, sparse.values, dtype.name, (count,))
+            at = self._load(name, sparse.indices, "int64", tuple(int(n) for n in sparse.indices.dims))
+            if at.ndim not in (1, 2) or len(at) != count or (at.ndim == 2 and at.shape[1] != len(shape)):
+                self._fail(
+                    f"tensor {quoted(name)} has {counted(count, 'value')} and indices of shape {shown(at.shape)}"
+                )
+            limits = np.array(shape if at.ndim == 2 else size)
+            if at.size and ((at < 0) | (at >= limits)).any():
+                self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has an index outside of it")
+            dense = np.zeros(shape, dtype)
+            dense[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, shape)] = values
+            return dense
+
+        self.add(name, dtype.name, shape, load)
 
     def _take(self, name: str, tensor: Any) -> None:
-        onnx = self._onnx
-        try:
-            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
-        except (KeyError, TypeError, ValueError):
-            self._fail(f"tensor {quoted(name)} has the unknown dtype {tensor.data_type}")
+        onnx, dtype = self._onnx, self._dtype(name, tensor.data_type)
         shape = tuple(int(n) for n in tensor.dims)
         text = "text" if tensor.data_type == onnx.TensorProto.STRING else dtype.name
         self.add(name, text, shape, lambda: self._load(name, tensor, dtype.name, shape))
         if name in self and tensor.data_location == onnx.TensorProto.EXTERNAL:
             place, _ = self._external(name, tensor, self.info(name).nbytes)  # what is wrong with it shows at once
             self.others = {*self.others, place}
+
+    def _dtype(self, name: str, kind: int) -> np.dtype[Any]:
+        try:
+            return np.dtype(self._onnx.helper.tensor_dtype_to_np_dtype(kind))
+        except (KeyError, TypeError, ValueError):
+            self._fail(f"tensor {quoted(name)} has the unknown dtype {kind}")
 
     def _load(self, name: str, tensor: Any, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         wanted, count = numpy_dtype(dtype), math.prod(shape)

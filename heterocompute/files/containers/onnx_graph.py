@@ -1,12 +1,31 @@
-"""What the operators of an ONNX graph say of the constants that they take: axes of sums, and codes."""
+"""Constants of an ONNX graph, and the operators that use them: names, axes of sums, and codes.
+
+A weight is a constant tensor that an operator multiplies by, directly or behind `Identity`, `Cast` and `Transpose`.
+"""
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ...base.texts import quoted
 
-__all__ = ["codes_in", "summed", "text_of"]
+__all__ = [
+    "Constant",
+    "Constants",
+    "codes_in",
+    "follow",
+    "inlined",
+    "inner_graphs",
+    "multiplied",
+    "node_name",
+    "text_of",
+]
+
+STANDARD = ("", "ai.onnx")  # names of the standard operator set
+FLOAT_TYPES = frozenset((1, 10, 11, 16))  # TensorProto.DataType: float32, float16, float64, bfloat16
 
 # Operators whose operand at this place holds codes, of another program's quantization.
 CODES = {
@@ -27,6 +46,66 @@ CODES = {
 def text_of(value: Any) -> str:
     """Return a text; protobuf gives bytes where it is no UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant tensor of the file as an operator sees it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the stored tensor, with the prefix of its subgraph.
+    order : tuple of int
+        Stored axis of each axis that the operator sees.
+    """
+
+    name: str
+    order: tuple[int, ...]
+
+
+Constants = ChainMap[str, Constant]  # by the name of the value, those of surrounding graphs behind
+
+
+def follow(node: Any, constants: Constants) -> None:
+    """Add the output of `Identity`, `Transpose`, or `Cast` to floats, of a constant to the constants."""
+    source = constants.get(text_of(node.input[0])) if len(node.input) == 1 and len(node.output) == 1 else None
+    if source is None or node.domain not in STANDARD:
+        return
+    if node.op_type == "Transpose":
+        perm = next((tuple(one.ints) for one in node.attribute if one.name == "perm"), None)
+        perm = tuple(reversed(range(len(source.order)))) if perm is None else perm
+        if sorted(perm) != list(range(len(source.order))):
+            return
+        source = Constant(source.name, tuple(source.order[axis] for axis in perm))
+    elif node.op_type == "Cast":
+        if not any(one.name == "to" and one.i in FLOAT_TYPES for one in node.attribute):
+            return
+    elif node.op_type != "Identity":
+        return
+    constants[text_of(node.output[0])] = source
+
+
+def node_name(prefix: str, node: Any, place: int) -> str:
+    """Return the name that a node gives to its subgraphs: its own, or its operator and its index."""
+    return f"{prefix}{text_of(node.name) or f'{text_of(node.op_type)}{place}'}"
+
+
+def inner_graphs(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the subgraphs of a node, each with the prefix of the names of its tensors."""
+    for attribute in node.attribute:
+        inner = [attribute.g] if attribute.HasField("g") else []
+        for i, graph in enumerate([*inner, *attribute.graphs]):
+            yield f"{name}.{text_of(attribute.name)}.{f'{i}.' if i else ''}", graph
+
+
+def inlined(onnx: Any, model: Any) -> Any:
+    """Return a model without functions: each call is replaced by the nodes of the function."""
+    if not model.functions:
+        return model
+    from onnx import inliner  # optional
+
+    return inliner.inline_local_functions(model)
 
 
 def codes_in(graph: Any, constants: frozenset[str] = frozenset()) -> str | None:
@@ -50,33 +129,44 @@ def codes_in(graph: Any, constants: frozenset[str] = frozenset()) -> str | None:
         codes = text_of(node.input[place]) if place < len(node.input) else ""
         if codes in constants:
             return f"{node.op_type} of {quoted(codes)}"
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                if found := codes_in(inner, constants):
-                    return found
+        for _, inner in inner_graphs(node, ""):
+            if found := codes_in(inner, constants):
+                return found
     return None
 
 
-def summed(node: Any, ndim: int) -> tuple[int, ...] | None:
-    """Return along which axes of its second operand an operator sums.
+def summed(node: Any, ndim: int, place: int = 1) -> tuple[int, ...] | None:
+    """Return along which axes of an operand an operator sums.
 
     Parameters
     ----------
     node : onnx.NodeProto
     ndim : int
-        Of the second operand.
+        Of the operand.
+    place : {0, 1}
+        Index of the operand.
 
     Returns
     -------
     tuple of int or None
-        None where the operator is not Conv (of images), Gemm or MatMul, or does not take such an operand.
+        None where the operator is not Conv (of signals and images), Gemm or MatMul, or does not take such an operand.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD:
         return None
-    if node.op_type == "Conv" and ndim == 4:
-        return (2, 3, 1)
+    if node.op_type == "Conv" and ndim in (3, 4) and place == 1:
+        return (*range(2, ndim), 1)
     if node.op_type == "MatMul" and ndim >= 2:
-        return (ndim - 2,)
+        return (ndim - 1 - place,)
     if node.op_type == "Gemm" and ndim == 2:
-        return (1,) if any(one.name == "transB" and one.i for one in node.attribute) else (0,)
+        is_turned = any(one.name == ("transA", "transB")[place] and one.i for one in node.attribute)
+        return (int(is_turned == (place == 1)),)
     return None
+
+
+def multiplied(node: Any, constants: Constants) -> Iterator[tuple[int, Constant, tuple[int, ...]]]:
+    """Yield the constants that an operator multiplies by: index of the operand, constant, stored axes of the sums."""
+    for place, name in enumerate(node.input[:2]):
+        source = constants.get(text_of(name))
+        axes = None if source is None else summed(node, len(source.order), place)
+        if source is not None and axes is not None:
+            yield place, source, tuple(source.order[axis] for axis in axes)

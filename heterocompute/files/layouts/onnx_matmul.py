@@ -1,11 +1,12 @@
-"""ONNX with onnxruntime's `MatMulNBits`, the operator that multiplies by packed weights: Y = X W^T for each weight.
+"""ONNX with onnxruntime's `MatMulNBits`, the operator that multiplies by packed weights: Y = X W^T + bias.
 
     B            uint8 (out, blocks, bytes of a block): codes without a sign, the even one low; code + 2^(bits - 1)
     scales       float32 (out, blocks)
     zero_points  uint8 (out, bytes of a row), packed as the codes; asymmetric formats alone, else 2^(bits - 1)
 
-A weight ``fc.weight`` has the input ``fc.input`` and the output ``fc.output``, with any number of rows; what is not
-packed is an initializer. The nodes can be moved into a graph. onnxruntime, docs/ContribOperators.md, com.microsoft.
+The last block of a row may be short: its codes are padded. A weight ``fc.weight`` has the input ``fc.input`` and the
+output ``fc.output``, with any number of rows. ``fc.bias`` is added if it is a vector (out,). Other arrays that are not
+packed are initializers. onnxruntime, docs/ContribOperators.md, com.microsoft.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import numpy as np
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
-from .linear import matrix_of, refuse
+from ...formats import Int
+from .linear import prefix_of, refuse
 from .onnx_model import OPSET, check_names, onnx_of, write_model
 
 NAME = "onnx-matmulnbits"
+BITS = (2, 4, 8)  # onnxruntime 1.32 refuses 3 and 5 to 7 on a CPU
+LARGEST = {2: 256}  # block; of 4 and 8 bits any power of two
 
 
 def model_of(arrays: Mapping[str, Any]) -> bytes:
@@ -38,29 +42,26 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     onnx = onnx_of(NAME)
     helper, proto = onnx.helper, onnx.TensorProto
     nodes, held, inputs, outputs = [], [], [], []
+    added: set[str] = set()
     for name, array in arrays.items():
         if not isinstance(array, QuantizedArray):
-            held.append(onnx.numpy_helper.from_array(np.asarray(array), name))
             continue
-        fmt: Any = array.format
-        group = getattr(fmt, "group", None) or 0
-        if fmt.family != "int" or fmt.bits not in (4, 8) or group < 16 or group & (group - 1):
-            refuse(name, array, NAME, "int4-g32, or int8-g32, is the nearest")
-        m = matrix_of(name, array, NAME)
-        (rows, count), blocks = array.shape, array.shape[1] // group
-        parts = {
-            "B": pack(m.codes, m.bits).reshape(rows, blocks, group * m.bits // 8),
-            "scales": np.ascontiguousarray(m.scales, np.float32),
-        }
-        if not fmt.symmetric:
-            parts["zero_points"] = pack(np.ascontiguousarray(m.points), m.bits)
-        held += [onnx.numpy_helper.from_array(values, f"{m.prefix}.{key}") for key, values in parts.items()]
-        given, found = f"{m.prefix}.input", f"{m.prefix}.output"
-        names = [given, *(f"{m.prefix}.{key}" for key in parts)]
-        sizes = {"K": count, "N": rows, "bits": m.bits, "block_size": group}
+        parts = _parts(name, array)
+        (rows, count), prefix = array.shape, name.removesuffix(".weight")
+        held += [onnx.numpy_helper.from_array(values, f"{prefix}.{key}") for key, values in parts.items()]
+        given, found = f"{prefix}.input", f"{prefix}.output"
+        names = [given, *(f"{prefix}.{key}" for key in parts)]
+        if _is_bias(arrays.get(f"{prefix}.bias"), rows):
+            added.add(f"{prefix}.bias")
+            names += [""] * (5 - len(names)) + [f"{prefix}.bias"]
+        sizes = {"K": count, "N": rows, "bits": array.format.bits, "block_size": array.format.group}
         nodes.append(helper.make_node("MatMulNBits", names, [found], domain="com.microsoft", **sizes))
         inputs.append(helper.make_tensor_value_info(given, proto.FLOAT, ["rows", count]))
         outputs.append(helper.make_tensor_value_info(found, proto.FLOAT, ["rows", rows]))
+    for name, array in arrays.items():
+        if not isinstance(array, QuantizedArray):
+            values = np.asarray(array, np.float32 if name in added else None)
+            held.append(onnx.numpy_helper.from_array(values, name))
     if not nodes:
         raise ValueError(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
     check_names([one.name for some in (inputs, outputs, held) for one in some])
@@ -68,6 +69,31 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     sets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
     data: bytes = helper.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString()
     return data
+
+
+def _parts(name: str, q: QuantizedArray) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the inputs of `MatMulNBits` that hold a weight, in its order."""
+    fmt = q.format
+    group = getattr(fmt, "group", None) or 0
+    fits = isinstance(fmt, Int) and fmt.bits in BITS and group >= 16 and not group & (group - 1)
+    if not isinstance(fmt, Int) or not fits or group > LARGEST.get(fmt.bits, group):
+        refuse(name, q, NAME, "int4-g32, or int8-g32, is the nearest")
+    prefix_of(name, q, NAME)
+    rows, count = q.shape
+    blocks, middle = -(-count // group), 1 << (fmt.bits - 1)
+    codes = np.full((rows, blocks * group), middle, np.uint8)
+    codes[:, :count] = q.codes().astype(np.int16) + (middle if fmt.symmetric else 0)
+    parts = {
+        "B": pack(codes.reshape(rows * blocks, group), fmt.bits).reshape(rows, blocks, group * fmt.bits // 8),
+        "scales": np.ascontiguousarray(q.scales_expanded()[:, ::group]),
+    }
+    if not fmt.symmetric:
+        parts["zero_points"] = pack(np.ascontiguousarray(q.zero_points_expanded()[:, ::group]), fmt.bits)
+    return parts
+
+
+def _is_bias(array: Any, rows: int) -> bool:
+    return isinstance(array, np.ndarray) and array.shape == (rows,) and array.dtype.kind == "f"
 
 
 def _first(arrays: Mapping[str, Any]) -> str:

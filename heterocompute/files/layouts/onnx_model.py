@@ -1,7 +1,8 @@
 """ONNX: a model whose outputs are the weights, each by a `DequantizeLinear` of its codes, as runtimes take them.
 
-Weights are matrices quantized along either axis: rows of scales are per the other one, groups are blocks (opset 21);
-what is not packed is an initializer. The nodes can be moved into a graph that uses the weights.
+Weights are matrices quantized along either axis: rows of scales are per the other one, groups are blocks (opset 21).
+The last block may be short. What is not packed is an initializer. The nodes can be moved into a graph that uses the
+weights.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
-from ...base.texts import counted, quoted
+from ...base.texts import quoted
 from ...base.writer import naming, replacing
 from ...formats import Int
 from .linear import refuse
@@ -53,10 +54,6 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             refuse(name, array, "onnx", "int4-g32 or int8 of a matrix, quantized along one axis, is the nearest")
         (axis,) = array.axis
         group = array.shape[axis] if fmt.group is None else fmt.group
-        if array.shape[axis] % group:
-            raise ValueError(f"save: tensor {quoted(name)}: {counted(array.shape[axis], 'value')} in "
-                             f"groups of {group}: onnx has no "
-                             "short groups here")  # fmt: skip
         kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}")
         first = (slice(None), slice(None, None, group)) if axis else slice(None, None, group)
         scales = np.ascontiguousarray(array.scales_expanded()[first])

@@ -1,0 +1,322 @@
+"""A graph cut at our products: what lies between two of them is one session.
+
+    x -> [session 0] -> Conv, Conv -> [session 1] -> Gemm -> [session 2] -> y
+
+A node belongs to the session after as many products as lie on the longest way to it. If, Loop and Scan with products
+inside are run here, their graphs are cut the same way. What constants alone decide is a part of each session that
+needs it, or computed once.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...files.containers.onnx_graph import (
+    FLOAT_TYPES,
+    STANDARD,
+    Constant,
+    Constants,
+    follow,
+    inner_graphs,
+    multiplied,
+    node_name,
+    text_of,
+)
+from .control import CONTROLS, Control
+from .model import array_of, plain_opset
+from .products import Product
+
+__all__ = ["Asked", "Cut", "Network"]
+
+Array = np.ndarray[Any, Any]
+Values = MutableMapping[str, Any]
+
+
+class Asked(NamedTuple):
+    """What one evaluation multiplies by, and to what it rounds the other operand."""
+
+    weights: Mapping[str, Any]
+    activations: Any
+
+
+@dataclass
+class Network:
+    """What all graphs of one model share.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    folder : str
+        Where external data lie.
+    session : Sessions or References
+        Makes what runs a part of the graph.
+    """
+
+    model: Any
+    folder: str
+    session: Any
+    tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
+    axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of those that are multiplied by
+    arrays: dict[str, Array] = field(default_factory=dict)  # what has been read of them
+
+    def array(self, name: str) -> Array:
+        """Return the values of a constant of the file."""
+        if name not in self.arrays:
+            self.arrays[name] = array_of(self.tensors[name], self.folder)
+        return self.arrays[name]
+
+
+class Segment:
+    """Nodes that one session runs."""
+
+    def __init__(self, cut: Cut, nodes: list[Any]) -> None:
+        self._cut, self.nodes = cut, nodes
+        made = {text_of(name) for node in nodes for name in node.output if name}
+        read = dict.fromkeys(name for node in nodes for name in reads(node))
+        self.inputs = [name for name in read if name not in made and cut.fixed.get(name) is None]
+        self.outputs: list[str] = []  # what others read: known when all steps are
+        self.made = made
+        self._session: Any = None
+
+    def needs(self) -> list[str]:
+        return self.inputs
+
+    def run(self, values: Values, asked: Asked) -> None:
+        if not self.outputs:
+            return
+        feeds = {name: values[name] for name in self.inputs}
+        if self._session is None:
+            self._session = self._cut.session_of(self.nodes, feeds, self.outputs)
+        values.update(zip(self.outputs, self._session.run(self.outputs, feeds), strict=True))
+
+
+class Step:
+    """One of our products among the steps of a graph."""
+
+    def __init__(self, cut: Cut, product: Product) -> None:
+        self._cut, self.product = cut, product
+        self.made = {product.output}
+
+    def needs(self) -> list[str]:
+        return self.product.needs()
+
+    def run(self, values: Values, asked: Asked) -> None:
+        product = self.product
+        x, *rest = (self._cut.plain(self._cut.value(name, values)) for name in self.needs())
+        stored = asked.weights.get(product.weight.name)
+        if stored is None:
+            stored = self._cut.network.array(product.weight.name)
+        values[product.output] = product.compute(x, rest[0] if rest else None, stored, asked.activations)
+
+
+class Cut:
+    """A graph as a list of steps.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+    network : Network
+    prefix : str
+        Of the names of its constants.
+    around : Cut, optional
+        The graph that holds this one.
+    """
+
+    def __init__(self, graph: Any, network: Network, prefix: str = "", around: Cut | None = None) -> None:
+        self.network = network
+        self.inputs = [text_of(one.name) for one in graph.input]
+        self.outputs = [text_of(one.name) for one in graph.output]
+        self.declared = {text_of(one.name): one for one in graph.output}
+        self._constants: Constants = ChainMap() if around is None else around._constants.new_child()
+        # tensors, and nodes that constants alone decide, by what they are called
+        self.fixed: ChainMap[str, Any] = ChainMap() if around is None else around.fixed.new_child()
+        self._known: dict[str, Any] = {}
+        for tensor in graph.initializer:
+            self._hold(prefix, tensor.name, tensor)
+        if around is not None:
+            self._hide(self.inputs)
+        self.steps: list[Any] = []
+        self._cut(graph, prefix)
+        self._connect()
+
+    def run(self, values: Values, asked: Asked) -> list[Any]:
+        """Return the outputs of the graph; `values` holds its inputs, and gets what is computed."""
+        for step, dead in zip(self.steps, self._dead, strict=True):
+            step.run(values, asked)
+            for name in dead:
+                values.pop(name, None)
+        return [self.value(name, values) for name in self.outputs]
+
+    def value(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Return a value, which may be constant."""
+        if name in values:
+            return values[name]
+        if name not in self._known:
+            self._known[name] = self._decided(name)
+        return self._known[name]
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as an ndarray."""
+        return value if isinstance(value, np.ndarray) else self.network.session.plain(value)
+
+    def session_of(self, nodes: list[Any], feeds: Mapping[str, Any], outputs: list[str]) -> Any:
+        """Return a session of some nodes, and of the constants that they read."""
+        import onnx  # optional
+
+        tensors: dict[str, Any] = {}
+        before: list[Any] = []
+        for node in nodes:
+            for name in reads(node):
+                self._gather(name, tensors, before)
+        for name in outputs:
+            self._gather(name, tensors, before)
+        graph = onnx.GraphProto(name="part")
+        graph.node.extend([*before, *nodes])
+        graph.input.extend(self.network.session.info(name, value) for name, value in feeds.items())
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+        model = onnx.ModelProto(ir_version=max(self.network.model.ir_version, 4), graph=graph)
+        model.opset_import.extend(self.network.model.opset_import)
+        return self.network.session(model, tensors)
+
+    def _gather(self, name: str, tensors: dict[str, Any], before: list[Any]) -> None:
+        """Add what a constant value is made of."""
+        one = self.fixed.get(name)
+        if one is None or name in tensors or any(name in node.output for node in before):
+            return
+        if one.DESCRIPTOR.name == "TensorProto":
+            tensors[name] = one
+            return
+        for inner in reads(one):
+            self._gather(inner, tensors, before)
+        before.append(one)
+
+    def _decided(self, name: str) -> Any:
+        one = self.fixed[name]
+        if one.DESCRIPTOR.name == "TensorProto":
+            return array_of(one, self.network.folder)
+        return self.session_of([], {}, [name]).run([name], {})[0]
+
+    def _hold(self, prefix: str, output: Any, tensor: Any) -> None:
+        """Note a constant tensor."""
+        name = text_of(output)
+        self._constants[name] = Constant(prefix + name, tuple(range(len(tensor.dims))))
+        self.network.tensors[prefix + name] = tensor
+
+    def _cut(self, graph: Any, prefix: str) -> None:
+        levels: dict[str, int] = {}
+        at: dict[int, tuple[list[Any], list[Any]]] = {}  # nodes of a session, and what comes after it
+        for tensor in graph.initializer:
+            self.fixed[text_of(tensor.name)] = tensor
+        needed = self._used(graph)
+        for place, node in enumerate(graph.node):
+            follow(node, self._constants)
+            outputs = [text_of(name) for name in node.output if name]
+            if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+                self._hold(prefix, node.output[0], node.attribute[0].t)
+            if not needed.intersection(outputs):
+                continue
+            names = reads(node)
+            if self._is_fixed(node, names):
+                self.fixed.maps[0].update(dict.fromkeys(outputs, node))
+                continue
+            level = max((levels.get(name, 0) for name in names), default=0)
+            session, after = at.setdefault(level, ([], []))
+            step = self._product(node) or self._control(node, node_name(prefix, node, place))
+            if step is None:
+                session.append(node)
+            else:
+                after.append(step)
+                level += 1
+            levels.update(dict.fromkeys(outputs, level))
+            self._hide(outputs)
+        for level in sorted(at):
+            session, after = at[level]
+            self.steps += [Segment(self, session)] if session else []
+            self.steps += after
+
+    def _hide(self, names: list[str]) -> None:
+        """Let names stand for values of this graph, not for constants of a graph around it that are called the same."""
+        self.fixed.maps[0].update(dict.fromkeys(names))
+        for name in names:
+            self._constants.maps[0].setdefault(name, None)  # type: ignore[arg-type]
+
+    def _used(self, graph: Any) -> set[str]:
+        """Return the names that the outputs depend on."""
+        needed = set(self.outputs)
+        for node in reversed(graph.node):
+            if any(text_of(name) in needed for name in node.output):
+                needed.update(reads(node))
+        return needed
+
+    def _is_fixed(self, node: Any, names: list[str]) -> bool:
+        if (
+            node.domain not in STANDARD
+            or node.op_type.startswith("Random")
+            or node.op_type in ("Bernoulli", "Multinomial")
+        ):
+            return False
+        return all(self.fixed.get(name) is not None for name in names) and not any(inner_graphs(node, ""))
+
+    def _product(self, node: Any) -> Step | None:
+        for place, source, axes in multiplied(node, self._constants):
+            other = text_of(node.input[1 - place])
+            is_matrix = node.op_type == "Conv" or len(source.order) == 2
+            if (
+                self.network.tensors[source.name].data_type in FLOAT_TYPES
+                and is_matrix
+                and self.fixed.get(other) is None
+            ):
+                self.network.axes.setdefault(source.name, set()).add(axes)
+                return Step(self, Product(node, place, source))
+        return None
+
+    def _control(self, node: Any, name: str) -> Control | None:
+        """Return the step of a node whose graphs hold products."""
+        if node.op_type not in CONTROLS or node.domain not in STANDARD:
+            return None
+        if node.op_type == "Scan" and plain_opset(self.network.model) < 9:  # it has a batch
+            return None
+        graphs = {prefix: Cut(graph, self.network, prefix, self) for prefix, graph in inner_graphs(node, name)}
+        if self.network.session.runs_control and not any(cut.has_products() for cut in graphs.values()):
+            return None
+        return CONTROLS[node.op_type](self, node, list(graphs.values()), reads(node))
+
+    def has_products(self) -> bool:
+        return any(not isinstance(step, Segment) for step in self.steps)
+
+    def _connect(self) -> None:
+        """Find what each session must answer, and when a value is needed for the last time."""
+        last: dict[str, int] = {}
+        for i, step in enumerate(self.steps):
+            last.update(dict.fromkeys(step.needs(), i))
+        kept = set(self.outputs)
+        for i, step in enumerate(self.steps):
+            if isinstance(step, Segment):
+                step.outputs = sorted(name for name in step.made if name in kept or last.get(name, -1) > i)
+        made = {name: i for i, step in enumerate(self.steps) for name in step.made}
+        self._dead: list[list[str]] = [[] for _ in self.steps]
+        for name, i in made.items():
+            if name not in kept:
+                self._dead[max(i, last.get(name, i))].append(name)
+
+
+def reads(node: Any) -> list[str]:
+    """Return the values that a node reads, with those that its subgraphs take from around them."""
+    names = [text_of(name) for name in node.input if name]
+    for _, inner in inner_graphs(node, ""):
+        names += free(inner)
+    return list(dict.fromkeys(names))
+
+
+def free(graph: Any) -> Iterator[str]:
+    """Yield the values that a graph takes from those around it."""
+    known = {text_of(one.name) for one in (*graph.input, *graph.initializer)}
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in known)
+        known.update(text_of(name) for name in node.output)
+    yield from (text_of(one.name) for one in graph.output if text_of(one.name) not in known)

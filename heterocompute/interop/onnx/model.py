@@ -1,0 +1,161 @@
+"""An ONNX model as it is evaluated: loaded, functions inlined, sparse tensors dense, opset converted where needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...base.texts import printable, quoted, shortened
+from ...base.values import shown
+from ...files.containers.onnx_graph import inlined, inner_graphs, node_name, text_of
+
+__all__ = ["array_of", "as_before_11", "blaming", "converted", "loaded", "place_of", "plain_opset", "sentence_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+def loaded(model: Any) -> Any:
+    """Return a model without functions and sparse tensors; external data stay where they are."""
+    place = place_of(model)
+    try:
+        import onnx  # optional
+    except ImportError:
+        raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install heterocompute[onnx]") from None
+    if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
+        raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
+    if isinstance(model, (str, os.PathLike)):
+        if not stat.S_ISREG(os.stat(model).st_mode):  # a missing file is an OSError, not onnx's own
+            raise ValueError(f"{place}: is not a regular file")
+        with open(model, "rb"):
+            pass
+    with blaming(place):
+        if isinstance(model, bytes):
+            proto = onnx.load_model_from_string(model)
+        elif isinstance(model, onnx.ModelProto):
+            proto = model
+        else:
+            proto = onnx.load(os.fspath(model), load_external_data=False)
+        if not proto.HasField("graph"):
+            raise ValueError("it has no graph")
+        if any(_sparse(proto.graph)) and proto is model:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(model)
+        proto = inlined(onnx, proto)
+        _make_dense(onnx, proto.graph)
+    return proto
+
+
+def place_of(model: Any) -> str:
+    """Return how messages call the model."""
+    return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else "run_onnx: model"
+
+
+@contextmanager
+def blaming(place: str) -> Iterator[None]:
+    """Raise the errors of other packages as a ValueError about the model."""
+    try:
+        yield
+    except Exception as error:  # protobuf's errors and onnx's own
+        raise ValueError(f"{place}: no ONNX model: {sentence_of(error)}") from None
+
+
+def sentence_of(error: Exception) -> str:
+    """Return the first line of an error of another package, without its number."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = lines[0].split(" : ", 3)[-1] if lines[0].startswith("[ONNXRuntimeError]") else lines[0]
+    return shortened(printable(text), 200)
+
+
+def plain_opset(model: Any) -> int:
+    """Return the version of the standard operator set that a model uses."""
+    return max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=1)
+
+
+def array_of(tensor: Any, folder: str) -> Array:
+    """Return the values of a tensor of the file."""
+    from onnx import numpy_helper  # optional
+
+    try:
+        found: Array = numpy_helper.to_array(tensor, folder)
+    except OSError:
+        raise
+    except Exception as error:  # onnx's own
+        raise ValueError(f"run_onnx: tensor {quoted(text_of(tensor.name))}: {sentence_of(error)}") from None
+    return found
+
+
+def converted(model: Any, opset: int, folder: str) -> Any:
+    """Return the model in another version of the standard operator set; ValueError where onnx has no conversion."""
+    import onnx  # optional
+    from onnx import version_converter  # optional
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    onnx.external_data_helper.load_external_data_for_model(copy, folder)
+    _name_nodes(copy.graph)
+    for one in copy.opset_import:
+        if one.domain == "ai.onnx":
+            one.domain = ""
+    copy.ir_version = max(copy.ir_version, 4)
+    if plain_opset(copy) == opset:
+        return copy
+    try:
+        found = version_converter.convert_version(copy, opset)
+    except Exception as error:  # onnx's own
+        raise ValueError(f"opset {plain_opset(model)} has no conversion to {opset}: {sentence_of(error)}") from None
+    return found
+
+
+def as_before_11(graph: Any) -> None:
+    """Give each `Resize` of a converted graph the coordinates of opset 10, which the conversion leaves out."""
+    from onnx import helper  # optional
+
+    for node in graph.node:
+        if node.op_type == "Resize" and not any(one.name == "coordinate_transformation_mode" for one in node.attribute):
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+        for _, inner in inner_graphs(node, ""):
+            as_before_11(inner)
+
+
+def _name_nodes(graph: Any) -> None:
+    """Give nodes with subgraphs the names that their tensors are called by, which places decide until now."""
+    for place, node in enumerate(graph.node):
+        name = node_name("", node, place)
+        for _, inner in inner_graphs(node, ""):
+            node.name = name
+            _name_nodes(inner)
+
+
+def _sparse(graph: Any) -> Iterator[Any]:
+    yield from graph.sparse_initializer
+    for node in graph.node:
+        yield from (one for one in node.attribute if one.HasField("sparse_tensor"))
+        for _, inner in inner_graphs(node, ""):
+            yield from _sparse(inner)
+
+
+def _make_dense(onnx: Any, graph: Any) -> None:
+    """Replace sparse tensors by dense ones, which every runtime reads."""
+    for sparse in graph.sparse_initializer:
+        graph.initializer.append(onnx.numpy_helper.from_array(_dense(onnx, sparse), text_of(sparse.values.name)))
+    graph.ClearField("sparse_initializer")
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("sparse_tensor"):
+                dense = _dense(onnx, attribute.sparse_tensor)
+                attribute.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(dense)))
+        for _, inner in inner_graphs(node, ""):
+            _make_dense(onnx, inner)
+
+
+def _dense(onnx: Any, sparse: Any) -> Array:
+    values, at = onnx.numpy_helper.to_array(sparse.values), onnx.numpy_helper.to_array(sparse.indices)
+    dense: Array = np.zeros(tuple(sparse.dims), values.dtype)
+    dense[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, dense.shape)] = values
+    return dense
