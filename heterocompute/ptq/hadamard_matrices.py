@@ -2,7 +2,7 @@
 
     H H^T = n I, entries 1 and -1
 
-Paley, J. Math. Phys. 12 (1933): q is a power of an odd prime; chi(a) is 1 for nonzero squares of GF(q), 0 for 0, else -1.
+Paley, J. Math. Phys. 12 (1933): q is a power of an odd prime; chi is 1 for nonzero squares of GF(q), 0 for 0, else -1.
 
     q = 4 i + 3, order q + 1        [ 1   1 ]                     q = 4 i + 1, order 2 (q + 1)
                                     [-1 S+I ], S_ij = chi(j - i)  [ C + I  C - I ; C - I  -C - I ], C = [ 0 1 ; 1 S ]
