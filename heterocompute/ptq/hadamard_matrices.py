@@ -152,7 +152,7 @@ def as_product(size: int) -> tuple[tuple[int, ...], int] | None:
     --------
     >>> from heterocompute.ptq.hadamard_matrices import as_product
     >>> as_product(11008), as_product(29568), as_product(11)
-    (((344,), 32), ((12, 28, 44), 2), None)
+    (((172,), 64), ((12, 28, 44), 2), None)
     """
     power = size & -size
     if power == size:
