@@ -13,6 +13,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.values import shown
 from ..formats import Format
 from ..products.arguments import as_format, core_clip
+from ..training.latent import keep
 from ..training.stochastic import as_seed
 from .torch_modules import computed_with, defined_modules, maker_of, now, unpruned
 from .torch_operators import Held, axes_text, defined, functions
@@ -157,6 +158,7 @@ def parametrize(
     fake_quantize(weight.detach(), fmt, axes, clip)  # what is wrong is said here, not inside of torch
     text = str(as_format(fmt, "parametrize: fmt"))
     OPS.register(module, name, OPS.Rounding(text, axes, clip, unpruned(module, name)))
+    keep(module.parametrizations[name], "original", text)
     return module
 
 

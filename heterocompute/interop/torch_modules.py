@@ -261,11 +261,11 @@ def defined_modules(torch: Any, round_: Any, rounded_already: Any) -> SimpleName
             if clip != "search":
                 core_clip(clip, "QuantLinear")
             self.register_forward_pre_hook(_is_called)
-            keep(self)
+            keep(self, "weight", self.fmt)
 
         def __setstate__(self, state: Any) -> None:
             super().__setstate__(state)
-            keep(self)
+            keep(self, "weight", self.fmt)
 
         @classmethod
         def from_linear(cls, layer: Any, fmt: Format | str, clip: Any = None) -> Any:

@@ -9,18 +9,20 @@ import numpy as np
 
 __all__ = ["keep", "refuse_latent"]
 
-_LAYERS: weakref.WeakSet[Any] = weakref.WeakSet()
+_LAYERS: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
 
 
-def keep(layer: Any) -> None:
+def keep(layer: Any, name: str, fmt: str) -> None:
     """Remember a layer, as long as it lives.
 
     Parameters
     ----------
-    layer : object
-        Has `fmt`, and `weight`, the weight before rounding, of which `data_ptr()` says where it lies.
+    layer : torch.nn.Module
+    name : str
+        Of the parameter that is rounded in each forward pass.
+    fmt : str
     """
-    _LAYERS.add(layer)
+    _LAYERS[layer] = name, fmt
 
 
 def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
@@ -38,10 +40,10 @@ def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
         The array is the memory of a living layer's weight.
     """
     place = array.__array_interface__["data"][0]
-    for layer in list(_LAYERS):
-        weight = getattr(layer, "_parameters", {}).get("weight")
+    for layer, (parameter, fmt) in list(_LAYERS.items()):
+        weight = layer._parameters.get(parameter)
         if weight is not None and array.size and weight.device.type == "cpu" and weight.data_ptr() == place:
             raise ValueError(
-                f"{name} is the weight before rounding of a QuantLinear of {layer.fmt}, expected what it computes "
-                "with: layer.packed(), or interop.torch.packed(model)"
+                f"{name} is the weight before rounding of a layer that is trained with {fmt}, expected what the layer "
+                "computes with, such as packed() of heterocompute.interop.torch"
             )
