@@ -1,0 +1,13 @@
+/* A filter of codes a channel, a scale a tap, 16 channels in lanes: hc_depthwise_scaled_f32_avx512; kernels/conv/conv.h. */
+#include <immintrin.h>
+
+enum { LANES = 16 };
+
+#define HC_V __m512
+#define HC_ZERO() _mm512_setzero_ps()
+#define HC_LOAD(at) _mm512_loadu_ps(at)
+#define HC_STORE(at, value) _mm512_storeu_ps(at, value)
+#define HC_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#include "kernels/conv/depthwise_scaled_f32.h"
+
+HC_DEPTHWISE_SCALED(avx512)
