@@ -4,7 +4,6 @@
  * Memory: the drivers' bound, and for activations= the codes of IMAGE_BYTES worth of images (one image at least).
  */
 #include "ops/conv/rounded.h"
-#include "ops/conv/windows.h"
 #include "ops/product/plan.h"
 
 #include <string.h>

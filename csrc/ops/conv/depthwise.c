@@ -77,8 +77,9 @@ const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
     const char *reason = conv->activations ? hc_depthwise_codes_refuse(conv) : NULL;
     if (conv->activations && !reason)
         return NULL;
-    if (conv->activations && hc_rounded_refuses(conv, &codes))
-        return hc_rounded_refuses(conv, &codes);
+    reason = conv->activations ? hc_rounded_refuses(conv, reason, &codes) : NULL;
+    if (reason)
+        return reason;
     const int64_t run = s->group_channels;
     if ((run != 1 && run != 2 && run != 4 && run != 8) || s->filters != conv->window->groups * run)
         return "it is for groups of 1, 2, 4 or 8 channels and as many filters";

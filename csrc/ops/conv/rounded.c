@@ -42,7 +42,7 @@ static bool is_by_lines(const hc_convolution *conv) {
            form_of(format, HC_INT_FOLDED).max_abs == LARGEST;
 }
 
-const char *hc_rounded_refuses(const hc_convolution *conv, bool *codes) {
+const char *hc_rounded_refuses(const hc_convolution *conv, const char *folded, bool *codes) {
     const hc_conv_shape *s = &conv->shape;
     const hc_format *x = conv->activations, *w = conv->w->packed ? &conv->w->packed->format : NULL;
     *codes = false;
@@ -53,7 +53,7 @@ const char *hc_rounded_refuses(const hc_convolution *conv, bool *codes) {
                    ? NULL
                    : "channels of a group would not lie as the format rounds them";
     if (form_of(x, HC_INT_FOLDED).available && form_of(w, HC_INT_FOLDED).available)
-        return "filters and x have exact sums of integers of more than 8 bits";
+        return folded;
     *codes = true;
     if (s->group_channels != 1 || s->filters != conv->window->groups)
         return "scales of taps are for groups of one channel and one filter";
@@ -80,7 +80,7 @@ hc_status hc_rounded_begin(hc_rounded *r, const hc_convolution *conv, hc_error *
     const hc_view *x = conv->x;
     const int64_t size = sizeof(float), run = s->group_channels, groups = conv->window->groups;
     *r = (hc_rounded){.conv = conv, .by_lines = is_by_lines(conv), .images = images_at_once(conv)};
-    hc_rounded_refuses(conv, &r->codes);
+    hc_rounded_refuses(conv, NULL, &r->codes);
     r->grouped =
         (hc_view){.data = x->data,
                   .dtype = x->dtype,

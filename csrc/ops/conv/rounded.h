@@ -31,8 +31,8 @@ typedef struct {
 
 /* Integers with scales for products: none of codebooks, floats, and where taps beyond the image would need minima. */
 bool hc_has_integers(const hc_format *format);
-/* NULL, or why images are not rounded like that; whether codes are needed. */
-const char *hc_rounded_refuses(const hc_convolution *conv, bool *codes);
+/* NULL, or why images are not rounded like that, `folded` where sums are exact; whether codes are needed. */
+const char *hc_rounded_refuses(const hc_convolution *conv, const char *folded, bool *codes);
 int64_t hc_rounded_bytes(const hc_convolution *conv);
 /* What must be known of all images; the struct stays where it is until hc_rounded_free, whether this fails or not. */
 hc_status hc_rounded_begin(hc_rounded *rounded, const hc_convolution *conv, hc_error *error);
