@@ -71,7 +71,8 @@ def gptq(
     """Round a weight so that its layer's output changes least, to any format with steps or a table of levels.
 
     Columns are rounded one after the other, each from where the errors of those before it want it (GPTQ). Then every
-    code, and every stored scale, takes its best value while all others stand still, which never raises the error.
+    code, and every stored scale, takes its best value while all others stand still. This never raises the error under h
+    itself, without damping; the error under the damped matrix may rise.
 
     Parameters
     ----------

@@ -264,3 +264,18 @@ def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
     hc.save(tmp_path / "x.safetensors", {"a": w})
     with pytest.raises(ValueError, match="holds no Hessian"):
         hc.ptq.Hessian.load(tmp_path / "x.safetensors")
+
+
+def test_descent_lowers_the_error_without_damping_and_may_raise_the_damped_one() -> None:
+    rng, rises = np.random.default_rng(0), 0
+    for _ in range(5):
+        x = rng.standard_normal((12, 24)) @ rng.standard_normal((24, 24))
+        h, w = x.T @ x, rng.standard_normal((8, 24)).astype(np.float32)
+        damped = h + np.mean(np.diag(h)) * np.eye(24)
+        for fmt in ("int3", "int4-g8", "vsq4-g8-s4"):
+            found = [hc.ptq.gptq(w, h, fmt, damping=1.0, sweeps=0, refit=False), hc.ptq.gptq(w, h, fmt, damping=1.0)]
+            left = [(w - q.dequantize()).astype(np.float64) for q in found]
+            plain, other = ([((e @ m) * e).sum(axis=1) for e in left] for m in (h, damped))
+            assert (plain[1] <= plain[0] * (1 + 1e-5) + 1e-9).all()
+            rises += int((other[1] > other[0] * (1 + 1e-6)).sum())
+    assert rises > 0

@@ -36,9 +36,10 @@ typedef enum {
 
 typedef struct {
     const char *name, *what;
-    double error;  /* mean error over that of one chain, about */
-    bool finishes; /* adds the bias and cuts at 0 itself */
-    bool exact;    /* of integers: their sums are */
+    double error;          /* mean error over that of one chain, about */
+    bool finishes;         /* adds the bias and cuts at 0 itself */
+    bool exact;            /* of integers: their sums are */
+    bool multiplies_zeros; /* that a pattern of packed filters leaves out, where `implicit` skips them */
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);
