@@ -97,7 +97,7 @@ def conv2d(
         thread and 12 MiB of packed weights, 40 MiB of integers, Winograd 2 MiB a thread, of more than 512 channels
         more, and 20 MiB of transformed filters and tiles, "fft" 48 MiB of those and some MiB a thread; where those are
         more, a copy of the rows of x under one row of answers, and for `activations` the codes of one image, or its
-        rounded values beside a w of floats.
+        rounded values where sums are of floats.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _first_refused(image: Any, activations: Any) -> Iterator[None]:
 
 def _is_legal(value: float, fmt: Any) -> bool:
     try:
-        quantize(np.float32([value]), fmt)
+        quantize(np.array([value], np.float32), fmt)
     except ValueError:
         return False
     return True

@@ -109,6 +109,18 @@ def test_attention_and_decoders_round(how):
         near(found(*given), wanted(*given))
 
 
+def test_projections_of_attention_round():
+    torch.manual_seed(1)
+    attention, x = torch.nn.MultiheadAttention(64, 4, batch_first=True).eval(), torch.randn(2, 5, 64)
+    plain = copy.deepcopy(attention)
+    with torch.no_grad():
+        plain.in_proj_weight.copy_(ht.fake_quantize(attention.in_proj_weight.detach(), FMT))
+    ht.parametrize(attention, FMT, "in_proj_weight")
+    near(attention(x, x, x)[0], plain(x, x, x)[0])
+    with torch.no_grad():
+        near(attention(x, x, x)[0], plain(x, x, x)[0])
+
+
 def test_attention_keeps_the_layer_its_gradient_and_its_names():
     torch.manual_seed(2)
     plain = torch.nn.MultiheadAttention(64, 4, batch_first=True)
