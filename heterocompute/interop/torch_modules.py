@@ -265,6 +265,8 @@ def defined_modules(torch: Any, round_: Any, rounded_already: Any) -> SimpleName
 
         def __setstate__(self, state: Any) -> None:
             super().__setstate__(state)
+            if _is_called not in self._forward_pre_hooks.values():  # a pickle of an earlier version
+                self.register_forward_pre_hook(_is_called)
             keep(self, "weight", self.fmt)
 
         @classmethod
