@@ -1,7 +1,7 @@
 /* The table of algorithms.def, the choice, and the way in. What is chosen follows from shapes and formats alone: an algorithm
  * may have bits of its own, and they are to be the same on every machine. */
 #include "ops/conv/prepacked.h"
-#include "ops/product/plan.h"
+#include "ops/product/measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,7 @@ static const char *zeros_count(const hc_convolution *conv, const hc_algorithm *a
     hc_source values;
     hc_dense_source(&values, &context);
     const hc_source w = hc_filter_source(conv, 0, s->filters, &filters);
-    const hc_product product = {.run = conv->run, .order = HC_ORDER_CHAIN, .x = &values, .w = &w};
-    return hc_gemm_chain_differs(&product);
+    return hc_zeros_differ(conv->run, &values, &w);
 }
 
 static hc_status named(const hc_convolution *conv, const char *name, int *chosen, hc_error *error) {

@@ -67,13 +67,15 @@ static bool range(const hc_run *run, const hc_source *source, bool kept, int *ex
     return most < 0x7f800000;
 }
 
-const char *hc_gemm_chain_differs(const hc_product *p) {
+const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w) {
     int ex, ew;
-    if (!p->w->sparse)
+    if (!w->sparse)
         return NULL;
-    if (!range(p->run, p->x, false, &ex))
+    if (!range(run, x, false, &ex))
         return "x has a value that is not finite";
-    if (!range(p->run, p->w, true, &ew))
+    if (!range(run, w, true, &ew))
         return "w has a value that is not finite";
     return ex + ew < LEAST_EXPONENTS ? "values so small that a zero might change its sign" : NULL;
 }
+
+const char *hc_gemm_chain_differs(const hc_product *p) { return hc_zeros_differ(p->run, p->x, p->w); }

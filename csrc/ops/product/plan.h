@@ -37,10 +37,6 @@ typedef struct {
  * be looked at are looked at too. */
 hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc_error *error);
 
-/* NULL, or why decoded tiles of weights in a pattern would not give the bits of their kept values alone (exact_nm.c): looks at
- * all values of x and w. */
-const char *hc_gemm_chain_differs(const hc_product *product);
-
 /* Plans and runs. Nothing to do where either side has no rows; zeros where there are no columns. */
 hc_status hc_multiply(const hc_product *product, hc_error *error);
 
