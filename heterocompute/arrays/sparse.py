@@ -229,13 +229,14 @@ class SparseArray(QuantizedArray):
             np.where(kept, exact, exact.dtype.type(0)), kept.astype(np.float32), n, m, axes, name, values.dtype.name
         )
 
-    def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
+    def to_semi_structured(self, dtype: Any = None) -> tuple[Array, Array]:
         """Return nonzeros and metadata as torch's CUTLASS backend of 2:4 lays them out.
 
         Parameters
         ----------
-        dtype : dtype, default float16
-            float16 or bfloat16 of ml_dtypes; values are rounded once.
+        dtype : dtype, optional
+            float16 or bfloat16 of ml_dtypes. None is the dtype of float16 and bfloat16 values, and float16 for float32
+            values. Values are rounded once.
 
         Returns
         -------
@@ -246,7 +247,7 @@ class SparseArray(QuantizedArray):
         ------
         ValueError
             Another pattern than 2:4, no two dimensions with the last one reduced, rows or columns that 32 does not
-            divide.
+            divide, a value that is too large for the dtype.
 
         Notes
         -----
@@ -266,13 +267,22 @@ class SparseArray(QuantizedArray):
             raise ValueError(
                 f"to_semi_structured: shape {self._shape} pruned along {self._axis}, wanted (32 i, 32 j) along (1,)"
             )
-        wanted = as_float_dtype(dtype, "to_semi_structured")
+        kept = self._components["values"]
+        own = kept.dtype if kept.dtype.itemsize == 2 else np.float16
+        wanted = as_float_dtype(own if dtype is None else dtype, "to_semi_structured")
         if wanted.name not in ("float16", "bfloat16"):
             raise ValueError(f"to_semi_structured: dtype is {wanted}, wanted float16 or bfloat16")
+        with np.errstate(over="ignore"):
+            values = converted(kept, wanted)
+        lost = np.isfinite(kept) & ~np.isfinite(values)
+        if lost.any():
+            largest = float(kept[lost].astype(np.float64)[0])
+            more = ", pass dtype=ml_dtypes.bfloat16" if wanted.name == "float16" and abs(largest) < 3.38e38 else ""
+            raise ValueError(f"to_semi_structured: a value is {largest:.6g}, which is too large for {wanted}{more}")
         plain = np.ascontiguousarray(self._components["metadata"]).view("<i2").astype(np.int16, copy=False)
         reordered = np.empty(plain.size, np.int16)
         reordered[_reordered_places(*plain.shape)] = plain.reshape(-1)
-        return converted(self._components["values"], wanted), reordered.reshape(plain.shape)
+        return values, reordered.reshape(plain.shape)
 
     @classmethod
     def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
@@ -286,6 +296,7 @@ class SparseArray(QuantizedArray):
         Returns
         -------
         SparseArray
+            Of the values' dtype.
 
         Raises
         ------
@@ -295,7 +306,7 @@ class SparseArray(QuantizedArray):
         Examples
         --------
         >>> import numpy as np, heterocompute as hc
-        >>> s = hc.prune(np.ones((32, 32), np.float32), "2:4")
+        >>> s = hc.prune(np.ones((32, 32), np.float16), "2:4")
         >>> hc.SparseArray.from_semi_structured(*s.to_semi_structured()) == s
         True
         """
@@ -312,11 +323,12 @@ class SparseArray(QuantizedArray):
         fmt = Sparse(Float("fp32"), 2, 4)
         shape = (len(kept), 2 * kept.shape[1])
         codes: Array = plain.reshape(len(kept), kept.shape[1] // 4)
-        parts: dict[str, Array] = {"values": converted(kept, np.float32), "metadata": codes}
+        exact = kept if kept.dtype.itemsize == 2 else as_single(kept, "from_semi_structured: values")
+        parts: dict[str, Array] = {"values": np.array(exact), "metadata": codes}
         problem = check_metadata(parts["metadata"], fmt, shape, (1,))
         if problem:
             raise ValueError(f"from_semi_structured: metadata has {problem}")
-        return cls(parts, fmt, shape, (1,))
+        return cls(parts, fmt, shape, (1,), kept.dtype.name)
 
     def to_scipy(self, layout: str = "csr") -> Any:
         """Return the stored values as a matrix of SciPy, stored zeros included.

@@ -146,6 +146,8 @@ def conv2d(
     if activations is not None:
         source = quantize(source, activations, axis=(1, 3, 4, 2))
     y = np.empty((n, *size, k), np.float32)
+    if not y.size:
+        return np.ascontiguousarray(y.transpose(0, 3, 1, 2))
     step = max(1, _WINDOW_VALUES // max(1, size[0] * size[1] * r * s * depth))
     if model.kind == "floats":
         values = _values(model, source).transpose(1, 0, 3, 4, 2)  # group, image, height, width, channel

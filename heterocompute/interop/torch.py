@@ -13,11 +13,12 @@ from ..arrays.quantized import QuantizedArray
 from ..base.values import shown
 from ..formats import Format
 from ..products.arguments import as_format, core_clip
-from ..products.quantize import quantize
+from ..training.latent import keep
 from ..training.stochastic import as_seed
+from .torch_modules import computed_with, defined_modules, maker_of, now, unpruned
 from .torch_operators import Held, axes_text, defined, functions
 
-__all__ = ["QuantLinear", "fake_quantize", "linear", "parametrize"]
+__all__ = ["QuantLinear", "fake_quantize", "linear", "packed", "parametrize"]
 
 MISSING = "interop.torch needs torch: pip install torch"
 NESTED = (
@@ -121,7 +122,9 @@ def parametrize(
         ``torch.nn.utils.parametrize.remove_parametrizations(module, name)`` leaves the rounded values.
     fmt : Format or str
     name : str
-        Of the parameter, which may have parametrizations, such as `weight_norm`: it is rounded after them.
+        Of the parameter, which may have parametrizations, such as `weight_norm`, or be pruned by
+        `torch.nn.utils.prune`: it is rounded after them. What a mask has removed stays 0, and the mask becomes a part
+        of the parametrization.
     axis : int or tuple of int, optional
         None is what the module sums along: of convolutions the taps and the channels of the input, (2, 3, 1) of a
         `Conv2d`, (2, 3, 0) of a `ConvTranspose2d`; of other modules the last one, or (2, 3, 1) of 4 dimensions.
@@ -139,16 +142,57 @@ def parametrize(
         As `fake_quantize`, for the weight as it is.
     """
     _require()
-    weight: Any = getattr(module, name, None)
-    several = isinstance(module, OPS.Module) and OPS.is_parametrized(module, name)
-    if several and any(isinstance(one, OPS.Rounding) for one in module.parametrizations[name]):
+    if OPS.rounds(module, name):
         raise ValueError(f"parametrize: {name} of the module is rounded already, wanted one that is not")
-    if not several and not isinstance(weight, OPS.Parameter):
+    hook = maker_of(module, name)[1] if isinstance(module, OPS.Module) else None
+    if hook is not None and not hasattr(hook, "apply_mask"):
+        raise ValueError(
+            f"parametrize: {name} of the module is made by {type(hook).__name__} before each forward pass, expected a "
+            "parameter, or one of torch.nn.utils.parametrizations"
+        )
+    weight: Any = now(module, name) if hook is not None else getattr(module, name, None)
+    several = isinstance(module, OPS.Module) and OPS.is_parametrized(module, name)
+    if hook is None and not several and not isinstance(weight, OPS.Parameter):
         raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, wanted the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
     fake_quantize(weight.detach(), fmt, axes, clip)  # what is wrong is said here, not inside of torch
-    OPS.register(module, name, OPS.Rounding(str(as_format(fmt, "parametrize: fmt")), axes, clip))
+    text = str(as_format(fmt, "parametrize: fmt"))
+    OPS.register(module, name, OPS.Rounding(text, axes, clip, unpruned(module, name)))
+    keep(module.parametrizations[name], "original", text)
     return module
+
+
+def packed(module: Any) -> dict[str, Any]:
+    """Return the weights that a network computes with, after training with rounding: what to save, or to round further.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+
+    Returns
+    -------
+    dict of str to QuantizedArray or torch.Tensor
+        A QuantizedArray of each weight that `QuantLinear` or `parametrize` rounds, tensors of all else that is saved.
+        Names are those that the network has without rounding and without `torch.nn.utils.prune`.
+
+    Raises
+    ------
+    ImportError, TypeError
+        As `fake_quantize`; no module.
+    ValueError
+        A format that rounds the 0 of a pruned value to another value.
+
+    Examples
+    --------
+    >>> from heterocompute.interop import torch as ht
+    >>> model = torch.nn.Sequential(ht.QuantLinear(64, 8, "int4-g32"))  # doctest: +SKIP
+    >>> {name: type(value).__name__ for name, value in ht.packed(model).items()}  # doctest: +SKIP
+    {'0.weight': 'QuantizedArray', '0.bias': 'Tensor'}
+    """
+    _require()
+    if not isinstance(module, OPS.Module):
+        raise TypeError(f"packed: module is {shown(module)}, wanted a torch.nn.Module")
+    return computed_with(module)
 
 
 def _summed(module: Any, n_dims: int) -> int | tuple[int, ...]:
@@ -198,65 +242,18 @@ class _Operators:
         self.fake_quantize, self.linear = made.fake_quantize, made.linear
         self.eager = functions(torch, made)
 
-        class Rounding(torch.nn.Module):
-            """A parametrization: fake_quantize."""
+        modules = defined_modules(torch, fake_quantize, self.rounds)
+        self.Rounding, self.QuantLinear = modules.Rounding, modules.QuantLinear
+        self.QuantLinear.__module__ = __name__  # where a pickle finds it
 
-            def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any) -> None:
-                super().__init__()
-                self.fmt, self.axis, self.clip = fmt, axis, clip
-
-            def forward(self, weight: Any) -> Any:
-                return fake_quantize(weight, self.fmt, self.axis, self.clip)
-
-            def extra_repr(self) -> str:
-                return self.fmt
-
-        class QuantLinear(torch.nn.Linear):
-            """torch.nn.Linear with a weight that is rounded in every forward pass: for training.
-
-            The product is PyTorch's, of the rounded values, in the dtype of x; `linear` multiplies by what `packed`
-            returns.
-
-            Parameters
-            ----------
-            in_features, out_features, bias, device, dtype
-                As of `torch.nn.Linear`.
-            fmt : Format or str
-                Along the inputs; ``clip`` as in `heterocompute.quantize`.
-            """
-
-            def __init__(
-                self, in_features: int, out_features: int, fmt: Any, bias: bool = True, clip: Any = None, **more: Any
-            ) -> None:
-                super().__init__(in_features, out_features, bias, **more)
-                self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt")), clip
-                if clip != "search":
-                    core_clip(clip, "QuantLinear")
-
-            @classmethod
-            def from_linear(cls, layer: Any, fmt: Any, clip: Any = None) -> Any:
-                """Take over the parameters of a `torch.nn.Linear`: the same tensors."""
-                if not isinstance(layer, torch.nn.Linear):
-                    raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, wanted a torch.nn.Linear")
-                with torch.device("meta"):
-                    made = cls(layer.in_features, layer.out_features, fmt, layer.bias is not None, clip)
-                made.weight, made.bias = layer.weight, layer.bias
-                return made.train(layer.training)
-
-            def forward(self, x: Any) -> Any:
-                weight = fake_quantize(self.weight, self.fmt, -1, self.clip)
-                bias = None if self.bias is None else self.bias.to(x.dtype)
-                return torch.nn.functional.linear(x, weight.to(x.dtype), bias)
-
-            def packed(self) -> Any:
-                """Return the weight as a QuantizedArray: the values that forward computes with."""
-                return quantize(self.weight.detach(), self.fmt, clip=self.clip)
-
-            def extra_repr(self) -> str:
-                return f"{super().extra_repr()}, fmt={self.fmt}"
-
-        QuantLinear.__qualname__ = "QuantLinear"  # where a pickle finds it
-        self.Rounding, self.QuantLinear = Rounding, QuantLinear
+    def rounds(self, module: Any, name: str) -> bool:
+        """Tell whether the weight of a module is rounded already."""
+        if not isinstance(module, self.Module):
+            return False
+        if isinstance(module, self.QuantLinear) and name == "weight":
+            return True
+        several: Any = module.parametrizations if self.is_parametrized(module, name) else {name: ()}
+        return any(isinstance(one, self.Rounding) for one in several[name])
 
 
 def _clip_text(clip: Any, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +13,13 @@ from ..arrays.components import core_format
 from ..arrays.dense import as_array, core_view
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import Refused, refusals
+from ..base.float_env import converted
 from ..base.values import shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
 from .matmul import _along
+from .quantize import quantize
 from .tuned import choice, product_key
 from .window import Padding, Window, as_window
 
@@ -60,17 +64,19 @@ def conv2d(
         Quantize x on the fly: one row an image, groups along the channels inside one convolution group.
     algorithm : {"auto", "direct", "depthwise", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"}
         "direct" reads windows where they lie; "implicit" is a GEMM whose rows are the windows of x, gathered panel by
-        panel; "im2col" stores them first, 16 MiB at a time, for comparison; "depthwise" is for groups of one channel
-        and one filter. All give the same bits; with `activations` "direct" and "depthwise" are for integers of 8 bits,
-        which "winograd2" and "winograd4" sum exactly too for 3 x 3 filters of stride 1, with the same bits. Of floats
-        "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3), for filters of 1 x 3 and
-        3 x 1 in one dimension, and tiles of as many pixels of each phase of an image for 3 x 3, 5 x 5 and 7 x 7 with
-        stride 2, with bits of their own: against float64 the mean error for 3 x 3 is about 2, 9 and 20 times that of
-        "direct" for one channel, and 0.7, 3 and 7 times for 64, with stride 2 about 2, 9 and 27 times, and 1.2, 5 and
-        14. "fft" multiplies Fourier transforms of tiles, for large filters, which reach over at most 64 pixels: its
-        error is 2.7 and 0.6 times that of "direct" for 3 x 3, 1.5 and 0.3 times for 7 x 7. "auto" takes the one of
-        least work by the shapes alone: "depthwise", "direct", or for filters of floats "winograd2", "winograd4" or
-        "fft", never "winograd6"; of integers, where all sums are exact, the processor counts too.
+        panel; "im2col" stores them first, 16 MiB at a time, for comparison; "depthwise" is for groups of 1, 2, 4 or 8
+        channels and as many filters. All give the same bits; with `activations` "direct" is for integers of 8 bits, and
+        "depthwise" for these and for all formats of floats or of codes with a scale a tap. Integers of 8 bits
+        are summed exactly by "winograd2" and "winograd4" too, for 3 x 3 filters of stride 1, with the same bits.
+        Of floats "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3), for
+        filters of 1 x 3 and 3 x 1 in one dimension, and tiles of as many pixels of each phase of an image for 3
+        x 3, 5 x 5 and 7 x 7 with stride 2, with bits of their own: against float64 the mean error for 3 x 3 is
+        about 2, 9 and 20 times that of "direct" for one channel, and 0.7, 3 and 7 times for 64, with stride 2
+        about 2, 9 and 27 times, and 1.2, 5 and 14. "fft" multiplies Fourier transforms of tiles, for large
+        filters, which reach over at most 64 pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3,
+        1.5 and 0.3 times for 7 x 7. "auto" takes the one of least work by the shapes alone: "depthwise",
+        "direct", or for filters of floats "winograd2", "winograd4" or "fft", never "winograd6"; of integers,
+        where all sums are exact, the processor counts too.
     layout : {"NCHW", "NHWC"}
         Of x and of the answer.
     out : ndarray, optional
@@ -91,7 +97,7 @@ def conv2d(
         thread and 12 MiB of packed weights, 40 MiB of integers, Winograd 2 MiB a thread, of more than 512 channels
         more, and 20 MiB of transformed filters and tiles, "fft" 48 MiB of those and some MiB a thread; where those are
         more, a copy of the rows of x under one row of answers, and for `activations` the codes of one image, or its
-        rounded values beside a w of floats.
+        rounded values where sums are of floats.
 
     Raises
     ------
@@ -118,7 +124,7 @@ def conv2d(
         tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
     way = choice(convolution_key(call)) if algorithm == "auto" and runtime.tuned() else None
     ready = w._filters if isinstance(w, Prepacked if call.core[8] else PrepackedFilters) else None
-    with refusals(x=("conv2d: x", call.image)):
+    with refusals(x=("conv2d: x", call.image)), _first_refused(call.image, activations):
         if way not in ALGORITHMS or not _convolved(call, way, ready):
             _core.conv2d(*(*call.core, ready))
     return call.result if out is None else out
@@ -160,6 +166,34 @@ def _convolved(call: Call, way: str, ready: Any) -> bool:
     core = call.by(way)
     try:
         _core.conv2d(*(*core, ready))
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def _first_refused(image: Any, activations: Any) -> Iterator[None]:
+    """Let the value that is refused be the first in C order of x as it was given, whatever view the core looked at."""
+    try:
+        yield
+    except Refused as error:
+        if error.index is None:
+            raise
+        if np.isfinite(error.value):
+            with np.errstate(over="ignore"):
+                refused = np.isinf(converted(image, np.float32))
+        else:
+            refused = np.zeros(image.shape, np.bool_)
+            for value in (np.nan, np.inf, -np.inf):
+                if not _is_legal(value, activations):
+                    refused |= np.isnan(image) if value != value else image == value
+        index = tuple(int(i) for i in np.unravel_index(refused.argmax(), image.shape))
+        raise Refused(error.argument, index, float(image[index]), error.text) from None
+
+
+def _is_legal(value: float, fmt: Any) -> bool:
+    try:
+        quantize(np.array([value], np.float32), fmt)
     except ValueError:
         return False
     return True

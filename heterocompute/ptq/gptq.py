@@ -21,6 +21,7 @@ from ..products.arguments import as_format
 from ..products.grid import Grid, from_columns, grid_of, to_columns
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
+from ..training.latent import refuse_latent
 from .error import layer_axis
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
@@ -72,7 +73,8 @@ def gptq(
     """Round a weight so that its layer's output changes least, to any format with steps or a table of levels.
 
     Columns are rounded one after the other, each from where the errors of those before it want it (GPTQ). Then every
-    code, and every stored scale, takes its best value while all others stand still, which never raises the error.
+    code, and every stored scale, takes its best value while all others stand still. This never raises the error under h
+    itself, without damping; the error under the damped matrix may rise.
 
     Parameters
     ----------
@@ -115,7 +117,8 @@ def gptq(
         w holds no floats.
     ValueError
         A NaN or an infinity, an h of another size, not symmetric, or that no damping factors, a format without steps
-        or levels (fp16, fp32, codebooks of vectors), a mask that keeps more than N of M.
+        or levels (fp16, fp32, codebooks of vectors), a mask that keeps more than N of M, the memory of a weight that
+        a layer of `heterocompute.interop.torch` rounds in training.
 
     Notes
     -----
@@ -163,6 +166,7 @@ def rounded_under(
     count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
     refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
     x = as_array(w, "gptq: w")
+    refuse_latent(x, "gptq: w")
     refuse_infinite(x, "gptq: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
     columns = to_columns(x, axes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import sqrt
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.values import as_int, shown
 from ..products.arguments import checked_out
+from .hadamard_matrices import as_product, matrix_of, possible_beside
 
 __all__ = ["hadamard"]
 
@@ -20,37 +20,6 @@ Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 16  # values rotated at a time, more where a run is longer
 _MOST = 1 << 21  # where rows lie side by side
-
-# Paley's constructions: an order p + 1 for each prime p = 4 n + 3, and 2 (p + 1) for each p = 4 n + 1.
-FIRST = (11, 19, 23, 31, 43, 47, 59, 67, 71, 79, 83, 103, 107, 127, 131, 139, 151, 163, 167, 179)
-SECOND = (13, 17, 37, 61, 73)
-ORDERS = {p + 1: p for p in FIRST} | {2 * (p + 1): p for p in SECOND}
-
-
-@cache
-def _paley(order: int) -> Array:
-    """Return the matrix of this order, of 1 and -1: Paley, J. Math. Phys. 12 (1933)."""
-    p = ORDERS[order]
-    squares = {i * i % p for i in range(1, p)}
-    symbol = np.array([0] + [1 if i in squares else -1 for i in range(1, p)])
-    matrix = np.ones((p + 1, p + 1))
-    matrix[1:, 1:] = symbol[(np.arange(p)[None, :] - np.arange(p)[:, None]) % p]
-    if p % 4 == 3:
-        matrix[1:, 0] = -1
-        matrix[1:, 1:] += np.eye(p)
-        return matrix
-    matrix[0, 0] = 0
-    one = np.eye(p + 1)
-    return np.block([[matrix + one, matrix - one], [matrix - one, -matrix - one]])
-
-
-def _split(size: int) -> tuple[int, int] | None:
-    """Return (order of Paley's, or 1, power of two) whose product is this size."""
-    for order in (1, *ORDERS):
-        power = size // order
-        if size % order == 0 and power & (power - 1) == 0:
-            return order, power
-    return None
 
 
 def signs(size: int, seed: int) -> Array:
@@ -93,12 +62,13 @@ def hadamard(
     Raises
     ------
     ValueError
-        A size that is no power of two times 1, 12, 20, 28, 36 ... as Paley's constructions have them (of the multiples
-        of 4 up to 180, 52, 92, 100, 116, 156 and 172 are missing): padding would be no rotation.
+        A size that is not a product of a power of two and of orders of `heterocompute/ptq/hadamard_matrices.py`: all
+        multiples of 4 up to 184, and most up to 1024. Padding would not be a rotation.
 
     Notes
     -----
-    Sylvester's doubling of Paley's matrices; Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), section 3.
+    Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456), section 3. The matrix is a Kronecker product: matrices
+    of Paley or of four circulants, of the least sum of orders, and Sylvester's of the power of two.
 
     Examples
     --------
@@ -118,11 +88,11 @@ def hadamard(
         raise ValueError(
             f"hadamard: block is {shown(width)}, which does not divide the {counted(size, 'value')} of axis {along}"
         )
-    parts = _split(width) if width else (1, 1)
+    parts = as_product(width) if width else ((), 1)
     if parts is None:
-        raise ValueError(
-            f"hadamard: there is no matrix of order {width} here, wanted 1, 12, 20, 28 ... times a power of two"
-        )
+        what = f"axis {along} has {counted(size, 'value')}" if block is None else f"block is {width}"
+        wanted = " or ".join(map(str, possible_beside(width)))
+        raise ValueError(f"hadamard: {what}, expected a size that has a Hadamard matrix here, such as {wanted}")
     result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
     source, target = np.moveaxis(array, along, -1), np.moveaxis(result, along, -1)
     flips = None if seed is None else signs(size, as_int(seed, "hadamard: seed", 0, 2**63 - 1))
@@ -132,7 +102,7 @@ def hadamard(
 
 
 def _rotate(
-    source: Array, target: Array, width: int, parts: tuple[int, int], flips: Array | None, inverse: bool
+    source: Array, target: Array, width: int, parts: tuple[tuple[int, ...], int], flips: Array | None, inverse: bool
 ) -> None:
     """Rotate runs of the last axis, some at a time: float64 of all values would be twice the array."""
     if source[0].size >= _BLOCK and source.ndim > 1:
@@ -154,23 +124,29 @@ def _rotate(
         target[some] = values
 
 
-def _rotated(values: Array, order: int, power: int, inverse: bool) -> Array:
-    """Return the last axis times the matrix of this order doubled, scaled to length 1; the values are used up."""
-    lead = values.shape[:-1]
-    values = values.reshape(*lead, order, power)
-    if order > 1:
-        matrix = _paley(order).T if inverse else _paley(order)
-        turned = np.zeros(values.shape)
+def _rotated(values: Array, orders: tuple[int, ...], power: int, inverse: bool) -> Array:
+    """Return the last axis times the matrices of these orders and of the power of two; the values are used up.
+
+    The product is scaled to length 1.
+    """
+    lead, size = values.shape[:-1], values.shape[-1]
+    rest = size
+    for order in orders:
+        rest //= order
+        parts = values.reshape(*lead, -1, order, rest)
+        matrix = matrix_of(order).T if inverse else matrix_of(order)
+        turned = np.zeros(parts.shape)
         for i in range(order):  # ascending
-            turned += values[..., i : i + 1, :] * matrix[i][:, None]
+            turned += parts[..., i : i + 1, :] * matrix[i][:, None]
         values = turned
     half = 1
     while half < power:
-        pairs = values.reshape(*lead, order, power // (2 * half), 2, half)
+        pairs = values.reshape(*lead, -1, 2, half)
         first, second = pairs[..., 0, :], pairs[..., 1, :]
         difference = first - second
         first += second
         second[...] = difference
         half *= 2
-    values *= 1 / sqrt(order * power)
-    return values.reshape(*lead, order * power)
+    values = values.reshape(*lead, size)
+    values *= 1 / sqrt(size)
+    return values

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,7 +98,7 @@ class Network:
         last = list(self.layers)[-1]
         for name, shape in self.layers.items():
             w, b = weights[f"{name}.weight"], weights[f"{name}.bias"]
-            x = x if len(shape) == 4 else x.reshape(len(x), -1)
+            x = x if len(shape) == 4 else x.reshape(len(x), prod(x.shape[1:]))
             if emulate is not None and (isinstance(w, QuantizedArray) or emulation.accepts(emulate, activations, None)):
                 if len(shape) == 4:
                     x = emulation.conv2d(x, w, b, STRIDES[name], 1, activations, emulate)

@@ -361,6 +361,30 @@ def test_the_layout_of_torch(tmp_path: Path) -> None:
         hc.SparseArray.from_semi_structured(values, metadata)
 
 
+def test_the_layout_of_torch_keeps_the_dtype_and_refuses_what_it_cannot_hold() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    large = np.full((32, 64), 1e5, np.float32)
+    for dtype, wanted in ((bfloat16, bfloat16), (np.float16, np.float16), (np.float32, np.float16)):
+        s = hc.prune(reals((32, 64), 13).astype(dtype), "2:4")
+        values, metadata = s.to_semi_structured()
+        assert values.dtype == wanted and np.array_equal(values, s.components["values"].astype(wanted))
+        again = hc.SparseArray.from_semi_structured(values, metadata)
+        assert again.components["values"].dtype == wanted and again.source_dtype == np.dtype(wanted).name
+        assert again == s or wanted != dtype
+        assert np.array_equal(again.to_semi_structured()[0], values)
+    brain = hc.prune(large.astype(bfloat16), "2:4")
+    assert (brain.to_semi_structured()[0].astype(np.float32) == np.float32(99840)).all()
+    assert np.array_equal(hc.SparseArray.from_semi_structured(*brain.to_semi_structured()).mask, brain.mask)
+    for s, dtype in ((brain, np.float16), (hc.prune(large, "2:4"), None), (hc.prune(-large, "2:4"), np.float16)):
+        with pytest.raises(ValueError, match=r"is -?(99840|100000), which is too large for float16, pass dtype=ml_dt"):
+            s.to_semi_structured(dtype)
+    assert np.isfinite(hc.prune(large, "2:4").to_semi_structured(bfloat16)[0].astype(np.float32)).all()
+    with pytest.raises(ValueError, match=r"is 3.40282e\+38, which is too large for bfloat16$"):
+        hc.prune(np.full((32, 64), np.finfo(np.float32).max), "2:4").to_semi_structured(bfloat16)
+    with pytest.raises(TypeError, match="values has dtype int8"):
+        hc.SparseArray.from_semi_structured(np.ones((32, 16), np.int8), np.zeros((32, 2), np.int16))
+
+
 def test_the_layout_is_that_of_torch_itself() -> None:
     torch = pytest.importorskip("torch")
     conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
@@ -374,6 +398,12 @@ def test_the_layout_is_that_of_torch_itself() -> None:
         assert np.array_equal(found[0], values.numpy())
         back = conversions.sparse_semi_structured_to_dense_cutlass(*map(torch.from_numpy, found))
         assert np.array_equal(back.numpy(), s.to_dense(np.float16))
+        brain = (torch.from_numpy(np.abs(reals(shape, 12)) + 1) * 1e5).to(torch.bfloat16)
+        found = hc.prune(brain, "2:4").to_semi_structured()
+        kept = torch.from_numpy(hc.prune(brain, "2:4").to_dense()).to(torch.bfloat16)
+        values, metadata = conversions.sparse_semi_structured_from_dense_cutlass(kept)
+        assert np.array_equal(found[0].view(np.int16), values.view(torch.int16).numpy())
+        assert np.array_equal(found[1], metadata.numpy())
 
 
 def test_matrices_of_scipy() -> None:

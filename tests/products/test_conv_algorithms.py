@@ -125,6 +125,73 @@ def test_bands_of_codes_and_threads_change_nothing() -> None:
                     assert same_bits(found, expected), (algorithm, shape, activations)
 
 
+ROUNDED = [
+    ("int4-g32", "int8"),  # codes under a scale a tap
+    ("int4-g32-asym", "int8"),
+    ("mxfp4", "int4"),
+    ("nvfp4", "int8"),
+    ("nf4-g64", "int8"),  # values
+    ("fp8_e4m3fn", "int8"),
+    ("cb4", "int8"),
+    ("int8", "mxfp8_e4m3"),
+    ("int4-g32", "fp8_e4m3fn"),
+    (None, "int8"),
+]
+# n, c, h, w, r, stride, padding, dilation, groups
+DEPTHWISE = [
+    (2, 35, 9, 7, 3, 1, 1, 1, 35),
+    (1, 19, 10, 11, 3, 2, (1, 0), 1, 19),
+    (3, 16, 6, 9, 5, (1, 2), 2, 1, 16),
+    (1, 33, 7, 7, 2, 1, ((1, 0), (0, 3)), 2, 33),
+    (2, 12, 5, 6, 3, 1, 1, 1, 3),
+]
+
+
+@pytest.mark.sweep(every=4)
+@pytest.mark.parametrize("isa", isas("depthwise"))
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_rounded_images_have_the_bits_of_the_definition(case: Any, isa: str) -> None:
+    n, c, h, w, side, stride, padding, dilation, groups = case
+    x, filters, bias = reals((n, c, h, w), 1), reals((c, c // groups, side, side), 2), reals((c,), 3)
+    x *= np.arange(n, dtype=np.float32)[:, None, None, None]  # an image of zeros, and others of scales of their own
+    arguments = (bias, stride, padding, dilation, groups)
+    for text, activations in ROUNDED:
+        weights = filters if text is None else hc.quantize(filters, text, axis=(2, 3, 1))
+        plain = filters if text is None else product.packed(filters, hc.format(text), axis=(2, 3, 1))
+        expected = convolution.conv2d(x, plain, *arguments, hc.format(activations), relu=True)
+        assert same_bits(hc.conv2d(x, weights, *arguments, activations, algorithm="implicit", relu=True), expected)
+        images = [*layouts(x), x.astype(np.float64)]
+        for threads, image in itertools.product((1, 2), images):
+            if refuses("depthwise", image, weights, *arguments, activations):
+                assert c != groups
+                continue
+            with hc.use(isa=isa, threads=threads):
+                for algorithm in ("depthwise", "auto"):
+                    found = hc.conv2d(image, weights, *arguments, activations, algorithm=algorithm, relu=True)
+                    assert same_bits(found, expected), (algorithm, text, activations)
+                found = hc.conv2d(
+                    image.transpose(0, 2, 3, 1), weights, *arguments, activations, layout="NHWC", relu=True
+                )
+                assert same_bits(np.ascontiguousarray(found.transpose(0, 3, 1, 2)), expected)
+
+
+def test_auto_rounds_images_of_depthwise_filters() -> None:
+    x, filters = reals((1, 32, 14, 14), 1), reals((32, 1, 3, 3), 2)
+    for text in ("int4-g32", "mxfp4", "nf4-g64", "nvfp4", "fp8_e4m3fn", "cb4", None):
+        weights = filters if text is None else hc.quantize(filters, text, axis=(2, 3, 1))
+        found = hc.explain(hc.conv2d, x, weights, padding=1, groups=32, activations="int8")
+        assert found.chosen == "depthwise", text
+    # several pieces of 8 MiB, and the largest magnitude of float32
+    x = np.full((3, 8, 512, 300), 0.5, np.float32) * reals((3, 1, 512, 300), 3)
+    x[1, 0, 0, 0] = np.finfo(np.float32).max
+    for text in ("nf4-g64", "int4-g32"):
+        q = hc.quantize(filters[:8], text, axis=(2, 3, 1))
+        one, other = (
+            hc.conv2d(x, q, groups=8, activations="int8", algorithm=name) for name in ("implicit", "depthwise")
+        )
+        assert same_bits(one, other)
+
+
 def test_integers_that_are_not_read_where_they_lie() -> None:
     """Auto takes another way, and what is asked for by name says why not."""
     x, filters = reals((1, 4, 6, 5), 1), reals((4, 4, 3, 3), 2)

@@ -319,3 +319,16 @@ def test_losses_are_sums_in_order() -> None:
         assert len(set(each)) == 1
     with pytest.raises(ValueError, match="wanted 4 contiguous items"):
         core.ptq_losses(runtime.run(), 2, np.ones((2, 2)), np.ones((3, 3)), np.ones(2))
+def test_descent_lowers_the_error_without_damping_and_may_raise_the_damped_one() -> None:
+    rng, rises = np.random.default_rng(0), 0
+    for _ in range(5):
+        x = rng.standard_normal((12, 24)) @ rng.standard_normal((24, 24))
+        h, w = x.T @ x, rng.standard_normal((8, 24)).astype(np.float32)
+        damped = h + np.mean(np.diag(h)) * np.eye(24)
+        for fmt in ("int3", "int4-g8", "vsq4-g8-s4"):
+            found = [hc.ptq.gptq(w, h, fmt, damping=1.0, sweeps=0, refit=False), hc.ptq.gptq(w, h, fmt, damping=1.0)]
+            left = [(w - q.dequantize()).astype(np.float64) for q in found]
+            plain, other = ([((e @ m) * e).sum(axis=1) for e in left] for m in (h, damped))
+            assert (plain[1] <= plain[0] * (1 + 1e-5) + 1e-9).all()
+            rises += int((other[1] > other[0] * (1 + 1e-6)).sum())
+    assert rises > 0

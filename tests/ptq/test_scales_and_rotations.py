@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from common import isas, reals
 
 import heterocompute as hc
+from heterocompute.ptq.hadamard_matrices import FIRST, as_product, is_order, matrix_of, possible_beside
 
 GAUSSIAN = np.random.default_rng(0).standard_normal((16, 4096)).astype(np.float32)
 
@@ -54,6 +56,55 @@ def test_a_format_without_scales_has_none_to_search() -> None:
         hc.quantize(np.float32([[1, np.nan]]), "int4", clip="search")
 
 
+@pytest.mark.parametrize("order", [order for order in range(1, 500) if is_order(order)])
+def test_every_order_has_an_orthogonal_matrix_of_ones(order: int) -> None:
+    matrix = matrix_of(order).astype(np.int64)
+    assert (np.abs(matrix) == 1).all() and (matrix @ matrix.T == order * np.eye(order, dtype=int)).all()
+
+
+def test_orders_are_those_of_the_constructions() -> None:
+    """Of the multiples of 4 up to 400 these alone need other constructions than Paley's and the table's."""
+    missing = {size for size in range(4, 401, 4) if as_product(size) is None}
+    assert missing == {188, 236, 260, 268, 324, 356, 376}
+    assert not any(as_product(size) for size in (3, 6, 10, 22, 344 // 8, 11009))
+
+
+WIDTHS = [11008, 13440, 22016, 25600, 29568, 14336, 18944, 27648, 28672, 11520, 8960, 4864, 5120, 13824, 17920, 9216]
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_widths_of_real_models_have_rotations(size: int) -> None:
+    """Rows of the product are orthogonal: those of units, in integers, and the way back is exact to float32."""
+    orders, power = as_product(size)
+    assert np.prod(orders) * power == size and all(is_order(order) for order in orders)
+    places = [0, 1, size // 2, size - 1]
+    units = np.zeros((4, size), np.float32)
+    units[range(4), places] = np.sqrt(size)
+    turned = hc.ptq.hadamard(units).round().astype(np.int64)
+    assert (np.abs(turned) == 1).all() and (turned @ turned.T == size * np.eye(4, dtype=int)).all()
+    x = reals((2, size), 1)
+    back = hc.ptq.hadamard(hc.ptq.hadamard(x, seed=3), seed=3, inverse=True)
+    assert np.abs(back - x).max() < 1e-5 * np.abs(x).max()
+
+
+def test_a_product_of_orders_is_kroneckers() -> None:
+    size, (orders, power) = 800, as_product(800)
+    assert (orders, power) == ((20, 20), 2)
+    wanted = np.kron(np.kron(matrix_of(20), matrix_of(20)), [[1, 1], [1, -1]]).astype(np.float64)
+    x = reals((3, size), 5)
+    assert np.allclose(hc.ptq.hadamard(x), x @ wanted / np.sqrt(size), atol=1e-5)
+    assert np.allclose(hc.ptq.hadamard(x, inverse=True), x @ wanted.T / np.sqrt(size), atol=1e-5)
+
+
+def test_rotations_of_earlier_checkpoints_stay() -> None:
+    """Versions that knew fewer orders turned weights by these matrices, and they are turned back by them."""
+    for size, orders in ((28, (28,)), (72, (72,)), (9216, (72,)), (304, (152,)), (24, (12,)), (64, ())):
+        assert as_product(size)[0] == orders, size
+    written = b"".join(matrix_of(order).tobytes() for order in sorted(FIRST))
+    assert hashlib.sha256(written).hexdigest().startswith("e9e0573c0079ecf9")
+    assert as_product(10**9 + 7) is None and possible_beside(11) == [8, 12]
+
+
 @pytest.mark.parametrize("size", [1, 2, 12, 20, 28, 72, 76, 140, 384])
 def test_hadamard_matrices_are_orthogonal(size: int) -> None:
     turned = hc.ptq.hadamard(np.eye(size, dtype=np.float32))
@@ -73,7 +124,7 @@ def test_a_rotation_has_blocks_axes_and_a_place() -> None:
     assert hc.ptq.hadamard(own, axis=1, block=12, out=own) is own and (own == turned).all()
     assert not (hc.ptq.hadamard(x, 1, seed=1) == hc.ptq.hadamard(x, 1, seed=2)).all()
     assert hc.ptq.hadamard(np.zeros((0, 12), np.float32)).shape == (0, 12)
-    with pytest.raises(ValueError, match="no matrix of order 5 here, wanted 1, 12, 20"):
+    with pytest.raises(ValueError, match=r"axis -?\d has 5 values, expected .* such as 4 or 8"):
         hc.ptq.hadamard(x)
     with pytest.raises(ValueError, match="block is 7, which does not divide the 24 values of axis 1"):
         hc.ptq.hadamard(x, axis=1, block=7)

@@ -19,6 +19,12 @@ typedef void hc_direct_f32_fn(int64_t taps, int64_t run, const float *const *row
 typedef void hc_depthwise_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                  int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc);
 
+/* depthwise_scaled_f32:  the same of codes with a scale: the chain is of scale[t * ld + j] * float32(tap[t][i * step[t] + j] *
+ * panel[t * ld + j]), where no product of codes is -0. */
+typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
+                                        const float *scale, int64_t ld, int64_t n, int64_t count, float *c,
+                                        int64_t ldc);
+
 /* depthwise3_f32:  c[i * c_row + q * ldc + j] = fmaf chain from +0 over taps (r, s) of 3 x 3 ascending of
  * x[(i * stride + r) * w + q * stride + s][j] * panel[(3 * r + s) * ld + j], w = (across - 1) * stride + 3, for i < down <= mr,
  * q < across <= nr and j < count; stride 1 or 2, down and across 1, 2 or 4. */

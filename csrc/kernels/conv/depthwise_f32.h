@@ -1,4 +1,4 @@
-/* What both sets of depthwise kernels share: AT_ONCE answers, LANES channels each, meet a tap together, so that as many chains
+/* What both sets of depthwise kernels share, of floats and of codes with a scale a tap: AT_ONCE answers, LANES channels each, meet a tap together, so that as many chains
  * run beside each other and the tap's place, step and filters are read once for all of them. Before it: the lanes' type
  * HC_V, LANES, and HC_ZERO, HC_LOAD, HC_STORE, HC_FMA. */
 #include "kernels/kernel.h"
@@ -52,4 +52,55 @@ static void rest(int64_t j, int64_t taps, const float *const *tap, const int64_t
                 answers(1, taps, tap, step, i, j, panel, ld, c, ldc);                                                  \
         }                                                                                                              \
         rest(j, taps, tap, step, panel, ld, n, count, c, ldc);                                                         \
+    }
+
+/* The same of codes: a product of codes, which is exact or rounded once, under the tap's scale. */
+__attribute__((always_inline)) static inline void scaled_answers(const int n, int64_t taps, const float *const *tap,
+                                                                 const int64_t *step, int64_t at, int64_t j,
+                                                                 const float *panel, const float *scale, int64_t ld,
+                                                                 float *c, int64_t ldc) {
+    HC_V sum[AT_ONCE];
+    const HC_V zero = HC_ZERO();
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+        sum[i] = zero;
+    for (int64_t t = 0; t < taps; t++) {
+        const HC_V w = HC_LOAD(panel + t * ld + j), by = HC_LOAD(scale + t * ld + j);
+        const float *x = tap[t] + at * step[t] + j;
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            sum[i] = HC_FMA(by, HC_FMA(HC_LOAD(x + i * step[t]), w, zero), sum[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+        HC_STORE(c + (at + i) * ldc + j, sum[i]);
+}
+
+/* Channels from `j` on, one after the other. */
+static void scaled_rest(int64_t j, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
+                        const float *scale, int64_t ld, int64_t n, int64_t count, float *c, int64_t ldc) {
+    for (; j < count; j++)
+        for (int64_t i = 0; i < n; i++) {
+            float sum = 0.0f;
+            for (int64_t t = 0; t < taps; t++)
+                sum = fmaf(scale[t * ld + j], fmaf(tap[t][i * step[t] + j], panel[t * ld + j], 0.0f), sum);
+            c[i * ldc + j] = sum;
+        }
+}
+
+#define HC_DEPTHWISE_SCALED(isa)                                                                                       \
+    void hc_depthwise_scaled_f32_##isa(int64_t taps, const float *const *tap, const int64_t *step, const float *panel, \
+                                       const float *scale, int64_t ld, int64_t n, int64_t count, float *c,             \
+                                       int64_t ldc) {                                                                  \
+        int64_t j = 0;                                                                                                 \
+        for (; j + LANES <= count; j += LANES) {                                                                       \
+            int64_t i = 0;                                                                                             \
+            for (; i + AT_ONCE <= n; i += AT_ONCE)                                                                     \
+                scaled_answers(AT_ONCE, taps, tap, step, i, j, panel, scale, ld, c, ldc);                              \
+            for (; i + AT_ONCE / 2 <= n; i += AT_ONCE / 2)                                                             \
+                scaled_answers(AT_ONCE / 2, taps, tap, step, i, j, panel, scale, ld, c, ldc);                          \
+            for (; i < n; i++)                                                                                         \
+                scaled_answers(1, taps, tap, step, i, j, panel, scale, ld, c, ldc);                                    \
+        }                                                                                                              \
+        scaled_rest(j, taps, tap, step, panel, scale, ld, n, count, c, ldc);                                           \
     }

@@ -1,4 +1,4 @@
-/* A filter a channel, 8 channels in lanes: hc_depthwise_f32_avx2; kernels/conv/conv.h. */
+/* A filter a channel, 8 channels in lanes: hc_depthwise_f32_avx2 and hc_depthwise_scaled_f32_avx2; kernels/conv/conv.h. */
 #include <immintrin.h>
 
 enum { LANES = 8 };
@@ -11,3 +11,4 @@ enum { LANES = 8 };
 #include "kernels/conv/depthwise_f32.h"
 
 HC_DEPTHWISE(avx2)
+HC_DEPTHWISE_SCALED(avx2)

@@ -1,4 +1,4 @@
-/* A filter a channel, 16 channels in lanes: hc_depthwise_f32_avx512; kernels/conv/conv.h. */
+/* A filter a channel, 16 channels in lanes: hc_depthwise_f32_avx512 and hc_depthwise_scaled_f32_avx512; kernels/conv/conv.h. */
 #include <immintrin.h>
 
 enum { LANES = 16 };
@@ -11,3 +11,4 @@ enum { LANES = 16 };
 #include "kernels/conv/depthwise_f32.h"
 
 HC_DEPTHWISE(avx512)
+HC_DEPTHWISE_SCALED(avx512)

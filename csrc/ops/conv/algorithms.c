@@ -4,6 +4,7 @@
 #include "ops/product/measure.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define HC_ALGORITHM(symbol, ...)                                                                                      \
@@ -41,6 +42,29 @@ bool hc_conv_algorithm(int number, const char **name, const char **what, double 
     return true;
 }
 
+/* NULL, or why zeros that a pattern leaves out would change bits if they were multiplied: by the values of x. */
+static const char *zeros_count(const hc_convolution *conv, const hc_algorithm *algorithm) {
+    const hc_view *x = conv->x;
+    const hc_conv_shape *s = &conv->shape;
+    if (!algorithm->multiplies_zeros || conv->activations || !conv->w->packed || conv->w->packed->format.m == 0)
+        return NULL;
+    const bool last = llabs(x->strides[1]) < llabs(x->strides[3]); /* channels lie nearest to each other */
+    const hc_dense_context context = {.rows = {.data = (char *)x->data,
+                                               .n_dims = 3,
+                                               .shape = {s->n, s->height, last ? s->width : s->channels},
+                                               .stride = {x->strides[0], x->strides[2], x->strides[last ? 3 : 1]},
+                                               .rows = s->n * s->height * (last ? s->width : s->channels)},
+                                      .dtype = x->dtype,
+                                      .n_column_dims = 1,
+                                      .column_shape = {last ? s->channels : s->width},
+                                      .column_stride = {x->strides[last ? 1 : 3]}};
+    hc_filters filters;
+    hc_source values;
+    hc_dense_source(&values, &context);
+    const hc_source w = hc_filter_source(conv, 0, s->filters, &filters);
+    return hc_zeros_differ(conv->run, &values, &w);
+}
+
 static hc_status named(const hc_convolution *conv, const char *name, int *chosen, hc_error *error) {
     char known[200] = "";
     for (int i = 0; i < HC_N_ALGORITHMS; i++) {
@@ -49,6 +73,7 @@ static hc_status named(const hc_convolution *conv, const char *name, int *chosen
         if (strcmp(name, ALGORITHMS[i].name) != 0)
             continue;
         const char *reason = ALGORITHMS[i].refuses(conv);
+        reason = reason ? reason : zeros_count(conv, &ALGORITHMS[i]);
         *chosen = i;
         return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", name, reason)
                       : HC_OK;
@@ -65,21 +90,30 @@ static double error_of(const hc_convolution *conv, const hc_algorithm *algorithm
     return conv->activations && algorithm->exact ? 1 : algorithm->error;
 }
 
+/* The number of the algorithm of least work; `skips`: of those that skip the zeros of a pattern. */
+static int least_work(const hc_convolution *conv, double most, bool skips) {
+    double least = 0;
+    int found = -1;
+    for (int i = 0; i < HC_N_ALGORITHMS; i++) {
+        const hc_algorithm *algorithm = &ALGORITHMS[i];
+        if (error_of(conv, algorithm) > most || (skips && algorithm->multiplies_zeros) || algorithm->refuses(conv))
+            continue;
+        const double products = algorithm->work(conv).products;
+        if (found < 0 || products < least)
+            found = i, least = products;
+    }
+    HC_ASSERT(found >= 0); /* implicit never refuses */
+    return found;
+}
+
 /* A run that forces a path of products gets a product. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
         return named(conv, options->algorithm, chosen, error);
     const double most = most_error(conv, options);
-    double least = 0;
-    *chosen = conv->run->path ? HC_ALGORITHM_implicit : -1;
-    for (int i = 0; !conv->run->path && i < HC_N_ALGORITHMS; i++) {
-        if (error_of(conv, &ALGORITHMS[i]) > most || ALGORITHMS[i].refuses(conv))
-            continue;
-        const double products = ALGORITHMS[i].work(conv).products;
-        if (*chosen < 0 || products < least)
-            *chosen = i, least = products;
-    }
-    HC_ASSERT(*chosen >= 0); /* implicit never refuses */
+    *chosen = conv->run->path ? HC_ALGORITHM_implicit : least_work(conv, most, false);
+    if (zeros_count(conv, &ALGORITHMS[*chosen]))
+        *chosen = least_work(conv, most, true);
     return HC_OK;
 }
 
@@ -130,6 +164,8 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
     for (int i = 0; status == HC_OK && explanation->chosen >= 0 && i < HC_N_ALGORITHMS; i++) {
         explanation->candidate[i].admitted = error_of(&conv, &ALGORITHMS[i]) <= most_error(&conv, options);
         explanation->candidate[i].reason = ALGORITHMS[i].refuses(&conv);
+        if (!explanation->candidate[i].reason)
+            explanation->candidate[i].reason = zeros_count(&conv, &ALGORITHMS[i]);
         if (explanation->candidate[i].reason)
             continue;
         const hc_conv_work work = ALGORITHMS[i].work(&conv);

@@ -3,8 +3,7 @@
  *
  * Memory: the drivers' bound, and for activations= the codes of IMAGE_BYTES worth of images (one image at least).
  */
-#include "ops/codec/encoder.h"
-#include "ops/conv/windows.h"
+#include "ops/conv/rounded.h"
 #include "ops/product/plan.h"
 
 #include <string.h>
@@ -182,15 +181,6 @@ static hc_view decoded_view(float *values, int64_t image_columns, int64_t group,
                      .strides = {image_columns * size, size, s->width * pixel, pixel}};
 }
 
-/* Of a family some formats may have integers, and others none. */
-static bool has_integers(const hc_format *format) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    hc_int_form grouped = {0};
-    if (ops->decode_int)
-        ops->int_form(format, HC_INT_GROUPED, &grouped);
-    return grouped.available && !grouped.has_minima; /* taps beyond the image have none */
-}
-
 /* Quantizes x image by image (a row is an image: group, h, w, c) and multiplies integers, or decoded values where the
  * formats have no integers in common. */
 static hc_status quantized_conv(const hc_convolution *conv, hc_error *error) {
@@ -221,7 +211,7 @@ static hc_status quantized_conv(const hc_convolution *conv, hc_error *error) {
     }
     const int64_t columns = geometry.whole_columns;
     const int64_t images_at_once = hc_max(1, hc_min(s->n, IMAGE_BYTES / hc_max(4 * columns, 1)));
-    const bool integers = has_integers(&encoder.format) && w->packed && has_integers(&w->packed->format);
+    const bool integers = hc_has_integers(&encoder.format) && w->packed && hc_has_integers(&w->packed->format);
     hc_image_buffers buffers = {0};
     if (integers) {
         hc_int_form folded, grouped;

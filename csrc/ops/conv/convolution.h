@@ -36,9 +36,10 @@ typedef enum {
 
 typedef struct {
     const char *name, *what;
-    double error;  /* mean error over that of one chain, about */
-    bool finishes; /* adds the bias and cuts at 0 itself */
-    bool exact;    /* of integers: their sums are */
+    double error;          /* mean error over that of one chain, about */
+    bool finishes;         /* adds the bias and cuts at 0 itself */
+    bool exact;            /* of integers: their sums are */
+    bool multiplies_zeros; /* that a pattern of packed filters leaves out, where `implicit` skips them */
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);
@@ -53,6 +54,13 @@ typedef struct {
     hc_packed_context packed;
 } hc_filters;
 hc_source hc_filter_source(const hc_convolution *conv, int64_t first, int64_t filters, hc_filters *context);
+
+/* Windows and answers as the two matrices of a convolution that is a product. Row: ((image * P) + p) * Q + q.
+ * Windows [first, first + rows) of one group, columns r, s, c, one after the other. */
+void hc_window_rows(const hc_convolution *conv, int64_t group, int64_t first, int64_t rows, float *values);
+/* out (images, filters of one group, P, Q), columns filters. */
+hc_rows hc_answer_rows(const hc_view *out, const hc_conv_shape *shape, int64_t first_image, int64_t images,
+                       int64_t first_filter);
 
 /* One answer: bias, or -0 for none, is added; what is below 0, or -0, becomes +0; NaN stays. */
 static inline float hc_finished(float value, float bias, bool relu) {

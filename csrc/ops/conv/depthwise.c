@@ -3,6 +3,8 @@
  * whose windows end inside the image's columns are a step from each other, the few at its sides are met alone. Of 3 x 3 filters of one
  * channel it is some rows, in blocks of answers that share what they read.
  *
+ * With `activations` x is quantized to codes (depthwise_codes.c), or rounded to floats first (rounded.h).
+ *
  * Memory: the filters, tap by tap, and less than 1 MiB a thread: its part of a band (pixels.h), pointers, and a tile where the
  * answer's channels do not lie side by side.
  */
@@ -11,6 +13,9 @@
 #include "ops/conv/codes.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
+#include "ops/conv/rounded.h"
+
+#include <string.h>
 
 /* Answers of a call, so that what they read stays in the nearest cache for all channels; filters that are written at once;
  * rows and columns of pixels under a block. */
@@ -20,15 +25,22 @@ typedef struct {
     const hc_convolution *conv;
     hc_depthwise_f32_fn *kernel; /* of one channel a group */
     hc_grouped_f32_fn *grouped;
-    const hc_kernel *block; /* of 3 x 3 filters of one channel that are met in blocks; else NULL */
-    int64_t rows;           /* of answers, of a task */
+    hc_depthwise_scaled_f32_fn *scaled; /* of codes, with `scales`; else NULL */
+    const hc_kernel *block;             /* of 3 x 3 filters of one channel that are met in blocks; else NULL */
+    int64_t rows;                       /* of answers, of a task */
     hc_pixels pixels;
     int64_t filters, taps, run;
-    int64_t beside; /* of the filters in a panel */
-    float *panel;
+    int64_t beside;        /* of the filters in a panel */
+    float *panel, *scales; /* scales of taps, of an image; else NULL */
     uint8_t *private_memory;
     int64_t private_bytes, tile_at;
 } hc_depthwise_job;
+
+/* Rounded images of codes: all filters' codes and scales, and the scale of the one image. */
+typedef struct {
+    const float *codes, *scales;
+    float image_scale;
+} hc_scaled_taps;
 
 static int64_t panel_floats(const hc_depthwise_job *job) {
     return hc_round_up(job->taps * job->run * hc_round_up(job->filters, job->beside), 16);
@@ -61,8 +73,13 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
 
 const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    if (conv->activations)
-        return hc_depthwise_codes_refuse(conv);
+    bool codes;
+    const char *reason = conv->activations ? hc_depthwise_codes_refuse(conv) : NULL;
+    if (conv->activations && !reason)
+        return NULL;
+    reason = conv->activations ? hc_rounded_refuses(conv, reason, &codes) : NULL;
+    if (reason)
+        return reason;
     const int64_t run = s->group_channels;
     if ((run != 1 && run != 2 && run != 4 && run != 8) || s->filters != conv->window->groups * run)
         return "it is for groups of 1, 2, 4 or 8 channels and as many filters";
@@ -73,10 +90,12 @@ const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
 }
 
 hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {
-    if (conv->activations)
+    if (conv->activations && !hc_depthwise_codes_refuse(conv))
         return hc_depthwise_codes_work(conv);
     hc_depthwise_job job;
-    return work_of(&job, conv);
+    hc_conv_work work = work_of(&job, conv);
+    work.bytes += conv->activations ? hc_rounded_bytes(conv) : 0;
+    return work;
 }
 
 /* Where the taps of answer (p, q) begin, and the steps to those of its neighbours; returns how many answers from q on, at most
@@ -100,7 +119,9 @@ static int64_t taps_of(const hc_depthwise_job *job, int64_t image, int64_t p, in
 
 static void meet(const hc_depthwise_job *job, const float *const *tap, const int64_t *step, int64_t filter, int64_t n,
                  int64_t count, float *to, int64_t ld) {
-    if (job->run == 1)
+    if (job->scales)
+        job->scaled(job->taps, tap, step, job->panel + filter, job->scales + filter, job->filters, n, count, to, ld);
+    else if (job->run == 1)
         job->kernel(job->taps, tap, step, job->panel + filter, job->filters, n, count, to, ld);
     else
         job->grouped((int)job->run, job->taps, tap, step, job->panel + filter * job->taps * job->run, n, count, to, ld);
@@ -212,23 +233,78 @@ static void blocks_task(void *context, int64_t task, int thread) {
     }
 }
 
-hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
-    if (conv->activations)
-        return hc_depthwise_codes_run(conv, error);
+/* Convolves floats, or codes of one image. */
+static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *taps, hc_error *error) {
     hc_depthwise_job job;
     work_of(&job, conv);
-    const int64_t floats = panel_floats(&job);
-    job.panel = hc_alloc_aligned(floats * (int64_t)sizeof(float) + conv->run->n_threads * job.private_bytes);
-    const bool has_memory = hc_pixels_alloc(&job.pixels) && job.panel;
-    if (has_memory)
+    if (taps) {
+        job.scaled = HC_PICK(depthwise_scaled_f32, conv->run);
+        job.block = NULL;
+        job.rows = 1;
+        hc_pixels_init(&job.pixels, conv, false, job.rows);
+    }
+    const int64_t floats = panel_floats(&job) * (taps ? 2 : 1);
+    float *memory = hc_alloc_aligned(floats * (int64_t)sizeof(float) + conv->run->n_threads * job.private_bytes);
+    const bool has_memory = hc_pixels_alloc(&job.pixels) && memory;
+    job.panel = memory;
+    job.private_memory = (uint8_t *)memory + floats * (int64_t)sizeof(float);
+    if (has_memory && taps) {
+        job.scales = memory + floats / 2;
+        memcpy(job.panel, taps->codes, (size_t)(job.taps * job.filters) * sizeof(float));
+        for (int64_t i = 0; i < job.taps * job.filters; i++)
+            job.scales[i] = taps->image_scale * taps->scales[i];
+    } else if (has_memory) {
         hc_filter_taps(conv, job.beside, job.panel);
-    job.private_memory = (uint8_t *)job.panel + floats * (int64_t)sizeof(float);
+    }
     for (int64_t band = 0; has_memory && band < job.pixels.n_bands; band++) {
         hc_pixels_band(&job.pixels, band);
         hc_parallel(conv->run->n_threads, job.pixels.n_images * hc_ceil_div(job.pixels.n_rows, job.rows),
                     job.block ? blocks_task : multiply_task, &job);
     }
     hc_pixels_free(&job.pixels);
-    hc_free_aligned(job.panel);
+    hc_free_aligned(memory);
     return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
+}
+
+/* Images [first, first + n) of those at hand. */
+static hc_status run_images(const hc_rounded *rounded, int64_t first, int64_t n, const hc_scaled_taps *taps,
+                            hc_error *error) {
+    hc_convolution part = *rounded->conv;
+    hc_view x = rounded->view, out = *part.out;
+    x.data = (char *)x.data + first * x.strides[0];
+    out.data = (char *)out.data + (rounded->first + first) * out.strides[0];
+    x.shape[0] = out.shape[0] = part.shape.n = n;
+    part.x = &x;
+    part.out = &out;
+    part.activations = NULL;
+    return run_floats(&part, taps, error);
+}
+
+static hc_status run_rounded(const hc_convolution *conv, hc_error *error) {
+    const int64_t floats = conv->shape.r * conv->shape.s * conv->shape.filters;
+    hc_rounded rounded;
+    hc_status status = hc_rounded_begin(&rounded, conv, error);
+    float *filters = NULL;
+    if (status == HC_OK && rounded.codes) {
+        filters = hc_alloc_aligned(2 * floats * (int64_t)sizeof(float));
+        if (!filters || !hc_filter_codes(conv, filters, filters + floats))
+            status = hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
+    }
+    for (int64_t first = 0; status == HC_OK && first < conv->shape.n; first += rounded.images) {
+        const int64_t n = hc_min(rounded.images, conv->shape.n - first);
+        status = hc_rounded_images(&rounded, first, n, error);
+        if (status == HC_OK && !rounded.codes)
+            status = run_images(&rounded, 0, n, NULL, error);
+        for (int64_t i = 0; status == HC_OK && rounded.codes && i < n; i++)
+            status = run_images(&rounded, i, 1, &(hc_scaled_taps){filters, filters + floats, rounded.scale[i]}, error);
+    }
+    hc_free_aligned(filters);
+    hc_rounded_free(&rounded);
+    return status;
+}
+
+hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
+    if (!conv->activations)
+        return run_floats(conv, NULL, error);
+    return hc_depthwise_codes_refuse(conv) ? run_rounded(conv, error) : hc_depthwise_codes_run(conv, error);
 }

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-enum { LINES_BYTES = 16 << 10 }; /* in the nearest cache, beside what they come from */
+/* In the nearest cache, beside what they come from; decoded values at a time. */
+enum { LINES_BYTES = 16 << 10, VALUES = 1024 };
 
 void hc_filter_panels_init(hc_filter_panels *p, const hc_convolution *conv, const hc_kernel *line) {
     const hc_conv_shape *s = &conv->shape;
@@ -122,13 +123,16 @@ void hc_filter_taps(const hc_convolution *conv, int64_t beside, float *to) {
     }
     hc_filters context;
     const hc_source source = hc_filter_source(conv, 0, filters, &context);
-    float values[64];
-    for (int64_t f = 0; f < filters; f++)
-        for (int64_t first = 0; first < columns; first += 64) {
-            const int64_t some = hc_min(64, columns - first);
-            source.floats(&source, f, 1, first, some, values, some);
-            float *place = to + f / beside * beside * columns + first * beside + f % beside;
-            for (int64_t t = 0; t < some; t++)
-                place[t * beside] = values[t];
+    float values[VALUES];
+    const int64_t wide = hc_min(columns, VALUES), at_once = VALUES / wide;
+    for (int64_t f = 0; f < filters; f += at_once)
+        for (int64_t first = 0; first < columns; first += wide) {
+            const int64_t some = hc_min(wide, columns - first), rows = hc_min(at_once, filters - f);
+            source.floats(&source, f, rows, first, some, values, some);
+            for (int64_t i = 0; i < rows; i++) {
+                float *place = to + (f + i) / beside * beside * columns + first * beside + (f + i) % beside;
+                for (int64_t t = 0; t < some; t++)
+                    place[t * beside] = values[i * some + t];
+            }
         }
 }

@@ -4,7 +4,7 @@
  * Memory: BLOCK_BYTES of windows, one row of them at least, and the drivers' bound.
  */
 #include "base/threads.h"
-#include "ops/conv/windows.h"
+#include "ops/conv/convolution.h"
 #include "ops/product/plan.h"
 
 enum { BLOCK_BYTES = 16 << 20, TASK_ROWS = 64, DRIVERS_BYTES = 64 << 20 };

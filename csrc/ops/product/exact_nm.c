@@ -13,22 +13,22 @@
 #include <string.h>
 
 enum { TASK_ROWS = 64, PIECE_ROWS = 16, PIECE_COLUMNS = 256 };
-enum { LEAST_EXPONENTS = -103 };
+enum { LEAST_EXPONENTS = -103, NONE = 0x7fffffff };
 
 typedef struct {
     const hc_source *source;
     bool kept; /* only what is kept is read */
     int64_t columns;
-    uint32_t least[HC_MAX_THREADS],
-        most[HC_MAX_THREADS]; /* magnitudes as integers; `least` of those that are not 0, - 1 */
+    int32_t least[HC_MAX_THREADS],
+        most[HC_MAX_THREADS]; /* magnitudes as integers; `least` of those not 0, less 1, or NONE */
 } hc_range_job;
 
 static void range_task(void *context, int64_t task, int thread) {
     hc_range_job *job = context;
     const int64_t end = hc_min((task + 1) * TASK_ROWS, job->source->rows);
-    uint32_t least = job->least[thread], most = job->most[thread];
+    int32_t least = job->least[thread], most = job->most[thread];
     float piece[PIECE_ROWS * PIECE_COLUMNS];
-    uint32_t bits[PIECE_COLUMNS];
+    int32_t bits[PIECE_COLUMNS];
     for (int64_t row = task * TASK_ROWS; row < end; row += PIECE_ROWS)
         for (int64_t column = 0; column < job->columns; column += PIECE_COLUMNS) {
             const int64_t rows = hc_min(PIECE_ROWS, end - row);
@@ -39,10 +39,10 @@ static void range_task(void *context, int64_t task, int thread) {
                 job->source->floats(job->source, row, rows, column, columns, piece, PIECE_COLUMNS);
             for (int64_t r = 0; r < rows; r++) {
                 memcpy(bits, piece + r * PIECE_COLUMNS, (size_t)columns * sizeof *bits);
-                for (int64_t c = 0; c < columns; c++) {
-                    const uint32_t magnitude = bits[c] & 0x7fffffff;
+                for (int64_t c = 0; c < columns; c++) { /* signed, so that every instruction set has a minimum */
+                    const int32_t magnitude = bits[c] & NONE, below = (magnitude - 1) & NONE;
                     most = magnitude > most ? magnitude : most;
-                    least = magnitude - 1 < least ? magnitude - 1 : least;
+                    least = below < least ? below : least;
                 }
             }
         }
@@ -54,25 +54,28 @@ static void range_task(void *context, int64_t task, int thread) {
 static bool range(const hc_run *run, const hc_source *source, bool kept, int *exponent) {
     const hc_packed_context *packed = source->context;
     hc_range_job job = {.source = source, .kept = kept, .columns = kept ? packed->geometry->columns : source->columns};
-    memset(job.least, 0xff, sizeof job.least);
+    for (int i = 0; i < HC_MAX_THREADS; i++)
+        job.least[i] = NONE;
     hc_parallel(run->n_threads, hc_ceil_div(source->rows, TASK_ROWS), range_task, &job);
-    uint32_t least = UINT32_MAX, most = 0;
+    int32_t least = NONE, most = 0;
     for (int i = 0; i < HC_MAX_THREADS; i++) {
         least = job.least[i] < least ? job.least[i] : least;
         most = job.most[i] > most ? job.most[i] : most;
     }
-    const int field = least == UINT32_MAX ? 254 : (int)((least + 1) >> 23); /* none: all are 0 */
+    const int field = least == NONE ? 254 : (least + 1) >> 23; /* none: all are 0 */
     *exponent = field > 0 ? field - 127 : -149;
     return most < 0x7f800000;
 }
 
-const char *hc_gemm_chain_differs(const hc_product *p) {
+const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w) {
     int ex, ew;
-    if (!p->w->sparse)
+    if (!w->sparse)
         return NULL;
-    if (!range(p->run, p->x, false, &ex))
+    if (!range(run, x, false, &ex))
         return "x has a value that is not finite";
-    if (!range(p->run, p->w, true, &ew))
+    if (!range(run, w, true, &ew))
         return "w has a value that is not finite";
     return ex + ew < LEAST_EXPONENTS ? "values so small that a zero might change its sign" : NULL;
 }
+
+const char *hc_gemm_chain_differs(const hc_product *p) { return hc_zeros_differ(p->run, p->x, p->w); }

@@ -86,6 +86,10 @@ typedef struct {
     hc_rows out;
 } hc_product;
 
+/* NULL, or why decoded tiles of weights in a pattern would not give the bits of their kept values alone (exact_nm.c): looks at
+ * all values. */
+const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w);
+
 /* How much there is to do; a path's measures (measures.def) make an estimate of it. */
 typedef struct {
     double codes;    /* read as they are stored */

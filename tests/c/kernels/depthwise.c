@@ -31,6 +31,32 @@ static void depthwise_case(const hc_kernel *kernel, int64_t taps, int64_t n, int
           kernel->fn.depthwise_f32(taps, tap, step, panel, ld, n, count, got, ldc));
 }
 
+static void depthwise_scaled_case(const hc_kernel *kernel, int64_t taps, int64_t n, int64_t count, float_kind kind) {
+    const int64_t ld = count + 3, ldc = count + 5, answers = (n - 1) * ldc + count;
+    begin("%" D " taps with scales, %" D " answers of %" D ", %s", taps, n, count, float_kind_name(kind));
+    const float *tap[64];
+    int64_t step[64];
+    for (int64_t t = 0; t < taps; t++) {
+        step[t] = t > 0 && t == taps - 1 ? 0 : count + t;
+        tap[t] = floats((n - 1) * step[t] + count, kind);
+    }
+    const float *panel = floats((taps - 1) * ld + count, kind), *scale = floats((taps - 1) * ld + count, kind);
+    float *wanted = floats(answers, kind), *got = copy_of(wanted, answers, 4);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < count; j++) {
+            float sum = 0.0f;
+            for (int64_t t = 0; t < taps; t++) {
+                const float product = fmaf(tap[t][i * step[t] + j], panel[t * ld + j], 0.0f);
+                sum = fmaf(scale[t * ld + j], product, sum);
+            }
+            wanted[i * ldc + j] = sum;
+        }
+    kernel->fn.depthwise_scaled_f32(taps, tap, step, panel, scale, ld, n, count, got, ldc);
+    same("c", F32, got, wanted, answers);
+    BENCH(hc_depthwise_scaled_f32_scalar(taps, tap, step, panel, scale, ld, n, count, wanted, ldc),
+          kernel->fn.depthwise_scaled_f32(taps, tap, step, panel, scale, ld, n, count, got, ldc));
+}
+
 static void depthwise3_case(const hc_kernel *kernel, int stride, int down, int across, int64_t count, float_kind kind) {
     const int rows = (down - 1) * stride + 3, columns = (across - 1) * stride + 3;
     const int64_t ld = count + 3, ldc = count + 5, c_row = across * ldc + 2;
@@ -78,6 +104,17 @@ void check_depthwise_f32(const hc_kernel *kernel) {
     }
     usual();
     depthwise_case(kernel, 9, 16, 64, PLAIN);
+}
+
+void check_depthwise_scaled_f32(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, n, 1, 3, 4, 7, 8, 13)
+    FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
+        depthwise_scaled_case(kernel, 1, *n, *count, (float_kind)kind);
+        depthwise_scaled_case(kernel, 9, *n, *count, (float_kind)kind);
+    }
+    usual();
+    depthwise_scaled_case(kernel, 9, 16, 64, PLAIN);
 }
 
 static void grouped_case(const hc_kernel *kernel, int run, int64_t taps, int64_t n, int64_t groups, float_kind kind) {

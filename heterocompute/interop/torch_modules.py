@@ -1,0 +1,343 @@
+"""PyTorch's modules of `interop.torch`, and what reads a weight without calling its module.
+
+    MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
+
+Such a module is shown a `Reading` in place of a QuantLinear while it runs: its `weight` is the rounded one. The fast
+path of TransformerEncoderLayer reads linear1.weight and linear2.weight, but is not taken where a module has a hook:
+each QuantLinear has one.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from ..formats import Format
+from ..products.arguments import as_format, core_clip
+from ..products.quantize import quantize
+from ..training.latent import keep
+
+__all__ = ["Reading", "computed_with", "defined_modules", "maker_of", "now", "unpruned"]
+
+_LOCK = threading.Lock()
+_NAMES = {"MultiheadAttention": "out_proj", "LinearCrossEntropyLoss": "linear"}
+
+
+def maker_of(module: Any, name: str) -> tuple[Any, Any]:
+    """Return key and hook of what makes a weight before each forward pass; (None, None) where nothing does.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    name : str
+        Of the weight: that of `torch.nn.utils.prune`, `weight_norm` and `spectral_norm`, which are such hooks.
+
+    Returns
+    -------
+    key, hook
+    """
+    for key, hook in module._forward_pre_hooks.items():
+        made = getattr(hook, "_tensor_name" if hasattr(hook, "apply_mask") else "name", None)
+        if made == name and (hasattr(hook, "apply_mask") or hasattr(hook, "compute_weight")):
+            return key, hook
+    return None, None
+
+
+def now(module: Any, name: str) -> Any:
+    """Return a module's weight as the next forward pass has it.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    name : str
+
+    Returns
+    -------
+    torch.Tensor
+        Of a hook that makes it, made again; else the attribute, whatever it is.
+    """
+    hook = maker_of(module, name)[1]
+    if hook is None:
+        return getattr(module, name, None)
+    if hasattr(hook, "apply_mask"):
+        return hook.apply_mask(module)
+    steps = {"do_power_iteration": False} if hasattr(hook, "n_power_iterations") else {}
+    return hook.compute_weight(module, **steps)
+
+
+def unpruned(module: Any, name: str) -> Any:
+    """Make the weight before pruning a parameter again, the same tensor, and return the mask; None where there is none.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    name : str
+        Of a weight that `torch.nn.utils.prune` has pruned.
+
+    Returns
+    -------
+    torch.Tensor or None
+    """
+    key, hook = maker_of(module, name)
+    if hook is None:
+        return None
+    del module._forward_pre_hooks[key]
+    module.__dict__.pop(name, None)
+    module.register_parameter(name, module._parameters.pop(f"{name}_orig"))
+    return module._buffers.pop(f"{name}_mask")
+
+
+class Reading:
+    """A QuantLinear as those see it that read its weight: the weight is rounded, all else is the module's."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    @property
+    def weight(self) -> Any:
+        return self.source.rounded(now(self.source, "weight"))
+
+    @property
+    def bias(self) -> Any:
+        return now(self.source, "bias")
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.source(*inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "source":  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+
+def _begin(module: Any, *_: Any) -> None:
+    """Show a module that runs a Reading of its QuantLinear: a forward pre-hook; threads may run it at once."""
+    import torch  # optional
+
+    if torch.compiler.is_compiling():
+        _show(module)
+        return
+    with _LOCK:
+        _show(module)
+
+
+def _end(module: Any, *_: Any) -> None:
+    """Undo `_begin`: a forward hook."""
+    import torch  # optional
+
+    if torch.compiler.is_compiling():
+        _hide(module)
+        return
+    with _LOCK:
+        _hide(module)
+
+
+def _show(module: Any) -> None:
+    name = module._shows
+    if hasattr(module._modules.get(name), "rounded"):
+        module.__dict__["_n_shown"] = module.__dict__.get("_n_shown", 0) + 1
+        module.__dict__[name] = Reading(module._modules[name])
+
+
+def _hide(module: Any) -> None:
+    left = module.__dict__.get("_n_shown", 0) - 1
+    if left <= 0:
+        module.__dict__.pop(module._shows, None)
+    module.__dict__["_n_shown"] = max(left, 0)
+
+
+def _is_called(*_: Any) -> None:
+    """Do nothing: a hook that tells PyTorch to call a module instead of reading its weight."""
+
+
+def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
+    q = quantize(weight.detach(), fmt, axis, clip)
+    if mask is not None and q.dequantize()[mask.cpu().numpy() == 0].any():
+        raise ValueError(f"packed: {fmt} rounds a pruned 0 to another value, expected a format with a 0")
+    return q
+
+
+def _last_rounding(parametrizations: Any) -> Any:
+    """Return the QuantizedArray of a weight that is rounded last of all; None of others."""
+    steps = list(parametrizations)
+    if not hasattr(steps[-1], "fmt"):
+        return None
+    single = hasattr(parametrizations, "original")
+    value = (
+        [parametrizations.original]
+        if single
+        else [getattr(parametrizations, f"original{i}") for i in range(parametrizations.ntensors)]
+    )
+    for step in steps[:-1]:
+        value = [step(*value)]
+    last = steps[-1]
+    weight = value[0] if last.mask is None else value[0] * last.mask
+    return _packed(weight, last.fmt, last.axis, last.clip, last.mask)
+
+
+def computed_with(module: Any) -> dict[str, Any]:
+    """Return what `interop.torch.packed` returns."""
+    found: dict[str, Any] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        if "parametrizations" in path.split("."):
+            continue
+        made = {name: now(part, name) for name in ("weight", "bias") if maker_of(part, name)[0] is not None}
+        hidden = [f"{name}_" for name in made]
+        plain = {
+            **part._parameters,
+            **{n: b for n, b in part._buffers.items() if n not in part._non_persistent_buffers_set},
+        }
+        for name, parametrizations in getattr(part, "parametrizations", {}).items():
+            packed = _last_rounding(parametrizations)
+            made[name] = getattr(part, name) if packed is None else packed
+        if hasattr(part, "rounded"):
+            made["weight"] = part.packed()
+        for name, value in {**plain, **made}.items():
+            if value is not None and not any(name.startswith(one) for one in hidden):
+                found[f"{path}.{name}" if path else name] = value.detach() if hasattr(value, "detach") else value
+    return found
+
+
+def defined_modules(torch: Any, round_: Any, rounded_already: Any) -> SimpleNamespace:
+    """Define the modules, once in a process.
+
+    Parameters
+    ----------
+    torch : module
+    round_ : callable
+        `fake_quantize`.
+    rounded_already : callable
+        Tells whether a parametrization of a module's weight rounds it.
+
+    Returns
+    -------
+    SimpleNamespace
+        `Rounding`, `QuantLinear`.
+    """
+
+    class Rounding(torch.nn.Module):  # type: ignore[misc]
+        """A parametrization: fake_quantize, of what a mask keeps, if there is one."""
+
+        def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any, mask: Any = None) -> None:
+            super().__init__()
+            self.fmt, self.axis, self.clip = fmt, axis, clip
+            self.register_buffer("mask", mask)
+
+        def forward(self, weight: Any) -> Any:
+            if self.mask is None:
+                return round_(weight, self.fmt, self.axis, self.clip)
+            return round_(weight * self.mask, self.fmt, self.axis, self.clip) * self.mask
+
+        def extra_repr(self) -> str:
+            return self.fmt
+
+    class QuantLinear(torch.nn.Linear):  # type: ignore[misc]
+        """torch.nn.Linear with a weight that is rounded in every forward pass: for training.
+
+        The product is PyTorch's, of the rounded values, in the dtype of x; `linear` multiplies by what `packed`
+        returns. `weight` is the one before rounding. `torch.nn.MultiheadAttention` and the layers of
+        `torch.nn.Transformer`, which read weights without calling their modules, are given the rounded one.
+
+        Parameters
+        ----------
+        in_features, out_features, bias, device, dtype
+            As of `torch.nn.Linear`.
+        fmt : Format or str
+            Along the inputs; ``clip`` as in `heterocompute.quantize`.
+        """
+
+        def __init__(
+            self,
+            in_features: int,
+            out_features: int,
+            fmt: Format | str,
+            bias: bool = True,
+            clip: Any = None,
+            **more: Any,
+        ) -> None:
+            super().__init__(in_features, out_features, bias, **more)
+            self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt")), clip
+            if clip != "search":
+                core_clip(clip, "QuantLinear")
+            self.register_forward_pre_hook(_is_called)
+            keep(self, "weight", self.fmt)
+
+        def __setstate__(self, state: Any) -> None:
+            super().__setstate__(state)
+            if _is_called not in self._forward_pre_hooks.values():  # a pickle of an earlier version
+                self.register_forward_pre_hook(_is_called)
+            keep(self, "weight", self.fmt)
+
+        @classmethod
+        def from_linear(cls, layer: Any, fmt: Format | str, clip: Any = None) -> Any:
+            """Take over the parameters of a `torch.nn.Linear`: the same tensors.
+
+            A weight that `torch.nn.utils.prune`, `weight_norm` or `spectral_norm` makes, or parametrizations,
+            keeps them: it is rounded after them, and what a mask has removed stays 0.
+            """
+            if not isinstance(layer, torch.nn.Linear):
+                raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, wanted a torch.nn.Linear")
+            own = getattr(type(layer), "forward", None)
+            if own not in (torch.nn.Linear.forward, QuantLinear.forward):
+                raise TypeError(
+                    f"QuantLinear: layer is of type {type(layer).__name__}, whose forward pass is its own, wanted a "
+                    "torch.nn.Linear"
+                )
+            if any(torch.nn.parameter.is_lazy(one) for one in layer._parameters.values()):
+                raise ValueError("QuantLinear: layer has no weight yet, expected one after its first forward pass")
+            if rounded_already(layer, "weight"):
+                raise ValueError("QuantLinear: weight of the layer is rounded already, wanted one that is not")
+            with torch.device("meta"):
+                made = cls(layer.in_features, layer.out_features, fmt, clip=clip)
+            made._parameters.clear()
+            made._parameters.update(layer._parameters)
+            made._buffers.update(layer._buffers)
+            for name in ("weight", "bias"):
+                hook = maker_of(layer, name)[1]
+                if hook is not None:
+                    made.register_forward_pre_hook(hook)
+                    made.__dict__[name] = now(layer, name).detach()
+            for name, parametrizations in getattr(layer, "parametrizations", {}).items():
+                made.register_parameter(name, torch.nn.Parameter(torch.empty(0, device="meta")))
+                torch.nn.utils.parametrize.register_parametrization(made, name, torch.nn.Identity())
+                made.parametrizations[name] = parametrizations
+            return made.train(layer.training)
+
+        def rounded(self, weight: Any) -> Any:
+            """Return a weight rounded, 0 where it is pruned."""
+            y, mask = round_(weight, self.fmt, -1, self.clip), self._buffers.get("weight_mask")
+            return y if mask is None else y * mask
+
+        def forward(self, x: Any) -> Any:
+            bias = None if self.bias is None else self.bias.to(x.dtype)
+            return torch.nn.functional.linear(x, self.rounded(self.weight).to(x.dtype), bias)
+
+        def packed(self) -> Any:
+            """Return the weight as a QuantizedArray: the values that forward computes with.
+
+            Raises
+            ------
+            ValueError
+                The format has no 0 for a pruned value.
+            """
+            return _packed(now(self, "weight"), self.fmt, -1, self.clip, self._buffers.get("weight_mask"))
+
+        def extra_repr(self) -> str:
+            return f"{super().extra_repr()}, fmt={self.fmt}"
+
+    def meet(parent: Any, name: str, module: Any) -> None:
+        """Let a module that reads a QuantLinear's weight run with a Reading of it: PyTorch says what is registered."""
+        if not isinstance(module, QuantLinear):
+            return
+        if any(
+            name == _NAMES.get(kind.__name__) and kind.__module__.startswith("torch.") for kind in type(parent).mro()
+        ):
+            if "_shows" not in parent.__dict__:
+                parent.__dict__["_shows"] = name
+                parent.register_forward_pre_hook(_begin)
+                parent.register_forward_hook(_end, always_call=True)
+
+    torch.nn.modules.module.register_module_module_registration_hook(meet)
+    QuantLinear.__qualname__ = "QuantLinear"  # where a pickle finds it
+    return SimpleNamespace(Rounding=Rounding, QuantLinear=QuantLinear)

@@ -1,0 +1,49 @@
+"""Weights before rounding: which arrays are those of a layer that rounds them in each forward pass."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+__all__ = ["keep", "refuse_latent"]
+
+_LAYERS: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
+
+
+def keep(layer: Any, name: str, fmt: str) -> None:
+    """Remember a layer, as long as it lives.
+
+    Parameters
+    ----------
+    layer : torch.nn.Module
+    name : str
+        Of the parameter that is rounded in each forward pass.
+    fmt : str
+    """
+    _LAYERS[layer] = name, fmt
+
+
+def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
+    """Refuse a weight before rounding: rounded in another way it is not what the layer was trained with.
+
+    Parameters
+    ----------
+    array : ndarray
+    name : str
+        Who asks and what it is there.
+
+    Raises
+    ------
+    ValueError
+        The array is the memory of a living layer's weight.
+    """
+    place = array.__array_interface__["data"][0]
+    for layer, (parameter, fmt) in list(_LAYERS.items()):
+        weight = layer._parameters.get(parameter)
+        if weight is not None and array.size and weight.device.type == "cpu" and weight.data_ptr() == place:
+            raise ValueError(
+                f"{name} is the weight before rounding of a layer that is trained with {fmt}, expected what the layer "
+                "computes with, such as packed() of heterocompute.interop.torch"
+            )
