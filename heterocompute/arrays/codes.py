@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.float_env import counts_subnormals
 from .quantized import QuantizedArray
 from .unpacked import code_geometry, row_codes
 
@@ -52,6 +53,7 @@ class CodeStorage:
     huffman_ratio: float
 
 
+@counts_subnormals
 def code_storage(q: QuantizedArray) -> CodeStorage:
     """Report what the codes of an array take as they are, by their entropy, and as a Huffman code.
 

@@ -121,10 +121,12 @@ class SparseArray(QuantizedArray):
         return self._format.m  # type: ignore[attr-defined, no-any-return]
 
     @property
+    @counts_subnormals
     def density(self) -> float:
         return self.n / self.m
 
     @property
+    @counts_subnormals
     def mask(self) -> Array:
         ones = np.ones_like(self._components["values"])
         kept: Array = self._remade({**self._components, "values": ones}, self._shape, self._axis).to_dense() != 0
@@ -189,6 +191,7 @@ class SparseArray(QuantizedArray):
         return cls._masked(w, mask, pattern, axis, ("from_mask", "w", "mask"))
 
     @classmethod
+    @counts_subnormals
     def _masked(cls, w: Any, mask: Any, pattern: Any, axis: Any, names: tuple[str, str, str]) -> SparseArray:
         """Do what `from_mask` does; names: of the function, and of what its w and mask are there."""
         name, values_name, mask_name = names
@@ -220,6 +223,7 @@ class SparseArray(QuantizedArray):
             np.where(kept, exact, exact.dtype.type(0)), kept.astype(np.float32), n, m, axes, name, values.dtype.name
         )
 
+    @counts_subnormals
     def to_semi_structured(self, dtype: Any = np.float16) -> tuple[Array, Array]:
         """Return nonzeros and metadata as torch's CUTLASS backend of 2:4 lays them out.
 
@@ -266,6 +270,7 @@ class SparseArray(QuantizedArray):
         return converted(self._components["values"], wanted), reordered.reshape(plain.shape)
 
     @classmethod
+    @counts_subnormals
     def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
         """Return the array of `to_semi_structured`, or of torch's ``sparse_semi_structured_from_dense_cutlass``.
 
@@ -309,6 +314,7 @@ class SparseArray(QuantizedArray):
             raise ValueError(f"from_semi_structured: metadata has {problem}")
         return cls(parts, fmt, shape, (1,))
 
+    @counts_subnormals
     def to_scipy(self, layout: str = "csr") -> Any:
         """Return the stored values as a matrix of SciPy, stored zeros included.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.float_env import counts_subnormals
 from ..formats import Sparse
 from .bits import pack, unpack
 
@@ -60,6 +61,7 @@ def zero_points_of(q: Any) -> Array:
     return _in_shape(q, _scattered(q, _row_zero_points(q)[:, :, : code_geometry(q)[1]]))
 
 
+@counts_subnormals
 def scales_of(q: Any, dtype: Any) -> Array:
     """Return the scale of each value: what the code of the element 1 decodes to."""
     fmt, parts = q.format, dict(q.components)
@@ -81,6 +83,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
     return scales if fmt.stored_rules().negative else np.abs(scales)
 
 
+@counts_subnormals
 def minima_of(q: Any) -> Array:
     """Return what is added to each value after its scale, float32: what the code 0 decodes to; zeros without minima."""
     if "minima" not in q.components:

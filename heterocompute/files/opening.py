@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
+from ..base.float_env import counts_subnormals
 from ..base.magic import FIRST_BYTES
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, printable
@@ -101,6 +102,7 @@ class Checkpoint(Mapping[str, Any]):
         self.path, self.metadata, self.skipped = reader.path, dict(reader.metadata), dict(reader.skipped)
         self.axes = dict(reader.axes)
 
+    @counts_subnormals
     def __getitem__(self, name: str) -> Any:
         self._check_open()
         return self._reads[name]()
@@ -237,6 +239,7 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         raise
 
 
+@counts_subnormals
 def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     """Read all of a checkpoint: a safetensors file, or one of any other kind that `open_checkpoint` takes.
 

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from ..arrays.layout import KEY, Entry, file_layout, write_array
 from ..base.container import nbytes_of
+from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
 from ..base.tensors import CHUNK, Info, Tensors
 from ..base.texts import printable, quoted, read_small, sentence
@@ -300,6 +301,7 @@ def state_of(file: str) -> State:
     return found.st_size, found.st_mtime_ns, samples.hexdigest()[:32]
 
 
+@counts_subnormals
 def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     """Write one shard, and delete the files of the source that no other one needs where it shall.
 
@@ -344,7 +346,7 @@ def _write(shard: Shard, progress: Progress | None) -> None:
         with Writer(shard.path, stored, metadata, durable=bool(shard.receipts)) as writer:
             for name, entry, change in shard.tensors:
                 if progress:
-                    progress(done, total, name)
+                    call_back(progress, done, total, name)
                 _write_one(reader, writer, name, entry, change)
                 done += bytes_of(reader, name, entry)
             _check_states(shard)
