@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..base.interrupt import seen
+from ..base.regular import check_regular
 from ..base.runtime import show_config, use
 from ..base.texts import counted, is_same_file, near_words, printable, sentence
 from ..report.numbers import quantity
@@ -217,8 +218,7 @@ def _check_output(path: str, folder: bool) -> None:
         if folder:
             return  # where it is empty
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "exists and is not a regular file", path)
+    check_regular(path)
     above = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(above):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

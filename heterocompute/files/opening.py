@@ -11,6 +11,7 @@ from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
 from ..base.float_env import counts_subnormals
 from ..base.magic import FIRST_BYTES
+from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, printable
 from .containers.folder import INDEX, Folder, index_in
@@ -48,10 +49,8 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
     place = os.fsdecode(os.fspath(path))
     if "\0" not in place and os.path.isdir(place):
         place = index_in(place)
-    if "\0" in place or not os.path.isfile(place):
-        return Reader(place)  # says what is wrong
-    with open(place, "rb") as file:
-        first = file.read(FIRST_BYTES)
+    with open_regular(place) as file:
+        first = file.read(FIRST_BYTES) or b""
     if int.from_bytes(first[:8], "little") <= MAX_HEADER and first[8:9] == b"{":
         return Reader(place)  # the length of its header, and the header
     if first.startswith(b"\x93NUMPY"):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import refuse_infinite
+from ..base.regular import open_regular
 from ..base.texts import near_words, printable, shortened
 from ..base.values import as_int, shown
 from ..files.containers.onnx_graph import codes_in, summed
@@ -246,7 +247,7 @@ def _loaded(model: Any) -> Any:
     if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
         raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
     if isinstance(model, (str, os.PathLike)):
-        with open(model, "rb"):
+        with open_regular(model):
             pass  # a missing file is an OSError, not onnx's own
     with _blaming(place):
         if isinstance(model, bytes):

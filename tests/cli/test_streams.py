@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 
 import numpy as np
@@ -108,7 +110,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(model, tmp_path, name):
 def test_nothing_is_written_to_a_device(model, capsys):
     for make in WRITERS.values():
         assert cli.main(make(model, "/dev/full")) == 1
-        assert "/dev/full: exists and is not a regular file" in capsys.readouterr().err.splitlines()[-1]
+        assert "/dev/full: is a character device, expected a regular file" in capsys.readouterr().err.splitlines()[-1]
         assert not os.path.exists("/dev/full.png")
 
 
@@ -136,6 +138,44 @@ READERS = {
     "study --device-file": lambda model, path: ["study", model, "--device", "mine", "--device-file", path],
     "map": lambda model, path: ["map", path],
     "count": lambda model, path: ["count", f"{path}.onnx"],
+    "roofline": lambda model, path: ["roofline", f"{path}.onnx", "t4"],
+    "accelerators": lambda model, path: ["accelerators", f"{path}.onnx"],
+    "explore": lambda model, path: ["explore", f"{path}.onnx"],
+    "explore --study": lambda model, path: ["explore", "lenet5", "--study", path],
+    "study of ONNX": lambda model, path: ["study", f"{path}.onnx"],
+    "study of ONNX --data": lambda model, path: [
+        "study",
+        f"{path}.onnx",
+        "--data",
+        f"{model}.npy",
+        "--labels",
+        f"{model}.npy",
+    ],
+    "study --data": lambda model, path: ["study", f"{model}.onnx", "--data", path, "--labels", "y.npy"],
+    "study --labels": lambda model, path: ["study", f"{model}.onnx", "--data", f"{model}.npy", "--labels", path],
+    "quantize of ONNX": lambda model, path: ["quantize", f"{path}.onnx", f"{model}.out", "--format", "int8"],
+    "prune": lambda model, path: ["prune", path, f"{model}.out", "--pattern", "2:4"],
+    "dequantize": lambda model, path: ["dequantize", path, f"{model}.out"],
+    "search": lambda model, path: ["search", path, "--budget", "bits=4"],
+    "ptq": lambda model, path: ["ptq", path, f"{model}.out", "--format", "int4", "--calibration", model],
+    "ptq --calibration": lambda model, path: [
+        *("ptq", model, f"{model}.out", "--format", "int4", "--calibration", path),
+    ],
+    "search --calibration": lambda model, path: ["search", model, "--budget", "bits=4", "--calibration", path],
+    "quantize, to be written": lambda model, path: ["quantize", model, path, "--format", "int8"],
+    "study --csv, to be written": lambda model, path: ["study", model, "--csv", path],
+}
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(path)
+
+
+KINDS = {
+    "a character device": lambda path: os.symlink("/dev/zero", path),
+    "a FIFO": os.mkfifo,
+    "a socket": make_socket,
 }
 
 
@@ -151,21 +191,24 @@ for arguments in json.load(sys.stdin):
 """
 
 
-@pytest.mark.parametrize("what", ["device", "pipe"])
-def test_what_has_no_end_is_not_read(model, tmp_path, what):
-    path = tmp_path / "given"
-    for place in (path, tmp_path / "given.onnx"):
-        os.symlink("/dev/zero", place) if what == "device" else os.mkfifo(place)
-    missing = {name for name, module in (("map", "yaml"), ("count", "onnx")) if not find_spec(module)}
-    lines = [make(model, str(path)) for name, make in READERS.items() if name not in missing]
-    done = subprocess.run(
-        [sys.executable, "-c", EACH], input=json.dumps(lines), capture_output=True, text=True, timeout=HANG
-    )
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_no_end_is_not_read(model, kind):
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket is short
+        path = os.path.join(folder, "given")
+        for place in (path, f"{path}.onnx"):
+            KINDS[kind](place)
+        np.save(f"{model}.npy", np.zeros((2, 2), np.float32))
+        needs = {"map": "yaml"} | {name: "onnx" for name, make in READERS.items() if ".onnx" in str(make("", ""))}
+        lines = [make(model, path) for name, make in READERS.items() if name not in needs or find_spec(needs[name])]
+        done = subprocess.run(
+            [sys.executable, "-c", EACH], input=json.dumps(lines), capture_output=True, text=True, timeout=HANG
+        )
     assert done.returncode == 0, done.stderr
     found = done.stdout.splitlines()
     assert len(found) == len(lines)
-    for line in found:
-        assert line.startswith("1 heterocompute ") and f"{path}" in line and line.endswith("is not a regular file")
+    for line, arguments in zip(found, lines, strict=True):
+        assert line.startswith("1 heterocompute "), (arguments, line)
+        assert path in line and line.endswith(f"is {kind}, expected a regular file"), (arguments, line)
 
 
 @pytest.mark.parametrize("name", ["recipe", "devices --file", "map"])

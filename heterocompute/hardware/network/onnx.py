@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ...base.regular import open_regular
 from ...base.texts import printable, quoted, shortened
 from ...base.values import shown
 from .einsum import Einsum, labels, products
@@ -80,10 +80,8 @@ def read_onnx(path: str | os.PathLike[str]) -> Network:
         The file cannot be read.
     """
     place = os.fspath(path)
-    if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is an OSError, not onnx's own
-        raise ValueError(f"{place}: is not a regular file")
-    with open(path, "rb"):
-        pass
+    with open_regular(path):
+        pass  # a missing file is an OSError, not onnx's own
     try:
         import onnx  # optional
         from onnx import shape_inference  # optional
