@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack", "rows_at_once", "unpack"]
+
+
+def rows_at_once(rows: int, values: int, block: int) -> int:
+    """Return of how many rows to take some `block` values; all where a row has none, however many rows there are.
+
+    Examples
+    --------
+    >>> rows_at_once(2**40, 16, 2**20), rows_at_once(2**40, 0, 2**20)
+    (65536, 1099511627776)
+    """
+    return max(1, block // values if values else rows)
 
 
 def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:

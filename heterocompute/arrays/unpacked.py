@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.float_env import counts_subnormals
 from ..formats import Sparse
-from .bits import pack, unpack
+from .bits import pack, rows_at_once, unpack
 
 __all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
 
@@ -104,7 +104,7 @@ def _row_zero_points(q: Any) -> Array:
 
 
 def _packed(codes: Array, bits: int) -> Array:
-    rows = max(1, _BLOCK // max(codes.shape[1], 1))
+    rows = rows_at_once(len(codes), codes.shape[1], _BLOCK)
     parts = [pack(codes[i : i + rows], bits) for i in range(0, len(codes), rows)]
     return np.concatenate(parts) if parts else pack(codes, bits)
 
