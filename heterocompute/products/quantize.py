@@ -112,7 +112,8 @@ def _rounded(
     x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, importance: Array | None = None
 ) -> QuantizedArray:
     if isinstance(clip, str) and clip == "search":
-        return rounded_best(_rounded(x, fmt, axes, None), x)
+        plain = _rounded(x, fmt, axes, None)
+        return rounded_best(plain, x) if x.size else plain
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
     weights = None if importance is None else core_view(importance)
