@@ -2,6 +2,7 @@
 #include "ops/codec/blocks.h"
 
 #include "base/convert.h"
+#include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/codec/clip.h"
 
@@ -42,7 +43,8 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     bytes = blocks->prune_at + (prunes ? encoder->pruner.scratch_bytes : 0);
     blocks->scratch_at = hc_round_up(bytes, HC_CACHE_LINE);
     const bool sorts = encoder->clip.kind != HC_CLIP_ABSMAX && rows;
-    blocks->thresholds_at = blocks->scratch_at + (sorts ? hc_round_up(g->group * 8, HC_CACHE_LINE) : 0);
+    const int64_t scratch = hc_round_up(hc_max(g->group, HC_OCTAV_SCRATCH) * 8, HC_CACHE_LINE);
+    blocks->thresholds_at = blocks->scratch_at + (sorts ? scratch : 0);
     bytes = blocks->thresholds_at + (sorts ? blocks->block_rows * g->groups * 4 : 0);
     blocks->learn_at = hc_round_up(bytes, HC_CACHE_LINE);
     blocks->extra_at = blocks->learn_at + encoder->learn_row_bytes;
