@@ -105,26 +105,43 @@ def guarded_copy(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
         yield copy
 
 
+# Bits of MXCSR (x86-64) and FPCR (aarch64).
+FLOAT_MODES = {
+    "flush": (0x8040, 1 << 24),  # to zero, and on x86-64 denormals are zeros
+    "up": (0x4000, 1 << 22),
+    "down": (0x2000, 2 << 22),
+    "toward zero": (0x6000, 3 << 22),
+    "up and flush": (0xC040, 5 << 22),
+}
+
+
+@contextmanager
+def float_mode(name: str) -> Iterator[None]:
+    """Let this thread compute as a library has set it that was linked with -ffast-math, or that called fesetround."""
+    if platform.machine() not in ("x86_64", "aarch64") or not sys.platform.startswith("linux"):
+        pytest.skip("the position of these bits is known for glibc only")
+    libm = ctypes.CDLL("libm.so.6")
+    word, bits = (7, FLOAT_MODES[name][0]) if platform.machine() == "x86_64" else (0, FLOAT_MODES[name][1])
+    saved, found = (ctypes.c_uint32 * 16)(), (ctypes.c_uint32 * 16)()
+    assert libm.fegetenv(saved) == 0
+    changed = (ctypes.c_uint32 * 16)(*saved)
+    changed[word] |= bits  # MXCSR follows 28 bytes of the x87
+    assert libm.fesetenv(changed) == 0
+    try:
+        yield
+        assert libm.fegetenv(found) == 0
+        assert found[word] & ~0x3F == changed[word] & ~0x3F  # the lowest are flags that operations raise
+    finally:
+        assert libm.fesetenv(saved) == 0
+
+
 @contextmanager
 def flushing() -> Iterator[None]:
     """Let this thread take subnormal numbers for zeros, as a library linked with -ffast-math does."""
-    if platform.machine() not in ("x86_64", "aarch64") or not sys.platform.startswith("linux"):
-        pytest.skip("where the flush bits lie is known of glibc alone")
-    libm = ctypes.CDLL("libm.so.6")
-    saved = (ctypes.c_uint32 * 16)()
-    assert libm.fegetenv(saved) == 0
-    changed = (ctypes.c_uint32 * 16)(*saved)
-    if platform.machine() == "x86_64":
-        changed[7] |= 0x8040  # MXCSR, behind 28 bytes of the x87: flush to zero, denormals are zeros
-    else:
-        changed[0] |= 1 << 24  # FPCR: flush to zero
-    assert libm.fesetenv(changed) == 0
-    try:
+    with float_mode("flush"):
         assert not (np.float32([1e-40]) * np.float32(2)).any()
         yield
         assert not (np.float32([1e-40]) * np.float32(2)).any()
-    finally:
-        assert libm.fesetenv(saved) == 0
 
 
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

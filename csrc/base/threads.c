@@ -27,7 +27,7 @@ typedef struct {
     hc_task *task;
     void *context;
     int n_threads, cpu; /* where the caller runs */
-    hc_share share[HC_MAX_THREADS];
+    hc_share *share;    /* one a thread */
 } hc_job;
 
 static struct {
@@ -38,7 +38,8 @@ static struct {
     atomic_int n_cpus;        /* that the last caller might run on */
     atomic_ullong generation; /* counts jobs, so that a worker sees a new one */
     hc_job *job;
-    atomic_int running; /* workers inside the job */
+    atomic_int running;             /* workers inside the job */
+    hc_share share[HC_MAX_THREADS]; /* of the job; the owner's, since its stack may be small */
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER,
@@ -191,6 +192,7 @@ static void grow(int wanted) {
 
 void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     hc_job job;
+    hc_share own;
     n_threads = (int)hc_max(1, hc_min(hc_min(n_threads, HC_MAX_THREADS), n_tasks));
     static pthread_once_t once = PTHREAD_ONCE_INIT; /* before anyone can hold a lock */
     pthread_once(&once, register_fork_handler);
@@ -198,6 +200,7 @@ void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     job.task = task;
     job.context = context;
     job.n_threads = alone ? 1 : n_threads;
+    job.share = alone ? &own : pool.share;
     job.cpu = this_cpu();
     for (int i = 0; i < job.n_threads; i++) {
         atomic_init(&job.share[i].next, n_tasks * i / job.n_threads);

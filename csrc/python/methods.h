@@ -7,6 +7,8 @@
 
 /* in_float_env(function, args, kwargs) -> function(*args, **kwargs), as base/float_env.h has it. */
 PyObject *hc_in_float_env_method(PyObject *self, PyObject *args);
+/* in_callers_float_env(function, args, kwargs) -> its answer; inside the call above in the environment around it. */
+PyObject *hc_in_callers_float_env_method(PyObject *self, PyObject *args);
 PyObject *hc_prune_method(PyObject *self, PyObject *args);
 PyObject *hc_permute_method(PyObject *self, PyObject *args);
 PyObject *hc_conv2d_outer_method(PyObject *self, PyObject *args);

@@ -366,6 +366,8 @@ static PyMethodDef METHODS[] = {
     {"eie_load", hc_eie_load_method, METH_VARARGS,
      "eie_load(eie, x or None, depth, busy) -> (cycles, broadcasts, stalls, padding)"},
     {"in_float_env", hc_in_float_env_method, METH_VARARGS, "in_float_env(function, args, kwargs) -> its answer"},
+    {"in_callers_float_env", hc_in_callers_float_env_method, METH_VARARGS,
+     "in_callers_float_env(function, args, kwargs) -> its answer"},
     {"kernels", kernels, METH_NOARGS, "kernels() -> [(family, isa, needs)]"},
     {"processors", processors, METH_NOARGS, "processors() -> how many this thread may run on"},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa() -> mask of this machine"},

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ..base.float_env import converted
+from ..base.float_env import converted, counts_subnormals
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 __all__ = ["PackedArray"]
@@ -154,6 +154,7 @@ class PackedArray(NDArrayOperatorsMixin):
         return sum(part.nbytes for part in self._components.values())
 
     @property
+    @counts_subnormals
     def bits_per_value(self) -> float:
         return 8 * self.nbytes / self.size if self.size else 0.0
 
@@ -250,6 +251,7 @@ class PackedArray(NDArrayOperatorsMixin):
         """
         save_arrays(as_path(path, "save"), {SINGLE: self}, {SINGLE: self._entry()}, single=True)
 
+    @counts_subnormals
     def _repr_html_(self) -> str:
         cells = (
             f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in self._facts().items()

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.values import shown
 from .base import PackedArray
@@ -120,6 +121,7 @@ class BitmapArray(PackedArray):
         return kind
 
     @property
+    @counts_subnormals
     def density(self) -> float:
         return len(self._components["values"]) / self.size if self.size else 0.0
 
@@ -236,6 +238,7 @@ def _given(a: Any) -> Array:
         raise TypeError(f"encode_bitmap: a is {shown(a)}, wanted an array of floats, integers or bool") from None
 
 
+@counts_subnormals
 def encode_bitmap(a: Any) -> BitmapArray:
     """Store an array as one bit an element and the elements that are not zero.
 

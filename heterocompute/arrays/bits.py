@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .. import _heterocompute as _core
 from ..base import runtime
 
-__all__ = ["AWQ", "HIGH_FIRST", "ROWS", "TURNED", "WORD_COLUMNS", "moved", "pack", "unpack"]
+__all__ = ["AWQ", "HIGH_FIRST", "ROWS", "TURNED", "WORD_COLUMNS", "moved", "pack", "rows_at_once", "unpack"]
 
 ROWS, HIGH_FIRST, WORD_COLUMNS, TURNED, AWQ = range(5)  # hc_codes_kind
 
@@ -49,6 +49,17 @@ def moved(
     array, bits, kind = source
     _core.move_codes(runtime.run(), *shape, flip, (np.ascontiguousarray(array), bits, kind), target)
     return target[0]
+
+
+def rows_at_once(rows: int, values: int, block: int) -> int:
+    """Return of how many rows to take some `block` values; all where a row has none, however many rows there are.
+
+    Examples
+    --------
+    >>> rows_at_once(2**40, 16, 2**20), rows_at_once(2**40, 0, 2**20)
+    (65536, 1099511627776)
+    """
+    return max(1, block // values if values else rows)
 
 
 def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:

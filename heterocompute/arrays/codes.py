@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.float_env import counts_subnormals
+from .bits import rows_at_once
 from .quantized import QuantizedArray
 from .unpacked import code_geometry, row_codes
 
@@ -52,6 +54,7 @@ class CodeStorage:
     huffman_ratio: float
 
 
+@counts_subnormals
 def code_storage(q: QuantizedArray) -> CodeStorage:
     """Report what the codes of an array take as they are, by their entropy, and as a Huffman code.
 
@@ -89,7 +92,7 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     if bits > 16:
         raise ValueError(f"code_storage: codes of {q.format} have {bits} bits, wanted at most 16")
     counts = np.zeros(2**bits, np.int64)
-    rows = max(1, BLOCK * 8 // max(8 * q.components["codes"][:1].nbytes, 1))
+    rows = rows_at_once(len(q.components["codes"]), q.components["codes"][:1].nbytes, BLOCK)
     for first in range(0, len(q.components["codes"]), rows):
         counts += np.bincount(_real_codes(q, first, rows).reshape(-1), minlength=2**bits)
     n = int(counts.sum())

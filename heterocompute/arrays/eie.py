@@ -59,11 +59,13 @@ class EIELoad:
     padding: int
 
     @property
+    @counts_subnormals
     def efficiency(self) -> float:
         """The load-balance efficiency: the part of all cycles of all elements that is busy; 1 without any cycle."""
         return float(self.busy.sum() / (self.cycles * len(self.busy))) if self.cycles else 1.0
 
     @property
+    @counts_subnormals
     def useful(self) -> float:
         """The part of the busy cycles that is no padding; 1 without any."""
         busy = int(self.busy.sum())
@@ -175,10 +177,12 @@ class EIEArray(PackedArray):
         return int(np.count_nonzero((self._components["entries"] & 15) == 0))
 
     @property
+    @counts_subnormals
     def density(self) -> float:
         return self.nnz / max(self.size, 1)
 
     @property
+    @counts_subnormals
     def mask(self) -> Array:
         ones = np.zeros(CODES, np.float32)
         ones[1:] = 1
@@ -190,6 +194,7 @@ class EIEArray(PackedArray):
         """The transposed matrix; the components are shared."""
         return self._transposed()
 
+    @counts_subnormals
     def values(self) -> Array:
         """Return the value of each entry.
 
@@ -230,6 +235,7 @@ class EIEArray(PackedArray):
         _core.eie_decode(runtime.run(), (*self._stored_shape, *components.values()), out)
         return out if self._axis == (1,) else out.T
 
+    @counts_subnormals
     def to_scipy(self, layout: str = "csr") -> Any:
         """Return what is stored as a matrix of SciPy, without the entries that pad.
 
@@ -383,6 +389,7 @@ class EIEArray(PackedArray):
             "bits a value": f"{self.bits_per_value:.3f}",
         }
 
+    @counts_subnormals
     def __repr__(self) -> str:
         return (
             f"EIEArray(shape={self._shape}, axis={self._axis}, elements={self.elements}, density={self.density:.3g}, "

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.values import shown
 from ..base.version import __version__
@@ -79,6 +80,7 @@ class Prepacked(QuantizedArray):
         return __version__
 
     @property
+    @counts_subnormals
     def bits_per_value(self) -> float:
         return self.source.bits_per_value
 
@@ -181,6 +183,7 @@ class PrepackedFilters:
 def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
+@counts_subnormals
 def prepack(w: Any) -> Any:
     """Prepare weights for many products: quantized ones, or filters of floats.
 

@@ -124,10 +124,12 @@ class SparseArray(QuantizedArray):
         return self._format.m  # type: ignore[attr-defined, no-any-return]
 
     @property
+    @counts_subnormals
     def density(self) -> float:
         return self.n / self.m
 
     @property
+    @counts_subnormals
     def mask(self) -> Array:
         alone = 0 not in self._axis and self.size
         step = max(_BLOCK * len(self) // self.size, 1) if alone else max(len(self), 1)
@@ -198,6 +200,7 @@ class SparseArray(QuantizedArray):
         return cls._masked(w, mask, pattern, axis, ("from_mask", "w", "mask"))
 
     @classmethod
+    @counts_subnormals
     def _masked(cls, w: Any, mask: Any, pattern: Any, axis: Any, names: tuple[str, str, str]) -> SparseArray:
         """Do what `from_mask` does; names: of the function, and of what its w and mask are there."""
         name, values_name, mask_name = names
@@ -229,6 +232,7 @@ class SparseArray(QuantizedArray):
             np.where(kept, exact, exact.dtype.type(0)), kept.astype(np.float32), n, m, axes, name, values.dtype.name
         )
 
+    @counts_subnormals
     def to_semi_structured(self, dtype: Any = None) -> tuple[Array, Array]:
         """Return nonzeros and metadata as torch's CUTLASS backend of 2:4 lays them out.
 
@@ -285,6 +289,7 @@ class SparseArray(QuantizedArray):
         return values, reordered.reshape(plain.shape)
 
     @classmethod
+    @counts_subnormals
     def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
         """Return the array of `to_semi_structured`, or of torch's ``sparse_semi_structured_from_dense_cutlass``.
 
@@ -330,6 +335,7 @@ class SparseArray(QuantizedArray):
             raise ValueError(f"from_semi_structured: metadata has {problem}")
         return cls(parts, fmt, shape, (1,), kept.dtype.name)
 
+    @counts_subnormals
     def to_scipy(self, layout: str = "csr") -> Any:
         """Return the stored values as a matrix of SciPy, stored zeros included.
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.float_env import counts_subnormals
 from ..formats import has_pattern
-from .bits import pack, unpack
+from .bits import pack, rows_at_once, unpack
 
 __all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
 
@@ -60,6 +61,7 @@ def zero_points_of(q: Any) -> Array:
     return _in_shape(q, _scattered(q, _row_zero_points(q)[:, :, : code_geometry(q)[1]]))
 
 
+@counts_subnormals
 def scales_of(q: Any, dtype: Any) -> Array:
     """Return the scale of each value: what the code of the element 1 decodes to."""
     fmt, parts = q.format, dict(q.components)
@@ -81,6 +83,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
     return scales if fmt.stored_rules().negative else np.abs(scales)
 
 
+@counts_subnormals
 def minima_of(q: Any) -> Array:
     """Return what is added to each value after its scale, float32: what the code 0 decodes to; zeros without minima."""
     if "minima" not in q.components:
@@ -101,7 +104,7 @@ def _row_zero_points(q: Any) -> Array:
 
 
 def _packed(codes: Array, bits: int) -> Array:
-    rows = max(1, _BLOCK // max(codes.shape[1], 1))
+    rows = rows_at_once(len(codes), codes.shape[1], _BLOCK)
     parts = [pack(codes[i : i + rows], bits) for i in range(0, len(codes), rows)]
     return np.concatenate(parts) if parts else pack(codes, bits)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from .json_text import is_count, strict_json
 from .magic import FIRST_BYTES, what_it_is
+from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, printable, quoted, sentence
 from .values import shown
@@ -120,11 +120,7 @@ class Reader(Tensors):
         self.path = file_name(path)
         self.skipped = {}
         self._lent: NDArray[np.uint8] | None = None
-        if "\0" in self.path:
-            self._fail("no name of a file")
-        if not stat.S_ISREG(os.stat(self.path).st_mode):  # asked before open, which would wait on a pipe
-            self._fail("is not a regular file")
-        self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        self._file = open_regular(self.path, buffered=False)
         try:
             self._read_header()
         except BaseException:

@@ -1,8 +1,9 @@
 """NumPy's arithmetic in the float environment of the C core, whatever a library has set in the calling thread.
 
 A library that is linked with ``-ffast-math``, or ``torch.set_flush_denormal``, makes the processor take subnormal
-numbers for zeros, in NumPy too. The C core saves, clears and restores those bits around each call; functions that
-compute with NumPy are marked with `counts_subnormals`.
+numbers for zeros, in NumPy too; ``fesetround`` lets it round up or down. The C core saves, clears and restores those
+bits around each call. Public functions that compute with NumPy or with Python's floats are marked with
+`counts_subnormals`; they call functions of the user by `call_back`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 
-__all__ = ["add_to", "converted", "counts_subnormals"]
+__all__ = ["call_back", "converted", "counts_subnormals"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +29,7 @@ def counts_subnormals(function: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     function : callable
-        No generator, whose caller would run so between its steps, and none that calls functions of the user.
+        Not a generator, whose caller would run so between its steps. It calls functions of the user by `call_back`.
 
     Returns
     -------
@@ -52,6 +53,24 @@ def counts_subnormals(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def call_back(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function of the user in the user's own float environment.
+
+    Parameters
+    ----------
+    function : callable
+    *args, **kwargs
+        Its arguments.
+
+    Returns
+    -------
+    object
+        Its answer.
+    """
+    answer: R = _core.in_callers_float_env(function, args, kwargs)
+    return answer
+
+
 @counts_subnormals
 def converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     """Return an array in another dtype, itself where it has it.
@@ -66,14 +85,3 @@ def converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
     ndarray
     """
     return array.astype(dtype, copy=False)
-
-
-@counts_subnormals
-def add_to(out: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
-    """Add values to an array in place.
-
-    Parameters
-    ----------
-    out, values : ndarray
-    """
-    out += values

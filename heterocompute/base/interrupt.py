@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["is_command", "seen"]
+__all__ = ["is_command", "over", "seen"]
 
 
 def is_command() -> bool:
@@ -47,6 +47,20 @@ class seen:
             import signal  # as little as can be, 1 ms
 
             signal.signal(signal.SIGINT, _end)
+
+
+def over() -> None:
+    """Let a command that is done exit with its code, although Python takes handlers away while it ends.
+
+    Ctrl-C ends the command with 130 up to here, and is ignored from here on. The mask is for this thread, whose pending
+    signals are looked at once more; the handler is for threads of other libraries.
+    """
+    if _watched():
+        import signal  # as little as can be, 1 ms
+
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _watched() -> bool:

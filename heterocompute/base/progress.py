@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .float_env import call_back
 from .values import shown
 
 __all__ = ["Progress", "Steps"]
@@ -21,9 +22,9 @@ class Steps:
 
     def __call__(self, text: str) -> None:
         if self.progress is not None:
-            self.progress(self.done, self.total, text)
+            call_back(self.progress, self.done, self.total, text)
         self.done += 1
 
     def finish(self) -> None:
         if self.progress is not None:
-            self.progress(self.total, self.total, "done")
+            call_back(self.progress, self.total, self.total, "done")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable
+
+from .regular import open_regular
 
 __all__ = [
     "counted",
@@ -144,15 +145,15 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
     OSError
         The file cannot be read.
     """
-    name = printable(file_name(path))
-    if "\0" in file_name(path):
-        raise ValueError(f"{name}: no name of a file")
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{name}: is not a regular file")
-    with open(path, "rb") as file:
-        raw = file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)  # as much is allocated
+    path = file_name(path)
+    name = printable(path)
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        raw = file.read(min(limit, size) + 1) or b""  # as much is allocated; None where the system has nothing yet
     if len(raw) > limit:
         raise ValueError(f"{name}: more than {limit} bytes")
+    if len(raw) > size:  # a file of /proc, or one that grows
+        raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the system says it has")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .container import FILE_NAMES, MAX_HEADER, nbytes_of
+from .regular import check_regular
 from .tensors import CHUNK, Info, Tensors
-from .texts import file_name, printable, quoted
+from .texts import file_name, quoted
 
 __all__ = ["Writer", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
 
@@ -130,8 +131,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     ['a']
     """
     place = os.path.realpath(file_name(path))
-    if os.path.exists(place) and not os.path.isfile(place):
-        raise ValueError(f"{printable(place)}: exists and is not a regular file")
+    check_regular(place)
     temporary = os.path.join(os.path.dirname(place), f".heterocompute-{os.urandom(8).hex()}.tmp")
     with _temporaries_lock:
         _temporaries.add(temporary)
@@ -217,9 +217,8 @@ class Writer:
             raise
 
     def _create(self) -> IO[bytes]:
+        check_regular(self.path)
         mode = os.stat(self.path).st_mode if os.path.exists(self.path) else None
-        if mode is not None and not stat.S_ISREG(mode):
-            raise ValueError(f"{printable(self.path)}: exists and is not a regular file")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         with _temporaries_lock, self._named():
             _temporaries.add(self._temporary)

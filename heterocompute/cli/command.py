@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..base.interrupt import seen
+from ..base.interrupt import over, seen
+from ..base.regular import check_regular
 from ..base.runtime import show_config, use
 from ..base.texts import counted, is_same_file, near_words, printable, sentence
 from ..base.values import shown
@@ -48,6 +49,7 @@ from .parts import (
     print_json,
     print_table,
     recipe_of,
+    refuse_closed_output,
     say,
     say_words,
     standard_output,
@@ -138,18 +140,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         note("interrupted")
         return 130
+    finally:
+        over()
 
 
 def _run(argv: Sequence[str] | None) -> int:
     command, arguments = "heterocompute", argparse.Namespace()
     given = sys.argv[1:] if argv is None else list(argv)
     try:
-        open_streams()
+        is_closed = open_streams()
         parser = _parser()
         if not given:
             note_lines(f"{parser.format_help()}\nheterocompute: no COMMAND")
             return 2
-        parser.parse_args(given, arguments)
+        try:
+            parser.parse_args(given, arguments)
+        except SystemExit as end:
+            if is_closed and not end.code:  # nobody sees the help
+                refuse_closed_output()
+            raise
+        if is_closed and (getattr(arguments, "json", False) or not any(vars(arguments).get(key) for key in WRITTEN)):
+            refuse_closed_output()
         command = f"heterocompute {arguments.command}"
         _check_files(arguments)
         with use(threads=getattr(arguments, "threads", None)):
@@ -218,8 +229,7 @@ def _check_output(path: str, folder: bool) -> None:
         if folder:
             return  # where it is empty
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "exists and is not a regular file", path)
+    check_regular(path)
     above = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(above):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

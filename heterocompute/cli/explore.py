@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ..base.regular import open_regular
 from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
@@ -105,7 +106,7 @@ def _value(text: str) -> Any:
 
 
 def _study(path: str) -> dict[str, Any]:
-    with open(path, encoding="utf-8") as file:
+    with open_regular(path) as file:
         try:
             found: Any = json.load(file)
         except ValueError:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..base.runtime import MAX_THREADS
 from ..base.texts import counted, one_line, printable, quoted, shortened
@@ -159,24 +159,25 @@ def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> d
 # Output.
 
 
-def open_streams() -> None:
+def open_streams() -> bool:
     """Give every standard stream that is closed a place, so that no file of ours takes its number, and an encoding.
 
     In the locale C Python writes UTF-8, which who asks for that locale cannot read.
 
-    Raises
-    ------
-    OSError
-        Standard output is closed: nothing could be shown.
+    Returns
+    -------
+    bool
+        Whether standard output was closed; what is printed then is lost.
     """
+    is_closed = sys.stdout is None
     if None in (sys.stdin, sys.stdout, sys.stderr):
         while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
             pass
         os.close(place)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stdout is None:
-        raise OSError(errno.EBADF, "closed; redirect it to /dev/null where nothing shall be shown", STDOUT)
+    if is_closed:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     said = (os.environ.get(name) for name in ("PYTHONIOENCODING", "LC_ALL", "LC_CTYPE", "LANG"))
     encoding = (
         "ascii" if next(filter(None, said), None) in ("C", "POSIX") and not os.environ.get("PYTHONUTF8") else None
@@ -184,6 +185,12 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):  # a tensor's name must not fail on a narrow encoding
         with contextlib.suppress(AttributeError):
             stream.reconfigure(encoding=encoding or stream.encoding, errors="backslashreplace")  # type: ignore[union-attr]
+    return is_closed
+
+
+def refuse_closed_output() -> NoReturn:
+    """Raise OSError where a command that writes no file has no standard output either."""
+    raise OSError(errno.EBADF, "closed; redirect it to /dev/null where nothing shall be shown", STDOUT)
 
 
 def silence(stream: Any) -> None:

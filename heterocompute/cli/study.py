@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.regular import open_regular
 from ..base.texts import printable
 from ..base.values import shown
 from .hardware import chip_of
@@ -284,7 +285,8 @@ def _onnx(arguments: argparse.Namespace) -> tuple[Any, Any]:
 
 def _array(path: str) -> Any:
     try:
-        found = np.load(path, allow_pickle=False)
+        with open_regular(path) as file:
+            found = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{printable(path)}: no array of NumPy (.npy): {error}") from None
     if not isinstance(found, np.ndarray):

@@ -167,7 +167,7 @@ def multiply_codes(
     dtype = np.float32 if joined else np.float64 if model.kind == "float64" else np.int64
     y = np.empty(shape, np.float32 if scaled else np.int64)
     rows = [np.ascontiguousarray(side.joining_scales()) if joined else side.integer_scales for side in (left, right)]
-    for index in np.ndindex(shape[:-2]):
+    for index in np.ndindex(shape[:-2]) if y.size else ():
         sides = [_matrix(side, scales, index) for side, scales in zip((left, right), rows, strict=True)]
         total = np.empty(shape[-2:], dtype)
         _core.emulate_codes(

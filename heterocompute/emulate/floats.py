@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -89,5 +90,5 @@ def _matrices(left: Array, right: Array, shape: tuple[int, ...]) -> Iterator[tup
     lead = shape[:-2]
     left = np.broadcast_to(left, (*lead, *left.shape[-2:]))
     right = np.broadcast_to(right, (*lead, *right.shape[-2:]))
-    for index in np.ndindex(lead):
+    for index in np.ndindex(lead) if prod(shape) else ():
         yield index, left[index], right[index]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..arrays.dense import FLOATS
 from ..arrays.layout import Entry
 from ..base.container import DTYPES, FILE_NAMES
-from ..base.float_env import counts_subnormals
+from ..base.float_env import call_back, counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.values import shown
@@ -34,6 +34,7 @@ from .shards import about
 BLOCK = 1 << 20
 
 
+@counts_subnormals
 def quantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
@@ -149,6 +150,7 @@ def quantize_checkpoint(
     return rewrite_in(layout, in_path, out_path, choose, progress, work)
 
 
+@counts_subnormals
 def prune_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
@@ -216,6 +218,7 @@ def prune_checkpoint(
     return rewrite(in_path, out_path, choose, progress)
 
 
+@counts_subnormals
 def dequantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
@@ -359,6 +362,7 @@ def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: 
                 raise ValueError(f"tensor {quoted(name)} is already {done} ({entry.format})")
 
 
+@counts_subnormals
 def inspect(
     path: str | os.PathLike[str], progress: Progress | None = None, layout: str | None = None
 ) -> list[dict[str, Any]]:
@@ -404,11 +408,11 @@ def inspect(
         done = 0
         for name, entry in contents(reader, found):
             if progress:
-                progress(done, total, name)
+                call_back(progress, done, total, name)
             rows.append(_plain_row(reader, name) if entry is None else _packed_row(reader, name, entry))
             done += reader.info(name).nbytes if entry is None else rows[-1]["bytes"]
         if progress:
-            progress(total, total, "")
+            call_back(progress, total, total, "")
     return rows
 
 

@@ -13,7 +13,7 @@ from ..arrays.dense import FLOATS, as_any
 from ..arrays.layout import as_path
 from ..arrays.quantized import QuantizedArray
 from ..base.container import numpy_dtype
-from ..base.float_env import converted
+from ..base.float_env import converted, counts_subnormals
 from ..base.texts import quoted
 from ..base.values import shown
 from ..base.writer import naming, replacing
@@ -47,6 +47,7 @@ ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
 
+@counts_subnormals
 def save_gguf(
     path: str | os.PathLike[str],
     tensors: Mapping[str, Any],

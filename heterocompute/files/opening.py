@@ -10,7 +10,9 @@ from typing import Any, Self
 from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import MAX_HEADER, Reader
+from ..base.float_env import counts_subnormals
 from ..base.magic import FIRST_BYTES
+from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, file_name, printable, quoted
 from .containers.folder import INDEX, Folder, index_in
@@ -48,10 +50,8 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
     place = file_name(path)
     if "\0" not in place and os.path.isdir(place):
         place = index_in(place)
-    if "\0" in place or not os.path.isfile(place):
-        return Reader(place)  # says what is wrong
-    with open(place, "rb") as file:
-        first = file.read(FIRST_BYTES)
+    with open_regular(place) as file:
+        first = file.read(FIRST_BYTES) or b""
     if int.from_bytes(first[:8], "little") <= MAX_HEADER and first[8:9] == b"{":
         return Reader(place)  # the length of its header, and the header
     if first.startswith(b"\x93NUMPY"):
@@ -102,6 +102,7 @@ class Checkpoint(Mapping[str, Any]):
         self.path, self.metadata, self.skipped = reader.path, dict(reader.metadata), dict(reader.skipped)
         self.axes = dict(reader.axes)
 
+    @counts_subnormals
     def __getitem__(self, name: str) -> Any:
         self._check_open()
         return self._reads[name]()
@@ -269,6 +270,7 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         raise
 
 
+@counts_subnormals
 def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     """Read all of a checkpoint: a safetensors file, or one of any other kind that `open_checkpoint` takes.
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
+from ..base.float_env import call_back
 from ..base.tensors import Tensors
 from ..base.texts import counted, file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
@@ -238,7 +239,7 @@ def rewrite(
     if is_folder and staging is not None:
         staging.discard()
     if progress:
-        progress(total["bytes_before"], total["bytes_before"], "")
+        call_back(progress, total["bytes_before"], total["bytes_before"], "")
     return _summary(in_path, out_path, rows, held, opened)
 
 
@@ -276,7 +277,7 @@ def _rewrite_whole(
         for row in rows:
             name, entry = row["name"], held[row["name"]]
             if progress:
-                progress(done, total["bytes_before"], name)
+                call_back(progress, done, total["bytes_before"], name)
             change = changes.get(name)
             if change is None:
                 arrays[name] = reader.tensor(name) if entry is None else read_array(reader, name, entry)
@@ -288,7 +289,7 @@ def _rewrite_whole(
     if finished:
         finished()
     if progress:
-        progress(done, done, "")
+        call_back(progress, done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
     return _summary(in_path, out_path, rows, held, opened) | {"instead": instead}
 
@@ -401,12 +402,12 @@ def _run(workers: int | Map, shards: Sequence[Shard], done: int, total: int, pro
             done += shard.source_bytes
         return
     if progress:
-        progress(done, total, "")
+        call_back(progress, done, total, "")
     found = _in_threads(workers, shards) if isinstance(workers, int) else workers(write_shard, shards)
     for bytes_done in found or ():
         done += bytes_done
         if progress:
-            progress(done, total, "")
+            call_back(progress, done, total, "")
     lost = [shard for shard in shards if not os.path.exists(shard.path)]
     if lost:
         raise ValueError(f"workers: {len(lost)} of {counted(len(shards), 'file')} not there after it returned, "

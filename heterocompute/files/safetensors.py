@@ -23,6 +23,7 @@ from ..arrays.layout import COMPONENTS, FIELDS, KEY, SINGLE, VERSION, Entry, as_
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base.container import MAX_DIMENSIONS, Reader as Reader
+from ..base.float_env import counts_subnormals
 from ..base.json_text import is_count, strict_json
 from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
@@ -161,6 +162,7 @@ def _fail(reader: Tensors, what: str) -> NoReturn:
     raise ValueError(f"{printable(reader.path)}: {what}")
 
 
+@counts_subnormals
 def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], layout: str | None = None) -> None:
     """Write arrays to a safetensors file, packed ones as their components.
 

@@ -19,7 +19,9 @@ from typing import IO, Any
 
 from ..arrays.layout import KEY, Entry, file_layout, write_array
 from ..base.container import nbytes_of
+from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
+from ..base.regular import open_regular
 from ..base.tensors import CHUNK, Info, Tensors
 from ..base.texts import printable, quoted, read_small, sentence
 from ..base.version import __version__
@@ -120,7 +122,7 @@ class Shard:
             sums = strict_json(read_small(self.receipt, MAX_RECEIPT))
             if os.path.islink(path) or not isinstance(sums, dict) or sums.keys() != infos.keys():
                 return False
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 if os.fstat(file.fileno()).st_size != size or file.read(len(head)) != head:
                     return False
                 places = sorted(infos.items(), key=lambda item: (item[1].begin, item[1].nbytes))
@@ -290,7 +292,7 @@ def state_of(file: str) -> State:
     Copies and archives may keep times, and fine-tuned checkpoints have equal sizes.
     """
     try:
-        with open(file, "rb") as opened:
+        with open_regular(file) as opened:
             found, samples = os.fstat(opened.fileno()), hashlib.sha256()
             for i in range(SAMPLES):
                 opened.seek(max(0, (found.st_size - SAMPLE_BYTES) * i // (SAMPLES - 1)))
@@ -300,6 +302,7 @@ def state_of(file: str) -> State:
     return found.st_size, found.st_mtime_ns, samples.hexdigest()[:32]
 
 
+@counts_subnormals
 def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     """Write one shard, and delete the files of the source that no other one needs where it shall.
 
@@ -344,7 +347,7 @@ def _write(shard: Shard, progress: Progress | None) -> None:
         with Writer(shard.path, stored, metadata, durable=bool(shard.receipts)) as writer:
             for name, entry, change in shard.tensors:
                 if progress:
-                    progress(done, total, name)
+                    call_back(progress, done, total, name)
                 _write_one(reader, writer, name, entry, change)
                 done += bytes_of(reader, name, entry)
             _check_states(shard)

@@ -17,7 +17,7 @@ from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..base import runtime
-from ..base.float_env import converted
+from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..base.values import shown
 from .arguments import Array, FloatArray, checked_out
@@ -26,6 +26,7 @@ from .window import Padding, Window, as_pair, as_window
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 
+@counts_subnormals
 def conv2d_backward_input(
     dy: Any,
     w: Any,
@@ -106,6 +107,7 @@ def conv2d_backward_input(
     return result if out is None else out
 
 
+@counts_subnormals
 def conv2d_backward_weight(
     dy: Any,
     x: Any,

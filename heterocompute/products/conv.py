@@ -14,7 +14,7 @@ from ..arrays.dense import as_array, core_view
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..base import runtime
 from ..base.errors import Refused, refusals
-from ..base.float_env import converted
+from ..base.float_env import converted, counts_subnormals
 from ..base.values import shown
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
@@ -29,6 +29,7 @@ ERRORS = {name: error for name, _, error in _core.conv_algorithms()}  # about, o
 ALGORITHMS = tuple(ERRORS)
 
 
+@counts_subnormals
 def conv2d(
     x: Any,
     w: Any,

@@ -14,6 +14,7 @@ from ..arrays.components import core_format
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
+from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import Format, has_pattern
 from .arguments import as_format, as_operand, core_operand, is_compressed
@@ -73,10 +74,12 @@ class Explanation:
     bytes: int = 0
 
     @property
+    @counts_subnormals
     def intensity(self) -> float:
         """Operations a byte, the abscissa of a roofline; 0 where nothing is moved."""
         return self.operations / self.bytes if self.bytes else 0.0
 
+    @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data.
 
@@ -89,6 +92,7 @@ class Explanation:
         work = {"operations": self.operations, "bytes": self.bytes, "intensity": self.intensity}
         return {"chosen": self.chosen, "candidates": [asdict(one) for one in self.candidates], **work}
 
+    @counts_subnormals
     def __str__(self) -> str:
         wide = max((len(candidate.path) for candidate in self.candidates), default=0)
         measured = any(candidate.measured_ms is not None for candidate in self.candidates)
@@ -168,6 +172,7 @@ class Asked(NamedTuple):
     blas: bool
 
 
+@counts_subnormals
 def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     """Explain a call, and return what else `tune` needs to know of it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)

@@ -18,6 +18,7 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..base.errors import refusals
+from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..formats import Format
 from .arguments import (
@@ -207,8 +208,12 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
            [32., 32., 32.]], dtype=float32)
     """
     answer = _at_once(False, a, b, None, activations, out)
-    if answer is not None:
-        return answer
+    return _matmul(a, b, activations, out) if answer is None else answer
+
+
+@counts_subnormals
+def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
+    """Do what `matmul` does, for arguments of every kind."""
     if is_compressed(a) or is_compressed(b):
         return compressed_product(a, b, None, activations, out, "matmul")
     left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
@@ -250,8 +255,12 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     array([ 3., 12.], dtype=float32)
     """
     answer = _at_once(True, x, w, bias, activations, out)
-    if answer is not None:
-        return answer
+    return _linear(x, w, bias, activations, out) if answer is None else answer
+
+
+@counts_subnormals
+def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray:
+    """Do what `linear` does, for arguments of every kind."""
     if is_compressed(x) or is_compressed(w):
         return compressed_product(x, w, bias, activations, out, "linear")
     left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")

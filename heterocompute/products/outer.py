@@ -12,7 +12,7 @@ from ..arrays.bitmap import BitmapArray
 from ..arrays.dense import as_array, core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.float_env import add_to
+from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.values import as_int, shown
 from .arguments import Array, FloatArray, as_bias, checked_out
@@ -56,11 +56,13 @@ class OuterCounts:
     multipliers: int
 
     @property
+    @counts_subnormals
     def utilization(self) -> float:
         """Products a multiplier and cycle, 0 to 1."""
         return self.products / (self.cycles * self.multipliers) if self.cycles else 0.0
 
     @property
+    @counts_subnormals
     def speedup(self) -> float:
         """Cycles of as many multipliers that are always busy with the dense layer, to `cycles`; infinite if it is 0."""
         return self.dense_macs / (self.cycles * self.multipliers) if self.cycles else float("inf")
@@ -100,6 +102,7 @@ def conv2d_outer(
 ) -> tuple[FloatArray, OuterCounts]: ...
 
 
+@counts_subnormals
 def conv2d_outer(
     x: Any,
     w: Any,
@@ -203,7 +206,7 @@ def conv2d_outer(
         found = _core.count_outer(run, core_view(image), core_view(filters), strides, before, answer, *sizes)
     _core.conv2d_outer(run, core_view(image), core_view(filters), strides, before, result)
     if bias_array is not None:
-        add_to(result, bias_array[:, None, None])
+        result += bias_array[:, None, None]
     y = result if out is None else out
     if found is None:
         return y

@@ -18,6 +18,7 @@ from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import refusals
+from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
@@ -43,6 +44,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
+@counts_subnormals
 def quantize(
     w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, importance: Any = None
 ) -> QuantizedArray:
@@ -113,7 +115,8 @@ def _rounded(
     x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, importance: Array | None = None
 ) -> QuantizedArray:
     if isinstance(clip, str) and clip == "search":
-        return rounded_best(_rounded(x, fmt, axes, None), x)
+        plain = _rounded(x, fmt, axes, None)
+        return rounded_best(plain, x) if x.size else plain
     components = _new_packed(fmt, x.shape, axes)
     packed = (core_format(fmt), x.shape, axes, components)
     weights = None if importance is None else core_view(importance)
@@ -147,6 +150,7 @@ def _quantize_nonzeros(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> Qua
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 
 
+@counts_subnormals
 def fake_quantize(
     w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, out: Any = None
 ) -> FloatArray:

@@ -91,6 +91,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     return best if _kept(magnitude, best, n, m) > _kept(magnitude, identity, n, m) else identity
 
 
+@counts_subnormals
 def permute_linear(
     first: Any, bias: Any, second: Any, permutation: Any
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:

@@ -14,6 +14,7 @@ import numpy as np
 from ..arrays.components import entry_of
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
+from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
 from ..base.texts import printable
 from ..base.values import shown
@@ -41,6 +42,7 @@ Array = np.ndarray[Any, Any]
 REPORT = ("tokens", "damping", "dead", "before", "after")
 
 
+@counts_subnormals
 def quantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],

@@ -137,6 +137,7 @@ class Hessian:
         """Return what there is of each group, without that dimension where there is one."""
         return parts if self.groups > 1 else parts[0]
 
+    @counts_subnormals
     def full(self) -> Array:
         """Return the matrices themselves, (groups, k, k), not to be written to."""
         if not self._mirrored:
@@ -146,18 +147,22 @@ class Hessian:
         return self._sum
 
     @property
+    @counts_subnormals
     def matrix(self) -> Array:
         return self._each(self.full()).copy()
 
     @property
+    @counts_subnormals
     def cross(self) -> Array | None:
         return None if self._cross is None else self._each(self._cross).copy()
 
     @property
+    @counts_subnormals
     def mean(self) -> Array:
         return self._each(self._total) / max(self._tokens, 1)
 
     @property
+    @counts_subnormals
     def absmax(self) -> Array:
         return self._each(self._absmax).copy()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, as_exported
 from ..arrays.foreign import exports_dlpack
 from ..arrays.quantized import QuantizedArray
-from ..base.float_env import counts_subnormals
+from ..base.float_env import call_back, counts_subnormals
 from ..base.progress import Progress, Steps
 from ..base.values import shown
 from ..files.opening import check_weights
@@ -50,7 +51,7 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
         raise TypeError(f"{name}: weights are {shown(weights)}, wanted a mapping of names to arrays, or a network")
     if not callable(evaluate):
         raise TypeError(f"{name}: evaluate is {shown(evaluate)}, wanted a function of the weights")
-    return dict(found), evaluate
+    return dict(found), partial(call_back, evaluate)
 
 
 def check_options(options: Mapping[str, Any], name: str) -> None:
@@ -164,6 +165,7 @@ class Rounded(Tabular):
     table: list[dict[str, Any]]
     left: list[str]
 
+    @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "Rounded under its inputs") -> None:
         """Write one page that needs nothing else: what each layer's output loses, before and after.
 
@@ -176,6 +178,7 @@ class Rounded(Tabular):
         """
         write_text(path, report.page(title, self.table, self.left))
 
+    @counts_subnormals
     def __str__(self) -> str:
         keys = list(self.table[0]) if self.table else ["name"]
         lines = [keys, *([_cell(row[key]) for key in keys] for row in self.table)]

@@ -16,6 +16,7 @@ import re
 import zlib
 from collections.abc import Callable
 
+from ..base.regular import open_regular
 from ..base.tensors import CHUNK
 from ..base.texts import file_name, printable, read_small
 from ..base.writer import sync_folder
@@ -99,7 +100,7 @@ def _receipt(path: str) -> str:
 
 def _sum_of(path: str) -> str:
     total, count = 0, 0
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(CHUNK):
             total, count = zlib.crc32(piece, total), count + len(piece)
     return f"{count} {total:08x}\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.float_env import counts_subnormals
 from ..base.kept import kept
 from ..base.texts import counted, quoted
 from ..base.toml_text import toml_text
@@ -64,6 +65,7 @@ class Plan(Tabular):
     def _points(self) -> list[dict[str, Any]]:
         return self._front()
 
+    @counts_subnormals
     def pareto(self) -> list[tuple[int, float]]:
         """Return (bytes, predicted loss) of best choices, from the smallest network to the largest.
 
@@ -75,6 +77,7 @@ class Plan(Tabular):
         """
         return [(point["bytes"], point["predicted"]) for point in self._points]
 
+    @counts_subnormals
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recipe as TOML, for ``heterocompute quantize --recipe`` and ``heterocompute ptq --recipe``.
 
@@ -95,6 +98,7 @@ class Plan(Tabular):
                 raise ValueError(f"save: the name {quoted(name)} is no text, wanted UTF-8") from None
         write_text(path, toml_text({"formats": self.recipe}))
 
+    @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
         """Return all but the weights, ready for JSON.
 
@@ -107,6 +111,7 @@ class Plan(Tabular):
         found = {"rows": self.table, "pareto": self._points, **{key: getattr(self, key) for key in keys}}
         return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
+    @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "A format for each tensor") -> None:
         """Write one page that needs nothing else: what a bit buys, and a row a tensor.
 
@@ -119,6 +124,7 @@ class Plan(Tabular):
         """
         write_text(path, report.page(title, self.to_dict(), str(self)))
 
+    @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draw predicted loss against bits, mixed and uniform, and the bits of each tensor.
 
@@ -141,6 +147,7 @@ class Plan(Tabular):
             write_figure(path, figure)
         return figure
 
+    @counts_subnormals
     def __str__(self) -> str:
         proof = "a proven optimum" if self.gap == 0 else f"at most {self.gap:.3g} above the optimum"
         measured = "" if self.measured is None else f", measured {self.measured:.4g}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
-from ..base.float_env import counts_subnormals
+from ..base.float_env import call_back, counts_subnormals
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
 from ..files.opening import check_weights
@@ -289,7 +289,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
         raise TypeError(f"search: evaluate is {shown(evaluate)}, wanted a function of the weights")
 
     def call(weights: Mapping[str, Any]) -> float:
-        found = evaluate(dict(weights))
+        found = call_back(evaluate, dict(weights))
         if isinstance(found, Mapping):
             if metric is None and len(found) != 1:
                 raise ValueError(f"search: evaluate returned {', '.join(found)}; metric= says which of them")

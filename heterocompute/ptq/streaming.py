@@ -21,6 +21,7 @@ from ..arrays.dense import as_array
 from ..base.float_env import counts_subnormals
 from ..base.json_text import strict_json
 from ..base.progress import Progress
+from ..base.regular import check_regular
 from ..base.tensors import Tensors
 from ..base.texts import printable, read_small
 from ..base.values import shown
@@ -179,7 +180,8 @@ class Inputs(Known):
     """
 
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-        if not os.path.isfile(path):
+        check_regular(path)
+        if not os.path.exists(path):
             raise ValueError(f"--calibration {shown(path)}: is no file, {WANTED}, or module:function")
         self._path, where = path, printable(path)
         with self._opened() as reader:

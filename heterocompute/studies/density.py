@@ -25,6 +25,7 @@ PATTERNS: Mapping[str, Sequence[str]] = {
 COLUMNS = ("layers", "structure", "pattern", "density", "retrained")
 
 
+@counts_subnormals
 def study_density(
     weights: Any,
     patterns: Mapping[str, Sequence[str]] | Sequence[str] | None = None,

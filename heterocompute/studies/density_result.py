@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.float_env import counts_subnormals
 from ..report import density as density_figure, plot
 from ..report.files import Tabular, write_figure, write_text
 from .result import more_is_better
@@ -36,6 +37,7 @@ class DensityStudy(Tabular):
     slack: float
 
     @property
+    @counts_subnormals
     def lowest(self) -> list[dict[str, Any]]:
         """For each curve the lowest density that costs less than `slack`, and so do all higher ones of the curve.
 
@@ -56,6 +58,7 @@ class DensityStudy(Tabular):
             found.append(dict(best))
         return found
 
+    @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": table, "lowest": lowest, "slack": slack}``, ready for JSON (no NaN, no infinity).
 
@@ -65,6 +68,7 @@ class DensityStudy(Tabular):
         """
         return {"rows": [dict(row) for row in self.table], "lowest": self.lowest, "slack": self.slack}
 
+    @counts_subnormals
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the metric against density, one panel for each kind of layers.
 
@@ -82,6 +86,7 @@ class DensityStudy(Tabular):
             write_text(path, picture)
         return picture
 
+    @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "Study of densities") -> None:
         """Write one page that needs nothing else: the figure and the tables.
 
@@ -94,6 +99,7 @@ class DensityStudy(Tabular):
         """
         write_text(path, density_figure.page(title, self.table, self.lowest, self.metrics[0], self.slack))
 
+    @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draw the same with matplotlib.
 
@@ -117,6 +123,7 @@ class DensityStudy(Tabular):
             write_figure(path, figure)
         return figure
 
+    @counts_subnormals
     def show(self, console: Any = None, more: Sequence[str] = ("table",)) -> None:
         """Print a table for each kind of layers, and the lowest densities.
 
@@ -129,9 +136,11 @@ class DensityStudy(Tabular):
         """
         density_figure.show(self.table, self.lowest, self.metrics[0], self.slack, console, more)
 
+    @counts_subnormals
     def __repr__(self) -> str:
         return density_figure.text(self.table, self.lowest, self.metrics[0], self.slack)
 
+    @counts_subnormals
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{html.escape(line)}</p>" for line in density_figure.sentences(self.lowest, self.slack))
         tables = density_figure.tables_html(self.table, self.lowest, self.metrics[0])

@@ -15,6 +15,7 @@ import numpy as np
 from ..arrays.dense import as_array
 from ..arrays.foreign import Unreadable
 from ..arrays.quantized import QuantizedArray
+from ..base.float_env import call_back
 from ..base.modules import is_module
 from ..base.tensors import Tensors
 from ..base.texts import printable, quoted, sentence
@@ -168,7 +169,7 @@ def train_again(
     """Let the caller's function train; what it may change in place by mistake it gets as views that it cannot write."""
     views = {name: _read_only(value) for name, value in weights.items()}
     given = {name: views[name] if value is weights[name] else value for name, value in changed.items()}
-    found = _check_retrained(train(dict(views), given), changed, study)
+    found = _check_retrained(call_back(train, dict(views), given), changed, study)
     return {name: weights[name] if value is views[name] else value for name, value in found.items()}
 
 
@@ -203,7 +204,7 @@ def evaluator(
             raise TypeError(f"{study}: evaluate cannot be called as {wanted}: {error}") from None
 
     def call(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, float | None]:
-        answer = evaluate(weights, **{key: options[key] for key in keys})
+        answer = call_back(evaluate, weights, **{key: options[key] for key in keys})
         found = answer if isinstance(answer, Mapping) else {"metric": answer}
         numbers: dict[str, float | None] = {}
         for key, value in found.items():

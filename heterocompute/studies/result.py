@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..report import study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
@@ -68,6 +69,7 @@ class Study(Tabular):
         object.__setattr__(self, "layers", sorted(self.layers, key=lambda row: order[row["name"]]))
         object.__setattr__(self, "histograms", sorted(self.histograms, key=lambda one: order[one["name"]]))
 
+    @counts_subnormals
     def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
         """Return the rows that no other row beats: none is as good for less, or better for as much.
 
@@ -140,6 +142,7 @@ class Study(Tabular):
     def _judge(self, metric: str) -> Judge:
         return Judge(metric, more_is_better(metric), self.pareto(metric))
 
+    @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": table, "layers": layers, "pareto": indices}``, ready for JSON (no NaN, no infinity).
 
@@ -153,6 +156,7 @@ class Study(Tabular):
             "pareto": self.pareto(),
         }
 
+    @counts_subnormals
     def to_html(self, path: str | os.PathLike[str], title: str = "Study of number formats") -> None:
         """Write one page that needs nothing else: table, scatter, layers, histograms.
 
@@ -169,6 +173,7 @@ class Study(Tabular):
         )
         write_text(path, page)
 
+    @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None, metric: str | None = None) -> Any:
         """Draw a metric against bits, and the error of each layer.
 
@@ -198,6 +203,7 @@ class Study(Tabular):
             write_figure(path, figure)
         return figure
 
+    @counts_subnormals
     def show(
         self, console: Any = None, more: Sequence[str] = ("table",), more_layers: Sequence[str] = ("layers",)
     ) -> None:
@@ -212,9 +218,11 @@ class Study(Tabular):
         """
         report.show(*self._shown, console, more, more_layers)
 
+    @counts_subnormals
     def __repr__(self) -> str:
         return report.text(*self._shown)
 
+    @counts_subnormals
     def _repr_html_(self) -> str:
         return report.table_html(self.table, self.pareto(), self._metric, more_is_better(self._metric))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.float_env import counts_subnormals
 from ..formats import Format
 from .run import run
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["study"]
 
 
+@counts_subnormals
 def study(
     weights: Any,
     formats: str | Format | Mapping[str, Any] | Sequence[str | Format | Mapping[str, Any]] | None = None,

@@ -56,6 +56,7 @@ def rounded_with_scale(
     counts = np.bincount(group.reshape(-1), minlength=stored.size)
     share = 1 / np.sqrt(np.maximum(counts, 1) * top)
 
+    @counts_subnormals
     def back(g: Any) -> tuple[Array, Array]:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
+from ..base.float_env import counts_subnormals
 from ..base.values import as_real, shown
 from ..formats import Format
 from ..products.arguments import as_format
@@ -26,6 +27,7 @@ __all__ = ["fake_quantize", "mask_flips", "sparsity_at", "sr_ste"]
 Array = np.ndarray[Any, Any]
 
 
+@counts_subnormals
 def fake_quantize(
     w: Any,
     fmt: Format | str,
@@ -100,6 +102,7 @@ def fake_quantize(
         return rounded_with_scale(x, fmt, axes, scale)
     y, note = rounded(x, fmt, axes, clip, rounding, chosen)
 
+    @counts_subnormals
     def back(g: Any) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
@@ -110,6 +113,7 @@ def fake_quantize(
     return y, back
 
 
+@counts_subnormals
 def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:
     """Add to a gradient what pulls pruned weights to zero, so that the pattern comes to rest.
 
@@ -152,6 +156,7 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:
     return gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
 
 
+@counts_subnormals
 def sparsity_at(step: float, begin: float, end: float, final: float, power: float = 3) -> float:
     """Return the part of the weights to prune at one step of a gradual schedule.
 
@@ -200,6 +205,7 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
     return float(final * (1 - (1 - done) ** power))
 
 
+@counts_subnormals
 def mask_flips(old: Any, new: Any) -> float:
     """Return the part of a mask that changed: whether a pattern comes to rest.
 

@@ -113,6 +113,7 @@ class Network:
                 x = np.maximum(x, 0)
         return x
 
+    @counts_subnormals
     def accuracy(self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None) -> float:
         """Return the fraction of the held-out examples that the network gets right, all answers of an example.
 
@@ -135,6 +136,7 @@ class Network:
         """
         return self.evaluate(weights, activations, emulate)["accuracy"]
 
+    @counts_subnormals
     def evaluate(
         self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None
     ) -> dict[str, float]:

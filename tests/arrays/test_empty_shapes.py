@@ -39,11 +39,21 @@ for shape in {SHAPES}:
                 lambda: hc.quantize(w, text, axis=axis, clip="octav"),
                 lambda: hc.linear(w, hc.quantize(np.ones((2, w.shape[-1]), np.float32), text), activations="int8"),
                 lambda: hc.study(w, formats=[text]),
+                lambda: hc.quantize(w, text, axis=axis, clip="search"),
+                lambda: hc.quantize(w, text, axis=axis).codes(),
+                lambda: hc.quantize(w, text, axis=axis).view_ml_dtypes(),
+                lambda: hc.code_storage(hc.quantize(w, text, axis=axis)),
             ):
                 try:
                     call()
-                except (MemoryError, ValueError) as error:
+                except (MemoryError, TypeError, ValueError) as error:
                     assert str(error)
+images = np.empty((2**29, 0, 2**29), np.float32)
+for a, accumulator in ((images, "fp32"), (images.view(np.int32), "int32")):
+    assert hc.emulate.matmul(a, a.swapaxes(-1, -2), accumulator=accumulator).shape == (2**29, 0, 0)
+for text in ("int8", "cb4-tensor", "nf4-g64", "mxfp4"):
+    w = np.empty((0, 2**40), np.float32)
+    assert hc.quantize(w, text, clip=None if text[0] in "cm" else 0.5).shape == w.shape
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG)
 

@@ -3,7 +3,8 @@
  *
  * It needs a C compiler and nothing else, so that it can be built for another machine and run in an emulator. There
  * the argument "emulated" leaves out the fork of a process with threads, which qemu-user does not survive. With
- * "fingerprints", "allocations" or "kernels" it does what fingerprints.h, allocations.h or kernels.h says.
+ * "fingerprints", "allocations" or "kernels" it does what fingerprints.h, allocations.h or kernels.h says; with "stack"
+ * what fingerprints.h says in a thread whose stack is small.
  */
 #include "allocations.h"
 #include "arrays.h"
@@ -13,6 +14,7 @@
 #include "plain.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,11 +321,33 @@ static void check_all(const hc_run *run) {
         check_fork(run);
 }
 
+static void *take_fingerprints(void *code) {
+    *(int *)code = fingerprints();
+    return NULL;
+}
+
+/* musl gives a thread 128 KiB, and pools of users less: an array of the core beyond its stack ends this process. */
+static int on_small_stack(void) {
+    enum { STACK_BYTES = 64 << 10 };
+    int code = 1;
+    pthread_t thread;
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0 ||
+        pthread_create(&thread, &attributes, take_fingerprints, &code) != 0) {
+        printf("FAILED no thread with a stack of %d bytes\n", STACK_BYTES);
+        return 1;
+    }
+    pthread_join(thread, NULL);
+    return code;
+}
+
 int main(int n_arguments, char **arguments) {
     if (n_arguments > 1 && strcmp(arguments[1], "fingerprints") == 0)
         return fingerprints();
     if (n_arguments > 1 && strcmp(arguments[1], "allocations") == 0)
         return allocations();
+    if (n_arguments > 1 && strcmp(arguments[1], "stack") == 0)
+        return on_small_stack();
     if (n_arguments > 1 && strcmp(arguments[1], "kernels") == 0)
         return kernels(n_arguments - 2, arguments + 2);
     is_emulated = n_arguments > 1 && strcmp(arguments[1], "emulated") == 0;

@@ -1,9 +1,14 @@
 """Standard streams that are closed or full, disks that are full, devices and pipes where a file is wanted."""
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from importlib.util import find_spec
 
 import numpy as np
@@ -64,11 +69,84 @@ def test_a_closed_standard_output_is_refused_before_any_work(model, name):
     )
 
 
-def test_nothing_is_written_without_standard_output(model, tmp_path):
-    out = tmp_path / "out.safetensors"
-    for line in ('"$@" >&-', '"$@" >&- 2>&-', '"$@" <&- >&- 2>&-'):
-        assert shell(line, "quantize", model, out, "--format", "int8").returncode == 1
-        assert os.listdir(tmp_path) == ["model.safetensors"]
+CLOSED = ['"$@" >&-', '"$@" >&- 2>&-', '"$@" <&- >&- 2>&-']
+
+
+@pytest.mark.parametrize("line", CLOSED)
+def test_files_are_written_without_standard_output(model, tmp_path, line):
+    out, page = tmp_path / "out.safetensors", tmp_path / "page.html"
+    done = shell(line, "quantize", model, out, "--format", "int8")
+    assert done.returncode == 0 and done.stdout == "" and "closed" not in done.stderr
+    assert hc.load(out)["fc.weight"] == hc.quantize(hc.load(model)["fc.weight"], "int8")
+    done = shell(line, "study", model, "--formats", "int8", "--html", page)
+    assert done.returncode == 0 and page.read_text().startswith("<!doctype html>")
+    assert sorted(os.listdir(tmp_path)) == ["model.safetensors", "out.safetensors", "page.html"]
+
+
+@pytest.mark.parametrize("line", CLOSED)
+@pytest.mark.parametrize("rest", [[], ["--json", "--html", "page.html"]])
+def test_a_command_that_only_prints_needs_standard_output(model, tmp_path, line, rest):
+    rest = [str(tmp_path / one) if "." in one else one for one in rest]
+    done = shell(line, "study", model, "--formats", "int8", *rest)
+    assert done.returncode == 1 and os.listdir(tmp_path) == ["model.safetensors"]
+    if "2>&-" not in line:
+        assert "standard output: closed; redirect it to /dev/null" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+def test_an_interrupt_at_any_moment_is_an_exit_code(model, tmp_path):
+    """From the first line of the package to the last of the interpreter, which takes signal handlers away."""
+    script = tmp_path / "heterocompute"
+    script.write_text("import sys\nfrom heterocompute.base import interrupt\nprint(flush=True)\n"
+                      "from heterocompute.cli import main\nsys.exit(main())\n")  # fmt: skip
+    codes, taken = set(), None
+    for i in range(8):
+        process = subprocess.Popen(
+            [sys.executable, str(script), "formats", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        process.stdout.readline()
+        begin = time.monotonic()
+        if taken is not None:  # most moments are near the end
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(taken * (0.3, 0.6, 0.8, 0.9, 0.95, 1, 1.02)[i - 1])
+            process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        codes.add(process.wait(HANG))
+        taken = taken or time.monotonic() - begin
+    assert codes <= {0, 130} and 0 in codes
+
+
+LAST = """
+import atexit, ctypes, os, signal, sys
+from heterocompute.base import interrupt
+from heterocompute.cli import main
+
+if sys.argv[-1] == "handlers of Python":
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+else:  # Python has ended, and the signal would end the process
+    libc = ctypes.CDLL(None)
+    send = ctypes.cast(getattr(libc, "raise"), ctypes.c_void_p)
+    libc.__cxa_atexit(send, ctypes.c_void_p(signal.SIGINT), None)
+sys.argv[1:] = ["formats", "--json"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the C library of Linux")
+@pytest.mark.parametrize("when", ["handlers of Python", "handlers of C"])
+def test_an_interrupt_while_the_interpreter_ends_leaves_the_code(tmp_path, when):
+    script = tmp_path / "heterocompute"
+    script.write_text(LAST)
+    done = subprocess.run(
+        [sys.executable, str(script), when],
+        capture_output=True,
+        timeout=HANG,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stderr) == (0, b"") and done.stdout.startswith(b"{")
 
 
 @pytest.mark.parametrize("line", ['"$@" 2>&-', '"$@" <&- 2>/dev/full'])
@@ -108,7 +186,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(model, tmp_path, name):
 def test_nothing_is_written_to_a_device(model, capsys):
     for make in WRITERS.values():
         assert cli.main(make(model, "/dev/full")) == 1
-        assert "/dev/full: exists and is not a regular file" in capsys.readouterr().err.splitlines()[-1]
+        assert "/dev/full: is a character device, expected a regular file" in capsys.readouterr().err.splitlines()[-1]
         assert not os.path.exists("/dev/full.png")
 
 
@@ -136,6 +214,44 @@ READERS = {
     "study --device-file": lambda model, path: ["study", model, "--device", "mine", "--device-file", path],
     "map": lambda model, path: ["map", path],
     "count": lambda model, path: ["count", f"{path}.onnx"],
+    "roofline": lambda model, path: ["roofline", f"{path}.onnx", "t4"],
+    "accelerators": lambda model, path: ["accelerators", f"{path}.onnx"],
+    "explore": lambda model, path: ["explore", f"{path}.onnx"],
+    "explore --study": lambda model, path: ["explore", "lenet5", "--study", path],
+    "study of ONNX": lambda model, path: ["study", f"{path}.onnx"],
+    "study of ONNX --data": lambda model, path: [
+        "study",
+        f"{path}.onnx",
+        "--data",
+        f"{model}.npy",
+        "--labels",
+        f"{model}.npy",
+    ],
+    "study --data": lambda model, path: ["study", f"{model}.onnx", "--data", path, "--labels", "y.npy"],
+    "study --labels": lambda model, path: ["study", f"{model}.onnx", "--data", f"{model}.npy", "--labels", path],
+    "quantize of ONNX": lambda model, path: ["quantize", f"{path}.onnx", f"{model}.out", "--format", "int8"],
+    "prune": lambda model, path: ["prune", path, f"{model}.out", "--pattern", "2:4"],
+    "dequantize": lambda model, path: ["dequantize", path, f"{model}.out"],
+    "search": lambda model, path: ["search", path, "--budget", "bits=4"],
+    "ptq": lambda model, path: ["ptq", path, f"{model}.out", "--format", "int4", "--calibration", model],
+    "ptq --calibration": lambda model, path: [
+        *("ptq", model, f"{model}.out", "--format", "int4", "--calibration", path),
+    ],
+    "search --calibration": lambda model, path: ["search", model, "--budget", "bits=4", "--calibration", path],
+    "quantize, to be written": lambda model, path: ["quantize", model, path, "--format", "int8"],
+    "study --csv, to be written": lambda model, path: ["study", model, "--csv", path],
+}
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(path)
+
+
+KINDS = {
+    "a character device": lambda path: os.symlink("/dev/zero", path),
+    "a FIFO": os.mkfifo,
+    "a socket": make_socket,
 }
 
 
@@ -151,21 +267,24 @@ for arguments in json.load(sys.stdin):
 """
 
 
-@pytest.mark.parametrize("what", ["device", "pipe"])
-def test_what_has_no_end_is_not_read(model, tmp_path, what):
-    path = tmp_path / "given"
-    for place in (path, tmp_path / "given.onnx"):
-        os.symlink("/dev/zero", place) if what == "device" else os.mkfifo(place)
-    missing = {name for name, module in (("map", "yaml"), ("count", "onnx")) if not find_spec(module)}
-    lines = [make(model, str(path)) for name, make in READERS.items() if name not in missing]
-    done = subprocess.run(
-        [sys.executable, "-c", EACH], input=json.dumps(lines), capture_output=True, text=True, timeout=HANG
-    )
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_no_end_is_not_read(model, kind):
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket is short
+        path = os.path.join(folder, "given")
+        for place in (path, f"{path}.onnx"):
+            KINDS[kind](place)
+        np.save(f"{model}.npy", np.zeros((2, 2), np.float32))
+        needs = {"map": "yaml"} | {name: "onnx" for name, make in READERS.items() if ".onnx" in str(make("", ""))}
+        lines = [make(model, path) for name, make in READERS.items() if name not in needs or find_spec(needs[name])]
+        done = subprocess.run(
+            [sys.executable, "-c", EACH], input=json.dumps(lines), capture_output=True, text=True, timeout=HANG
+        )
     assert done.returncode == 0, done.stderr
     found = done.stdout.splitlines()
     assert len(found) == len(lines)
-    for line in found:
-        assert line.startswith("1 heterocompute ") and f"{path}" in line and line.endswith("is not a regular file")
+    for line, arguments in zip(found, lines, strict=True):
+        assert line.startswith("1 heterocompute "), (arguments, line)
+        assert path in line and line.endswith(f"is {kind}, expected a regular file"), (arguments, line)
 
 
 @pytest.mark.parametrize("name", ["recipe", "devices --file", "map"])

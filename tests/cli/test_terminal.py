@@ -1,6 +1,7 @@
 """Names of strangers on the terminal: no command prints what could steer it, or more than it can bear."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -168,12 +169,18 @@ def test_small_files(tmp_path):
     path.write_bytes(b"\xff")
     with pytest.raises(ValueError, match="text: no UTF-8"):
         read_small(path, 5)
-    with pytest.raises(ValueError, match=f"{tmp_path}: is not a regular file"):
+    with pytest.raises(ValueError, match=f"{tmp_path}: is a directory, expected a regular file"):
         read_small(tmp_path, 5)
     with pytest.raises(FileNotFoundError):
         read_small(tmp_path / "absent", 5)
     with pytest.raises(ValueError, match="no name of a file"):
         read_small("a\0b", 5)
+    (tmp_path / "link").symlink_to(path)
+    path.write_bytes(b"12345")
+    assert read_small(tmp_path / "link", 5) == "12345"
+    if os.path.exists("/proc/version"):  # a regular file of 0 bytes, which has some
+        with pytest.raises(ValueError, match="/proc/version: has more than the 0 bytes that the system says it has"):
+            read_small("/proc/version", 5000)
 
 
 @pytest.mark.parametrize("text", ["x", "a = " + "[" * 5000, "a = " + "9" * 5000, "a = 1\na = 2", "a = 0x", "\x00"])

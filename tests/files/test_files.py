@@ -202,10 +202,10 @@ def test_permissions_and_links_stay(path, tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
 def test_only_regular_files_are_read_and_replaced(path, tmp_path):
     os.mkfifo(path)
-    assert_refused(path, "not a regular file")
+    assert_refused(path, "is a FIFO, expected a regular file")
     (tmp_path / "empty").mkdir()
     assert_refused(str(tmp_path / "empty"), "wanted one index of a checkpoint or one file of weights, there is none")
-    with pytest.raises(ValueError, match="not a regular file"):
+    with pytest.raises(ValueError, match="is a FIFO, expected a regular file"):
         save(path, {"a": np.zeros(3)})
     with pytest.raises(FileNotFoundError):
         hc.load(str(tmp_path / "absent"))

@@ -61,7 +61,7 @@ def test_an_error_of_the_system_names_the_file(tmp_path: Path, full: Any, layout
     with pytest.raises(FileNotFoundError) as missing:
         write(tmp_path / "no" / "out.bin")
     assert missing.value.filename == str(tmp_path / "no" / "out.bin")
-    with pytest.raises(ValueError, match="exists and is not a regular file"):
+    with pytest.raises(ValueError, match="is a directory, expected a regular file"):
         write(tmp_path)
     (tmp_path / "link").symlink_to("out.bin")
     write(tmp_path / "link")

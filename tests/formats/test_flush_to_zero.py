@@ -1,4 +1,4 @@
-"""A library that sets the processor's flush bits (every -ffast-math one does) changes no answer of this package."""
+"""The float environment of the calling thread (flush bits, rounding direction) changes no answer of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import FORMATS, HANG, flushing, reals
+from common import FLOAT_MODES, FORMATS, HANG, float_mode, flushing, reals
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -41,6 +41,20 @@ EIE_CODEBOOK64 = EIE.components["codebook"].astype(np.float64)
 LARGE64 = TINY64.T * 2.0**1000
 NET = hc.zoo.digits()
 NET_X = NET.test_x[:3] * np.float32(2.0**-140)
+ONES_33 = np.ones((8, 4, 3, 3), np.float32)
+W64 = reals((8, 32), 5, np.float64)
+W = W64.astype(np.float32)
+W_SCALES = hc.quantize(W, "int4-g16").components["scales"]
+NET_Q = hc.quantize(NET.weights["fc2.weight"], "int4-g32")
+KEPT = TINY > 0
+BITMAP = hc.encode_bitmap(FEW)
+X_LIST = W64.tolist()
+
+
+def hessian() -> Any:
+    found = hc.ptq.Hessian(32)
+    found.add(W64, W)
+    return found
 
 
 def dense(value: Any) -> Any:
@@ -94,9 +108,38 @@ CALLS: dict[str, Callable[[], Any]] = {
         {key: value for key, value in row.items() if key != "seconds"}
         for row in hc.study({"w": SMALL64, "v": TINY}, formats=["int4", "2:4"]).table
     ],
-    "a network": lambda: (lambda net: net.forward(net.weights, net.test_x[:3] * np.float32(2.0**-140)))(
-        hc.zoo.digits()
-    ),
+    "a network": lambda: NET.forward(NET.weights, NET_X),
+    "evaluate": lambda: NET.evaluate({**NET.weights, "fc2.weight": NET_Q}),
+    "scale search": lambda: [
+        hc.quantize(x, fmt, clip="search") for x in (W, TINY64) for fmt in ("int4-g16", "vsq4-g16")
+    ],
+    "facts": lambda: [
+        (q.bits_per_value, repr(q), q._repr_html_()) for q in (Q, CODES, LINES, EIE, hc.encode_bitmap(FEW))
+    ],
+    "parts": lambda: [(q.scales_expanded(), q.scales_expanded(np.float64), q.minima_expanded()) for q in (Q, LINES)],
+    "code_storage of many codes": lambda: [hc.code_storage(hc.quantize(W, fmt)) for fmt in ("cb3", "int4", "nf4-g64")],
+    "conv2d_outer counts": lambda: [
+        (counts.utilization, counts.speedup) for counts in [hc.conv2d_outer(IMAGE, ONES_33, counts=True)[1]]
+    ],
+    "training.fake_quantize": lambda: [
+        (y, back(W)) for y, back in [hc.training.fake_quantize(W, "int4-g16", clip=c) for c in (None, 0.7, "octav")]
+    ],
+    "training of scales": lambda: [
+        (y, back(W)) for y, back in [hc.training.fake_quantize(W, "int4-g16", scale=W_SCALES)]
+    ],
+    "sr_ste": lambda: [hc.training.sr_ste(TINY, W, KEPT, 0.37), hc.training.sparsity_at(0.1, -0.3, 1.7, 0.77, 2.9)],
+    "max_pool2d": lambda: [hc.layers.max_pool2d(IMAGE, 2), hc.layers.max_pool2d(-IMAGE, 2)],
+    "lists": lambda: [hc.linear(X_LIST, Q), hc.error(X_LIST, np.float64(X_LIST)), hc.kl_divergence(W, TINY)],
+    "ptq": lambda: [
+        hc.ptq.gptq(W, hessian(), "int4-g16"),
+        hc.ptq.error(W, hc.quantize(W, "int4"), hessian()),
+        hc.ptq.rescale(W, hessian(), "int4"),
+        hc.ptq.hadamard(W),
+        hc.ptq.bound(W, "int4", hessian()),
+        hessian().mean,
+    ],
+    "ptq.search": lambda: hc.ptq.search({"w": W, "v": W64}, ["int2", "int4", "int8"], {"bits": 6}).table,
+    "ptq.quantize": lambda: hc.ptq.quantize({"w": W}, lambda weights: hc.linear(W64, weights["w"]), "int3").table,
     "a mask": lambda: mask_of(hc.quantize(TINY, "int8+2:4")),
     "systolic arrays": lambda: [hw.systolic.simulate(x, LARGE64, 4, 4) for x in (TINY64, TINY)],
 }
@@ -117,12 +160,85 @@ def plain(value: Any) -> Any:
     return [plain(part) for part in value] if isinstance(value, (list, tuple)) else repr(value)
 
 
+@pytest.mark.parametrize("mode", FLOAT_MODES)
 @pytest.mark.parametrize("name", CALLS)
-def test_answers_stay(name: str) -> None:
-    expected = CALLS[name]()
-    with flushing():
+def test_answers_stay(name: str, mode: str) -> None:
+    expected = plain(CALLS[name]())
+    with float_mode(mode):
         found = CALLS[name]()
-    assert plain(found) == plain(expected)
+    assert plain(found) == expected
+
+
+@pytest.mark.parametrize("mode", FLOAT_MODES)
+def test_random_calls(mode: str) -> None:
+    """Draw formats, patterns, dtypes and magnitudes, among them those that are subnormal or overflow."""
+    draw = np.random.default_rng(list(FLOAT_MODES).index(mode))
+    for _ in range(40):
+        fmt, clip = draw.choice(FORMATS), (None, 0.5, "octav", "percentile:90", "search")[draw.integers(5)]
+        pattern = draw.choice(["2:4", "1:4", "50%", "global:30%", "block:2x2:50%"])
+        dtype = draw.choice(["float16", "float32", "float64"])
+        size = 2.0 ** draw.integers(-24 if dtype == "float16" else -145, 2)
+        w = (draw.standard_normal((int(draw.integers(1, 9)), 64)) * size).astype(dtype)
+        x = draw.standard_normal((3, 64)) * 2.0 ** draw.integers(-40, 20)
+
+        def calls(w: Any = w, x: Any = x, fmt: str = fmt, clip: Any = clip, pattern: str = pattern) -> Any:
+            found: list[Any] = []
+            for call in (
+                lambda: hc.quantize(w, fmt, clip=clip),
+                lambda: hc.fake_quantize(w, fmt),
+                lambda: hc.error(w, hc.quantize(w, fmt)),
+                lambda: hc.linear(x, hc.quantize(w, fmt)),
+                lambda: hc.linear(x, hc.quantize(w, fmt), activations="int8"),
+                lambda: (hc.prune(w, pattern), hc.prune_mask(w, pattern)),
+                lambda: hc.scores.wanda(w, x),
+                lambda: hc.linear(x, hc.encode_csr(w)),
+                lambda: hc.emulate.matmul(x, w.T, accumulator="fp32"),
+            ):
+                try:
+                    found.append(call())
+                except ValueError as error:
+                    found.append(str(error))
+            return found
+
+        expected = plain(calls())
+        with float_mode(mode):
+            answers = calls()
+        assert plain(answers) == expected, (fmt, clip, pattern, dtype, size)
+
+
+@pytest.mark.parametrize("mode", FLOAT_MODES)
+def test_functions_of_the_user_keep_the_users_setting(mode: str) -> None:
+    def setting() -> tuple[float, ...]:
+        one, third, tiny = np.float32([1]), np.float32([3]), np.float32([1e-40])
+        return float((one / third)[0]), float((-one / third)[0]), float((tiny * third)[0])
+
+    seen: list[tuple[float, ...]] = []
+
+    def evaluate(weights: Any) -> float:
+        seen.append(setting())
+        hc.linear(W, weights["w"])
+        seen.append(setting())
+        return 0.5 + 0.001 * len(seen)
+
+    def progress(*_: Any) -> None:
+        seen.append(setting())
+
+    def broken(weights: Any) -> float:
+        seen.append(setting())
+        raise ZeroDivisionError
+
+    usual = setting()
+    with float_mode(mode):
+        expected = setting()
+        hc.study({"w": W}, formats=["int4"], evaluate=evaluate, progress=progress)
+        hc.study_density({"w": W}, ["50%"], evaluate=evaluate, progress=progress)
+        hc.ptq.search({"w": W}, ["int4", "int8"], {"bits": 9}, evaluate=evaluate, progress=progress)
+        hc.ptq.quantize({"w": W}, evaluate, "int4", progress=progress)
+        with pytest.raises(ZeroDivisionError):
+            hc.study({"w": W}, formats=["int4"], evaluate=broken)
+        seen.append(setting())
+    assert expected != usual and len(seen) > 20 and set(seen) == {expected}
+    assert setting() == usual
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

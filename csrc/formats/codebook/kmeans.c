@@ -27,9 +27,12 @@ static inline uint32_t key_of(float value) {
 }
 static inline float value_of(uint32_t key) { return hc_f32_from_bits(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu)); }
 
+/* Of the digits of n items, for each pass. */
+static int64_t counts_bytes(int64_t n) { return n > FEW ? PASSES * RADIX * (int64_t)sizeof(int64_t) : 0; }
+
 /* Stable radix sort by the bits from `low` on; the answer lies in `items`. */
 #define DEFINE_SORT(NAME, TYPE, LOW)                                                                                   \
-    static void NAME(TYPE *items, TYPE *spare, int64_t n) {                                                            \
+    static void NAME(TYPE *items, TYPE *spare, int64_t (*first)[RADIX], int64_t n) {                                   \
         if (n <= FEW) {                                                                                                \
             for (int64_t i = 1; i < n; i++) {                                                                          \
                 const TYPE item = items[i];                                                                            \
@@ -40,8 +43,7 @@ static inline float value_of(uint32_t key) { return hc_f32_from_bits(key ^ (key 
             }                                                                                                          \
             return;                                                                                                    \
         }                                                                                                              \
-        int64_t first[PASSES][RADIX];                                                                                  \
-        memset(first, 0, sizeof first);                                                                                \
+        memset(first, 0, (size_t)counts_bytes(n));                                                                     \
         for (int64_t i = 0; i < n; i++)                                                                                \
             for (int pass = 0; pass < PASSES; pass++)                                                                  \
                 first[pass][items[i] >> ((LOW) + pass * RADIX_BITS) & (RADIX - 1)]++;                                  \
@@ -76,7 +78,7 @@ typedef struct {
 int64_t hc_kmeans_bytes(int64_t n, int k, bool weighted) {
     const int64_t places = hc_min(n, MAX_EXACT) + 1 + PLACES;
     const int64_t sorting = weighted ? 2 * hc_round_up(n * 8, HC_CACHE_LINE) : n * 4;
-    return hc_round_up(sorting, HC_CACHE_LINE) + 2 * hc_round_up((n / STEP + 1) * 8, HC_CACHE_LINE) +
+    return hc_round_up(sorting, HC_CACHE_LINE) + counts_bytes(n) + 2 * hc_round_up((n / STEP + 1) * 8, HC_CACHE_LINE) +
            5 * hc_round_up(places * 8, HC_CACHE_LINE) + hc_round_up(places * hc_max(k - 2, 0) * 2, HC_CACHE_LINE);
 }
 
@@ -89,6 +91,7 @@ static void *take(char **memory, int64_t bytes) {
 /* Sorts, and drops what has no weight. */
 static hc_sorted sort_values(float *values, double *weights, int64_t n, char **memory) {
     hc_sorted sorted = {.values = values, .n = n};
+    int64_t (*first)[RADIX] = take(memory, counts_bytes(n));
     if (!weights) {
         uint32_t *keys = (uint32_t *)(void *)values, *spare = take(memory, n * 4);
         for (int64_t i = 0; i < n; i++) {
@@ -97,7 +100,7 @@ static hc_sorted sort_values(float *values, double *weights, int64_t n, char **m
             const uint32_t key = key_of(value);
             memcpy(&keys[i], &key, sizeof key);
         }
-        sort_keys(keys, spare, n);
+        sort_keys(keys, spare, first, n);
         for (int64_t i = 0; i < n; i++) {
             const float value = value_of(keys[i]);
             memcpy(&keys[i], &value, sizeof value);
@@ -114,7 +117,7 @@ static hc_sorted sort_values(float *values, double *weights, int64_t n, char **m
             weights[kept] = 1;
             pairs[kept] = (uint64_t)key_of(values[kept]) << 32 | (uint64_t)kept;
         }
-    sort_pairs(pairs, spare, kept);
+    sort_pairs(pairs, spare, first, kept);
     double *ordered = (double *)(void *)spare;
     for (int64_t i = 0; i < kept; i++) {
         ordered[i] = weights[pairs[i] & 0xffffffffu];

@@ -21,8 +21,8 @@ static double next_random(uint64_t *state) {
 }
 
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim) {
-    (void)dim;
-    return 2 * hc_round_up(n * 8, HC_CACHE_LINE) + hc_round_up(n * 4, HC_CACHE_LINE);
+    const int64_t centroids = (2 * dim + 1) * HC_MAX_CENTROIDS; /* transposed, their sums, their weights */
+    return 2 * hc_round_up(n * 8, HC_CACHE_LINE) + hc_round_up(n * 4, HC_CACHE_LINE) + centroids * 8;
 }
 
 void hc_transpose_centroids(const float *centroids, int dim, int k, double *transposed) {
@@ -101,6 +101,8 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
         return;
     double *weight = scratch, *p = (double *)(void *)((char *)scratch + hc_round_up(n * 8, HC_CACHE_LINE));
     int32_t *member = (int32_t *)(void *)((char *)p + hc_round_up(n * 8, HC_CACHE_LINE));
+    double *transposed = (double *)(void *)((char *)member + hc_round_up(n * 4, HC_CACHE_LINE));
+    double *sum = transposed + dim * HC_MAX_CENTROIDS, *total = sum + dim * HC_MAX_CENTROIDS;
     bool any = false;
     for (int64_t i = 0; i < n; i++) {
         weight[i] = weights ? 0 : 1;
@@ -114,8 +116,9 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
     const int used = choose_seeds(values, weight, p, n, dim, k, centroids);
     bool moved = used > 0;
     for (int step = 0; moved && step < MAX_STEPS; step++) {
-        double transposed[HC_MAX_VECTOR * HC_MAX_CENTROIDS], sum[HC_MAX_VECTOR * HC_MAX_CENTROIDS] = {0};
-        double total[HC_MAX_CENTROIDS] = {0}, vector[HC_MAX_VECTOR];
+        double vector[HC_MAX_VECTOR];
+        memset(sum, 0, (size_t)(used * dim) * sizeof *sum);
+        memset(total, 0, (size_t)used * sizeof *total);
         hc_transpose_centroids(centroids, dim, used, transposed);
         moved = false;
         for (int64_t i = 0; i < n; i++) {

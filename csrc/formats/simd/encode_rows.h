@@ -12,17 +12,22 @@
 #include "formats/simd/simd.h"
 
 enum {
-    SEGMENT_GROUPS = 1024, /* a multiple of 16, hence of 8: segments start on a byte of every component */
+    SEGMENT_GROUPS = 128,  /* a multiple of 16, hence of 8: segments start on a byte of every component */
     SEGMENT_VALUES = 1024, /* two segments of 4 KiB and their codes: a small part of the first-level cache */
     SLICE = 1024,          /* values between two packings */
 };
+
+/* Groups whose divisors are kept: those of a segment, or more where a format says so. */
+#ifndef HC_KEPT_GROUPS
+#define HC_KEPT_GROUPS SEGMENT_GROUPS
+#endif
 
 /* What the codes of a segment's groups are made with: the divisor of group i is factor * multiple[i], exact in
  * float64, and reciprocal[i] is near its inverse; both are 0 for groups of zeros. */
 typedef struct {
     _Alignas(HC_CACHE_LINE) float maximum[SEGMENT_GROUPS + UNIT]; /* of |x|, or of x */
     float minimum[SEGMENT_GROUPS + UNIT];                         /* of -x */
-    float multiple[SEGMENT_GROUPS + UNIT], reciprocal[SEGMENT_GROUPS + UNIT];
+    float multiple[HC_KEPT_GROUPS + UNIT], reciprocal[HC_KEPT_GROUPS + UNIT];
     int32_t zero[SEGMENT_GROUPS + UNIT];
     _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + HC_CACHE_LINE];
     uint8_t group_of[SLICE / UNIT];
@@ -166,7 +171,7 @@ static inline __attribute__((always_inline)) void encode_slice(const float *x, i
                                                                hc_segment *segment, const hc_code_range *range,
                                                                hc_code_mode mode, int64_t ahead) {
     const float *reciprocals = segment->reciprocal + group;
-    const int32_t *zeros = segment->zero + group;
+    const int32_t *zeros = mode == HC_CODES_SHIFTED ? segment->zero + group : segment->zero;
     const int64_t whole = segment->divide ? 0 : n & ~(int64_t)(4 * UNIT - 1);
     const float near = range->near;
     const char *next = (const char *)((uintptr_t)x + (uintptr_t)ahead); /* memory brings it while this is computed */

@@ -1,4 +1,6 @@
 /* VS-Quant, many values at a time; formats/vsq/vsq.c is the definition. */
+#define HC_KEPT_GROUPS 1024 /* of a row whose coarse scale is found after its codes */
+
 #include "formats/simd/decode_rows.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/vsq/vsq.h"
@@ -6,7 +8,7 @@
 /* n scales of `bits` bits, little end first. */
 static inline void pack_scales(const int32_t *codes, int64_t n, int bits, uint8_t *out) {
     if (bits <= 8) {
-        uint8_t bytes[SEGMENT_GROUPS + 64];
+        uint8_t bytes[HC_KEPT_GROUPS + 64];
         for (int64_t i = 0; i < n; i++)
             bytes[i] = (uint8_t)codes[i];
         pack_bytes(bytes, n, bits, out);
@@ -59,7 +61,7 @@ typedef struct {
 /* Largest magnitudes, or thresholds, of groups [group, group + n) to place `at` of the segment; false: illegal. */
 static inline bool row_maxima(const hc_vsq_row *row, int64_t group, int64_t n, int64_t at, hc_segment *segment) {
     const float *from = row->x + group * row->geometry->group;
-    float *maximum = segment->maximum + at;
+    float *maximum = segment->maximum;
     if (row->is_unsigned) {
         if (!group_maxima(row->geometry, from, n, HC_POSITIVE, maximum) ||
             !is_finite(simd_maximum(from, n * row->geometry->group, HC_NEGATIVE)))
@@ -81,7 +83,7 @@ static inline void row_codes(const hc_vsq_row *row, int64_t group, int64_t n, in
                   row->step * row->geometry->group * 4, row->bits, row->codes + first / 8 * row->bits);
 }
 
-/* Codes first, then the coarse scale, then the groups whose scale became 0; for rows of up to SEGMENT_GROUPS. */
+/* Codes first, then the coarse scale, then the groups whose scale became 0; for rows of up to HC_KEPT_GROUPS. */
 static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment, float *coarse) {
     const int64_t groups = row->geometry->groups, whole = hc_round_up(groups, UNIT);
     segment->factor = 1;
@@ -94,7 +96,7 @@ static inline bool encode_fine_first(const hc_vsq_row *row, hc_segment *segment,
         row_codes(row, group, n, group, segment);
     }
     *coarse = largest_of(segment->multiple, groups) / (float)row->largest_scale;
-    int32_t codes[SEGMENT_GROUPS + UNIT];
+    int32_t codes[HC_KEPT_GROUPS + UNIT];
     scale_codes(segment->multiple, whole, *coarse, row->largest_scale, codes);
     pack_scales(codes, groups, row->scale_bits, row->scales);
     int zeros = 0;
@@ -176,7 +178,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
         row.scales = hc_part(out, HC_SCALES, number);
         float coarse = tensor ? state->coarse : 0;
         bool legal;
-        if (row_coarse && !row.refit && geometry->groups <= SEGMENT_GROUPS)
+        if (row_coarse && !row.refit && geometry->groups <= HC_KEPT_GROUPS)
             legal = encode_fine_first(&row, &segment, &coarse);
         else
             legal = (!row_coarse || find_coarse(&row, &segment, &coarse)) && encode_with(&row, coarse, &segment);

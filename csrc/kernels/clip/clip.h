@@ -19,8 +19,10 @@ typedef void hc_top_pair_fn(int64_t groups, int64_t n, int64_t place, const floa
  *   s_t = sum |x| 1{|x| > s} / (inside #{0 < |x| <= s} + #{|x| > s}),  s = s_(t-1),  t = 1 .. HC_OCTAV_STEPS
  *
  * until s comes to rest; 0 of a group of zeros. Where nothing lies beyond s, the threshold stays what it was: absmax.
- * Sums in 8 lanes (lane = index mod 8), each ascending, folded ((0+1)+(2+3))+((4+5)+(6+7)). */
+ * Sums in 8 lanes (lane = index mod 8), each ascending, folded ((0+1)+(2+3))+((4+5)+(6+7)). scratch: HC_OCTAV_SCRATCH
+ * doubles from a cache line on, of which x may be a part where it is float64. */
+enum { HC_OCTAV_SCRATCH = 4096 };
 typedef void hc_octav_fn(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,
-                         float *thresholds);
+                         double *scratch, float *thresholds);
 
 #endif

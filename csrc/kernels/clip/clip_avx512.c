@@ -13,6 +13,6 @@
 #include "kernels/clip/octav_across.h"
 
 void hc_octav_avx512(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,
-                     float *thresholds) {
-    hc_octav_body(groups, n, x, is_double, positive, inside, thresholds);
+                     double *scratch, float *thresholds) {
+    hc_octav_body(groups, n, x, is_double, positive, inside, scratch, thresholds);
 }

@@ -33,6 +33,7 @@ void hc_top_pair_scalar(int64_t groups, int64_t n, int64_t place, const float *x
 }
 
 void hc_octav_scalar(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,
-                     float *thresholds) {
+                     double *scratch, float *thresholds) {
+    (void)scratch;
     hc_octav_each(groups, n, x, is_double, positive, inside, thresholds);
 }

@@ -9,6 +9,7 @@ typedef int64_t hc_words __attribute__((vector_size(8 * HC_DOUBLES), aligned(8),
 
 /* GROUPS stand across at once; SHORT: values of a group that are, 16 KiB of eight groups */
 enum { GROUPS = HC_DOUBLES * HC_REGISTERS < HC_ACROSS ? HC_ACROSS : HC_DOUBLES * HC_REGISTERS, SHORT = 256 };
+_Static_assert(SHORT *GROUPS <= HC_OCTAV_SCRATCH, "scratch");
 
 static inline hc_doubles hc_either(hc_words taken, hc_doubles yes, hc_doubles no) {
     return (hc_doubles)((taken & (hc_words)yes) | (~taken & (hc_words)no));
@@ -102,7 +103,7 @@ static inline double hc_sum_along(const hc_octav_group *group, double s, int64_t
 }
 
 static inline void hc_octav_body(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,
-                                 float *thresholds) {
+                                 double *values, float *thresholds) {
     if (is_double || positive) {
         hc_octav_each(groups, n, x, is_double, positive, inside, thresholds);
         return;
@@ -115,7 +116,6 @@ static inline void hc_octav_body(int64_t groups, int64_t n, const void *x, bool 
         }
         return;
     }
-    _Alignas(64) double values[SHORT * GROUPS];
     for (int64_t g = 0; g < groups; g += GROUPS) {
         const int64_t count = hc_min(GROUPS, groups - g);
         for (int64_t first = 0; first < GROUPS; first += HC_ACROSS)

@@ -10,8 +10,9 @@
 enum {
     HC_GEMV_ROWS = 4,
     HC_GEMV_VECTORS = 4,
-    HC_GEMV_LINES = 4
-}; /* rows of every call; vectors, lines of one at most */
+    HC_GEMV_LINES = 4,
+    HC_GEMV_SCALED_BYTES = 32 << 10
+}; /* rows of every call; vectors, lines of one at most; scratch of gemv_scaled */
 
 typedef struct {
     int bits;   /* 4, 8 or 32 */
@@ -108,7 +109,8 @@ typedef struct {
     const int8_t *x;
     const int32_t *start;
     const float *x_scales;
-    float *out; /* all 16 rows are written */
+    float *out;    /* all 16 rows are written */
+    void *scratch; /* HC_GEMV_SCALED_BYTES from a cache line on */
 } hc_gemv_scaled_args;
 typedef void hc_gemv_scaled_fn(const hc_gemv_scaled_args *args);
 

@@ -10,6 +10,7 @@
 enum { ROWS = 16, QUADS = 4, CHUNK = 32 }; /* registers of codes between two turns of the chains: Zen 4, 2026-11 */
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
+_Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");
 
 /* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back. */
 INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
@@ -209,7 +210,7 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
                         bool is_small, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
     const uint8_t *codes[ROWS], *scales[ROWS];
-    hc_parts parts[HC_GEMV_LINES];
+    hc_parts *parts = args->scratch;
     __m512 acc[HC_GEMV_LINES];
     for (int i = 0; i < ROWS; i++) {
         codes[i] = args->codes + hc_min(i, args->n_rows - 1) * args->code_stride;

@@ -6,7 +6,7 @@
 #include "kernels/kernel.h"
 #include "kernels/sparse/choose_marks_avx2.h"
 
-enum { OWN_BLOCKS = 80 }; /* at most, through memory of our own */
+enum { OWN_VALUES = 1088 }; /* at most, through memory of our own: 34 blocks of 1:32 */
 
 /* The places of the bits that are set, a byte each, by 8 bits. */
 #define PLACE(c, i) (((c) >> (i) & 1 ? UINT64_C(i) : 0) << 8 * __builtin_popcount((c) & ((1 << (i)) - 1)))
@@ -177,8 +177,8 @@ INLINE int64_t all_blocks(int n, int m, int wide, int64_t blocks, const float *x
     const int bits = known.bits, behind = 63 / (n * bits) + 7 / n + 1; /* what eight blocks write too much is theirs */
     const int64_t own_from = blocks < 8 + behind ? 0 : (blocks - behind) / 8 * 8;
     const int rest = (int)(blocks - own_from);
-    float some[OWN_BLOCKS * HC_MAX_M + 3], some_scores[OWN_BLOCKS * HC_MAX_M + 3], kept[OWN_BLOCKS * HC_MAX_M + 8];
-    uint8_t codes[OWN_BLOCKS * HC_MAX_M * 5 / 8 + 8];
+    float some[OWN_VALUES + 3], some_scores[OWN_VALUES + 3], kept[OWN_VALUES + 8];
+    uint8_t codes[OWN_VALUES * 5 / 8 + 8];
     for (int64_t b = 0; b < blocks; b += 8) {
         hc_fetch_ahead(x + b * m, 8 * m);
         const float *from = x + b * m, *by = scores ? scores + b * m : NULL;

@@ -2,6 +2,7 @@
 #include "ops/codec/blocks.h"
 
 #include "base/convert.h"
+#include "kernels/kernel.h"
 #include "ops/check.h"
 #include "ops/codec/clip.h"
 
@@ -26,7 +27,7 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     else
         hc_rows_init(&blocks->view, encoder->x, g, encoder->n_axes, encoder->axes);
     blocks->direct = !prunes && hc_rows_direct(&blocks->view, 0, &direct);
-    const int64_t columns = hc_max(g->padded, 1), size = hc_rows_size(&blocks->view);
+    const int64_t columns = rows ? hc_max(g->padded, 1) : 1, size = hc_rows_size(&blocks->view);
     blocks->n_threads = columns * rows < SMALL ? 1 : run->n_threads;
     blocks->ld = hc_round_up(columns, 16) + 16; /* no power of two, which would share cache sets between rows */
     int64_t block = hc_min(BLOCK_VALUES / columns, hc_ceil_div(rows, 4 * (int64_t)blocks->n_threads));
@@ -41,8 +42,9 @@ hc_status hc_blocks_init(hc_blocks *blocks, const hc_encoder *encoder, const hc_
     blocks->prune_at = hc_round_up(bytes, HC_CACHE_LINE);
     bytes = blocks->prune_at + (prunes ? encoder->pruner.scratch_bytes : 0);
     blocks->scratch_at = hc_round_up(bytes, HC_CACHE_LINE);
-    const bool sorts = encoder->clip.kind != HC_CLIP_ABSMAX;
-    blocks->thresholds_at = blocks->scratch_at + (sorts ? hc_round_up(g->group * 8, HC_CACHE_LINE) : 0);
+    const bool sorts = encoder->clip.kind != HC_CLIP_ABSMAX && rows;
+    const int64_t scratch = hc_round_up(hc_max(g->group, HC_OCTAV_SCRATCH) * 8, HC_CACHE_LINE);
+    blocks->thresholds_at = blocks->scratch_at + (sorts ? scratch : 0);
     bytes = blocks->thresholds_at + (sorts ? blocks->block_rows * g->groups * 4 : 0);
     blocks->learn_at = hc_round_up(bytes, HC_CACHE_LINE);
     blocks->extra_at = blocks->learn_at + encoder->learn_row_bytes;

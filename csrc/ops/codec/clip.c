@@ -87,7 +87,7 @@ static double inside_weight(const hc_format *format) { return ldexp(1, -2 * form
 
 /* Thresholds of float32 rows by kernels; false, before anything is written, where a percentile lies too deep for them. */
 static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
-                            const hc_float_rows *x, float *thresholds, int64_t *illegal) {
+                            const hc_float_rows *x, double *scratch, float *thresholds, int64_t *illegal) {
     enum { GROUPS = 64 };
     const int64_t n = geometry->group;
     double t = 0;
@@ -108,7 +108,7 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
                     *illegal = x->first_row + row;
             }
             if (clip->kind == HC_CLIP_OCTAV)
-                HC_PICK(octav, &run)(groups, n, from, false, false, inside_weight(format), to);
+                HC_PICK(octav, &run)(groups, n, from, false, false, inside_weight(format), scratch, to);
             if (clip->kind == HC_CLIP_PERCENTILE)
                 HC_PICK(top_pair, &run)(groups, n, place, from, lower, upper);
             for (int64_t g = 0; g < groups; g++) {
@@ -127,7 +127,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
     const bool positive = hc_format_find(format->family)->clip_domain(format) == HC_CLIP_POSITIVE;
     int64_t illegal = HC_DONE;
     if (x->dtype == HC_F32 && !positive && geometry->group > 0 &&
-        fast_thresholds(clip, format, geometry, isa, x, thresholds, &illegal))
+        fast_thresholds(clip, format, geometry, isa, x, scratch, thresholds, &illegal))
         return illegal;
     const hc_run run = {.isa = isa};
     for (int64_t row = 0; row < x->rows; row++)
@@ -153,7 +153,7 @@ int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const h
             else if (clip->kind == HC_CLIP_PERCENTILE)
                 threshold = percentile(scratch, n, clip->value);
             else if (clip->kind == HC_CLIP_OCTAV)
-                HC_PICK(octav, &run)(1, n, scratch, true, false, inside_weight(format), &threshold);
+                HC_PICK(octav, &run)(1, n, scratch, true, false, inside_weight(format), scratch, &threshold);
             thresholds[row * geometry->groups + group] = threshold;
         }
     return illegal;
@@ -184,7 +184,7 @@ hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {
     const int64_t n = g->rows * g->padded;
     void *values = hc_alloc_aligned(n * hc_dtype_size(dtype));
     const int64_t pruning = encoder->pruner.scratch_bytes + encoder->pruner.row_bytes;
-    double *scratch = hc_alloc_aligned(hc_max(n * (int64_t)sizeof *scratch, pruning));
+    double *scratch = hc_alloc_aligned(hc_max(hc_max(n, HC_OCTAV_SCRATCH) * (int64_t)sizeof *scratch, pruning));
     hc_status status = HC_OK;
     if (values && scratch && n > 0 && gather_whole(encoder, values, (char *)scratch)) {
         const hc_float_rows x = {values, dtype, n, 0, 1};

@@ -14,9 +14,9 @@ typedef struct {
     hc_blocks blocks;
     uint32_t isa;
     int pass;
-    struct {
+    struct hc_thread_state {
         _Alignas(HC_CACHE_LINE) hc_encode_state state;
-    } thread[HC_MAX_THREADS];
+    } *thread;
 } hc_observation;
 
 static void observe_task(void *context, int64_t task, int thread) {
@@ -43,15 +43,21 @@ static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error
         hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder), 0, error);
         if (status != HC_OK)
             return status;
-        for (int i = 0; i < job.blocks.n_threads; i++)
+        const int n_threads = job.blocks.n_threads;
+        job.thread = hc_alloc_aligned(n_threads * (int64_t)sizeof *job.thread);
+        for (int i = 0; job.thread && i < n_threads; i++)
             job.thread[i].state = encoder->state;
-        hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, observe_task, &job);
+        if (job.thread)
+            hc_parallel(n_threads, job.blocks.n_blocks, observe_task, &job);
         status = hc_blocks_finish(&job.blocks, error);
-        if (status != HC_OK)
-            return status;
-        for (int i = 0; i < job.blocks.n_threads; i++)
+        if (!job.thread)
+            return hc_fail(error, HC_MEMORY, "%s: no memory for %d threads", encoder->name, n_threads);
+        for (int i = 0; i < n_threads; i++)
             if (job.thread[i].state.maximum > encoder->state.maximum)
                 encoder->state.maximum = job.thread[i].state.maximum;
+        hc_free_aligned(job.thread);
+        if (status != HC_OK)
+            return status;
         const hc_float_env saved = hc_float_env_enter();
         encoder->ops->finish(&encoder->format, pass, &encoder->state);
         hc_float_env_leave(saved);

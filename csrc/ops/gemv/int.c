@@ -28,10 +28,10 @@ enum { SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
-    *scratch = (hc_integers_scratch){.row = memory};
+    *scratch = (hc_integers_scratch){.row = memory + (job->scaled ? HC_GEMV_SCALED_BYTES : 0), .scaled = memory};
     const int64_t rows =
         job->scaled && job->weights.form.bits != job->weights.bits && !job->is_packed ? HC_INTEGERS_ROWS : 1;
-    uint8_t *next = memory + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
+    uint8_t *next = scratch->row + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     scratch->dots = (int32_t *)next;
     scratch->corrections = (int32_t *)(next += job->n_vectors * digits);
     scratch->ones = (float *)(next += digits);

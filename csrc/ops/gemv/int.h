@@ -45,6 +45,7 @@ typedef struct {
     float *scales;        /* GROUPED: (HC_INTEGERS_ROWS, padded_segments) */
     void *values;         /* GROUPED: (n_vectors, HC_INTEGERS_ROWS, padded_segments), int32 dots or float32 */
     uint8_t *dense;       /* of a row of a pattern */
+    void *scaled;         /* HC_GEMV_SCALED_BYTES where gemv_scaled works */
 } hc_integers_scratch;
 
 /* scaled.c: blocks of rows that gemv_scaled takes, once the weights and segments of a job are known. */

@@ -27,10 +27,11 @@ typedef struct {
     hc_sparse_masks *masks;
     hc_gemv_24_fn *quads; /* 2:4 and one vector, or NULL */
     const hc_rows *out;
+    struct hc_nonzeros_state *states; /* ROWS a thread */
 } hc_nonzeros_job;
 
 /* One row, between two tiles. */
-typedef struct {
+typedef struct hc_nonzeros_state {
     float tile[TILE], scales[TILE], row_scale;
     const float *codes, *end; /* the next ones; in the tile or as they are stored */
     uint64_t masks[TILE * HC_MAX_M / 64 + 1];
@@ -154,9 +155,8 @@ static void gemv_rows(const hc_nonzeros_job *job, hc_nonzeros_state *states, int
 }
 
 static void gemv_task(void *context, int64_t task, int thread) {
-    (void)thread;
     const hc_nonzeros_job *job = context;
-    hc_nonzeros_state states[ROWS];
+    hc_nonzeros_state *states = job->states + thread * ROWS;
     const int64_t end = hc_min((task + 1) * TASK_ROWS, job->rows);
     for (int64_t row = task * TASK_ROWS; row < end; row += ROWS) {
         const int64_t rows = hc_min(ROWS, end - row);
@@ -220,7 +220,11 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
                        (size_t)hc_min(geometry->whole_length - k, STRIPE * 64) * sizeof *x);
     }
     const int64_t n_tasks = hc_ceil_div(rows, TASK_ROWS);
-    hc_parallel((int)hc_min(run->n_threads, n_tasks), n_tasks, gemv_task, &job);
+    const int n_threads = (int)hc_min(run->n_threads, n_tasks);
+    job.states = hc_alloc_aligned(n_threads * ROWS * (int64_t)sizeof *job.states);
+    if (job.states)
+        hc_parallel(n_threads, n_tasks, gemv_task, &job);
     hc_free_aligned(job.stripes);
-    return HC_OK;
+    hc_free_aligned(job.states);
+    return job.states ? HC_OK : hc_fail(error, HC_MEMORY, "matmul: no memory for %d rows of weights", ROWS);
 }

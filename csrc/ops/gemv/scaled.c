@@ -79,7 +79,8 @@ void hc_integers_scaled(const hc_integers_job *job, int64_t block, int64_t n_row
                                 .scales = hc_part(components, HC_SCALES, row),
                                 .x_bytes = job->x_bytes,
                                 .ld_start = job->words,
-                                .ld_scales = job->padded_segments};
+                                .ld_scales = job->padded_segments,
+                                .scratch = scratch->scaled};
     spread_rows(job, block, n_rows, scratch, &args);
     for (int64_t v = 0; v < job->n_vectors; v += args.n_lines) {
         const int64_t left = job->n_vectors - v;

@@ -54,11 +54,11 @@ static int64_t lay_out(hc_panels *side, int64_t panels, const hc_gemm_job *p, ui
 static void pack_task(void *context, int64_t panel, int thread) {
     const hc_gemm_job *p = context;
     hc_pack_panel(p->shared, &p->kc, p->shared_first + panel * p->shared->tile, panel,
-                  p->scratch + thread * hc_pack_scratch());
+                  p->scratch + thread * p->scratch_bytes);
 }
 
 static void multiply_tile(const hc_gemm_job *p, const hc_panels *mine, int64_t shared_panel, int64_t first_streamed,
-                          int64_t panel) {
+                          int64_t panel, int thread) {
     const bool shares_a = p->shared == &p->a;
     const int64_t shared_row = p->shared_first + shared_panel * p->shared->tile;
     const int64_t streamed_row = p->streamed_first + (first_streamed + panel) * mine->tile;
@@ -72,6 +72,7 @@ static void multiply_tile(const hc_gemm_job *p, const hc_panels *mine, int64_t s
     at.rows = hc_min(p->kernel->mr, p->m - at.row);
     at.columns = hc_min(p->kernel->nr, p->n - at.column);
     at.waiting = (shared_panel * p->streamed_panels + first_streamed + panel) * p->kernel->mr * p->kernel->nr;
+    at.sums = p->scratch + thread * p->scratch_bytes + hc_pack_scratch();
     hc_multiply_tile(p, &at);
 }
 
@@ -88,10 +89,10 @@ static void multiply_task(void *context, int64_t task, int thread) {
         lay_out(&mine, p->group, p, p->private_memory + thread * p->private_bytes);
     for (int64_t panel = 0; !ready && panel < panels; panel++)
         hc_pack_panel(&mine, &p->kc, p->streamed_first + (first_panel + panel) * mine.tile, panel,
-                      p->scratch + thread * hc_pack_scratch());
+                      p->scratch + thread * p->scratch_bytes);
     for (int64_t shared_panel = from; shared_panel < to; shared_panel++)
         for (int64_t panel = 0; panel < panels; panel++)
-            multiply_tile(p, &mine, shared_panel, first_panel, panel);
+            multiply_tile(p, &mine, shared_panel, first_panel, panel, thread);
 }
 
 /* Plans. */
@@ -184,7 +185,8 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
     p->private_bytes = lay_out(p->streamed, p->group, p, NULL);
     const int64_t shared_at = 0, private_at = lay_out(p->shared, p->shared_block, p, NULL);
     const int64_t scratch_at = private_at + p->private_bytes * run->n_threads;
-    const int64_t dots_at = scratch_at + hc_pack_scratch() * run->n_threads;
+    p->scratch_bytes = hc_pack_scratch() + hc_tile_sums_bytes(p);
+    const int64_t dots_at = scratch_at + p->scratch_bytes * run->n_threads;
     const int64_t partial_at = dots_at + hc_round_up(waiting * 8, HC_CACHE_LINE);
     p->memory = hc_alloc_aligned(partial_at + (waiting_bytes == 12 ? waiting * 4 : 0));
     if (!p->memory)

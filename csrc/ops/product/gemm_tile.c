@@ -12,6 +12,21 @@ static const void *limb_of(const hc_panels *side, int64_t panel, int digit) {
     return side->panels + (panel * side->limbs + digit) * side->limb_bytes;
 }
 
+static int64_t tile_size(const hc_gemm_job *p) { return (int64_t)p->kernel->mr * p->kernel->nr; }
+
+/* int64 sums, and after them int32 ones of every pair of digits. */
+int64_t hc_tile_sums_bytes(const hc_gemm_job *p) {
+    return p->kind == HC_ORDER_CHAIN ? 0 : hc_round_up(tile_size(p) * (8 + 4 * p->a.limbs * p->b.limbs), HC_CACHE_LINE);
+}
+
+static int64_t *dots_of(const hc_gemm_job *p, const hc_tile_at *at) {
+    return memset(at->sums, 0, (size_t)tile_size(p) * sizeof(int64_t));
+}
+
+static int32_t *tiles_of(const hc_gemm_job *p, const hc_tile_at *at) {
+    return (int32_t *)(void *)((int64_t *)at->sums + tile_size(p));
+}
+
 /* Tiles from and to `out`. */
 
 static bool is_plain(const hc_gemm_job *p) { return p->out.n_dims <= 1 && p->out.column_stride == sizeof(float); }
@@ -77,10 +92,9 @@ static void multiply_floats(const hc_gemm_job *p, const hc_tile_at *at) {
 /* Adds the integer sums of one segment over all pairs of digits: S += 256^(i + j) P_ij, modulo 2^64 (S itself fits). */
 static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment, int64_t step, int64_t *dots) {
     hc_gemm_s8_fn *const gemm = p->kernel->fn.gemm_s8; /* or of gemm_nm_s8, the same type */
-    const int64_t tile_size = p->kernel->mr * p->kernel->nr;
     const int64_t a_skip = step * p->kernel->kr * p->kernel->mr * (p->kernel->form == HC_PANEL_S16 ? 2 : 1);
     const int64_t b_skip = step * p->kernel->kr * p->kernel->nr;
-    int32_t tiles[HC_MAX_LIMBS * HC_MAX_SIGNED_LIMBS * MAX_TILE];
+    int32_t *tiles = tiles_of(p, at);
     int shifts[HC_MAX_LIMBS * HC_MAX_SIGNED_LIMBS], pairs = 0;
     for (int i = 0; i < at->a->limbs; i++)
         for (int j = 0; j < at->b->limbs; j++) {
@@ -89,10 +103,10 @@ static void add_dots(const hc_gemm_job *p, const hc_tile_at *at, int64_t segment
             const int64_t init = ((at->b_panel * at->b->limbs + j) * p->kc.n_segments + segment) * p->kernel->nr;
             gemm(p->kc.segment_steps[segment], (const char *)limb_of(at->a, at->a_panel, i) + a_skip,
                  (const int8_t *)limb_of(at->b, at->b_panel, j) + b_skip, corrected ? at->b->init + init : ZEROS,
-                 tiles + pairs * tile_size);
+                 tiles + pairs * tile_size(p));
             shifts[pairs++] = 8 * (i + j);
         }
-    p->join(pairs, tile_size, tiles, shifts, dots);
+    p->join(pairs, tile_size(p), tiles, shifts, dots);
 }
 
 static void multiply_split(const hc_gemm_job *p, const hc_tile_at *at, int32_t *tile) {
@@ -103,9 +117,9 @@ static void multiply_split(const hc_gemm_job *p, const hc_tile_at *at, int32_t *
 }
 
 static void add_split(const hc_gemm_job *p, const hc_tile_at *at, int64_t *dots) {
-    int32_t tile[MAX_TILE];
+    int32_t *tile = tiles_of(p, at);
     multiply_split(p, at, tile);
-    for (int64_t i = 0; i < (int64_t)p->kernel->mr * p->kernel->nr; i++)
+    for (int64_t i = 0; i < tile_size(p); i++)
         dots[i] += tile[i];
 }
 
@@ -117,7 +131,7 @@ static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
     int64_t ld;
     float *values = tile_at(p, at, own, &ld);
     if (p->a.limbs == 1 && p->b.limbs == 1 && is_first && is_last) {
-        int32_t tile[MAX_TILE];
+        int32_t *tile = tiles_of(p, at);
         if (p->split)
             multiply_split(p, at, tile);
         else
@@ -125,7 +139,7 @@ static void multiply_folded(const hc_gemm_job *p, const hc_tile_at *at) {
                                   p->kernel->form == HC_PANEL_U8 ? at->b->init + at->b_panel * nr : ZEROS, tile);
         p->dequantize_s32(at->rows, at->columns, tile, nr, scale_a, scale_b, values, ld);
     } else {
-        int64_t dots[MAX_TILE] = {0};
+        int64_t *dots = dots_of(p, at);
         int64_t *waiting = p->dots ? p->dots + at->waiting : NULL;
         if (!is_first)
             memcpy(dots, waiting, (size_t)(mr * nr) * sizeof *dots);
@@ -167,7 +181,7 @@ static void multiply_grouped(const hc_gemm_job *p, const hc_tile_at *at) {
         copy_tile(p, at, values, true);
         return;
     }
-    int64_t dots[MAX_TILE] = {0};
+    int64_t *dots = dots_of(p, at);
     if (!is_first) {
         memcpy(values, p->partial + at->waiting, (size_t)(mr * nr) * sizeof *values);
         if (!p->kc.opens)

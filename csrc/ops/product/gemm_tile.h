@@ -25,9 +25,9 @@ typedef struct {
     hc_kc kc;
     int64_t shared_block, streamed_block, group; /* panels: packed at once, walked at once, of one task */
     uint8_t *memory, *private_memory, *scratch;
-    int64_t private_bytes; /* of one thread */
-    int64_t *dots;         /* integer sums that wait for the next KC block, tile by tile */
-    float *partial;        /* with exact_groups: values that wait */
+    int64_t private_bytes, scratch_bytes; /* of one thread */
+    int64_t *dots;                        /* integer sums that wait for the next KC block, tile by tile */
+    float *partial;                       /* with exact_groups: values that wait */
     /* The step at hand: first rows and panels of either side, tasks. */
     int64_t shared_first, streamed_first, shared_panels, streamed_panels;
     int64_t parts, groups;
@@ -40,7 +40,11 @@ typedef struct {
     int64_t row, column; /* in out */
     int64_t rows, columns;
     int64_t waiting; /* index of its first value in dots and partial */
+    void *sums;      /* hc_tile_sums_bytes of this thread */
 } hc_tile_at;
+
+/* Memory for the sums of one tile, before they become floats. */
+int64_t hc_tile_sums_bytes(const hc_gemm_job *product);
 
 /* The KC block at hand of one tile: into `out`, or into the sums that wait for the next KC block. */
 void hc_multiply_tile(const hc_gemm_job *product, const hc_tile_at *at);

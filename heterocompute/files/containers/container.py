@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.json_text import MAX_TENSORS
+from ...base.regular import open_regular
 from ...base.tensors import CHUNK, Info, Tensors
 from ...base.texts import counted, file_name, printable, quoted, sentence, shortened
 from ...base.values import shown
@@ -46,9 +46,7 @@ class Container(Tensors):
         self.path = file_name(path)
         self.names, self.metadata, self.skipped, self._infos = [], {}, {}, {}
         self._loads: dict[str, Load] = {}
-        if not stat.S_ISREG(os.stat(self.path).st_mode):  # asked before open, which would wait on a pipe
-            self._fail("is not a regular file")
-        self._file: IO[bytes] = open(self.path, "rb")  # noqa: SIM115
+        self._file: IO[bytes] = open_regular(self.path)
         try:
             self.size = os.fstat(self._file.fileno()).st_size
             self._read()

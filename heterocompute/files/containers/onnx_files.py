@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections import ChainMap
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.container import numpy_dtype
+from ...base.regular import check_regular, open_regular
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
@@ -132,7 +132,8 @@ class Onnx(Container):
         wanted, count = numpy_dtype(dtype), math.prod(shape)
         if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
             path, begin = self._external(name, tensor, count * wanted.itemsize)
-            data = np.fromfile(path, np.uint8, count * wanted.itemsize, offset=begin)
+            with open_regular(path) as file:
+                data = np.fromfile(file, np.uint8, count * wanted.itemsize, offset=begin)
         elif tensor.HasField("raw_data"):
             data = np.frombuffer(bytearray(tensor.raw_data), np.uint8)
         else:
@@ -154,8 +155,9 @@ class Onnx(Container):
         if not all(text.isdecimal() and len(text) < 20 for text in numbers) or int(numbers[1]) != n_bytes:
             self._fail(f"tensor {quoted(name)} has the illegal place {shown(numbers)} for {counted(n_bytes, 'byte')}")
         begin = int(numbers[0])
+        check_regular(path)
         held = os.stat(path)
-        if not stat.S_ISREG(held.st_mode) or begin + n_bytes > held.st_size:
+        if begin + n_bytes > held.st_size:
             self._fail(f"cut off: tensor {quoted(name)} ends at {begin + n_bytes} of {shown(fields['location'])}, "
                        f"which has {counted(held.st_size, 'byte')}")  # fmt: skip
         return path, begin

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ...base.regular import open_regular
 from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
 from .einsum import labels, products
@@ -87,10 +87,8 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
     """
     place = file_name(path)
     sample = None if input_shape is None else check_shape(input_shape)
-    if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is an OSError, not onnx's own
-        raise ValueError(f"{place}: is not a regular file")
-    with open(path, "rb"):
-        pass
+    with open_regular(place):
+        pass  # a missing file is an OSError, not onnx's own
     try:
         import onnx  # optional
         from onnx import shape_inference  # optional

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ...base.texts import printable, quoted, shortened
+from ...base.regular import open_regular
+from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
 from ...files.containers.onnx_graph import inlined, inner_graphs, node_name, text_of
 
@@ -29,10 +29,8 @@ def loaded(model: Any) -> Any:
     if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
         raise TypeError(f"{place} is {shown(model)}, wanted a path, bytes or an onnx.ModelProto")
     if isinstance(model, (str, os.PathLike)):
-        if not stat.S_ISREG(os.stat(model).st_mode):  # a missing file is an OSError, not onnx's own
-            raise ValueError(f"{place}: is not a regular file")
-        with open(model, "rb"):
-            pass
+        with open_regular(file_name(model)):
+            pass  # a missing file is an OSError, not onnx's own
     with blaming(place):
         if isinstance(model, bytes):
             proto = onnx.load_model_from_string(model)

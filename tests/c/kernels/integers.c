@@ -279,6 +279,7 @@ static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int 
     uint8_t *table = tabled ? items(16, 1) : NULL;
     for (int i = 0; tabled && i < 16; i++)
         table[i] = (uint8_t)draw_integer(0, 30, codes);
+    static _Alignas(HC_CACHE_LINE) uint8_t scratch[HC_GEMV_SCALED_BYTES];
     hc_gemv_scaled_args args = {.bits = bits,
                                 .flip = flip,
                                 .table = table,
@@ -295,7 +296,8 @@ static void scaled_case(const hc_kernel *kernel, int bits, int packed_bits, int 
                                 .ld_start = x_bytes * bits / 32,
                                 .ld_scales = segments,
                                 .x = draw_lines(bits, n_lines, x_bytes, words_bytes * 8 / bits, values),
-                                .x_scales = floats(n_lines * segments, kind)},
+                                .x_scales = floats(n_lines * segments, kind),
+                                .scratch = scratch},
                         other;
     uint8_t *scales = random_bytes((n_rows - 1) * (scale_bytes + 2 * gap) + scale_bytes);
     for (int row = 0; row < n_rows && scale_bits == 32; row++)

@@ -1,0 +1,79 @@
+"""Opening files of the user: regular files only, since a call would wait for a FIFO, and a device may never end.
+
+A link to a regular file is one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+__all__ = ["check_regular", "open_regular", "other_kind"]
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+def other_kind(mode: int) -> str | None:
+    """Return what a file is, by its mode, where it is not a regular file; else None."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file of another kind")
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError where a name is taken by something that is not a regular file.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        It need not exist.
+    """
+    try:
+        kind = other_kind(os.stat(path).st_mode)
+    except OSError:  # whoever creates the file says why it cannot be
+        return
+    if kind:
+        raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")
+
+
+def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
+    """Open a regular file to read its bytes.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    buffered : bool
+
+    Returns
+    -------
+    io.BufferedReader or io.FileIO
+
+    Raises
+    ------
+    ValueError
+        A directory, a FIFO, a socket or a device; a name with a null byte.
+    OSError
+        The file cannot be opened.
+    """
+    if "\0" in os.fsdecode(path):
+        raise ValueError(f"{_printable(path)}: no name of a file")
+    check_regular(path)  # to open a device may move it
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = open(path, "rb", -1 if buffered else 0, opener=lambda name, _: os.open(name, flags))
+    kind = other_kind(os.fstat(file.fileno()).st_mode)  # another file may have its name by now
+    if kind:
+        file.close()
+        raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")
+    return file
+
+
+def _printable(path: str | os.PathLike[str]) -> str:
+    name = os.fsdecode(path)
+    return name if name.isprintable() else repr(name)[1:-1]
