@@ -37,8 +37,7 @@ static hc_int_form form_of(const hc_format *format, hc_int_mode mode) {
 /* Codes are what codes_s8 makes of an image's largest magnitude. */
 static bool is_by_lines(const hc_convolution *conv) {
     const hc_format *format = conv->activations;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    return conv->x->dtype == HC_F32 && format->m == 0 && ops->is_nearest && ops->is_nearest(format) &&
+    return conv->x->dtype == HC_F32 && format->m == 0 && hc_form_of(format).is_nearest &&
            form_of(format, HC_INT_FOLDED).max_abs == LARGEST;
 }
 
