@@ -9,7 +9,8 @@ import sys
 import pytest
 from common import FORMATS, HANG
 
-# A sample of the formats: tests/c runs all of them. Every call runs once in the main thread, which imports what it needs. Python and NumPy take some 32 KiB.
+# A sample of the formats; tests/c runs all of them. Each call runs once in the main thread, to import what it needs.
+# Python and NumPy take some 32 KiB.
 PROGRAM = f"""
 import sys, threading
 import numpy as np, heterocompute as hc
