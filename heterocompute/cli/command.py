@@ -10,6 +10,7 @@ import argparse
 import errno
 import functools
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from .. import __version__
 from ..base.interrupt import over, seen
 from ..base.regular import check_regular
 from ..base.runtime import show_config, use
-from ..base.texts import counted, is_same_file, near_words, printable, sentence
+from ..base.texts import counted, is_same_file, near_words, printable, sentence, shortened
 from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column, width_of
@@ -96,6 +97,8 @@ class _Parser(argparse.ArgumentParser):
             sys.stdout.flush()
 
     def error(self, message: str) -> NoReturn:
+        if "invalid choice" in message or "unrecognized" in message:  # argparse quotes a word whole
+            message = re.sub(r"[^\s']{81,}", lambda word: shortened(word[0], 80), message)
         self.show_error(message)
         sys.exit(2)
 

@@ -50,7 +50,7 @@ RESULTS = {
     "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch", "MacCheck",
     "MacCost", "Measurement", "Overhead", "PipelineRun", "Roofline", "Stats", "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
-    "accelerators.Layer", "Operand", "Quantity", "accelerators.Accelerator",
+    "accelerators.Layer", "Operand", "Quantity",
 }  # fmt: skip
 # Without arguments, or with none that is a number or a text.
 PLAIN = {
@@ -124,6 +124,11 @@ CALLS: dict[str, Call] = {
     "accelerators.groq_lpu": call(hw.accelerators.groq_lpu, chips=2),
     "accelerators.magnet": call(hw.accelerators.magnet, dataflow="ws", process="16nm"),
     "accelerators.tensor_core": call(hw.accelerators.tensor_core, generation="volta"),
+    "accelerators.Accelerator": call(hw.accelerators.Accelerator, name="a", title="A", source="s", year=2020,
+                                     process="16nm", clock=1e9, formats={"int8": 64}, cost=lambda *_: None,
+                                     accumulator_bits=32, vector=1, resident="", operations=None, watts=1.0,
+                                     mac_pj=0.1, gated="", instruction_pj=0.0, still="", holds=None, chips=1,
+                                     waits="DRAM", notes=()),
     "Accelerator.peak": call(hw.accelerators.tpu_v1().peak, format="int8"),
     "Accelerator.report": call(hw.accelerators.eie().report, model="digits", format="int16", batch=1,
                                input_shape=(1, 8, 8), zeros={"fc1": {"W": 0.5}}, layers=["fc1"]),

@@ -373,3 +373,16 @@ def test_weights_that_are_made_are_kept_once_for_a_batch() -> None:
     module = nn.Sequential(nn.Linear(8, 8), nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)))
     one, many = (hw.memory.training(module, (8,), batch=n).intermediates for n in (1, 11))
     assert many - one == 10 * 4 * 8 and many == measured(module, (8,), 11)
+
+
+def test_other_questions_know_what_is_frozen() -> None:
+    net = nn.Sequential(Adapted(256), nn.ReLU(), Adapted(256))
+    free = nn.Sequential(Adapted(256), nn.ReLU(), Adapted(256)).requires_grad_(True)
+    chip = hw.Device("small", peak={"fp32": 1e12}, bandwidth=1e11, memory=4e6)
+    assert (
+        hw.largest_batch(net, chip, input_shape=(256,)).batch > hw.largest_batch(free, chip, input_shape=(256,)).batch
+    )
+    pod = hw.multi.Fabric("pod", (hw.multi.Tier("node", 4, 1e9),))
+    chip = hw.Device("chip", peak={"bf16": 1e12}, bandwidth=1e11)
+    few, all_of_them = (hw.multi.scaling(one, chip, pod, [4], input_shape=(256,))[0]["data"] for one in (net, free))
+    assert few["seconds"] < all_of_them["seconds"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import as_list, check_count, check_number, shown
+from ...base.values import as_list, check_count, check_fields, check_number, shown
 from ..network.lookup import as_network
 from ..network.loops import Loops
 from .densities import DENSITIES
@@ -134,6 +134,21 @@ class Accelerator:
     chips: int = 1
     waits: str = "DRAM"
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not isinstance(self.formats, Mapping) or not self.formats:
+            raise TypeError(f"Accelerator: formats is {shown(self.formats)}, wanted {{format: multiply-adds a cycle}}")
+        for name, each in self.formats.items():
+            check_count("Accelerator", f"formats[{shown(name)}]", each)
+        for name in ("cost", "stores"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"Accelerator: {name} is {shown(getattr(self, name))}, wanted a callable")
+        for name in ("clock", "watts", "mac_pj", "instruction_pj", "holds"):
+            if (value := getattr(self, name)) is not None:
+                closed = name in ("mac_pj", "instruction_pj")
+                object.__setattr__(self, name, check_number("Accelerator", name, value, closed=closed))
+        object.__setattr__(self, "notes", tuple(as_list(self.notes, "Accelerator: notes", "texts")))
 
     def peak(self, format: str | None = None) -> float:
         """Operations/s at most, one multiply-add being two.

@@ -189,7 +189,11 @@ class Network:
         -------
         Network
         """
-        return replace(self, input_shape=check_shape(shape))
+        found = check_shape(shape)
+        if found == self.input_shape:
+            return self
+        nodes = tuple(replace(node, kept=None) for node in self.nodes)  # what is kept was of another input
+        return replace(self, input_shape=found, nodes=nodes)
 
     def decoding(self, context: int) -> Network:
         """Return a transformer that makes one token, with the keys and values of `context` others at hand.

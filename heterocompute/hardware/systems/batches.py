@@ -109,7 +109,7 @@ def largest_batch(
 
     Notes
     -----
-    Activations as `memory.training` counts them: every output once. Workspaces, fragments and copies of a framework
+    Activations as `memory.training` counts them. Workspaces, fragments and copies of a framework
     come on top. Checkpointing costs a second forward pass, accumulation none but smaller products.
 
     Examples
@@ -119,10 +119,10 @@ def largest_batch(
     >>> found.batch, found.changes[0]["change"]
     (102, 'checkpointing')
     """
-    network = as_network(model, input_shape)
     one = device(chip)
     usable = check_number("largest_batch", "usable", usable, high=1.0)
     check_flag("largest_batch", "training", training)
+    network = as_network(model, input_shape, training=2 if training else 0)
     limit = int(one.need("memory") * usable)
     takes = _takes(network, dtype, training, optimizer)
     largest = _fitting(takes, limit)

@@ -83,7 +83,7 @@ def scaling(
         raise TypeError(f"multi.scaling: fabric is {shown(fabric)}, wanted a Fabric: multi.fabric('dgx-a100')")
     bits = dtype_bits(dtype)
     layers = [3 * row["seconds"] / utilization for row in roofline(network, chip, dtype, None, batch).layers]
-    step, gradients = math.fsum(layers), network.params * bits / 8
+    step, gradients = math.fsum(layers), (network.params - network.frozen) * bits / 8
     widths = [flow.output_elements for flow in network if is_work(flow)]
     heads, blocks, width = _attention(network)
     if counts is None:
