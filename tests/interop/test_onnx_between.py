@@ -166,6 +166,12 @@ def test_what_onnx_computes_wrongly_is_refused_by_name(
         one(op, x, opset, held, **options)
 
 
+@BOTH
+def test_recurrent_layers_may_name_their_usual_activations(runtime: str) -> None:
+    named = one("LSTM", S, 14, {"w": W, "r": R}, 2, hidden_size=5, activations=["Sigmoid", "Tanh", "Tanh"])
+    np.testing.assert_allclose(named, one("LSTM", S, 14, {"w": W, "r": R}, 2, hidden_size=5), rtol=1e-5)
+
+
 def test_onnxruntime_runs_what_onnx_refuses(runtime: str) -> None:
     grid = reals((2, 3, 3, 2), 4)
     assert one("Hardmax", X, 11).sum() == 2

@@ -21,7 +21,19 @@ from ...base.regular import check_regular, open_regular
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
-from .onnx_graph import Constant, Constants, codes_in, follow, inlined, inner_graphs, multiplied, node_name, text_of
+from .onnx_graph import (
+    MAX_DENSE,
+    Constant,
+    Constants,
+    codes_in,
+    dense_of,
+    follow,
+    inlined,
+    inner_graphs,
+    multiplied,
+    node_name,
+    text_of,
+)
 
 __all__ = ["Onnx"]
 
@@ -92,26 +104,17 @@ class Onnx(Container):
     def _take_sparse(self, name: str, sparse: Any) -> None:
         shape, kind = tuple(int(n) for n in sparse.dims), sparse.values.data_type
         dtype = self._dtype(name, kind)
-        size, count = math.prod(shape), math.prod(sparse.values.dims)
-        if size * dtype.itemsize > MAX_FILE or count > size:
-            self.skipped[name] = f"sparse {dtype.name} {shown(shape)}"
-            return
+        count, fits = math.prod(sparse.values.dims), math.prod(shape) * dtype.itemsize <= MAX_DENSE
 
         def load() -> NDArray[Any]:
             values = self._load(name, sparse.values, dtype.name, (count,))
             at = self._load(name, sparse.indices, "int64", tuple(int(n) for n in sparse.indices.dims))
-            if at.ndim not in (1, 2) or len(at) != count or (at.ndim == 2 and at.shape[1] != len(shape)):
-                self._fail(
-                    f"tensor {quoted(name)} has {counted(count, 'value')} and indices of shape {shown(at.shape)}"
-                )
-            limits = np.array(shape if at.ndim == 2 else size)
-            if at.size and ((at < 0) | (at >= limits)).any():
-                self._fail(f"tensor {quoted(name)} of shape {shown(shape)} has an index outside of it")
-            dense = np.zeros(shape, dtype)
-            dense[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, shape)] = values
-            return dense
+            try:
+                return dense_of(values, at, shape)
+            except ValueError as error:
+                self._fail(f"tensor {quoted(name)} has {error}")
 
-        self.add(name, dtype.name, shape, load)
+        self.add(name, dtype.name if fits else f"sparse {dtype.name}", shape, load)
 
     def _take(self, name: str, tensor: Any) -> None:
         onnx, dtype = self._onnx, self._dtype(name, tensor.data_type)

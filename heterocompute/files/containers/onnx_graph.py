@@ -5,14 +5,19 @@ A weight is a constant tensor that an operator multiplies by, directly or behind
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.texts import quoted
+import numpy as np
+
+from ...base.texts import counted, quoted
+from ...base.values import shown
 
 __all__ = [
+    "MAX_DENSE",
     "Constant",
     "Constants",
     "codes_in",
@@ -24,6 +29,8 @@ __all__ = [
     "text_of",
 ]
 
+Array = np.ndarray[Any, Any]
+MAX_DENSE = 2**31  # bytes
 STANDARD = ("", "ai.onnx")  # names of the standard operator set
 FLOAT_TYPES = frozenset((1, 10, 11, 16))  # TensorProto.DataType: float32, float16, float64, bfloat16
 
@@ -84,6 +91,32 @@ def follow(node: Any, constants: Constants) -> None:
     elif node.op_type != "Identity":
         return
     constants[text_of(node.output[0])] = source
+
+
+def dense_of(values: Array, at: Array, shape: tuple[int, ...]) -> Array:
+    """Return a sparse tensor as a dense one.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+    at : ndarray, shape (n,) or (n, dimensions)
+        Index of each value, of the flat tensor or along each axis.
+    shape : tuple of int
+
+    Raises
+    ------
+    ValueError
+        Indices that do not fit; a tensor of more than 2 GiB.
+    """
+    if math.prod(shape) * values.dtype.itemsize > MAX_DENSE:
+        raise ValueError(f"a sparse tensor of {shown(shape)} takes more than 2 GiB as a dense one")
+    if at.ndim not in (1, 2) or len(at) != values.size or (at.ndim == 2 and at.shape[1] != len(shape)):
+        raise ValueError(f"{counted(values.size, 'value')} and indices of shape {shown(at.shape)}")
+    if at.size and ((at < 0) | (at >= np.array(shape if at.ndim == 2 else math.prod(shape)))).any():
+        raise ValueError(f"an index outside of the shape {shown(shape)}")
+    dense: Array = np.zeros(shape, values.dtype)
+    dense[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, shape)] = values.reshape(-1)
+    return dense
 
 
 def node_name(prefix: str, node: Any, place: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from ...base.regular import open_regular
 from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
-from ...files.containers.onnx_graph import inlined, inner_graphs, node_name, text_of
+from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node_name, text_of
 
 __all__ = ["array_of", "as_before_11", "blaming", "converted", "loaded", "place_of", "plain_opset", "sentence_of"]
 
@@ -153,7 +153,5 @@ def _make_dense(onnx: Any, graph: Any) -> None:
 
 
 def _dense(onnx: Any, sparse: Any) -> Array:
-    values, at = onnx.numpy_helper.to_array(sparse.values), onnx.numpy_helper.to_array(sparse.indices)
-    dense: Array = np.zeros(tuple(sparse.dims), values.dtype)
-    dense[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, dense.shape)] = values
-    return dense
+    to_array = onnx.numpy_helper.to_array
+    return dense_of(to_array(sparse.values), to_array(sparse.indices), tuple(sparse.dims))

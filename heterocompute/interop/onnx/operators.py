@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 # Operators whose meaning changed with this opset; onnx's evaluator has the newest one.
 CHANGED = {"BatchNormalization": 14, "Dropout": 12, "Hardmax": 13, "LogSoftmax": 13, "Softmax": 13, "Resize": 11,
            "Scan": 9, "Upsample": 10}  # fmt: skip
-RECURRENT = {"LSTM": 4, "GRU": 4, "RNN": 4}
+RECURRENT = {"LSTM": [b"Sigmoid", b"Tanh", b"Tanh"], "GRU": [b"Sigmoid", b"Tanh"], "RNN": [b"Tanh"]}  # activations
 # Of these, the converter to the newest opset keeps the meaning.
 CONVERTED = {"BatchNormalization", "Dropout", "LogSoftmax", "Softmax", "Resize", "Upsample"}
 
@@ -45,8 +45,11 @@ def reason_to_refuse(node: Any, opset: int, is_converted: bool) -> str | None:
     if opset < CHANGED.get(kind, 0) and not (is_converted and kind in CONVERTED):
         return f"of opset {opset}"
     if kind in RECURRENT:
-        if "clip" in given or "activations" in given or "input_forget" in given:
-            return "with clip, activations or input_forget"
+        usual = RECURRENT[kind]
+        if "clip" in given or "input_forget" in given:
+            return "with clip or input_forget"
+        if "activations" in given and list(given["activations"].strings) not in (usual, usual * 2):
+            return "with activations of its own"
         if len(node.input) > 4 and node.input[4]:
             return "with sequence_lens"
     mode = given["mode"].s if "mode" in given else b""
