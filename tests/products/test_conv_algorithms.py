@@ -291,8 +291,13 @@ def test_images_of_wide_rows_are_not_copied() -> None:
     found = hc.conv2d(x, filters, stride=(1, 2**17))
     assert same_bits(found, hc.conv2d(x, filters, stride=(1, 2**17), algorithm="implicit"))
     one = reals((64, 1, 3, 3))
-    for name, w, groups, step in (
-        ("direct", filters, 1, 2**17), ("fft", filters, 1, 2**17), ("depthwise", one, 64, 2**17), ("winograd2", filters, 1, 1),
-    ):  # fmt: skip
+    far = 2**17
+    cases = (
+        ("direct", filters, 1, far),
+        ("fft", filters, 1, far),
+        ("depthwise", one, 64, far),
+        ("winograd2", filters, 1, 1),
+    )
+    for name, w, groups, step in cases:
         with pytest.raises(ValueError, match="the rows of the image that a row of windows needs take more than 40 MiB"):
             hc.conv2d(x, w, stride=(1, step), groups=groups, algorithm=name)
