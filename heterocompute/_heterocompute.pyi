@@ -49,7 +49,36 @@ def round_by_chance(
     out: _Floats,
     /,
 ) -> None: ...
-def compare(run: _Run, x: _Floats, y: _Floats, /) -> tuple[float, float, float, float, float]: ...
+def compare(
+    run: _Run, x: _Floats, y: _Floats, state: bytes, /
+) -> tuple[tuple[float, float, float, float, float], bytes]: ...
+def dequantize_slab(run: _Run, packed: _Packed, first: int, out: _Floats, /) -> None: ...
+def slab_step(packed: _Packed, /) -> int: ...
+def move_codes(
+    run: _Run,
+    rows: int,
+    columns: int,
+    flip: int,
+    source: tuple[NDArray[Any], int, int],
+    target: tuple[NDArray[Any], int, int],
+    /,
+) -> None: ...
+def code_fault(
+    run: _Run,
+    codes: NDArray[Any],
+    bits: int,
+    runs: int,
+    length: int,
+    padded: int,
+    unused: int,
+    padding: int,
+    zero_points: NDArray[Any] | None,
+    groups: int,
+    /,
+) -> int: ...
+def blocks(run: _Run, name: str, packed: _Packed, data: NDArray[Any], reads: bool, /) -> None: ...
+def blocks_bytes(name: str, values: int, /) -> int: ...
+def ptq_losses(run: _Run, columns: int, errors: _Doubles, h: _Doubles, sums: _Doubles, /) -> None: ...
 def matmul(
     run: _Run,
     a: _Operand,

@@ -32,7 +32,7 @@ static bool parse_codes(PyObject *object, const char *name, int64_t rows, int64_
     bool fits = bits >= 1 && bits <= 8 && kind >= 0 && kind < HC_N_CODES_KINDS &&
                 hc_mul_size(turned ? rows : columns, bits, &size) && size < INT64_MAX - 7;
     if (fits && words)
-        fits = PyArray_ITEMSIZE(array) == 4 && PyArray_DIM(array, 1) == rows && first >= hc_ceil_div(size, 32);
+        fits = PyArray_ITEMSIZE(array) == 4 && PyArray_DIM(array, 1) == rows && first == hc_ceil_div(size, 32);
     else if (fits)
         fits = first == (turned ? columns : rows) && bytes >= hc_ceil_div(size, 8);
     if (kind == HC_CODES_TURNED_AWQ || kind == HC_CODES_HIGH_FIRST)

@@ -349,3 +349,22 @@ def test_auto_has_channels_in_lanes_where_each_has_a_filter() -> None:
                 assert same_bits(found, wanted if w is filters else hc.conv2d(x, w, groups=40, algorithm="direct"))
     assert refuses("depthwise", x, reals((40, 5, 3, 3)), None, 1, 0, 1, 8)
     assert refuses("depthwise", x, reals((20, 2, 3, 3)), None, 1, 0, 1, 20)
+
+
+def test_images_of_wide_rows_are_not_copied() -> None:
+    """Rows of 2^18 pixels of 64 channels, all in the same memory; answers are few."""
+    filters = reals((4, 64, 3, 3))
+    x = np.lib.stride_tricks.as_strided(reals((1, 64, 3, 4)), (1, 64, 3, 2**18), (0, 48, 16, 0))
+    found = hc.conv2d(x, filters, stride=(1, 2**17))
+    assert same_bits(found, hc.conv2d(x, filters, stride=(1, 2**17), algorithm="implicit"))
+    one = reals((64, 1, 3, 3))
+    far = 2**17
+    cases = (
+        ("direct", filters, 1, far),
+        ("fft", filters, 1, far),
+        ("depthwise", one, 64, far),
+        ("winograd2", filters, 1, 1),
+    )
+    for name, w, groups, step in cases:
+        with pytest.raises(ValueError, match="the rows of the image that a row of windows needs take more than 40 MiB"):
+            hc.conv2d(x, w, stride=(1, step), groups=groups, algorithm=name)

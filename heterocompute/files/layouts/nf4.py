@@ -75,7 +75,7 @@ def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     """Return the tensors that stand for one weight."""
     _check(name, q)
     codes = q.components["codes"]
-    turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), q.shape)
+    turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), (q.shape[0], q.shape[1]))
     return {
         name: turned.reshape(-1, 1),
         f"{name}.absmax": q.components["scales"].reshape(-1),

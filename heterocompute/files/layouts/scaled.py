@@ -97,7 +97,7 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
     if isinstance(fmt, Int) and fmt.symmetric:
         return linear.array_of(fmt, codes.view(np.uint8), wide, None)
     middle = np.zeros_like(wide, np.int16) if points is None else np.broadcast_to(points, wide.shape).astype(np.int16)
-    unsigned = (codes.astype(np.int16) + 128).astype(np.uint8)
+    unsigned = codes.view(np.uint8) ^ np.uint8(128)
     return linear.array_of(fmt, unsigned, wide, (middle + 128).astype(np.uint8))
 
 
