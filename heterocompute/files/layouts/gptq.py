@@ -101,7 +101,7 @@ def sorted_from_gptq(
     count = qweight.shape[0] * 32 // bits
     group = count // groups
     index = tensors.get(f"{prefix}.g_idx")
-    codes = codes_in(qweight, WORD_COLUMNS, bits, rows, count)
+    codes = codes_in(qweight, WORD_COLUMNS, bits, rows, count, 1 << (bits - 1) if symmetric else 0)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // group)
     if order is not None:
         codes = codes.of_columns(order)
@@ -163,5 +163,5 @@ def _group(config: Mapping[str, Any], group: int, groups: int) -> int | None:
 def _made(bits: int, group: int | None, symmetric: bool, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
     middle = 1 << (bits - 1)
     if symmetric and (points == middle).all() and not codes.holds(0):
-        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=middle), scales.T, None)
+        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=codes.flip ^ middle), scales.T, None)
     return array_of(Int(bits, group, False, "f16"), codes, scales.T, points)
