@@ -76,7 +76,8 @@ hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const doubl
                          const hc_ptq_scales *scales, int refits, int sweeps, int32_t *codes, int64_t *changed,
                          hc_error *error);
 
-/* sums[row] = sum of e_j * (sum of e_i h_ij, i ascending), j ascending, from 0; errors (columns, rows), h symmetric. */
+/* sums[row] = sum of e_j * ((before + before) + inside), j ascending, from 0, where `before` is the sum of e_i h_ij of the i
+ * before the block of j, of HC_PTQ_BLOCK columns, and `inside` that of those in it; errors (columns, rows), h symmetric. */
 hc_status hc_ptq_losses(const hc_run *run, int64_t columns, int64_t rows, const double *errors, const double *h,
                         double *sums, hc_error *error);
 

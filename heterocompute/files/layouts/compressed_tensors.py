@@ -154,7 +154,7 @@ def _sorted(
         else:
             points = codes_in(stored, WORD_COLUMNS, bits, stored.shape[1], rows).unpacked().T
     elif not codes.holds(0):
-        codes = codes._replace(flip=middle)
+        codes = codes._replace(flip=codes.flip ^ middle)
     else:  # the code -2^(bits - 1), which symmetric formats here do not have
         points = np.full(scales.shape, middle, np.uint8)
     fmt = Int(bits, group, points is None, "f16" if scales.dtype == np.float16 else "f32")

@@ -115,12 +115,11 @@ def sorted_from_gptq(
         raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, wanted {what}")
     if index is None and config.get("desc_act") is True and len(scales) > 1:
         raise ValueError(f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups lie apart")
-    codes = _codes_of_gptq(qweight, bits, rows, count)
+    points, symmetric = _points_of(prefix, config, from_words(qzeros, bits, rows).T, bits, version == "gptq")
+    codes = _codes_of_gptq(qweight, bits, rows, count, 1 << (bits - 1) if symmetric else 0)
     order = None if index is None else order_of(f"{prefix}.g_idx", index, np.arange(count) // (group or count))
     if order is not None:
         codes = codes.of_columns(order)
-    stored = from_words(qzeros, bits, rows).T
-    points, symmetric = _points_of(prefix, config, stored, bits, version == "gptq")
     return _made(bits, group, symmetric, codes, scales, points), order
 
 
@@ -247,14 +246,14 @@ def _as_int32(words: Array) -> Array:
     return words.view(np.int32) if words.dtype == np.uint32 else words
 
 
-def _codes_of_gptq(qweight: Array, bits: int, rows: int, count: int) -> Codes:
+def _codes_of_gptq(qweight: Array, bits: int, rows: int, count: int, flip: int) -> Codes:
     if qweight.dtype.itemsize == 4:
-        return codes_in(_as_int32(qweight), WORD_COLUMNS, bits, rows, count)
+        return codes_in(_as_int32(qweight), WORD_COLUMNS, bits, rows, count, flip)
     return Codes(pack(from_words(np.ascontiguousarray(qweight.T), bits, count), bits), bits, count)
 
 
 def _made(bits: int, group: int | None, symmetric: bool, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
     middle = 1 << (bits - 1)
     if symmetric and not codes.holds(0):
-        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=middle), scales.T, None)
+        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=codes.flip ^ middle), scales.T, None)
     return array_of(Int(bits, group, False, "f16"), codes, scales.T, points)

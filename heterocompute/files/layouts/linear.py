@@ -81,7 +81,7 @@ class Codes(NamedTuple):
         return moved((self.packed, self.bits, ROWS), (target, bits, kind), shape, self.flip)
 
 
-def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int) -> Codes:
+def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int, flip: int = 0) -> Codes:
     """Return the codes of a weight as another program has them.
 
     Parameters
@@ -89,6 +89,8 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int) -> Code
     stored : ndarray of int32
         (out, words), (words, out) or (in, words), as `kind` says: ROWS, WORD_COLUMNS, or TURNED and AWQ.
     kind, bits, rows, count : int
+    flip : int
+        As `Codes` has it, where that saves a copy later.
     """
     wanted = {ROWS: (rows, words(count, bits)), WORD_COLUMNS: (words(count, bits), rows)}
     size = wanted.get(kind, (count, words(rows, bits)))
@@ -97,7 +99,7 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int) -> Code
     if kind == ROWS:
         return Codes(np.ascontiguousarray(stored).view(np.uint8), bits, count)
     packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
-    return Codes(moved((stored, bits, kind), (packed, bits, ROWS), (rows, count)), bits, count)
+    return Codes(moved((stored, bits, kind), (packed, bits, ROWS), (rows, count), flip), bits, count, flip)
 
 
 class Matrix(NamedTuple):
