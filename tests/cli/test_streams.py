@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from common import HANG
+from common import HANG, default_signals
 
 import heterocompute as hc
 from heterocompute.cli import command as cli
@@ -105,7 +105,7 @@ def test_an_interrupt_at_any_moment_is_an_exit_code(model, tmp_path):
             [sys.executable, str(script), "formats", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=default_signals,
         )
         process.stdout.readline()
         begin = time.monotonic()
@@ -144,7 +144,7 @@ def test_an_interrupt_while_the_interpreter_ends_leaves_the_code(tmp_path, when)
         [sys.executable, str(script), when],
         capture_output=True,
         timeout=HANG,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=default_signals,
     )
     assert (done.returncode, done.stderr) == (0, b"") and done.stdout.startswith(b"{")
 

@@ -211,6 +211,8 @@ void hc_move_codes(const hc_run *run, int64_t rows, int64_t columns, uint8_t fli
                    const hc_code_matrix *to) {
     const bool turns = from->kind >= HC_CODES_TURNED, turned = to->kind >= HC_CODES_TURNED;
     HC_ASSUME(!(turns || turned) || from->kind == HC_CODES_ROWS || to->kind == HC_CODES_ROWS);
+    if (to->row_bytes == 0) /* rows of no bytes may be as many as an int64 counts */
+        return;
     if (!turns && !turned) {
         move_job job = {from, to, rows, columns, flip};
         hc_parallel(run->n_threads, hc_ceil_div(rows, ROWS), rows_task, &job);

@@ -109,6 +109,7 @@ static void find_task(void *context, int64_t task, int thread) {
 hc_code_fault hc_find_fault(const hc_run *run, const hc_code_rules *rules) {
     find_job job = {.rules = rules};
     atomic_init(&job.found, HC_CODES_SOUND);
-    hc_parallel(run->n_threads, hc_ceil_div(rules->rows, ROWS), find_task, &job);
+    if (rules->runs * rules->padded > 0) /* rows of no codes may be as many as an int64 counts */
+        hc_parallel(run->n_threads, hc_ceil_div(rules->rows, ROWS), find_task, &job);
     return (hc_code_fault)atomic_load(&job.found);
 }

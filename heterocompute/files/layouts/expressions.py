@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NoReturn
 
+from ...base.values import shown
+
 __all__ = ["matches"]
 
 MAX_STEPS = 1 << 20  # of Python's own machine, which tries each repetition at each length
@@ -63,7 +65,7 @@ def _compiled(pattern: str) -> tuple[Ends, re.Pattern[str] | None, int]:
     try:
         quick = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{pattern[:80]!r} is no regular expression: {error}") from None
+        raise ValueError(f"{shown(pattern)} is no regular expression: {error}") from None
     parser = _Parser(pattern)
     found = parser.alternatives(0)
     if parser.tokens:
@@ -77,7 +79,7 @@ class _Parser:
         self.repeats, self.repeats_groups = 0, False
 
     def refuse(self, token: str) -> NoReturn:
-        raise ValueError(f"the expression {self.pattern[:80]!r} holds {token!r}, which is not read here")
+        raise ValueError(f"the expression {shown(self.pattern)} holds {shown(token)}, which is not read here")
 
     def alternatives(self, depth: int) -> Ends:
         if depth > MAX_DEPTH:

@@ -178,7 +178,7 @@ def _unmixed(what: str, one: Quantity, other: Quantity, found: Quantity) -> Quan
     """Return a result, unless it counts both operations and multiply-adds."""
     exponents = dict(zip(KINDS, found.dimension, strict=True))
     if exponents["op"] and exponents["MAC"]:
-        raise ValueError(f"{what}: {one!r} and {other!r} are not of one kind; {MIXED}")
+        raise ValueError(f"{what}: {shown(one)} and {shown(other)} are not of one kind; {MIXED}")
     return found
 
 
