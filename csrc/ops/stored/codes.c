@@ -7,7 +7,7 @@
 #include "formats/bytes.h"
 #include "hc.h"
 
-enum { ROWS = 16, CHUNK = 1024, TILE = 64, WORD = 4, EIGHT = 8 };
+enum { ROWS = 16, CHUNK = 512, TILE = 64, WORD = 4, EIGHT = 8 };
 enum { CHUNK_BYTES = CHUNK + EIGHT, WORDS = CHUNK * EIGHT / 32 };
 
 static const uint8_t AWQ_ORDER[EIGHT] = {0, 2, 4, 6, 1, 3, 5, 7};
