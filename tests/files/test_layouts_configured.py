@@ -12,6 +12,7 @@ from common import same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
+from heterocompute.base.container import numpy_dtype
 from heterocompute.files.checkpoint import dequantize_checkpoint, inspect as hc_inspect
 from heterocompute.files.layouts.expressions import _compiled, matches
 from heterocompute.files.layouts.linear import to_words
@@ -76,6 +77,30 @@ def test_the_last_group_of_gptq_may_be_short(tmp_path: Path, bits: int, count: i
     if count > group:
         with pytest.raises(ValueError, match=r"c: fc\.g_idx is missing, but desc_act"):
             hc.load(path, layout="gptq")
+
+
+def test_symmetric_gptq_needs_no_zero_points(tmp_path: Path) -> None:
+    for bits in (2, 3, 4, 8):
+        tensors, codes, scales = gptq(bits, 128, 64)
+        del tensors["fc.qzeros"]
+        found = hc.load(write(tmp_path / "a", tensors, **configured(bits, 64)), layout="gptq")["fc.weight"]
+        assert same_bits(found.dequantize(), ((codes.astype(np.float32) - (1 << (bits - 1))) * scales).T)
+    for part, said in (("qzeros", False), ("scales", True)):
+        tensors, _, _ = gptq(4, 128, 64)
+        del tensors[f"fc.{part}"]
+        path = write(tmp_path / "b", tensors, **configured(4, 64, sym=said))
+        with pytest.raises(ValueError, match=rf"b: is no gptq file, or not all of one: 'fc\.{part}' is missing"):
+            hc.load(path, layout="gptq")
+
+
+@pytest.mark.parametrize("dtype, size", [("bfloat16", 1e-7), ("float32", 1.0), ("bfloat16", 1e6)])
+def test_scales_of_gptq_keep_their_values(tmp_path: Path, dtype: str, size: float) -> None:
+    tensors, codes, scales = gptq(4, 128, 64)
+    other = (tensors["fc.scales"].astype(np.float32) * np.float32(size) * np.float32(1.0001)).astype(numpy_dtype(dtype))
+    tensors["fc.scales"] = other  # not as float16 has them
+    found = hc.load(write(tmp_path / "a", tensors, **configured(4, 64)), layout="gptq")["fc.weight"]
+    wanted = (codes.astype(np.float32) - 8) * other.astype(np.float32)[np.arange(128) // 64]
+    assert same_bits(found.dequantize(), wanted.T) and str(found.format) == "int4-g64-asym"
 
 
 def test_groups_that_contradict_the_scales_are_named(tmp_path: Path) -> None:

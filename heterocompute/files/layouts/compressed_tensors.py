@@ -270,12 +270,14 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wanted = (rows, words(count, bits))
     if packed.shape != wanted:
-        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {counted(bits, 'bit')}")
+        said = f"{counted(bits, 'bit')} in the configuration"
+        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {said}")
     if group is not None and (group < 1 or count % group):
         raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, wanted whole groups")
     wanted = (rows, count // (group or count))
     if scales.shape != wanted:
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, wanted {wanted}")
+        said = f"the strategy {strategy}" if group is None else f"group_size {group}"
+        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, wanted {wanted} of {said} in the configuration")
     points = tensors.get(f"{prefix}.weight_zero_point")
     if symmetric and points is not None and points.any():
         raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
