@@ -102,6 +102,7 @@ def test_tensors_of_other_kinds_are_named_and_the_others_read(
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("legacy", LEGACY)
 def test_tensors_of_newer_dtypes_are_read_or_named(tmp_path: Path, legacy: bool) -> None:
     codes = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
