@@ -141,7 +141,7 @@ def _sorted(
             raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = _chosen(prefix, config, _packed_of, tensors)
-    rows, count = map(int, tensors[f"{prefix}.weight_shape"])
+    rows, count = _rows_of(prefix, tensors)
     codes, middle = codes_in(packed, ROWS, bits, rows, count), 1 << (bits - 1)
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
@@ -263,12 +263,15 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     weights = scheme.weights
     one_of(prefix, "format", scheme.stored, ("pack-quantized",))
     one_of(prefix, "type", weights.get("type"), ("int",))
-    strategy = one_of(prefix, "strategy", weights["strategy"], ("group", "channel"))
-    rows, count = map(int, tensors[f"{prefix}.weight_shape"])
-    bits, symmetric = int(weights["num_bits"]), weights["symmetric"] is True
-    group = None if strategy == "channel" else int(weights["group_size"])
+    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else "channel")
+    strategy = one_of(prefix, "strategy", said, ("group", "channel"))
+    rows, count = _rows_of(prefix, tensors)
+    bits, symmetric = _whole(prefix, weights, "num_bits"), weights.get("symmetric", True) is True
+    group = None if strategy == "channel" else _whole(prefix, weights, "group_size")
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wanted = (rows, words(count, bits))
+    if packed.dtype != np.int32:
+        raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, wanted int32 {wanted}")
     if packed.shape != wanted:
         said = f"{counted(bits, 'bit')} in the configuration"
         raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {said}")
@@ -292,6 +295,25 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     return bits, group, symmetric
 
 
+def _rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:
+    """Return the rows and columns that the tensor of a matrix's shape holds."""
+    stated = tensors[f"{prefix}.weight_shape"]
+    if stated.shape != (2,):
+        packed = tensors[f"{prefix}.weight_packed"]
+        raise ValueError(
+            f"{prefix}.weight_shape is {shown(stated.tolist())}, but {prefix}.weight_packed is {packed.shape}"
+        )
+    return int(stated[0]), int(stated[1])
+
+
+def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
+    """Return a number of the configuration."""
+    try:
+        return int(weights[key])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{prefix}: {key} is {shown(weights.get(key))}, wanted an integer") from None
+
+
 def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
     """Return the rows and columns that share a scale, of codes of 8 bits that lie as they are."""
     weights, codes = scheme.weights, tensors[f"{prefix}.weight"]
@@ -306,7 +328,7 @@ def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     rows, count = codes.shape
     block = {"tensor": (rows, count), "channel": (1, count)}.get(strategy)
     if strategy == "group":
-        block = (1, int(weights["group_size"]))
+        block = (1, _whole(prefix, weights, "group_size"))
     if strategy == "block":
         high, wide = map(int, weights["block_structure"])
         block = (high, wide)
