@@ -319,6 +319,8 @@ def test_losses_are_sums_in_order() -> None:
         assert len(set(each)) == 1
     with pytest.raises(ValueError, match="wanted 4 contiguous items"):
         core.ptq_losses(runtime.run(), 2, np.ones((2, 2)), np.ones((3, 3)), np.ones(2))
+
+
 def test_descent_lowers_the_error_without_damping_and_may_raise_the_damped_one() -> None:
     rng, rises = np.random.default_rng(0), 0
     for _ in range(5):
