@@ -279,7 +279,7 @@ def dequantize_checkpoint(
         changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
         formats = {name: reader.format_of(name) for name in reader.names}
         changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
-        if needed and not changes and not _is_converted(reader):
+        if needed and not changes and not (held and _is_converted(reader)):
             raise ValueError(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
         return changes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Self
@@ -288,6 +289,11 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
         The array itself where a method ``save`` wrote the file, or it is one of .npy; else everything by name; bfloat16
         and float8 as the dtypes of ml_dtypes. Tensors of torch.save that share a storage share memory here too.
 
+    Warns
+    -----
+    UserWarning
+        If tensors are left out that cannot be read; `open_checkpoint` has them all in ``skipped``.
+
     Raises
     ------
     TypeError
@@ -308,12 +314,15 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     ['w']
     """
     with reader_of(as_path(path, "load")) as reader:
+        if reader.skipped:
+            name, what = next(iter(reader.skipped.items()))
+            if not reader.names:
+                raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
+            more = f", and {counted(len(reader.skipped) - 1, 'tensor')} more" if len(reader.skipped) > 1 else ""
+            warnings.warn(f"{printable(reader.path)}: {quoted(name)} is {what}: left out{more}", stacklevel=3)
         if layout is not None:
             return {name: read() for name, read in readers_in(reader, layout).items()}
         found, single = entries(reader)
-        if reader.skipped and not reader.names:
-            name, what = next(iter(reader.skipped.items()))
-            raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
         if single:
             return read_array(reader, SINGLE, found[SINGLE])
         if isinstance(reader, Npy) and reader.names:

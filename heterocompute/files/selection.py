@@ -191,12 +191,12 @@ def select(
     return chosen
 
 
-def nothing_to_do(tensors: Collection[str], skipped: Collection[str]) -> str:
+def nothing_to_do(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
     """Return what is said where no tensor of a checkpoint is selected.
 
     Examples
     --------
-    >>> nothing_to_do(["norm.bias", "step"], [])
+    >>> nothing_to_do(["norm.bias", "step"], {})
     'nothing to do: there are 2 tensors, none is selected; float tensors with two or more dimensions are, and those \
 that a pattern names'
     """
@@ -206,9 +206,12 @@ that a pattern names'
     )
 
 
-def counted_of(tensors: Collection[str], skipped: Collection[str]) -> str:
-    """Return how many tensors a checkpoint holds, and how many that cannot be read."""
-    unread = f" and {counted(len(skipped), 'tensor')} that cannot be read" if skipped else ""
+def counted_of(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
+    """Return how many tensors a checkpoint holds, and how many that cannot be read, with the first of these."""
+    unread = ""
+    if skipped:
+        name, what = next(iter(skipped.items()))
+        unread = f" and {counted(len(skipped), 'tensor')} that cannot be read ({quoted(name)} is {what})"
     return f"there {'is' if len(tensors) == 1 else 'are'} {counted(len(tensors), 'tensor')}{unread}"
 
 

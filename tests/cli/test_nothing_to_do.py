@@ -93,5 +93,16 @@ def test_a_file_without_anything_readable_is_an_error_everywhere(tmp_path: Path)
         ValueError, match=r"w\.npy: nothing to do: there are 0 tensors and 1 tensor that cannot be read"
     ):
         quantize_checkpoint(path, tmp_path / "out", "int8")
+    words = r"there are 0 tensors and 1 tensor that cannot be read \('array' is complex128 \(2, 2\)\), none is packed"
+    with pytest.raises(ValueError, match=words):
+        dequantize_checkpoint(path, tmp_path / "out", needed=True)
     with hc.open_checkpoint(path) as found:
         assert len(found) == 0 and found.skipped == {"array": "complex128 (2, 2)"}
+
+
+def test_what_is_left_out_is_told(tmp_path: Path) -> None:
+    path, w = tmp_path / "w.npz", np.ones((2, 2), np.float32)
+    np.savez(path, a=w.astype(np.complex128), b=w, c=w.astype(np.complex128))
+    with pytest.warns(UserWarning, match=r"w\.npz: 'a' is complex128 \(2, 2\): left out, and 1 tensor more") as told:
+        assert list(hc.load(path)) == ["b"]
+    assert told[0].filename == __file__

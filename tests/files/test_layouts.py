@@ -11,6 +11,7 @@ from common import reals, same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
+from heterocompute.base.container import numpy_dtype
 from heterocompute.base.tensors import Info
 from heterocompute.cli import main
 from heterocompute.files.checkpoint import (
@@ -331,7 +332,7 @@ def test_products_of_onnx_have_the_same_weights(tmp_path, fmt):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("bias", [None, np.float32, np.float16])
+@pytest.mark.parametrize("bias", [None, "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("asym", ["", "-asym"])
 @pytest.mark.parametrize(
     ("fmt", "count"),
@@ -342,11 +343,11 @@ def test_matmulnbits_has_short_blocks_and_two_bits(tmp_path, fmt, count, asym, b
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     q, x = hc.quantize(reals((5, count), 1), fmt + asym), reals((rows, count), 2)
-    added = {} if bias is None else {"fc.bias": reals((5,), 3).astype(bias)}
+    added = {} if bias is None else {"fc.bias": reals((5,), 3).astype(numpy_dtype(bias))}
     hc.save(tmp_path / "w.onnx", {"fc.weight": q, **added}, layout="onnx-matmulnbits")
     session = runtime.InferenceSession(str(tmp_path / "w.onnx"), providers=["CPUExecutionProvider"])
     w = q.dequantize().astype(np.float64)
-    wanted = x @ w.T + added.get("fc.bias", 0)
+    wanted = x @ w.T + np.float64(added.get("fc.bias", 0))
     bound = 2 * (count + 2) * 2.0**-24 * (np.abs(x) @ np.abs(w).T + 4)
     assert (np.abs(session.run(None, {"fc.input": x})[0] - wanted) <= bound).all()
 
@@ -358,6 +359,11 @@ def test_what_matmulnbits_has_no_place_for(tmp_path):
             hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, fmt)}, layout="onnx-matmulnbits")
     with pytest.raises(ValueError, match="none of which is quantized"):
         hc.save(tmp_path / "a", {"fc.bias": BIAS}, layout="onnx-matmulnbits")
+    for bias in (np.ones(5, np.float32), np.ones((1, 32), np.float32), np.ones(32, np.int32)):
+        with pytest.raises(ValueError, match=r"'fc\.bias' is .*, wanted floats \(32,\), which onnx-matmulnbits adds"):
+            hc.save(
+                tmp_path / "a", {"fc.weight": hc.quantize(W, "int4-g32"), "fc.bias": bias}, layout="onnx-matmulnbits"
+            )
     assert not list(tmp_path.iterdir())
 
 

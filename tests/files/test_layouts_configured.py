@@ -12,6 +12,7 @@ from common import same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.layout import save_arrays
+from heterocompute.base.container import numpy_dtype
 from heterocompute.files.checkpoint import dequantize_checkpoint, inspect as hc_inspect
 from heterocompute.files.layouts.expressions import _compiled, matches
 from heterocompute.files.layouts.linear import to_words
@@ -76,6 +77,30 @@ def test_the_last_group_of_gptq_may_be_short(tmp_path: Path, bits: int, count: i
     if count > group:
         with pytest.raises(ValueError, match=r"c: fc\.g_idx is missing, but desc_act"):
             hc.load(path, layout="gptq")
+
+
+def test_symmetric_gptq_needs_no_zero_points(tmp_path: Path) -> None:
+    for bits in (2, 3, 4, 8):
+        tensors, codes, scales = gptq(bits, 128, 64)
+        del tensors["fc.qzeros"]
+        found = hc.load(write(tmp_path / "a", tensors, **configured(bits, 64)), layout="gptq")["fc.weight"]
+        assert same_bits(found.dequantize(), ((codes.astype(np.float32) - (1 << (bits - 1))) * scales).T)
+    for part, said in (("qzeros", False), ("scales", True)):
+        tensors, _, _ = gptq(4, 128, 64)
+        del tensors[f"fc.{part}"]
+        path = write(tmp_path / "b", tensors, **configured(4, 64, sym=said))
+        with pytest.raises(ValueError, match=rf"b: is no gptq file, or not all of one: 'fc\.{part}' is missing"):
+            hc.load(path, layout="gptq")
+
+
+@pytest.mark.parametrize("dtype, size", [("bfloat16", 1e-7), ("float32", 1.0), ("bfloat16", 1e6)])
+def test_scales_of_gptq_keep_their_values(tmp_path: Path, dtype: str, size: float) -> None:
+    tensors, codes, scales = gptq(4, 128, 64)
+    other = (tensors["fc.scales"].astype(np.float32) * np.float32(size) * np.float32(1.0001)).astype(numpy_dtype(dtype))
+    tensors["fc.scales"] = other  # not as float16 has them
+    found = hc.load(write(tmp_path / "a", tensors, **configured(4, 64)), layout="gptq")["fc.weight"]
+    wanted = (codes.astype(np.float32) - 8) * other.astype(np.float32)[np.arange(128) // 64]
+    assert same_bits(found.dequantize(), wanted.T) and str(found.format) == "int4-g64-asym"
 
 
 def test_groups_that_contradict_the_scales_are_named(tmp_path: Path) -> None:
@@ -277,9 +302,58 @@ def test_stacks_of_experts_with_codes_of_8_bits(tmp_path: Path, kind: str, group
         hc.load(path, layout="compressed-tensors")
 
 
-@pytest.mark.parametrize("shape, group", [((32, 128), 64), ((3, 50), 64)])
-def test_fp4_of_bitsandbytes(tmp_path: Path, shape: tuple[int, int], group: int) -> None:
-    size = shape[0] * shape[1]
+def test_what_compressed_tensors_says_is_blamed_by_name(tmp_path: Path) -> None:
+    q = hc.quantize(RNG.standard_normal((32, 128)).astype(np.float32), "int4-g32")
+    hc.save(tmp_path / "a", {"e.weight": q}, layout="compressed-tensors")
+    with hc.open_checkpoint(tmp_path / "a") as found:
+        tensors, config = dict(found.items()), json.loads(found.metadata["quantization_config"])
+    weights = config["config_groups"]["group_0"]["weights"]
+
+    def changed(parts: dict[str, Any], **said: Any) -> Path:
+        group = config["config_groups"]["group_0"] | {"weights": weights | said}
+        return write(tmp_path / "b", tensors | parts, **config | {"config_groups": {"group_0": group}})
+
+    for said in ({"strategy": None}, {"num_bits": "4"}):  # the group's size says the strategy
+        assert hc.load(changed({}, **said), layout="compressed-tensors")["e.weight"] == q
+    for parts, said, words in (
+        ({}, {"num_bits": None}, r"e: num_bits is None, wanted an integer"),
+        ({}, {"group_size": None, "strategy": "group"}, r"e: group_size is None, wanted an integer"),
+        ({}, {"group_size": 64}, r"e\.weight_scale is \(32, 4\), wanted \(32, 2\) of group_size 64 in the config"),
+        (
+            {"e.weight_shape": np.int64([2, 16, 128])},
+            {},
+            r"e\.weight_shape is \[2, 16, 128\], but e\.weight_packed",
+        ),
+        ({"e.weight_packed": np.zeros((32, 16), np.int64)}, {}, r"e\.weight_packed is int64 .* wanted int32"),
+    ):
+        with pytest.raises(ValueError, match=f"b: {words}"):
+            hc.load(changed(parts, **said), layout="compressed-tensors")
+
+
+def test_bitsandbytes_has_stacks_of_matrices(tmp_path: Path) -> None:
+    q = hc.quantize(RNG.standard_normal((32, 128)).astype(np.float32), "nf4-g64")
+    hc.save(tmp_path / "a", {"fc.weight": q}, layout="bitsandbytes")
+    tensors, name = hc.load(tmp_path / "a"), "fc.weight.quant_state.bitsandbytes__nf4"
+    state = json.loads(tensors[name].tobytes())
+    half = tensors["fc.weight.absmax"].astype(numpy_dtype("bfloat16"))
+    q = hc.QuantizedArray(
+        q.components | {"scales": half.astype(np.float32).reshape(32, 2)}, q.format, (32, 128), (1,)
+    )  # scales of bfloat16 are read, too
+    for shape in ((32, 128), (4, 8, 128)):
+        said = np.frombuffer(json.dumps(state | {"shape": shape}).encode(), np.uint8)
+        path = write(tmp_path / "b", tensors | {name: said, "fc.weight.absmax": half}, quant_method="bitsandbytes")
+        found = hc.load(path, layout="bitsandbytes")["fc.weight"]
+        assert found.shape == shape and same_bits(found.dequantize(), q.dequantize().reshape(shape))
+        assert same_bits(plain(path, "bitsandbytes"), q.dequantize().reshape(shape))
+    said = np.frombuffer(json.dumps(state | {"shape": [4096]}).encode(), np.uint8)
+    path = write(tmp_path / "b", tensors | {name: said}, quant_method="bitsandbytes")
+    with pytest.raises(ValueError, match=r"b: fc\.weight is of the shape \(4096,\), wanted \(out, in\) or \(experts,"):
+        hc.load(path, layout="bitsandbytes")
+
+
+@pytest.mark.parametrize("shape, group", [((32, 128), 64), ((3, 50), 64), ((2, 4, 50), 64)])
+def test_fp4_of_bitsandbytes(tmp_path: Path, shape: tuple[int, ...], group: int) -> None:
+    size = int(np.prod(shape))
     levels = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3, -0.0, -0.0625, -8, -12, -4, -6, -2, -3], np.float32) / np.float32(
         12
     )

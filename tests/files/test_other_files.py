@@ -17,6 +17,7 @@ from common import assert_refused, same_bits
 import heterocompute as hc
 from heterocompute.cli import main
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*left out")  # tests/cli/test_nothing_to_do.py asks for it
 BYTES = {
     "model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(64), ["HDF5", "h5py"]),
     "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(64), ["TFLite"]),

@@ -104,6 +104,10 @@ another program | fc.weight_amax | fc.weight_fp8 f8 W; fc.weight_amax f32 -
 another program | fc.weight.scale | fc.weight f8 W; fc.weight.scale f32 -
 another program | fc.weight_scale_per_row | fc.weight f8 W; fc.weight_scale_per_row f32 64
 another program | fc.weight_scaling | fc.weight f8 W; fc.weight_scaling f32 64
+another program | fc.weight_scale | fc.weight i64 W; fc.weight_scale f32 64
+another program | fc.scale.0 | fc.qvalue i8 W; fc.scale.0 f32 1x128
+another program | fc.kernel.qtensor.scale.0 | fc.kernel.qtensor.qvalue i8 W; fc.kernel.qtensor.scale.0 f32 1x128
+another program | experts.scales.1 | experts.codes.1 u8 W; experts.scales.1 f32 64x1
 another program | fc.weight_descale | fc.weight f8 W; fc.weight_descale f32 64
 """
 PLAIN = """
@@ -142,6 +146,7 @@ a.lora_A.weight f32 W; a.lora_B.weight f32 W; a.alpha i64 -; a.scaling f32 -
 a.p f32 4x4; a.l_mask u8 4x4; a.sign_s f32 4; a.log_s f32 4
 b.weight f8 64; b.scale f32 64
 e.table i64 64x64; e.scale f32 64
+e.tokens i32 64x8; e.scale f32 64
 """
 Infos = dict[str, tuple[str, tuple[int, ...]]]
 

@@ -102,6 +102,32 @@ def test_tensors_of_other_kinds_are_named_and_the_others_read(
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("legacy", LEGACY)
+def test_tensors_of_newer_dtypes_are_read_or_named(tmp_path: Path, legacy: bool) -> None:
+    codes = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
+    tensors = {
+        "codes": codes,
+        "view": codes.view(torch.float8_e4m3fn),  # both of one storage
+        "e5m2": torch.ones(4).to(torch.float8_e5m2),
+        "e8m0": torch.ones(4).to(torch.float8_e8m0fnu),
+        "u16": torch.ones(5, dtype=torch.uint16),
+        "u64": torch.ones(5, dtype=torch.uint64),
+        "four": torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+        "halves": torch.ones(3, dtype=torch.complex32),
+        "w": torch.full((2, 2), 7.0),
+    }
+    with hc.open_checkpoint(saved(tmp_path / "m.pt", tensors, legacy)) as found:
+        assert list(found) == ["codes", "view", "e5m2", "e8m0", "u16", "u64", "w"]
+        assert found.skipped == {
+            "four": "of the dtype float4_e2m1fn_x2 (4, 4)",
+            "halves": "of the dtype complex32 (3,)",
+        }
+        for name in found:
+            wanted = tensors[name].detach().to(torch.float64).numpy()
+            assert np.array_equal(np.asarray(found[name]).astype(np.float64), wanted)
+
+
 @pytest.mark.parametrize("legacy", LEGACY)
 def test_tensors_that_repeat_values_are_read(tmp_path: Path, legacy: bool) -> None:
     tensors = {

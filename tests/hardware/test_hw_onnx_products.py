@@ -159,6 +159,10 @@ def test_sparse_weights_count_their_values(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
     assert (hw.count(path).macs, hw.count(path).params) == (120, 7)
+    ends[1].type.tensor_type.ClearField("shape")  # of an output it may be left out
+    graph = helper.make_graph([node("MatMul", "x w")], "g", ends[:1], ends[1:], sparse_initializer=[sparse])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    assert (hw.count(path).macs, hw.count(path).params) == (120, 7)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,17 @@ def test_sizes_change_as_old_opsets_say(runtime: str) -> None:
     for op, opset in (("Resize", 10), ("Upsample", 9)):
         found = one(op, X, opset, {"s": np.float32([1, 1, 2, 1])}, mode="linear")
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    smaller = {"s": np.float32([1, 1, 0.6, 0.4])}  # rounds up where the output is smaller
+    assert np.array_equal(one("Resize", X, 10, smaller), X[:, :, [0, 2, 4, 5]][..., [0, 3]])
+
+
+@BOTH
+def test_aligned_corners_are_those_of_whole_pixels(runtime: str) -> None:
+    scales = {"roi": np.zeros(0, np.float32), "s": np.float32([1, 1, 1, 1.5])}  # 7 columns become 10, not 10.5
+    options = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    at = np.arange(10) * 6 / 9
+    wanted = np.apply_along_axis(lambda row: np.interp(at, np.arange(7), row), -1, X)
+    np.testing.assert_allclose(one("Resize", X, 13, scales, **options), wanted, rtol=1e-4, atol=1e-5)
 
 
 S, W, R = reals((6, 2, 3), 1), reals((1, 20, 3), 2), reals((1, 20, 5), 3)

@@ -309,8 +309,9 @@ class _Machine:
 
 
 PAIRS = {"collections.OrderedDict"}  # whose argument is gone through
-# Arguments that may hold anything: the class of a tensor, how it is made, its attributes.
+# Arguments that may hold anything: the class of a tensor, its dtype, how it is made, its attributes.
 LEFT_OUT = {
+    "torch._utils._rebuild_tensor_v3": (6,),
     "torch.tensor._rebuild_from_type": (0, 1, 2, 3),
     "torch._tensor._rebuild_from_type": (0, 1, 2, 3),
     "torch._tensor._rebuild_from_type_v2": (0, 1, 2, 3),

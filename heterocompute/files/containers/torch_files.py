@@ -105,10 +105,13 @@ def _tensor(
 
 def _typed_tensor(
     storage: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, dtype: Any, properties: Any = None
-) -> View:
-    if not isinstance(storage, Storage) or not isinstance(dtype, Global):
+) -> View | Unread:
+    if not isinstance(storage, Storage) or not isinstance(dtype, (Global, Unknown)):
         raise ValueError("a tensor without a storage or a dtype")
-    found = DTYPES[dtype.name.removeprefix("torch.")]
+    name = dtype.name.removeprefix("torch.")
+    found = DTYPES.get(name)
+    if found is None:  # such as 4 bits, two in a byte
+        return Unread(f"of the dtype {name}", _counts(shape))
     return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
 
@@ -385,8 +388,9 @@ class LegacyTorch(_Torch):
 
         def persistent(identity: Any) -> Storage:
             storage = self._storage(identity)
-            if storage.dtype is None or storages.setdefault(storage.key, storage) != storage:
-                raise ValueError(f"the storage {quoted(storage.key)} is of no type, or of two")
+            first = storages.setdefault(storage.key, storage)  # bytes without a type are those of uint8, too
+            if (first.count, _width(first.dtype)) != (storage.count, _width(storage.dtype)):
+                raise ValueError(f"the storage {quoted(storage.key)} is of two types or sizes")
             return storage
 
         values, at = [], 0

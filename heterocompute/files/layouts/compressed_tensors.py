@@ -141,7 +141,7 @@ def _sorted(
             raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = _chosen(prefix, config, _packed_of, tensors)
-    rows, count = map(int, tensors[f"{prefix}.weight_shape"])
+    rows, count = _rows_of(prefix, tensors)
     codes, middle = codes_in(packed, ROWS, bits, rows, count), 1 << (bits - 1)
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
@@ -263,19 +263,24 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     weights = scheme.weights
     one_of(prefix, "format", scheme.stored, ("pack-quantized",))
     one_of(prefix, "type", weights.get("type"), ("int",))
-    strategy = one_of(prefix, "strategy", weights["strategy"], ("group", "channel"))
-    rows, count = map(int, tensors[f"{prefix}.weight_shape"])
-    bits, symmetric = int(weights["num_bits"]), weights["symmetric"] is True
-    group = None if strategy == "channel" else int(weights["group_size"])
+    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else "channel")
+    strategy = one_of(prefix, "strategy", said, ("group", "channel"))
+    rows, count = _rows_of(prefix, tensors)
+    bits, symmetric = _whole(prefix, weights, "num_bits"), weights.get("symmetric", True) is True
+    group = None if strategy == "channel" else _whole(prefix, weights, "group_size")
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wanted = (rows, words(count, bits))
+    if packed.dtype != np.int32:
+        raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, wanted int32 {wanted}")
     if packed.shape != wanted:
-        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {counted(bits, 'bit')}")
+        said = f"{counted(bits, 'bit')} in the configuration"
+        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, wanted {wanted} of {said}")
     if group is not None and (group < 1 or count % group):
         raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, wanted whole groups")
     wanted = (rows, count // (group or count))
     if scales.shape != wanted:
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, wanted {wanted}")
+        said = f"the strategy {strategy}" if group is None else f"group_size {group}"
+        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, wanted {wanted} of {said} in the configuration")
     points = tensors.get(f"{prefix}.weight_zero_point")
     if symmetric and points is not None and points.any():
         raise ValueError(f"{prefix}.weight_zero_point is not 0, wanted none of symmetric weights")
@@ -288,6 +293,25 @@ def _packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
         if points.dtype == np.int8 and not -half <= points.min(initial=0) <= points.max(initial=0) < half:
             raise ValueError(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
     return bits, group, symmetric
+
+
+def _rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:
+    """Return the rows and columns that the tensor of a matrix's shape holds."""
+    stated = tensors[f"{prefix}.weight_shape"]
+    if stated.shape != (2,):
+        packed = tensors[f"{prefix}.weight_packed"]
+        raise ValueError(
+            f"{prefix}.weight_shape is {shown(stated.tolist())}, but {prefix}.weight_packed is {packed.shape}"
+        )
+    return int(stated[0]), int(stated[1])
+
+
+def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
+    """Return a number of the configuration."""
+    try:
+        return int(weights[key])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{prefix}: {key} is {shown(weights.get(key))}, wanted an integer") from None
 
 
 def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
@@ -304,7 +328,7 @@ def _scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tup
     rows, count = codes.shape
     block = {"tensor": (rows, count), "channel": (1, count)}.get(strategy)
     if strategy == "group":
-        block = (1, int(weights["group_size"]))
+        block = (1, _whole(prefix, weights, "group_size"))
     if strategy == "block":
         high, wide = map(int, weights["block_structure"])
         block = (high, wide)

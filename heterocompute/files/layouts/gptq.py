@@ -102,7 +102,11 @@ def sorted_from_gptq(
         raise ValueError(f"{prefix}: bits is {shown(bits)}, wanted 2, 3, 4 or 8")
     version = one_of(prefix, "checkpoint_format", config.get("checkpoint_format", config.get("format")), VERSIONS)
     one_of(prefix, "is_marlin_format", config.get("is_marlin_format"), (False,))
-    scales, qweight, qzeros = (tensors[f"{prefix}.{part}"] for part in ("scales", "qweight", "qzeros"))
+    scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
+    if f"{prefix}.qzeros" not in tensors and config.get("sym") is True and scales.ndim == 2:  # all are the middle
+        qzeros = to_words(np.full(scales.shape, 1 << (bits - 1), np.uint8), bits)
+    else:
+        qzeros = tensors[f"{prefix}.qzeros"]
     for part, words in (("qweight", qweight), ("qzeros", qzeros)):
         if words.ndim != 2 or words.dtype.kind not in "iu" or (bits == 3 and words.dtype.itemsize != 4):
             raise ValueError(f"{prefix}.{part} is {words.dtype} {words.shape}, wanted int32 of two dimensions")
@@ -254,6 +258,7 @@ def _codes_of_gptq(qweight: Array, bits: int, rows: int, count: int, flip: int) 
 
 def _made(bits: int, group: int | None, symmetric: bool, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
     middle = 1 << (bits - 1)
+    kind = "f16" if scales.dtype == np.float16 else "f32"  # bfloat16 reaches below float16
     if symmetric and not codes.holds(0):
-        return array_of(Int(bits, group, True, "f16"), codes._replace(flip=codes.flip ^ middle), scales.T, None)
-    return array_of(Int(bits, group, False, "f16"), codes, scales.T, points)
+        return array_of(Int(bits, group, True, kind), codes._replace(flip=codes.flip ^ middle), scales.T, None)
+    return array_of(Int(bits, group, False, kind), codes, scales.T, points)

@@ -14,6 +14,7 @@ bitsandbytes, functional.py, QuantState, dequantize_4bit.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from ...base.json_text import strict_json
 from ...base.texts import counted
 from ...base.values import shown
 from ...formats import NF4
+from ..selection import FLOATS
 from .linear import Array, Packed, Parts, no_format, one_of, prefix_of, refuse
 from .scaled import from_row_maxima
 
@@ -97,7 +99,8 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     if f"{prefix}.SCB" in tensors:
         what = "codes of int8 whose scale is SCB / 127, which is rounded anew at each value,"
         raise ValueError(f"{name}: {what} {no_format('bitsandbytes')}")
-    packed, scales, group, (rows, count) = _parts_in(name, tensors)
+    packed, scales, group, whole = _parts_in(name, tensors)
+    rows, count = math.prod(whole[:-1]), whole[-1]
     if f"{name}.{FP4_STATE}" in tensors:
         raise ValueError(f"{name}: codes of fp4 in blocks of {group}, whose levels are those of bitsandbytes, "
                          f"{no_format('bitsandbytes')}")  # fmt: skip
@@ -106,18 +109,21 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     scales = scales.reshape(rows, count // group)
     codes, shape = np.empty((rows, count // 2), np.uint8), (rows, count)
     moved((packed.reshape(codes.shape), 4, HIGH_FIRST), (codes, 4, ROWS), shape)
-    return QuantizedArray({"codes": codes, "scales": scales}, NF4(group), (rows, count), (1,))
+    return QuantizedArray({"codes": codes, "scales": scales}, NF4(group), whole, (len(whole) - 1,))
 
 
 def _has_format(scales: Array, group: int, count: int) -> bool:
     return count % group == 0 and count % 2 == 0 and not (scales < 0).any()
 
 
-def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, int, tuple[int, int]]:
-    """Return codes, scales, values of a block and shape of a weight of NF4 or FP4."""
+def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, int, tuple[int, ...]]:
+    """Return codes, scales, values of a block and shape of a weight of NF4 or FP4, a matrix or a stack of them."""
     kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
     state = strict_json(tensors[f"{name}.quant_state.bitsandbytes__{kind}"].tobytes())
-    rows, count = map(int, state["shape"])
+    shape = tuple(map(int, state["shape"]))
+    if len(shape) not in (2, 3):
+        raise ValueError(f"{name} is of the shape {shown(shape)}, wanted (out, in) or (experts, out, in)")
+    rows, count = math.prod(shape[:-1]), shape[-1]
     group = int(state["blocksize"])
     one_of(name, "quant_type", state.get("quant_type"), (kind,))
     levels = tensors.get(f"{name}.quant_map", _levels_of(kind))
@@ -125,11 +131,11 @@ def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, in
         raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, wanted the 16 levels of {kind}")
     packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # bytes may be stored as another dtype
     scales = _scales(name, tensors, state)
-    if rows < 1 or count < 1 or group < 1 or len(packed) != -(-rows * count // 2):
+    if min(shape) < 1 or group < 1 or len(packed) != -(-rows * count // 2):
         raise ValueError(f"{name} has {counted(packed.size, 'byte')}, wanted {rows} x {count} values of 4 bits")
     if scales.size != -(-rows * count // group):
         raise ValueError(f"{name}.absmax has {scales.size} values, wanted one for each {group} of {rows} x {count}")
-    return packed, scales, group, (rows, count)
+    return packed, scales, group, shape
 
 
 def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -> Array:
@@ -137,7 +143,7 @@ def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -
     absmax = tensors[f"{name}.absmax"]
     nested = tensors.get(f"{name}.nested_absmax")
     if nested is None:
-        if absmax.dtype.kind != "f":
+        if absmax.dtype.name not in FLOATS:
             raise ValueError(f"{name}.absmax is {absmax.dtype}, wanted floats, or nested_absmax beside it")
         return absmax.reshape(-1).astype(np.float32, copy=False)
     levels, block, offset = tensors[f"{name}.nested_quant_map"], int(state["nested_blocksize"]), state["nested_offset"]
@@ -164,11 +170,11 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
         return from_row_maxima(name, tensors[name], maxima)
     packed, scales, group, shape = _parts_in(name, tensors)
     kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
-    if kind == "nf4" and _has_format(scales, group, shape[1]):
+    if kind == "nf4" and _has_format(scales, group, shape[-1]):
         return None
     if not np.isfinite(scales).all():
         raise ValueError(f"{name}.absmax holds a value that is not finite")
-    size = shape[0] * shape[1]
+    size = math.prod(shape)
     codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[:size]
     values: Array = _levels_of(kind)[codes] * scales[np.arange(size) // group]
     return values.reshape(shape), f"{kind} in blocks of {group}", packed.nbytes + scales.nbytes

@@ -5,7 +5,7 @@
     zero_points  uint8 (out, bytes of a row), packed as the codes; asymmetric formats alone, else 2^(bits - 1)
 
 The last block of a row may be short: its codes are padded. A weight ``fc.weight`` has the input ``fc.input`` and the
-output ``fc.output``, with any number of rows. ``fc.bias`` is added if it is a vector (out,). Other arrays that are not
+output ``fc.output``, with any number of rows. ``fc.bias``, a vector (out,), is added. Other arrays that are not
 packed are initializers. onnxruntime, docs/ContribOperators.md, com.microsoft.
 """
 
@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.base import PackedArray
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
 from ...formats import Int
+from ..selection import FLOATS
 from .linear import prefix_of, refuse
 from .onnx_model import OPSET, check_names, onnx_of, write_model
 
@@ -51,7 +53,8 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
         held += [onnx.numpy_helper.from_array(values, f"{prefix}.{key}") for key, values in parts.items()]
         given, found = f"{prefix}.input", f"{prefix}.output"
         names = [given, *(f"{prefix}.{key}" for key in parts)]
-        if _is_bias(arrays.get(f"{prefix}.bias"), rows):
+        if f"{prefix}.bias" in arrays:
+            _check_bias(f"{prefix}.bias", arrays[f"{prefix}.bias"], rows)
             added.add(f"{prefix}.bias")
             names += [""] * (5 - len(names)) + [f"{prefix}.bias"]
         sizes = {"K": count, "N": rows, "bits": array.format.bits, "block_size": array.format.group}
@@ -92,8 +95,11 @@ def _parts(name: str, q: QuantizedArray) -> dict[str, np.ndarray[Any, Any]]:
     return parts
 
 
-def _is_bias(array: Any, rows: int) -> bool:
-    return isinstance(array, np.ndarray) and array.shape == (rows,) and array.dtype.kind == "f"
+def _check_bias(name: str, array: Any, rows: int) -> None:
+    values = None if isinstance(array, PackedArray) else np.asarray(array)
+    if values is None or values.shape != (rows,) or values.dtype.name not in FLOATS:
+        what = type(array).__name__ if values is None else f"{values.dtype} {values.shape}"
+        raise ValueError(f"save: tensor {quoted(name)} is {what}, wanted floats ({rows},), which {NAME} adds")
 
 
 def _first(arrays: Mapping[str, Any]) -> str:

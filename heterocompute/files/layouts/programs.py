@@ -20,7 +20,8 @@ Tensors = Mapping[str, tuple[str, Shape]]  # NumPy's name of the dtype, shape
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 BYTES = ("int8", "uint8")
-WORDS = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
+LONGS = ("int64", "uint64")
+WORDS = ("int16", "uint16", "int32", "uint32", *LONGS)
 EIGHTS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 SCALE_EIGHTS = (*EIGHTS, "float8_e8m0fnu")
 FOURS = ("float4_e2m1fn",)
@@ -109,8 +110,8 @@ OWN_WORDS = frozenset(
 NO_SCALES = frozenset("bias biases mean var beta norm zero zeros offset shift".split())
 # Integers that a layer keeps for itself: positions, masks, tables of indices, counters.
 NO_CODES = re.compile(
-    r"ids?$|idxs?$|index|indices|mask|position|tracked|length|count|step|bias|bucket|perm|order|offset|g_idx|vocab"
-    r"|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
+    r"ids?$|idxs?$|tokens?$|index|indices|mask|position|tracked|length|count|step|bias|bucket|perm|order|offset|g_idx"
+    r"|vocab|shape|size|seed|(?:^|[._])zeros?(?:$|[._])|zero_points?$|zeros$|model$"
 )
 MOST_NEAR = 4  # codes of a module that scales are compared with
 PARTS = re.compile(r"[^._/:]+")
@@ -118,8 +119,9 @@ PARTS = re.compile(r"[^._/:]+")
 
 def is_codes(name: str, dtype: str, shape: Shape) -> bool:
     """Tell whether a tensor may be codes of weights: integers or float8 that are no positions, masks or counters."""
-    stored = dtype in KINDS["code"] and dtype not in ("int64", "uint64")  # indices of torch
-    return stored and math.prod(shape) > 1 and len(shape) > 0 and not NO_CODES.search(_last(name))
+    last = _last(_unnumbered(name))
+    stored = dtype in KINDS["code"] and (dtype not in LONGS or OWN_WORDS.issuperset(_words(last)))  # indices of torch
+    return stored and math.prod(shape) > 1 and len(shape) > 0 and not NO_CODES.search(last)
 
 
 def program_in(tensors: Tensors) -> Found | None:
@@ -166,6 +168,11 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def _unnumbered(name: str) -> str:
+    """Return a name without the numbers that a list in a module ends names with: ``fc.scale`` of ``fc.scale.0``."""
+    return re.sub(r"(?<=.)(?:\.\d+)+$", "", name) if name[-1:].isdigit() else name
+
+
 @lru_cache(1 << 12)
 def _words(last: str) -> tuple[str, ...]:
     """Return the words of the last part of a name, a capital within it beginning another one: ``wScale`` is two."""
@@ -210,8 +217,9 @@ def _near(tensors: Tensors) -> dict[tuple[str, frozenset[str] | None], list[_Cod
     near: dict[tuple[str, frozenset[str] | None], list[_Codes]] = {}
     for name, (dtype, shape) in tensors.items():
         if is_codes(name, dtype, shape):
-            codes = _Codes(name, dtype, shape, frozenset(_words(_last(name))) - OWN_WORDS)
-            for place in (name, name.rpartition(".")[0]):  # scales may be called NAME.scale
+            stem = _unnumbered(name)
+            codes = _Codes(name, dtype, shape, frozenset(_words(_last(stem))) - OWN_WORDS)
+            for place in (stem, stem.rpartition(".")[0]):  # scales may be called NAME.scale
                 for key in ((place, codes.own), (place, None)):
                     if len(found := near.setdefault(key, [])) < MOST_NEAR:
                         found.append(codes)
@@ -226,13 +234,14 @@ def _unnamed(tensors: Tensors) -> Iterator[Found]:
     for name, (dtype, shape) in tensors.items():
         if dtype not in KINDS["scale"]:
             continue
-        words, place = frozenset(_words(_last(name))), name
+        place = stem = _unnumbered(name)
+        words = frozenset(_words(_last(stem)))
         theirs = words - OWN_WORDS - SCALE_WORDS
         for _ in range(3):  # of the modules above, the last is the weight's where a quantizer has the scales
             if not place:
                 break
             place = place.rpartition(".")[0]
-            between = name[len(place) :].strip(".").rpartition(".")[0]
+            between = stem[len(place) :].strip(".").rpartition(".")[0]
             keys = [(place, frozenset[str]()), (place, theirs or None)]
             for codes in (one for key in keys for one in near.get(key, ())):
                 if codes.name != name and _go_together(codes, words, theirs, dtype, shape, between):

@@ -449,7 +449,9 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
     prefix = f"{printable(reader.path)}: "
     try:
         yield
-    except (AttributeError, KeyError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
+    except KeyError as error:
+        raise ValueError(f"{prefix}is no {name} file, or not all of one: {error} is missing") from None
+    except (AttributeError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
         raise ValueError(f"{prefix}is no {name} file, or its configuration is missing ({error})") from None
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None

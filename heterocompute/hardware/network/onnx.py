@@ -327,7 +327,7 @@ class _Reader:
         """Return the shape of a value with its batch."""
         shape = self.held.get(name, self.shapes.get(name))
         if shape is None or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
-            self.fail(f"the shape of {quoted(name)} is not known: {shown(shape)}")
+            self.fail(f"the shape of {quoted(name)} is not known" + (f": {shown(shape)}" if shape else ""))
         return tuple(int(size or 0) for size in shape)
 
     def whole(self, name: str) -> Shape:
@@ -399,7 +399,7 @@ class _Reader:
         """Return the shape of a value without its batch, which may be folded into an axis or lie behind others."""
         shape = self.shapes.get(name)
         if not shape or len(shape) > MAX_DIMENSIONS or any(size is None or size < 1 for size in shape):
-            self.fail(f"the shape of {quoted(name)} is not known: {shown(shape)}")
+            self.fail(f"the shape of {quoted(name)} is not known" + (f": {shown(shape)}" if shape else ""))
         sizes, batch = tuple(int(size or 0) for size in shape), self.batch or 1
         whole = [i for i, size in enumerate(sizes) if size == batch]
         folded = [i for i, size in enumerate(sizes) if size % batch == 0]

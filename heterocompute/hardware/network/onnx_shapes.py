@@ -107,6 +107,8 @@ class _Walk:
         for one in model.graph.initializer:
             self.types[one.name] = onnx.helper.make_tensor_type_proto(one.data_type, one.dims)
             self.keep(one.name, one)
+        for one in model.graph.sparse_initializer:  # operators take it for a dense tensor
+            self.types[one.values.name] = onnx.helper.make_tensor_type_proto(one.values.data_type, one.dims)
 
     def keep(self, name: str, tensor: Any) -> None:
         """Remember what a tensor of few values holds."""

@@ -13,6 +13,7 @@ from ...base.regular import open_regular
 from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
 from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node_name, text_of
+from .operators import OLD_NEAREST
 
 __all__ = ["array_of", "as_before_11", "blaming", "converted", "loaded", "place_of", "plain_opset", "sentence_of"]
 
@@ -116,7 +117,7 @@ def as_before_11(graph: Any) -> None:
     for node in graph.node:
         if node.op_type == "Resize" and not any(one.name == "coordinate_transformation_mode" for one in node.attribute):
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+            node.attribute.append(helper.make_attribute("nearest_mode", OLD_NEAREST))
         for _, inner in inner_graphs(node, ""):
             as_before_11(inner)
 

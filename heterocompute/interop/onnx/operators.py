@@ -6,6 +6,8 @@ GlobalMaxPool, GlobalLpPool   one value a channel, for any number of axes
 Optional            holds its value, not a list of it
 MaxPool             SAME_LOWER pads an odd pixel before
 ConvTranspose       groups
+Resize              align_corners spans the whole pixels of the output; before opset 11 "nearest" rounds down where the
+                    output is larger, and up where it is smaller
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ import numpy as np
 
 from ...files.containers.onnx_graph import STANDARD, text_of
 
-__all__ = ["operators", "reason_to_refuse"]
+__all__ = ["OLD_NEAREST", "operators", "reason_to_refuse"]
 
 Array = np.ndarray[Any, Any]
 # Operators whose meaning changed with this opset; onnx's evaluator has the newest one.
 CHANGED = {"BatchNormalization": 14, "Dropout": 12, "Hardmax": 13, "LogSoftmax": 13, "Softmax": 13, "Resize": 11,
            "Scan": 9, "Upsample": 10}  # fmt: skip
+OLD_NEAREST = "before_11"  # the nearest_mode of a Resize that comes from such an opset: no name of ONNX
 RECURRENT = {"LSTM": [b"Sigmoid", b"Tanh", b"Tanh"], "GRU": [b"Sigmoid", b"Tanh"], "RNN": [b"Tanh"]}  # activations
 # Of these, the converter to the newest opset keeps the meaning.
 CONVERTED = {"BatchNormalization", "Dropout", "LogSoftmax", "Softmax", "Resize", "Upsample"}
@@ -64,10 +67,11 @@ def reason_to_refuse(node: Any, opset: int, is_converted: bool) -> str | None:
 def operators() -> list[type]:
     """Return classes for onnx's evaluator."""
     from onnx.reference.op_run import OpRun  # optional
-    from onnx.reference.ops import op_conv_transpose, op_max_pool  # optional
+    from onnx.reference.ops import op_conv_transpose, op_max_pool, op_resize  # optional
 
     other_pool: Any = op_max_pool.MaxPool
     other_transpose: Any = op_conv_transpose.ConvTranspose
+    other_resize: Any = op_resize.Resize
 
     class LRN(OpRun):
         op_domain = ""
@@ -134,4 +138,26 @@ def operators() -> list[type]:
             ]
             return (np.concatenate(parts, axis=1),)
 
-    return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, Optional, MaxPool, ConvTranspose]
+    class Resize(other_resize):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(
+            self, x: Array, roi: Array | None, scales: Array | None = None, sizes: Array | None = None, **options: Any
+        ) -> Any:
+            if options.get("mode") == "nearest" and options.get("nearest_mode") == OLD_NEAREST:
+                return (_nearest_before_11(x, np.asarray(scales)),)
+            if options.get("coordinate_transformation_mode") == "align_corners" and scales is not None and scales.size:
+                axes = options.get("axes") or range(x.ndim)
+                sizes = (np.array([x.shape[axis] for axis in axes]) * np.float64(scales)).astype(np.int64)
+                scales = None
+            return super()._run(x, roi, scales, sizes, **options)
+
+    return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, Optional, MaxPool, ConvTranspose, Resize]
+
+
+def _nearest_before_11(x: Array, scales: Array) -> Array:
+    for axis, (size, scale) in enumerate(zip(x.shape, scales, strict=True)):
+        at = np.arange(int(size * np.float32(scale)), dtype=np.float32) / scale
+        at = np.ceil(at) if scale < 1 else np.floor(at)
+        x = x.take(np.minimum(at, size - 1).astype(np.int64), axis)
+    return x
