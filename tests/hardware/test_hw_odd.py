@@ -36,6 +36,7 @@ def test_seconds_of_a_pipeline(name: str, value: Any) -> None:
         (lambda: hw.copy_seconds(HUGE, "t4"), "size is 1000"),
         (lambda: hw.copy_seconds("x", "t4"), "size is 'x', wanted a number from 0"),
         (lambda: hw.throughput(1e308, "1000 op", "1 s"), "is 1e\\+308, wanted"),
+        (lambda: hw.dvfs("1 W", "1 s", ("1e-100 V", "1e59 V"), ("1 GHz", "1 GHz")), "inf"),
         (lambda: hw.dvfs("1 W", "1 s", None, ("1 GHz", "1 GHz")), "dvfs: voltage is None, wanted two"),
         (lambda: hw.overhead("hfma", overhead_pj=HUGE), "overhead_pj is 1000"),
         (lambda: hw.mac("int8", "int8", HUGE), "accumulator_bits is 1000"),
