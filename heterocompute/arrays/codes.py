@@ -93,7 +93,7 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
         raise ValueError(f"code_storage: codes of {q.format} have {bits} bits, wanted at most 16")
     counts = np.zeros(2**bits, np.int64)
     rows = rows_at_once(len(q.components["codes"]), q.components["codes"][:1].nbytes, BLOCK)
-    for first in range(0, len(q.components["codes"]), rows):
+    for first in range(0, len(q.components["codes"]) if q.size else 0, rows):
         counts += np.bincount(_real_codes(q, first, rows).reshape(-1), minlength=2**bits)
     n = int(counts.sum())
     p = counts[counts > 0] / max(n, 1)

@@ -24,7 +24,7 @@ from ..base.float_env import counts_subnormals
 from ..base.values import LARGEST, shown
 
 #: In the order of csrc/model/systolic.h.
-LARGEST_SIDE, MAX_CELLS = 1 << 40, 1 << 26
+LARGEST_SIDE, MAX_CELLS, MAX_STEPS = 1 << 40, 1 << 26, 1 << 36
 DATAFLOWS = ("ws", "is", "os")
 
 
@@ -232,7 +232,7 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     Returns
     -------
     Simulation
-        Time grows with cells times cycles.
+        Time grows with cells times cycles, of which there are at most 2^36.
 
     Examples
     --------
@@ -251,6 +251,10 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     size = (_size(rows, "rows"), _size(cols, "cols"))
     if size[0] * size[1] > MAX_CELLS:
         raise ValueError(f"systolic: rows x cols is {size[0]} x {size[1]}, wanted at most 2^26 cells to simulate")
+    (m, k), n = left.shape, right.shape[1]
+    steps = size[0] * size[1] * gemm(m, n, k, *size, dataflow).cycles
+    if steps > MAX_STEPS:
+        raise ValueError(f"systolic: {size[0]} x {size[1]} cells take {steps} steps, wanted at most 2^36 to simulate")
     cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
     # With stationary inputs it is the weights that stream in from the left.
     inputs, weights = (from_top, from_left) if dataflow == "is" else (from_left, from_top)

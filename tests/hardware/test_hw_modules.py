@@ -127,6 +127,23 @@ def test_refusals(module: Any, shape: Any, words: str) -> None:
         hw.count(module, shape)
 
 
+def test_what_wraps_a_module_counts_as_the_module() -> None:
+    exported = torch.export.export(small().eval(), (torch.ones(1, 3, 16, 16),)).module()
+    want = hw.count(small(), (3, 16, 16))
+    for module in (nn.DataParallel(small()), nn.DataParallel(nn.DataParallel(small())), exported):
+        found = hw.count(module, (3, 16, 16))
+        assert (found.macs, found.params) == (want.macs, want.params)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripts_are_refused_by_name() -> None:
+    script = torch.jit.script(nn.Linear(8, 4))
+    with pytest.raises(ValueError, match="ScriptModule: it is made by torch.jit, expected the module that it was made"):
+        hw.count(script, (8,))
+    with pytest.raises(ValueError, match="Sequential: its 0 is made by torch.jit"):
+        hw.count(nn.Sequential(script), (8,))
+
+
 def test_a_study_takes_a_module() -> None:
     module = small()
     found = hc.study(module, ["int8"])

@@ -36,9 +36,11 @@ def test_seconds_of_a_pipeline(name: str, value: Any) -> None:
         (lambda: hw.copy_seconds(HUGE, "t4"), "size is 1000"),
         (lambda: hw.copy_seconds("x", "t4"), "size is 'x', wanted a number from 0"),
         (lambda: hw.throughput(1e308, "1000 op", "1 s"), "is 1e\\+308, wanted"),
+        (lambda: hw.dvfs("1 W", "1 s", ("1e-100 V", "1e59 V"), ("1 GHz", "1 GHz")), "inf"),
         (lambda: hw.dvfs("1 W", "1 s", None, ("1 GHz", "1 GHz")), "dvfs: voltage is None, wanted two"),
         (lambda: hw.overhead("hfma", overhead_pj=HUGE), "overhead_pj is 1000"),
         (lambda: hw.mac("int8", "int8", HUGE), "accumulator_bits is 1000"),
+        (lambda: hw.systolic.simulate([[1]], [[1]], 2, 2**20), "systolic: 2 x 1048576 cells take .* at most 2\\^36 to"),
         (lambda: hw.multi.allreduce(1e6, HUGE, 1e9), "count is 1000"),
         (lambda: hw.multi.pipeline_parallel(10**12, 4), "stages is 1000000000000, wanted at most 2\\^20"),
         (lambda: hw.largest_batch("alexnet", "t4", optimizer=[]), "optimizer is \\[\\], wanted one of"),  # type: ignore[arg-type]

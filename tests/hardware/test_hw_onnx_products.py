@@ -191,3 +191,29 @@ def test_axes_that_a_file_leaves_open_come_from_the_call(tmp_path: Path) -> None
         with pytest.raises(ValueError, match="the shape of 'x' is not known"):
             count(tmp_path / "m.onnx", nodes, {"w": (5, 3, 3, 3)}, open_axes)
         assert hw.count(tmp_path / "m.onnx", (3, 8, 6)).macs == 135 * 12
+
+
+def test_functions_count_as_their_nodes(tmp_path: Path) -> None:
+    held = helper.make_node("Constant", [], ["b"], value=onnx.numpy_helper.from_array(np.ones((8, 5), np.float32)))
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("mine", "Dense", ["a"], ["c"], [held, node("MatMul", "a b", "c")], opsets)
+    ends = [helper.make_tensor_value_info(name, proto.FLOAT, [1, 3, n]) for name, n in (("x", 8), ("y", 5))]
+    graph = helper.make_graph([node("Dense", "x", domain="mine")], "g", ends[:1], ends[1:])
+    model = helper.make_model(
+        graph, opset_imports=[*opsets, helper.make_opsetid("mine", 1)], functions=[function], ir_version=8
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert (hw.count(path).macs, hw.count(path).params) == (120, 40)
+
+
+def test_an_einsum_of_a_tied_table_counts_it_once(tmp_path: Path) -> None:
+    nodes = [node("Gather", "w x", "h"), node("Einsum", "h w", equation="bti,oi->bto")]
+    found = count(tmp_path / "m.onnx", nodes, {"w": (11, 6)}, [1, 3], kind=proto.INT64)
+    assert (found.macs, found.params) == (198, 66)
+
+
+def test_a_constant_of_listed_floats_is_a_parameter(tmp_path: Path) -> None:
+    nodes = [node("Constant", "", "w", value_floats=[1.0] * 8), node("MatMul", "x w")]
+    found = count(tmp_path / "m.onnx", nodes, {}, [1, 3, 8])
+    assert (found.macs, found.params) == (24, 8)

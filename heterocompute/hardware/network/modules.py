@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...base.texts import sentence
+from ...base.texts import printable, sentence, shortened
 from ...base.values import shown
 from .graph import Network, check_shape
 from .recorder import Recorder, Refusal
@@ -45,6 +45,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
         No shape, a forward pass that fails on it, an operator that multiplies in a way that is not read.
     """
     torch, name = sys.modules["torch"], type(module).__name__
+    module = _plain(torch, module, name)
     if input_shape is None:
         raise ValueError(f"input_shape is missing: {name}, a torch.nn.Module, needs the shape of one sample")
     shape = check_shape(input_shape)
@@ -69,6 +70,17 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     return Network(name, tuple(found.nodes), shape, note, found.frozen, found.prepared)
 
 
+def _plain(torch: Any, module: Any, name: str) -> Any:
+    """Return the module that others only hand their inputs to; scripted ones, which take no hooks, are refused."""
+    while isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        module = module.module
+    for path, one in module.named_modules():
+        if isinstance(one, torch.jit.ScriptModule):
+            place = f"its {printable(shortened(path))}" if path else "it"
+            raise ValueError(f"{name}: {place} is made by torch.jit, expected the module that it was made of")
+    return module
+
+
 @contextlib.contextmanager
 def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
     """Set the mode of a module and of torch, and put both back, attributes that the forward pass sets included."""
@@ -76,7 +88,8 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
     fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     attend = torch.nn.functional.scaled_dot_product_attention
     try:
-        module.train(training)
+        with contextlib.suppress(NotImplementedError):  # torch.export has fixed the mode
+            module.train(training)
         for one in module.modules():
             if isinstance(one, torch.nn.modules.batchnorm._NormBase):
                 one.eval()

@@ -33,7 +33,8 @@ SIZES = {"Shape", "Size"}
 # Inputs that hold parameters, where an operator has others that are constants too: scales, zero points, sizes.
 PARAMETERS = {"QuantizeLinear": (0,), "DequantizeLinear": (0,), "Resize": (0,), "Upsample": (0,), "ConvInteger": (0, 1),
               "QLinearConv": (0, 3, 8), "MatMulInteger": (0, 1), "QLinearMatMul": (0, 3)}  # fmt: skip
-FLOATS = {1, 10, 11, 16, 17, 18, 19, 20, 23}  # data types of ONNX
+FLOAT = 1
+FLOATS = {FLOAT, 10, 11, 16, 17, 18, 19, 20, 23}  # data types of ONNX
 MAX_DIMENSIONS, MAX_ELEMENTS = 64, 2**63
 GRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
@@ -91,11 +92,12 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
         pass  # a missing file is an OSError, not onnx's own
     try:
         import onnx  # optional
-        from onnx import shape_inference  # optional
+        from onnx import inliner, shape_inference  # optional
     except ImportError:
         raise ImportError(f"{place}: reading ONNX files needs onnx: pip install heterocompute[onnx]") from None
     try:
         model = onnx.load(place, load_external_data=False)
+        model = inliner.inline_local_functions(model) if model.functions else model
         model, shapes = shaped(onnx, shape_inference, model, sample)
     except Exception as error:  # onnx raises protobuf's errors and its own
         first = str(error).strip().splitlines() or [type(error).__name__]
@@ -213,6 +215,9 @@ class _Reader:
             value = tensors[0].sparse_tensor.values if sparse else tensors[0].t
             dims = tuple(tensors[0].sparse_tensor.dims) if sparse else self.dims(value)
             self.hold(one.output[0], dims, value.data_type, math.prod(value.dims))
+            return
+        if numbers := [a.floats for a in one.attribute if a.name == "value_floats" and one.op_type == "Constant"]:
+            self.hold(one.output[0], (len(numbers[0]),), FLOAT)
             return
         behind: set[str] = set() if one.op_type in SIZES else self.weights_of(one)
         for output in one.output:
@@ -362,10 +367,7 @@ class _Reader:
             sizes[label] //= batch
         if one.input[0] not in self.sources:  # the second stands for the weights
             first, second = second, first
-        held = self.new_params(one)
-        if self.weights_of(one) and not held:
-            self.fail(f"{called(one)} shares its weights, which is not read")
-        return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), held)
+        return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), self.new_params(one))
 
     def new_params(self, one: Any, places: Sequence[int] | None = None) -> int:
         """Return how many parameters a node uses, in some of its inputs, that none before has; count them."""

@@ -229,7 +229,7 @@ def dvfs(
         pairs.append(ratio(*(_positive(one, kind, f"dvfs: {name}") for one in reversed(pair))))
     volts, clocks = pairs
     lasts = spent / clocks
-    draws = (whole - leaking) * (volts**2 * clocks)
+    draws = (whole - leaking) * (volts * volts * clocks)
     if leaking.value:
         draws = draws + leaking * volts
     return {"power": draws, "time": lasts, "energy": draws * lasts, "before": whole * spent}
