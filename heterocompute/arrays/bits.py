@@ -47,7 +47,8 @@ def moved(
            [203, 136]], dtype=uint8)
     """
     array, bits, kind = source
-    _core.move_codes(runtime.run(), *shape, flip, (np.ascontiguousarray(array), bits, kind), target)
+    if 0 not in shape:  # however many rows there are without a code
+        _core.move_codes(runtime.run(), *shape, flip, (np.ascontiguousarray(array), bits, kind), target)
     return target[0]
 
 
