@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from ..arrays.dense import as_array
 from ..base.float_env import counts_subnormals
 
 __all__ = ["kl_divergence"]
+
+_BLOCK = 1 << 18  # values at a time, more where a row has more
 
 
 @counts_subnormals
@@ -54,16 +57,34 @@ def kl_divergence(logits: Any, changed: Any) -> float:
         raise ValueError(f"kl_divergence: logits has shape {p.shape} and changed has shape {q.shape}")
     if p.ndim == 0 or p.size == 0:
         raise ValueError(f"kl_divergence: logits has shape {p.shape}, wanted some rows of some classes")
-    if not (np.isfinite(p).all() and np.isfinite(q).all()):
-        return float("nan")
-    with np.errstate(over="ignore", invalid="ignore"):  # logits of float64 may lie further apart than its range
-        log_p, log_q = _log_softmax(p), _log_softmax(q)
-        shares = np.exp(log_p)
-        lost = np.where(shares > 0, shares * (log_p - log_q), 0.0).sum(axis=-1)
-    return float(np.maximum(lost, 0.0).mean())  # what rounding alone leaves may lie below 0
+    rows = np.empty(p.size // p.shape[-1])
+    done = 0
+    for some_p, some_q in _blocks(p, q):
+        if not (np.isfinite(some_p).all() and np.isfinite(some_q).all()):
+            return float("nan")
+        with np.errstate(over="ignore", invalid="ignore"):  # logits of float64 may lie further apart than its range
+            log_p, log_q = _log_softmax(some_p), _log_softmax(some_q)
+            shares = np.exp(log_p)
+            lost = np.where(shares > 0, shares * (log_p - log_q), 0.0).sum(axis=-1)
+        rows[done : done + lost.size] = lost.reshape(-1)
+        done += lost.size
+    return float(np.maximum(rows, 0.0, out=rows).mean())  # what rounding alone leaves may lie below 0
+
+
+def _blocks(p: NDArray[Any], q: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield some rows of both at a time, in C order."""
+    if p.ndim == 1:
+        yield p[None], q[None]
+    elif p.ndim > 2 and p[0].size > _BLOCK:
+        for one_p, one_q in zip(p, q, strict=True):
+            yield from _blocks(one_p, one_q)
+    else:
+        step = max(_BLOCK // p[0].size, 1)
+        for first in range(0, len(p), step):
+            yield p[first : first + step], q[first : first + step]
 
 
 def _log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64)
+    shifted = logits.astype(np.float64, order="C")
     shifted -= shifted.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))

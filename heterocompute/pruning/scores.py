@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,20 @@ __all__ = ["sparsegpt", "wanda"]
 
 Array = np.ndarray[Any, Any]
 
+_AT_ONCE = 1 << 18  # values that are float64 at a time
 _BLOCK = 128  # columns that are pruned before the others hear of it, as in the paper
 
 
-def _matrix(value: Any, name: str) -> Array:
+def _floats(value: Any, name: str) -> Array:
     array = as_array(value, name)
     if array.ndim != 2:
         raise ValueError(f"{name} has shape {array.shape}, wanted two dimensions")
     refuse_infinite(array, name)
-    return array.astype(np.float64)
+    return array
+
+
+def _matrix(value: Any, name: str) -> Array:
+    return _floats(value, name).astype(np.float64)
 
 
 @counts_subnormals
@@ -61,18 +67,38 @@ def wanda(w: Any, x: Any) -> Array:
     array([[5., 2.]], dtype=float32)
     """
     gathered = getattr(x, "matrix", None)
-    weights, inputs = _matrix(w, "wanda: w"), _matrix(x if gathered is None else gathered, "wanda: x")
+    weights, inputs = _floats(w, "wanda: w"), _floats(x if gathered is None else gathered, "wanda: x")
     if weights.shape[1] != inputs.shape[1]:
         raise ValueError(
             f"wanda: w has {counted(weights.shape[1], 'input')} and x has {counted(inputs.shape[1], 'column')}"
         )
+    scores: Array = np.empty(weights.shape, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.sqrt(np.einsum("ij,ij->j", inputs, inputs) if gathered is None else np.diagonal(inputs))
-        scores: Array = (np.abs(weights) * norms).astype(np.float32)
-    if not np.isfinite(scores).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(scores))[0])
-        raise ValueError(f"wanda: the score of w at index ({row}, {column}) is beyond float32's largest; scale w or x")
+        norms = np.sqrt(_squares(inputs) if gathered is None else np.diagonal(inputs).astype(np.float64))
+        for some in _row_blocks(weights):
+            scores[some] = np.abs(weights[some].astype(np.float64)) * norms
+            if not np.isfinite(scores[some]).all():
+                row, column = (int(i) for i in np.argwhere(~np.isfinite(scores[some]))[0])
+                raise ValueError(
+                    f"wanda: the score of w at index ({some.start + row}, {column}) is beyond float32's largest; "
+                    "scale w or x"
+                )
     return scores
+
+
+def _squares(inputs: Array) -> Array:
+    """Return the sum of squares of each column: float64, index ascending, one accumulator."""
+    sums = np.zeros(inputs.shape[1])
+    for some in _row_blocks(inputs):
+        squares = inputs[some].astype(np.float64) ** 2
+        sums = np.cumsum(np.concatenate([sums[None], squares]), axis=0)[-1]
+    return sums
+
+
+def _row_blocks(matrix: Array) -> Iterator[slice]:
+    step = max(_AT_ONCE // max(matrix.shape[1], 1), 1)
+    for first in range(0, len(matrix) if matrix.size else 0, step):
+        yield slice(first, first + step)
 
 
 @counts_subnormals

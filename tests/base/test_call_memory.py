@@ -50,6 +50,8 @@ def on(call, w, small=None):
 
 w = matrix(4096)
 measure("hadamard", *on(hc.ptq.hadamard, w))
+measure("kl_divergence", *on(lambda x: hc.kl_divergence(x, x), w))
+measure("wanda", *on(lambda x: hc.scores.wanda(x, x), w))
 q = hc.quantize(w, "int8")
 measure("error", lambda: hc.error(w, q), lambda: hc.error(w[:64], q[:64]))
 turned, columns = hc.quantize(w, "int4-g32", axis=0), w
