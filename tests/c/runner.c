@@ -328,13 +328,14 @@ static void *take_fingerprints(void *code) {
 
 /* musl gives a thread 128 KiB, and pools of users less: an array of the core beyond its stack ends this process. */
 static int on_small_stack(void) {
-    enum { STACK_BYTES = 64 << 10 };
+    const long least = sysconf(_SC_THREAD_STACK_MIN); /* glibc: 16 KiB on x86-64, 128 KiB on aarch64 */
+    const size_t stack_bytes = (size_t)(least > 64 << 10 ? least : 64 << 10);
     int code = 1;
     pthread_t thread;
     pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0 ||
+    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, stack_bytes) != 0 ||
         pthread_create(&thread, &attributes, take_fingerprints, &code) != 0) {
-        printf("FAILED no thread with a stack of %d bytes\n", STACK_BYTES);
+        printf("FAILED no thread with a stack of %zu bytes\n", stack_bytes);
         return 1;
     }
     pthread_join(thread, NULL);
