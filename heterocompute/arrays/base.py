@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..base.float_env import converted, counts_subnormals
+from ..base.magic import refuse_other_name
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 __all__ = ["PackedArray"]
@@ -246,10 +247,14 @@ class PackedArray(NDArrayOperatorsMixin):
         ------
         TypeError
             No path, or values of a dtype that a safetensors file cannot hold.
+        ValueError
+            A name of another kind of file, such as ``.gguf``.
         OSError
             The file cannot be written.
         """
-        save_arrays(as_path(path, "save"), {SINGLE: self}, {SINGLE: self._entry()}, single=True)
+        place = as_path(path, "save")
+        refuse_other_name(place)
+        save_arrays(place, {SINGLE: self}, {SINGLE: self._entry()}, single=True)
 
     @counts_subnormals
     def _repr_html_(self) -> str:

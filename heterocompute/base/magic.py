@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["FIRST_BYTES", "what_it_is"]
+import os
+
+from .texts import printable
+
+__all__ = ["FIRST_BYTES", "refuse_other_name", "what_it_is"]
+
+# Names of files of other kinds, and what writes such a file.
+_OTHER_NAMES = {
+    ".gguf": " or the layout gguf",
+    ".onnx": " or the layout onnx",
+    ".pt": "",
+    ".pth": "",
+    ".npz": "",
+    ".npy": "",
+}
 
 FIRST_BYTES = 512  # enough for the name of the first member of a zip archive, and for the first key of a JSON index
 
@@ -16,6 +30,26 @@ _KINDS = {
     b"\x08": ("an ONNX model or another protobuf", f"{_OURS}; the commands study, count and roofline take .onnx"),
     b"version https://git-lfs": ("a pointer of Git LFS", "git lfs pull brings the file itself"),
 }  # fmt: skip
+
+
+def refuse_other_name(path: str) -> None:
+    """Raise ValueError where a safetensors file would be written under the name of another kind of file.
+
+    Parameters
+    ----------
+    path : str
+
+    Examples
+    --------
+    >>> refuse_other_name("model.gguf")
+    Traceback (most recent call last):
+    ...
+    ValueError: model.gguf: what is written is a safetensors file, wanted a name without .gguf or the layout gguf
+    """
+    kind = os.path.splitext(path)[1].lower()
+    if kind in _OTHER_NAMES:
+        wanted = f"a name without {kind}{_OTHER_NAMES[kind]}"
+        raise ValueError(f"{printable(path)}: what is written is a safetensors file, wanted {wanted}")
 
 
 def what_it_is(first: bytes) -> str | None:

@@ -20,6 +20,7 @@ import numpy as np
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.float_env import call_back
+from ..base.magic import refuse_other_name
 from ..base.tensors import Tensors
 from ..base.texts import counted, file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
@@ -66,7 +67,6 @@ UNITS = {
     "TiB": 2**40,
 }
 SUFFIX = ".safetensors"
-OTHER_KINDS = {".gguf": " or the layout gguf", ".onnx": " or the layout onnx", ".pt": "", ".pth": "", ".npz": ""}
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,8 @@ def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str
     place = printable(file_name(out_path))
     if is_same_file(in_path, out_path):
         raise ValueError(f"{place}: is the input itself")
-    kind = os.path.splitext(place)[1].lower()
-    if kind in OTHER_KINDS and (layout is None or layout in LAYOUTS):
-        wanted = OTHER_KINDS[kind]
-        raise ValueError(f"{place}: what is written is a safetensors file, wanted a name without {kind}{wanted}")
+    if layout is None or layout in LAYOUTS:
+        refuse_other_name(file_name(out_path))
 
 
 def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:

@@ -25,11 +25,12 @@ from ..arrays.sparse import SparseArray
 from ..base.container import MAX_DIMENSIONS, Reader as Reader
 from ..base.float_env import counts_subnormals
 from ..base.json_text import is_count, strict_json
+from ..base.magic import refuse_other_name
 from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
 from ..base.writer import Writer as Writer
-from .layouts.table import check_layout, export
+from .layouts.table import LAYOUTS, check_layout, export
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]
 
@@ -182,7 +183,8 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     TypeError
         If path is no path, something is no array, or of a dtype that a safetensors file cannot hold.
     ValueError
-        If two arrays would be stored under one name; a layout, or a format without a place in it.
+        If two arrays would be stored under one name; a layout, or a format without a place in it; a name of another
+        kind of file, such as ``.gguf`` without that layout.
 
     Examples
     --------
@@ -221,8 +223,11 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
         if not isinstance(array, (PackedArray, np.ndarray, np.generic)):
             raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, wanted an array")
     if layout is not None:
+        if layout in LAYOUTS:
+            refuse_other_name(path)
         export(path, arrays, layout)
         return
+    refuse_other_name(path)
     packed = {name: array._entry() for name, array in arrays.items() if isinstance(array, PackedArray)}
     save_arrays(path, arrays, packed)
 

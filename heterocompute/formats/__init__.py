@@ -125,6 +125,7 @@ def _parse(text: str) -> Format | None:
 
 def _nearest(text: str) -> list[str]:
     plain = text[:64].strip().lower().replace(" ", "-").replace("bfloat", "bf").replace("float", "fp")
+    plain = re.sub(r"-sym(metric)?(?=-|$)", "", plain)  # what integers are without -asym
     candidates = [example for cls in Format.families() for example in cls.examples] + list(Sparse.examples)
     # Any group is legal, so an example with the group that was asked for is nearer than the example itself.
     for group in re.findall(r"-g[0-9]+", plain)[:1]:

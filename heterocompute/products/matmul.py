@@ -152,7 +152,9 @@ def _checked_product(
     if isinstance(a, QuantizedArray) and a.axis != (a.ndim - 1,):
         raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
-        raise ValueError(f"{name}: b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}")
+        turned = "; wanted b.T, as in x @ b.T" if b.ndim == 2 and a.shape[-1:] == b.shape[1:] else ""
+        wrong = f"b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}"
+        raise ValueError(f"{name}: {wrong}{turned}")
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
     full = _core.matmul_shape(name, left.shape, right.shape)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())

@@ -311,7 +311,10 @@ def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice,
         refuse_infinite(given, f"{name}: h")
     if given.shape[1:] != (columns, columns):
         shape = given.shape if len(given) > 1 or given.ndim != 3 else given.shape[1:]
-        raise ValueError(f"{name}: h is of {shown(shape)}, but w has {counted(columns, 'input')}")
+        raise ValueError(
+            f"{name}: h is of {shown(shape)}, but w has {counted(columns, 'input')}: wanted a Hessian that heard the "
+            f"inputs x of the layer, or x.T @ x, ({columns}, {columns})"
+        )
     if not len(given) or rows % len(given):
         raise ValueError(f"{name}: h is of {counted(len(given), 'group')}, but w has {counted(rows, 'row')}")
     for matrix in given:

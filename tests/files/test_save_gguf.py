@@ -365,3 +365,14 @@ def test_the_other_order_of_bytes_is_said(tmp_path: Path, version: int) -> None:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 4, 0, 0) + bytes(64))
     with pytest.raises(ValueError, match="GGUF of version 4, wanted 2 or 3"):
         hc.load(path)
+
+
+@pytest.mark.parametrize("name", ["a.gguf", "a.ONNX", "a.pt", "a.npz", "a.npy"])
+def test_no_safetensors_file_has_the_name_of_another_kind(name: str, tmp_path: Path) -> None:
+    q = hc.quantize(np.ones((2, 32), np.float32), "int4-g32")
+    for save in (q.save, lambda path: hc.save(path, {"w.weight": q}), lambda path: hc.save(path, q)):
+        with pytest.raises(ValueError, match="what is written is a safetensors file, wanted a name without"):
+            save(tmp_path / name)
+    with pytest.raises(ValueError, match="what is written is a safetensors file"):
+        hc.save(tmp_path / name, {"w.weight": q}, layout="compressed-tensors")
+    assert not any(tmp_path.iterdir())

@@ -377,3 +377,17 @@ def test_prepacked_arrays_behave_as_their_source() -> None:
     assert hc.prepack(hc.quantize(np.zeros((0, 4), np.float32), "int8")).nbytes == 0
     with pytest.raises(ValueError, match="prepack: w has shape"):
         hc.prepack(reals((3, 4)))
+
+
+def test_weights_beside_at_want_their_transpose() -> None:
+    x, q = np.ones((4, 64), np.float32), hc.quantize(np.ones((16, 64), np.float32), "int4-g32")
+    with pytest.raises(
+        ValueError, match=r"b is quantized along axis \(1,\), its reduction axis is 0; wanted b.T, as in"
+    ):
+        x @ q
+    with pytest.raises(ValueError, match="its reduction axis is 0$"):  # whose transpose does not fit either
+        np.ones((4, 16), np.float32) @ q
+    with pytest.raises(
+        ValueError, match=r"wanted a Hessian that heard the inputs x of the layer, or x.T @ x, \(64, 64\)"
+    ):
+        hc.ptq.gptq(np.ones((16, 64), np.float32), x, "int4-g32")
