@@ -201,7 +201,7 @@ typedef struct {
 /* NULL: there is none. The first call counts. */
 void hc_blas_use(const hc_blas *blas);
 bool hc_blas_looked(void); /* whether it was called */
-/* What its kernels are beside ours of these instruction sets. */
+/* The speed of its kernels next to ours of these instruction sets. */
 typedef enum { HC_BLAS_NONE = 0, HC_BLAS_EQUAL, HC_BLAS_SLOWER } hc_blas_speed;
 hc_blas_speed hc_blas_speed_of(uint32_t isa);
 

@@ -27,7 +27,7 @@ static inline uint32_t key_of(float value) {
 }
 static inline float value_of(uint32_t key) { return hc_f32_from_bits(key ^ (key >> 31 ? 0x80000000u : 0xffffffffu)); }
 
-/* Of the digits of n items, for each pass. */
+/* Bytes of the digit counts of n items, all passes together. */
 static int64_t counts_bytes(int64_t n) { return n > FEW ? PASSES * RADIX * (int64_t)sizeof(int64_t) : 0; }
 
 /* Stable radix sort by the bits from `low` on; the answer lies in `items`. */

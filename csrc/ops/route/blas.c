@@ -12,7 +12,7 @@
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 
-/* Of the process. A library stays open for good, and the first one counts. */
+/* State of the process: the first library counts and stays open. */
 static hc_blas blas;
 enum { UNKNOWN = 0, SETTING, NONE, OPEN };
 static atomic_int state;
@@ -72,7 +72,8 @@ hc_blas_speed hc_blas_speed_of(uint32_t isa) {
 /* The time of a BLAS over that of our kernels, by shapes: measured in one thread against OpenBLAS 0.3.34 on an AMD EPYC of family
  * 26 (Zen 5), 2026-11, weights in rows and transposed. A BLAS packs all of the weights for a few rows as we do, but then uses
  * kernels for many; below 10^6 products it has kernels that pack nothing, but few for transposed weights. The first line that
- * fits counts; none: USUAL_SHARE. */
+ * fits counts; none: USUAL_SHARE. A share stands for a range (1.0 to 2.1): whether it is above 1 decides, its size only shows in
+ * hc_explain. */
 typedef struct {
     hc_blas_speed speed;
     int rank;        /* of our kernels; -1: any */
