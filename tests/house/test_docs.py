@@ -32,7 +32,8 @@ PAGES = [ROOT / "README.md", ROOT / "csrc/README.md", *sorted((ROOT / "docs").rg
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
-OPTIONAL = ("sklearn", "scipy", "torch", "onnx")  # of Python blocks: without it such a block is left out
+# Of Python blocks: without it such a block is left out, and with it those that use what it would have made.
+OPTIONAL = ("sklearn", "scipy", "torch", "onnx")
 # Commands that take seconds to minutes, and have tests of their own: bench, the whole main job, training, emulation,
 # every machine with every layer of a large network.
 LEFT_OUT = re.compile(
@@ -69,6 +70,25 @@ def run(code: str, names: dict[str, Any]) -> None:
             exec(compile(ast.Module([statement], []), "<docs>", "exec"), names)
 
 
+def made(code: str) -> set[str]:
+    """Return the names that a block gives values to."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found
+
+
+def used(code: str) -> set[str]:
+    """Return the names that a block reads and does not make itself."""
+    names = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Load)} - made(code)
+
+
 def is_shown(found: str, shown: str) -> bool:
     """Tell whether two texts are equal but for white space, the kind of quotes and `...`."""
 
@@ -98,6 +118,7 @@ def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
     rng = np.random.default_rng(0)
     weights = ("embeddings.weight", "0.attention.query.weight", "0.dense.weight", "fc.weight")
     save_file({name: rng.standard_normal((8, 64), dtype=np.float32) for name in weights}, "model.safetensors")
+    missing: set[str] = set()  # names of blocks that were left out
     for language, code, printed in blocks(page):
         if language == "sh" and page == PAGES[0]:
             continue  # tests/house/test_readme.py
@@ -106,8 +127,10 @@ def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True)
             assert done.returncode == 0, f"{code}\n{done.stderr}"
             continue
-        if any(f"import {name}" in code and find_spec(name) is None for name in OPTIONAL):
+        if any(f"import {name}" in code and find_spec(name) is None for name in OPTIONAL) or missing & used(code):
+            missing |= made(code)
             continue
+        missing -= made(code)
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             run(code, names)
