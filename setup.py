@@ -165,9 +165,9 @@ class SDist(sdist):
     """Everything that the repository holds, tests and pages too: what is unpacked can be tested as a clone can."""
 
     def make_distribution(self) -> None:
-        for path in (".ci", "csrc", "docs", "heterocompute", "notebooks", "tests"):
+        for path in (".ci", ".github", "csrc", "docs", "heterocompute", "notebooks", "tests"):
             self.filelist.graft(path)
-        for path in (".clang-format", ".gitignore"):
+        for path in (".clang-format", ".gitignore", "*.md", "CITATION.cff"):
             self.filelist.include(path)
         for made in ("*.py[cod]", "*.so", "*.o"):
             self.filelist.global_exclude(made)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import heterocompute as hc
 from heterocompute import _heterocompute
@@ -31,8 +32,9 @@ def tracked(checkout: Path) -> list[str]:
         git = ["git", "-C", str(checkout), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
         return [name for name in listed if name and (checkout / name).exists()]
-    tops = (".ci", ".clang-format", ".gitignore", "csrc", "docs", "heterocompute", "notebooks", "tests",
-            "LICENSE", "README.md", "pyproject.toml", "setup.py")  # fmt: skip
+    tops = (".ci", ".clang-format", ".github", ".gitignore", "csrc", "docs", "heterocompute", "notebooks", "tests",
+            "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "README.md",
+            "SECURITY.md", "pyproject.toml", "setup.py")  # fmt: skip
     files = (
         path
         for top in tops
@@ -129,6 +131,32 @@ def test_the_page_of_a_package_index_has_no_broken_links(archive: Path, checkout
     assert "](docs/" in (checkout / "README.md").read_text()
 
 
+def test_a_release_is_described(checkout: Path) -> None:
+    """The newest entry of the changelog and the citation name the version, with its date."""
+    changes = (checkout / "CHANGELOG.md").read_text()
+    version, date = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d|unreleased)\)$", changes, re.MULTILINE)[0]
+    assert version == hc.__version__
+    citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
+    assert citation["version"] == version and citation["license"] == "Apache-2.0"
+    assert str(citation.get("date-released", "unreleased")) == date
+
+
+def test_forms_and_workflows_parse(checkout: Path) -> None:
+    forms = sorted((checkout / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    workflows = sorted((checkout / ".github/workflows").glob("*.yml"))
+    assert len(forms) >= 3 and len(workflows) >= 2
+    for path in workflows:
+        told = yaml.safe_load(path.read_text())
+        assert told["jobs"] and "permissions" in told, path.name
+        runs = [step["run"] for job in told["jobs"].values() for step in job["steps"] if "run" in step]
+        for script in runs:
+            for file in re.findall(r"(?:^|\s)((?:\.ci|heterocompute)/\S+|CHANGELOG\.md)", script):
+                assert (checkout / file).exists(), f"{path.name} names {file}"
+    for path in forms:
+        told = yaml.safe_load(path.read_text())
+        assert path.name == "config.yml" or {"name", "description", "body"} <= set(told), path.name
+
+
 @pytest.mark.sweep(every=0)  # ruff parses for the oldest of them, too
 def test_python_versions_agree(checkout: Path) -> None:
     """What is promised (classifiers), allowed (requires-python) and built (cibuildwheel) are the same versions."""
@@ -160,8 +188,9 @@ def test_a_second_install_compiles_nothing_even_editable(checkout: Path, tmp_pat
     (project / "csrc").mkdir(parents=True)
     (project / "heterocompute").mkdir()
     (project / "heterocompute/__init__.py").touch()
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(checkout / name, project)
+    (project / "heterocompute/base").mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "heterocompute/base/version.py"):
+        shutil.copy(checkout / name, project / name)
     (project / "csrc/one.c").write_text("#include <Python.h>\n#include <numpy/arrayobject.h>\nint hc_one;\n")
     compiler.write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec gcc "$@"\n')
     compiler.chmod(0o755)

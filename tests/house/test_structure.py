@@ -81,7 +81,18 @@ SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware"
 SLOW_ROOMS |= {("studies", "hardware"), ("studies", "interop"), ("ptq", "hardware"), ("cli", "interop")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else
 
-TOP_LEVEL = {"csrc", "heterocompute", "tests", "notebooks", "docs"}
+TOP_LEVEL = {
+    "csrc",
+    "heterocompute",
+    "tests",
+    "notebooks",
+    "docs",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+}
 TOP_LEVEL |= {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
 
 MAX_LINES = 600
