@@ -1,4 +1,4 @@
-"""Memory that calls take, beside what they were given and what they return: the README's "Memory", measured.
+"""Memory that calls take, beside what they were given and what they return: docs/memory.md, measured.
 
 One child process runs all calls, each at a size where a copy of its operand would show.
 """
