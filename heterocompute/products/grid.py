@@ -13,12 +13,13 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.bits import pack, unpack
-from ..arrays.components import component_layout, core_format
+from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
 from ..formats import Float, Format, Sparse, has_pattern
 from ..formats.form import StoredForm
+from .nearest import nearest
 from .pattern import Pattern
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "from_columns",
     "grid_of",
     "level_table",
-    "plainly",
     "to_columns",
 ]
 
@@ -207,7 +207,7 @@ class Grid:
             parts = {"values": np.ascontiguousarray(found.T).view(np.float32)}
         else:
             values = np.ascontiguousarray(found.T).view(np.float32).reshape(self.shape)
-            parts = plainly(values, self.fmt, self.axis).components
+            parts = nearest(values, self.fmt, self.axis).components
         parts = {**parts, "metadata": metadata}
         kind = SparseArray if fmt.is_plain else QuantizedArray
         return kind._trusted(parts, fmt, pattern.shape, pattern.axis, source_dtype)
@@ -289,14 +289,6 @@ def _unpack_scales(packed: Array, bits: int, count: int) -> Array:
     return single.astype(np.int64) @ (1 << np.arange(bits, dtype=np.int64))
 
 
-def plainly(x: Array, fmt: Format, axis: tuple[int, ...]) -> QuantizedArray:
-    """Round an array plainly."""
-    layout = component_layout(fmt, x.shape, axis)
-    parts = {name: np.empty(size, dtype) for name, (dtype, size) in layout.items()}
-    _core.quantize(runtime.run(), x, None, (core_format(fmt), x.shape, axis, parts), None)
-    return QuantizedArray._trusted(parts, fmt, x.shape, axis, x.dtype.name)
-
-
 def to_columns(x: Array, axis: tuple[int, ...], dtype: Any = np.float64) -> Array:
     """Return an array as (columns, rows), a copy where it is not that; the columns are the axes in the order given."""
     others = [a for a in range(x.ndim) if a not in axis]
@@ -362,9 +354,12 @@ def grid_of(q: QuantizedArray) -> Grid:
         A format without steps or a table of levels, or whose scales are of a kind that no search changes.
     """
     fmt = q.format
-    if has_pattern(fmt):
-        return _sparse_grid(q, fmt)
-    _check_kinds(fmt)
+    check_grid(fmt)
+    return _sparse_grid(q, fmt) if has_pattern(fmt) else _dense_grid(q)
+
+
+def _dense_grid(q: QuantizedArray) -> Grid:
+    fmt = q.format
     length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
     rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
     group_size, per_run = _groups(fmt, length)
@@ -383,8 +378,13 @@ _SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), 
            ("e4m3", "scale"), ("double", "none")}  # fmt: skip
 
 
-def _check_kinds(fmt: Format) -> None:
+def check_grid(fmt: Format) -> None:
+    """Raise ValueError for a format without steps or a table of levels, or whose scales no search changes."""
     form = fmt.form
+    if has_pattern(fmt):
+        if not _is_exact(fmt):
+            check_grid(fmt.base)
+        return
     if form.codes == "unstated":
         raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
@@ -394,6 +394,18 @@ def _check_kinds(fmt: Format) -> None:
     alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array
     if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
         raise ValueError(f"{fmt} has scales or minima of a kind that no search changes")
+
+
+def has_scales(fmt: Format) -> bool:
+    """Tell whether a format has scales that may be others than those of the largest magnitude."""
+    if has_pattern(fmt) and _is_exact(fmt):
+        return False
+    return fmt.form.scale != "none" or fmt.form.second == "row"
+
+
+def _is_exact(fmt: Sparse) -> bool:
+    """Tell whether the nonzeros of a pattern are floats of 16 or 32 bits, which are kept as they are."""
+    return fmt.form.codes == "float" and fmt.bits > 8
 
 
 def _empty_grid(q: QuantizedArray, group: Array, scale: Array) -> Grid:
@@ -408,10 +420,10 @@ def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
     kept, blocks = fmt.stored_length(length), -(-length // fmt.m)
     parts = {name: part for name, part in q.components.items() if name != "metadata"}
     base = QuantizedArray._trusted(parts, fmt.base, (rows, runs, kept), (1, 2), q.source_dtype)
-    if fmt.form.codes == "float" and fmt.bits > 8:
+    if _is_exact(fmt):
         grid = replace(_empty_grid(base, np.zeros(runs * kept, np.int32), np.ones((1, rows))), exact=True)
     else:
-        grid = grid_of(base)
+        grid = _dense_grid(base)
     column = np.arange(runs * length, dtype=np.int32)
     block = column // max(length, 1) * blocks + column % max(length, 1) // fmt.m
     pattern = Pattern(fmt, q.shape, q.axis, block, grid.group, np.zeros((len(column), rows), np.uint8))

@@ -18,9 +18,11 @@ from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.rows import row_blocks, rows_first
 from ..base import runtime
-from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
+from ..formats import Format
+from .grid import Grid, Scales, check_grid, grid_of, has_scales, to_columns, with_unit
+from .nearest import nearest
 
-__all__ = ["rounded_best", "search_scales"]
+__all__ = ["check_search", "rounded_best", "search_scales"]
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +52,7 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
     weight = np.ones((1, len(w))) if weight is None else np.atleast_2d(weight)
     weight = weight + 1e-9 * weight.max(axis=1, initial=0.0, keepdims=True)
     form, base = grid.form, grid.scale
-    if not w.size or not has_scales(grid):
+    if not w.size or not has_scales(grid.fmt):
         return grid
     if form.scale == "integer":
         return _two_levels(grid, w, weight)
@@ -63,11 +65,6 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
     if form.scale == "e8m0":  # of no scale but powers of two within their range
         found.scale = np.clip(found.scale, 2.0**-127, 2.0**127)
     return found
-
-
-def has_scales(grid: Grid) -> bool:
-    """Tell whether a format has scales that may be others than those of the largest magnitude."""
-    return grid.scales.free or grid.scales.shared or grid.form.scale == "double"
 
 
 def _scores(grid: Grid, w: Array, weight: Array) -> Array:
@@ -145,7 +142,7 @@ def _double(grid: Grid) -> Grid:
     inner = [grid.shape[a] for a in grid.axis]
     order = [*(a for a in range(len(grid.shape)) if a not in grid.axis), *grid.axis]
     maxima = w.reshape(*others, *inner).transpose(np.argsort(order))
-    return replace(grid_of(plainly(maxima, grid.fmt, grid.axis)), group=grid.group, pattern=grid.pattern)
+    return replace(grid_of(nearest(maxima, grid.fmt, grid.axis)), group=grid.group, pattern=grid.pattern)
 
 
 def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> QuantizedArray:
@@ -167,26 +164,31 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     ValueError
         A format without scales, or with scales of a kind that no search changes.
     """
-    if x.size and q.format.splits_into_rows and not _rows_share(q.format):
-        return _best_by_rows(q, x, weight)
-    return _best_of(q, x, weight)
-
-
-def _best_of(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
     try:
-        grid = grid_of(q)
-        if not has_scales(grid):
-            raise ValueError(f"{q.format} has no scale that could be another")
+        check_search(q.format)
     except ValueError as problem:
         raise ValueError(f"quantize: clip is 'search', but {problem}") from None
     if not x.size:
         return q
+    if q.format.splits_into_rows and not _rows_share(q.format):
+        return _best_by_rows(q, x, weight)
+    return _best_of(q, x, weight)
+
+
+def check_search(fmt: Format) -> None:
+    """Raise ValueError for a format without scales, or with scales of a kind that no search changes."""
+    check_grid(fmt)
+    if not has_scales(fmt):
+        raise ValueError(f"{fmt} has no scale that could be another")
+
+
+def _best_of(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
     w = to_columns(x, q.axis)
-    grid = search_scales(grid, w, weight)
+    grid = search_scales(grid_of(q), w, weight)
     return grid.quantized(grid.nearest(w), x.dtype.name)
 
 
-def _rows_share(fmt: Any) -> bool:
+def _rows_share(fmt: Format) -> bool:
     """Tell whether rows share a scale that is searched."""
     form = fmt.form
     return bool(form.shared and form.second == "row")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
 from ..arrays.quantized import QuantizedArray
 from ..formats import Format
+from ..products.grid import check_grid
 from ..products.quantize import quantize
+from ..products.scale_search import check_search
 from .gptq import gptq
 
 __all__ = ["METHODS", "by_method", "takes"]
@@ -49,7 +49,10 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
 def takes(method: str, fmt: Format) -> bool:
     """Tell whether a method rounds to a format: there are scales to search, or levels for `gptq`."""
     try:
-        by_method(np.ones((1, 64), np.float32), fmt, -1, method, np.eye(64))
+        if method == "search":
+            check_search(fmt)
+        elif method == "gptq":
+            check_grid(fmt)
     except ValueError:
         return False
     return True
