@@ -91,21 +91,17 @@ def quantize(
         raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
     if s is None and has_pattern(fmt) and (is_plain or searches):
         s = choose(x, None, fmt.n, fmt.m, axes, "quantize")
-    if s is None:
-        given = None if importance is None else as_array(importance, "quantize: importance")
-        return _rounded(x, fmt, axes, clip, given)
-    return s if is_plain else _rounded_nonzeros(s, fmt, clip)
-
-
-def _rounded(
-    x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, importance: Array | None = None, whole: Any = None
-) -> QuantizedArray:
-    """Round an array after its checks; `whole`: the caller's array, or what returns it, where x is a part of it."""
-    searches = isinstance(clip, str) and clip == "search"
-    given = {"w": ("quantize: w", x if whole is None else whole), "importance": ("quantize: importance", importance)}
-    with refusals(**given, format=(f"quantize: {fmt}", None)):
-        q = nearest(x, fmt, axes, None if searches else core_clip(clip, "quantize"), importance)
-        return rounded_best(q, x) if searches and x.size else q
+    if s is not None and is_plain:
+        return s
+    given = None if importance is None else as_array(importance, "quantize: importance")
+    part, stored, along = (x, fmt, axes) if s is None else _segments(s, fmt)
+    whole = x if s is None else s.to_dense  # whose indices errors name
+    named = {"w": ("quantize: w", whole), "importance": ("quantize: importance", given)}
+    with refusals(**named, format=(f"quantize: {stored}", None)):
+        q = nearest(part, stored, along, None if searches else core_clip(clip, "quantize"), given)
+        if searches and part.size:
+            q = rounded_best(q, part)
+    return q if s is None else _as_nonzeros(q, s, fmt)
 
 
 def _format_of(s: SparseArray, fmt: Format, axis: Any) -> Format:
@@ -119,12 +115,16 @@ def _format_of(s: SparseArray, fmt: Format, axis: Any) -> Format:
     return fmt
 
 
-def _rounded_nonzeros(s: SparseArray, fmt: Format, clip: Any) -> QuantizedArray:
-    """Quantize the nonzeros of an array, segment by segment; the indices are shared."""
+def _segments(s: SparseArray, fmt: Format) -> tuple[Array, Format, tuple[int, ...]]:
+    """Return the nonzeros of an array, a row for each segment of one of its rows; groups run over them alone."""
     assert has_pattern(fmt)
     values, count = s.components["values"], fmt.stored_length(s.shape[s.axis[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
-    q = _rounded(segments, fmt.base, (1, 2), clip, whole=s.to_dense)  # the index of a value is that among all values
+    return segments, fmt.base, (1, 2)
+
+
+def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArray:
+    """Return rounded segments as the array that they are of, whose indices it shares."""
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 

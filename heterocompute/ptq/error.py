@@ -13,7 +13,7 @@ from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..products.grid import decoded_rows, to_columns
+from ..products.columns import decoded_rows, to_columns
 from .hessian import as_matrices
 
 __all__ = ["OutputError", "error", "layer_axis"]

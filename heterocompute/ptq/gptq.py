@@ -18,7 +18,9 @@ from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
 from ..formats import Format, has_pattern
 from ..products.arguments import as_format
-from ..products.grid import Grid, from_columns, grid_of, to_columns
+from ..products.columns import from_columns, to_columns
+from ..products.grid import Grid
+from ..products.grid_of import grid_of
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
 from ..training.latent import refuse_latent

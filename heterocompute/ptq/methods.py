@@ -7,9 +7,8 @@ from typing import Any
 
 from ..arrays.quantized import QuantizedArray
 from ..formats import Format
-from ..products.grid import check_grid
+from ..products.grid_of import check_grid
 from ..products.quantize import quantize
-from ..products.scale_search import check_search
 from .gptq import gptq
 
 __all__ = ["METHODS", "by_method", "takes"]
@@ -49,10 +48,8 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
 def takes(method: str, fmt: Format) -> bool:
     """Tell whether a method rounds to a format: there are scales to search, or levels for `gptq`."""
     try:
-        if method == "search":
-            check_search(fmt)
-        elif method == "gptq":
-            check_grid(fmt)
+        if method != "rtn":
+            check_grid(fmt, searched=method == "search")
     except ValueError:
         return False
     return True

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.base import PackedArray
-from ..arrays.dense import as_array, as_exported
-from ..arrays.foreign import exports_dlpack
+from ..arrays.dense import as_array
+from ..arrays.foreign import as_exported, exports_dlpack
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.progress import Progress, Steps
