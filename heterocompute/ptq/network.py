@@ -118,14 +118,22 @@ def calibrate(
     {'conv1.weight': 9, 'conv2.weight': 288, 'conv3.weight': 576, 'fc1.weight': 256, 'fc2.weight': 64}
     """
     found, call = _network(weights, evaluate, "calibrate")
-    return _heard(found, call, select(dense_infos(found), include, exclude), tied(found))
+    return _heard(found, call, _listening(found, include, exclude), tied(found))
 
 
-def _heard(arrays: Mapping[str, Any], call: Evaluate, names: Iterable[str], twins: Mapping[str, str]) -> Calibration:
-    """Run a network once in which the weights of these names listen."""
+def _listening(arrays: Mapping[str, Any], include: Any, exclude: Any) -> dict[str, Array]:
+    """Return the weights that listen, as ndarrays."""
+    return {
+        name: as_array(arrays[name], f"calibrate: {name}") for name in select(dense_infos(arrays), include, exclude)
+    }
+
+
+def _heard(
+    arrays: Mapping[str, Any], call: Evaluate, listening: Mapping[str, Array], twins: Mapping[str, str]
+) -> Calibration:
+    """Run a network once in which some of its weights listen."""
     recorders: dict[str, Recorder] = {}
-    for name in names:
-        array = as_array(arrays[name], f"calibrate: {name}")
+    for name, array in listening.items():
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
     call({**arrays, **recorders})
     answer = Calibration()
@@ -243,8 +251,8 @@ def quantize(
     """
     arrays, call = _network(weights, evaluate, "quantize")
     how = check_options(options, "quantize")
-    names, twins = select(dense_infos(arrays), include, exclude), tied(arrays)
-    hessians = _heard(arrays, call, names, twins)
+    layers, twins = _listening(arrays, include, exclude), tied(arrays)
+    hessians = _heard(arrays, call, layers, twins)
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
     match = _formats_of(formats, arrays)
@@ -264,8 +272,9 @@ def quantize(
             continue
         h = hessians[name]
         if sequential and table:
-            h = _heard(answer, call, [one for one in chosen if twins[one] == twins[name]], twins)[name]
-        w = as_array(arrays[name], f"quantize: {name}")
+            alike = {one: layers[one] for one in chosen if twins[one] == twins[name]}
+            h = _heard(answer, call, alike, twins)[name]
+        w = layers[name]
         try:
             found = round_layer(w, h, fmt, hessians.axes[name], how)
         except ValueError as problem:
@@ -277,7 +286,7 @@ def quantize(
         answer[name] = found.q
         table.append(row)
     step.finish()
-    return Rounded(answer, table, [name for name in names if name not in hessians and match(name) is not None])
+    return Rounded(answer, table, [name for name in layers if name not in hessians and match(name) is not None])
 
 
 def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:
