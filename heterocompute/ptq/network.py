@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.base import PackedArray
-from ..arrays.dense import as_array, as_exported
-from ..arrays.foreign import exports_dlpack
+from ..arrays.dense import as_array
+from ..arrays.foreign import as_exported, exports_dlpack
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.progress import Progress, Steps
@@ -20,21 +20,18 @@ from ..base.values import shown
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
-from ..formats.base import or_words
 from ..products.arguments import as_format
-from ..products.quantize import quantize as plainly
 from ..report import rounding as report
 from ..report.files import Tabular, write_text
-from .error import error
-from .gptq import rounded_under
+from .error import layer_error
 from .hessian import Hessian
+from .layer import check_options, round_layer
 from .recorder import Recorder
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[..., Any]
-OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
 
 
 class Calibration(dict[str, Hessian]):
@@ -52,12 +49,6 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
     if not callable(evaluate):
         raise TypeError(f"{name}: evaluate is {shown(evaluate)}, wanted a function of the weights")
     return dict(found), partial(call_back, evaluate)
-
-
-def check_options(options: Mapping[str, Any], name: str) -> None:
-    """Refuse options that `gptq` does not have for whole networks."""
-    if unknown := sorted({*options} - {*OPTIONS}):
-        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, wanted {or_words(OPTIONS)}")
 
 
 def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -127,13 +118,24 @@ def calibrate(
     {'conv1.weight': 9, 'conv2.weight': 288, 'conv3.weight': 576, 'fc1.weight': 256, 'fc2.weight': 64}
     """
     found, call = _network(weights, evaluate, "calibrate")
-    infos = dense_infos(found)
+    return _heard(found, call, _listening(found, include, exclude), tied(found))
+
+
+def _listening(arrays: Mapping[str, Any], include: Any, exclude: Any) -> dict[str, Array]:
+    """Return the weights that listen, as ndarrays."""
+    return {
+        name: as_array(arrays[name], f"calibrate: {name}") for name in select(dense_infos(arrays), include, exclude)
+    }
+
+
+def _heard(
+    arrays: Mapping[str, Any], call: Evaluate, listening: Mapping[str, Array], twins: Mapping[str, str]
+) -> Calibration:
+    """Run a network once in which some of its weights listen."""
     recorders: dict[str, Recorder] = {}
-    twins = tied(found)
-    for name in select(infos, include, exclude):
-        array = as_array(found[name], f"calibrate: {name}")
+    for name, array in listening.items():
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
-    call({**found, **recorders})
+    call({**arrays, **recorders})
     answer = Calibration()
     answer.axes = {}
     for name, recorder in recorders.items():
@@ -248,22 +250,19 @@ def quantize(
     True
     """
     arrays, call = _network(weights, evaluate, "quantize")
-    check_options(options, "quantize")
-    hessians = calibrate(arrays, call, include, exclude)
-    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
+    how = check_options(options, "quantize")
+    layers, twins = _listening(arrays, include, exclude), tied(arrays)
+    hessians = _heard(arrays, call, layers, twins)
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
-    check_patterns(arrays, texts)
-    match = FirstMatch(
-        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
-    )
+    match = _formats_of(formats, arrays)
     chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
-    answer, twins = dict(arrays), tied(arrays)
     for name, fmt in chosen.items():
         if chosen.get(twins[name], fmt) != fmt:
             raise ValueError(
                 f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
             )
+    answer = dict(arrays)
     table: list[dict[str, Any]] = []
     step = Steps(len(chosen), progress, "quantize")
     for name, fmt in chosen.items():
@@ -271,26 +270,29 @@ def quantize(
         if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
             answer[name] = answer[twins[name]]
             continue
-        h, axis = hessians[name], hessians.axes[name]
+        h = hessians[name]
         if sequential and table:
-            h = calibrate(answer, call, include=[one for one in chosen if twins[one] == twins[name]])[name]
-        w = as_array(arrays[name], f"quantize: {name}")
+            alike = {one: layers[one] for one in chosen if twins[one] == twins[name]}
+            h = _heard(answer, call, alike, twins)[name]
+        w = layers[name]
         try:
-            found = rounded_under(w, h, fmt, axis=axis, **options)
+            found = round_layer(w, h, fmt, hessians.axes[name], how)
         except ValueError as problem:
             raise ValueError(f"quantize: {shown(name)}: {problem}") from None
-        plain = plainly(w, fmt, axis)
-        row = {"name": name, "format": str(fmt), "tokens": h.tokens, "damping": found.damping, "dead": found.dead}
-        row |= {"before": error(w, plain, h).output_db, "after": error(w, found.q, h).output_db}
+        row = {"name": name, "format": str(fmt), **found.report}
         if held is not None and name in held:
-            pairs = (("before", plain), ("after", found.q))
-            row |= {f"held_{key}": error(w, q, held[name]).output_db for key, q in pairs}
+            pairs = (("before", found.plain), ("after", found.q))
+            row |= {f"held_{key}": layer_error(w, q, held[name]).output_db for key, q in pairs}
         answer[name] = found.q
         table.append(row)
     step.finish()
-    missed = [
-        name
-        for name in select(dense_infos(arrays), include, exclude)
-        if name not in hessians and match(name) is not None
-    ]
-    return Rounded(answer, table, missed)
+    return Rounded(answer, table, [name for name in layers if name not in hessians and match(name) is not None])
+
+
+def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:
+    """Return the format of each name; one that means no tensor is refused."""
+    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
+    check_patterns(names, texts)
+    return FirstMatch(
+        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
+    )

@@ -24,7 +24,7 @@ from ..files.opening import check_weights
 from ..files.selection import axis_of as axes_of, escaped, select, unknown
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.grid import to_columns
+from ..products.columns import to_columns
 from .budgets import cost_tables, limits
 from .error import error
 from .hessian import Hessian
