@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from ..base.container import numpy_dtype
 from ..formats import Format, has_pattern
 from .layout import Entry
 
-__all__ = ["component_layout", "core_format", "entry_of", "layout_of", "values_of"]
+__all__ = ["bits_of_long_rows", "component_layout", "core_format", "entry_of", "layout_of", "values_of"]
 
 # Dtypes that `values` of a pattern alone may have -> the format whose codes their bits are.
 VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -76,6 +78,21 @@ def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str,
     parts = component_layout(fmt, shape, axis, values)
     names = {key: (np.dtype(dtype).name, tuple(size)) for key, (dtype, size) in parts.items()}
     return Entry(fmt, tuple(shape), tuple(axis), dtype, names)
+
+
+@lru_cache(maxsize=512)
+def bits_of_long_rows(fmt: Format) -> float:
+    """Return the stored bits per value of a format in rows so long that scales of rows and padding count for nothing.
+
+    Examples
+    --------
+    >>> from heterocompute.formats import format
+    >>> round(bits_of_long_rows(format("int8")), 2), bits_of_long_rows(format("int4-g32-f16"))
+    (8.0, 4.5)
+    """
+    shape = (1, 1 << 20)
+    parts = component_layout(fmt, shape, (1,)).values()
+    return 8 * sum(dtype.itemsize * math.prod(size) for dtype, size in parts) / math.prod(shape)
 
 
 def layout_of(

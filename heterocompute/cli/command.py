@@ -45,6 +45,7 @@ from .parts import (
     note,
     note_instead,
     note_lines,
+    note_short,
     note_skipped,
     open_streams,
     print_json,
@@ -283,6 +284,8 @@ def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., 
         summary = interruptible(lambda: rewrite(arguments.input, arguments.output, progress=progress.update))
     note_skipped(arguments.input, summary["skipped"])
     note_instead(arguments.output, summary)
+    if not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
+        note_short(arguments.output, summary)
     if arguments.json:
         return print_json(summary)
     n_changed = sum(row["format"] is not None for row in summary["tensors"])

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from ..arrays.components import bits_of_long_rows
 from ..base.runtime import MAX_THREADS
 from ..base.texts import counted, one_line, printable, quoted, shortened
 from ..base.values import shown
@@ -32,6 +33,7 @@ Result = TypeVar("Result")
 
 
 STDOUT = "standard output"
+SHORT = 1.25  # times the bits per value of long rows: from there on a tensor is named
 MORE = ("--json",)  # where the columns are that a narrow terminal leaves out
 
 
@@ -240,6 +242,24 @@ def note_instead(path: str, summary: Mapping[str, Any]) -> None:
         wanted = " or ".join(sorted(set(instead.values())))
         what = f"{counted(len(instead), 'tensor')} without rows of whole blocks of {wanted}: {some}{more}"
         note(f"{printable(path)}: {what}")
+
+
+def note_short(path: str, summary: Mapping[str, Any]) -> None:
+    """Print one line on standard error where short rows or groups need many bits per value: how many, and some."""
+    found = []
+    for row in summary["tensors"]:
+        try:
+            usual = bits_of_long_rows(parse_format(row["format"]))
+        except (TypeError, ValueError):  # copied, or a type of another program
+            continue
+        values = math.prod(row["shape"])
+        bits = 8 * row["bytes"] / values if values else 0
+        if bits > SHORT * usual:
+            found.append(f"{quoted(row['name'])} {bits:.1f} instead of {usual:.1f} ({row['format']})")
+    if found:
+        more = ", ..." if len(found) > 3 else ""
+        what = f"{counted(len(found), 'tensor')} of many bits per value, because rows or groups are short"
+        note(f"{printable(path)}: {what}: {', '.join(found[:3])}{more}")
 
 
 def note_lines(text: str) -> None:

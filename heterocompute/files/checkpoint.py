@@ -76,8 +76,8 @@ def quantize_checkpoint(
         Pattern -> format, ``"skip"`` or None; the first match wins. A tensor that neither the recipe nor
         `format` concerns is copied, and so is one without any value.
     axis : int, tuple of int or mapping of str to these, optional
-        The reduction axes; by default (2, 3, 1) of 4-D tensors and -1 of others, of an ONNX file those along which
-        its Gemm and MatMul sum.
+        The reduction axes. Default: of an ONNX file those that its Gemm and MatMul sum over; else (2, 3, 1) of 4-D
+        tensors, (2, 1) of filters of signals (K, C, S), whose last axis is at most 31 long, and -1 of others.
     progress : callable, optional
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     fake : bool
@@ -341,7 +341,7 @@ def _chosen(
         if fmt is None or (0 in info.shape and not isinstance(fmt, Zeros)):
             continue  # scales of empty rows would be all that is stored
         if entry is None or axis is not None:
-            axes = axis_of(name, len(info.shape), axis, reader.axes.get(name))
+            axes = axis_of(name, info.shape, axis, reader.axes.get(name))
         else:
             axes = entry.axis
         try:

@@ -2,9 +2,9 @@
 
 A model is seen here as names with a dtype and a shape, so that the same rules serve arrays in memory (study)
 and files on disk (checkpoint). Default: float tensors with at least two dimensions; the reduction axes are
-(2, 3, 1) of a convolution weight (K, C, R, S) and the last axis of any other, but for files which say what multiplies
-by a tensor. Patterns are fnmatch globs: ``*``,
-``?``, ``[abc]``; ``[*]``, ``[?]`` and ``[[]`` are these characters themselves.
+(2, 3, 1) of a convolution weight (K, C, R, S), (2, 1) of one of signals (K, C, S), and the last axis of any other.
+Files that say what multiplies by a tensor decide for themselves. Patterns are fnmatch globs: ``*``, ``?``, ``[abc]``;
+``[*]``, ``[?]`` and ``[[]`` are these characters themselves.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 WILDCARDS = "*?["
 _ESCAPED = re.compile(r"\[([*?[])\]")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
+
+LONGEST_FILTER = 31  # of signals; a last axis that is longer belongs to a stack of matrices
 
 Axis = int | tuple[int, ...]
 Value = TypeVar("Value")
@@ -216,7 +218,10 @@ def counted_of(tensors: Collection[str], skipped: Mapping[str, str]) -> str:
 
 
 def axis_of(
-    name: str, ndim: int, axis: Axis | Mapping[str, Axis] | None = None, usual: tuple[int, ...] | None = None
+    name: str,
+    shape: Sequence[int],
+    axis: Axis | Mapping[str, Axis] | None = None,
+    usual: tuple[int, ...] | None = None,
 ) -> tuple[int, ...]:
     """Return the reduction axes of a tensor as non-negative ints.
 
@@ -224,8 +229,9 @@ def axis_of(
     ----------
     name : str
         The tensor's name.
-    ndim : int
-        Its number of dimensions.
+    shape : sequence of int
+        Its shape. Three dimensions are the filters of a convolution of signals (K, C, S) if the last is at most 31 and
+        the name has no "expert", else a stack of matrices.
     axis : int, tuple of int or mapping of str to these, optional
         One axis for every tensor, or pattern -> axis, where the first match wins and the default holds for the rest.
     usual : tuple of int, optional
@@ -244,14 +250,18 @@ def axis_of(
 
     Examples
     --------
-    >>> axis_of("conv.weight", 4), axis_of("fc.weight", 2), axis_of("fc.weight", 2, {"fc.*": 0})
+    >>> axis_of("conv.weight", (8, 4, 3, 3)), axis_of("fc.weight", (8, 4)), axis_of("fc.weight", (8, 4), {"fc.*": 0})
     ((2, 3, 1), (1,), (0,))
+    >>> axis_of("conv1.weight", (128, 129, 3)), axis_of("experts.up", (8, 512, 64))
+    ((2, 1), (2,))
     """
+    ndim = len(shape)
     found = FirstMatch(axis)(name) if isinstance(axis, Mapping) else axis
     if found is None and usual is not None:
         return usual
     if found is None:
-        return (2, 3, 1) if ndim == 4 else (ndim - 1,)
+        of_signals = ndim == 3 and shape[2] <= LONGEST_FILTER and "expert" not in name.lower()
+        return (2, 3, 1) if ndim == 4 else (2, 1) if of_signals else (ndim - 1,)
     axes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     try:
         if any(isinstance(one, bool) for one in axes):

@@ -132,7 +132,7 @@ def search(
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
     said = getattr(held, "axes", {})  # what a file says
-    layers = {name: (infos[name][1], axes_of(name, len(infos[name][1]), None, said.get(name))) for name in names}
+    layers = {name: (infos[name][1], axes_of(name, infos[name][1], None, said.get(name))) for name in names}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)
     judge = None if evaluate is None else _judge(evaluate, metric)

@@ -107,7 +107,7 @@ def study_density(
             raise ValueError("study_density: no float tensor with two or more dimensions among the weights")
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
-        axes = {name: axis_of(name, len(source.infos[name][1]), axis, source.axes.get(name)) for name in names}
+        axes = {name: axis_of(name, source.infos[name][1], axis, source.axes.get(name)) for name in names}
         kinds: dict[str, list[str]] = {"convolution": [], "linear": []}
         for name in names:
             kinds["convolution" if len(source.infos[name][1]) > 2 else "linear"].append(name)

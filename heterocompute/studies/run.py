@@ -116,7 +116,7 @@ def run(
             raise ValueError("study: no float tensor with two or more dimensions among the weights")
         for entry in entries:
             check_patterns(names, entry.formats)
-        axes = {name: axis_of(name, len(source.infos[name][1]), axis, source.axes.get(name)) for name in names}
+        axes = {name: axis_of(name, source.infos[name][1], axis, source.axes.get(name)) for name in names}
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
         known = hessians_of(hessians, names, "gptq" in ways)

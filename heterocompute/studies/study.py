@@ -58,7 +58,7 @@ def study(
         well as with None. Default: ``["int8"]`` for a network with the default formats or with `emulate`, else none.
     axis : int, tuple of int or mapping of str to these, optional
         Reduction axes, for all tensors or by name pattern. Default: of an ONNX file those that its operators multiply
-        along; (2, 3, 1) of a 4-D tensor, else the last.
+        along; (2, 3, 1) of a 4-D tensor, (2, 1) of filters of signals (K, C, S), else the last.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
     device : str or Device, optional

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,3 +128,21 @@ def test_tensors_that_cannot_be_read_are_named(tmp_path, capsys, command):
         assert lines == [[said] if count else []] * 2
         if command != "inspect":
             assert json.loads(text)["skipped"] == dict.fromkeys(skipped, "complex128 (2, 2)")
+
+
+def test_quantize_names_tensors_whose_scales_serve_few_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Filters of signals are one row each; a row that groups do not divide is named with what padding costs."""
+    path, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    rng = np.random.default_rng(0)
+    shapes = {"conv1.weight": (128, 129, 3), "fc.weight": (10, 100), "experts.up": (2, 64, 8)}
+    hc.save(path, {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()})
+    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int8")
+    assert status == 0 and "many bits" in error
+    assert "1 tensor of many bits per value" in error and "'experts.up' 12.0 instead of 8.0 (int8)" in error
+    assert hc.load(out)["conv1.weight"].axis == (2, 1) and hc.load(out)["experts.up"].axis == (2,)
+    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int4-g32", "--exclude", "experts.up")
+    assert status == 0 and "'fc.weight' 6.4 instead of 5.0 (int4-g32)" in error
+    status, _, error = run(capsys, "quantize", str(path), str(out), "--format", "int8", "--exclude", "experts.up")
+    assert status == 0 and "many bits" not in error

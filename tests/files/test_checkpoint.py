@@ -143,11 +143,13 @@ def test_axis_can_be_given_by_pattern(paths):
 
 def test_axis_that_does_not_fit_names_the_tensor():
     with pytest.raises(ValueError, match="'w' has 2 dimensions, but axis 2"):
-        axis_of("w", 2, 2)
+        axis_of("w", (4, 4), 2)
     for wrong in ((), (0, 0), (1, -1)):
         with pytest.raises(ValueError, match="'w': axis"):
-            axis_of("w", 2, wrong)
-    assert axis_of("w", 3) == (2,) and axis_of("w", 4) == (2, 3, 1) and axis_of("w", 3, (0, -1)) == (0, 2)
+            axis_of("w", (4, 4), wrong)
+    assert axis_of("w", (8, 4, 64)) == (2,) and axis_of("w", (8, 4, 3, 3)) == (2, 3, 1)
+    assert axis_of("w", (8, 4, 3)) == (2, 1) and axis_of("w", (8, 4, 3), (0, -1)) == (0, 2)
+    assert axis_of("layers.0.Experts.up", (8, 4, 16)) == (2,)
 
 
 def test_selection_refuses_what_it_cannot_mean():
