@@ -1,4 +1,4 @@
-"""`heterocompute ptq`: a checkpoint rounded under what its layers are given. Registered by one line of command.py."""
+"""`heterocompute ptq`: a checkpoint rounded under what its layers are given."""
 
 from __future__ import annotations
 
