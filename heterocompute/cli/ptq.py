@@ -1,4 +1,4 @@
-"""`heterocompute ptq`: a checkpoint rounded under what its layers are given. Registered by one line of command.py."""
+"""`heterocompute ptq`: a checkpoint rounded under what its layers are given."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .parts import (
     recipe_of,
     say,
 )
+from .rewriting import add_input_and_output
 
 COLUMNS = (
     Column("name", "tensor"),
@@ -37,13 +38,7 @@ COLUMNS = (
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     ptq = command(
         "ptq",
         run,
@@ -53,8 +48,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
         "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
-    ptq.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    ptq.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
+    add_input_and_output(ptq)
     add_format(ptq, "format of every selected tensor")
     ptq.add_argument(
         "--calibration",
@@ -73,16 +67,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the command says.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
-    Returns
-    -------
-    int
-    """
+    """Run the command; return its exit code."""
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
     if arguments.calibration is None:

@@ -1,4 +1,4 @@
-"""`heterocompute search`: which tensor gets which format, within budgets. Registered by one line of command.py."""
+"""`heterocompute search`: which tensor gets which format, within budgets."""
 
 from __future__ import annotations
 
@@ -43,13 +43,7 @@ COLUMNS = (
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Parameters
-    ----------
-    command : callable
-        ``command(name, run, text, *examples)`` adds a parser and returns it.
-    """
+    """Add the command to the parser."""
     search = command(
         "search",
         run,

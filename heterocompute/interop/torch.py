@@ -20,6 +20,11 @@ from .torch_operators import Held, axes_text, defined, functions
 
 __all__ = ["QuantLinear", "fake_quantize", "linear", "packed", "parametrize"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 MISSING = "interop.torch needs torch: pip install torch"
 NESTED = (
     "interop.torch: derivatives of torch.func inside of torch.compile, wanted them outside of it, or no fullgraph=True"
