@@ -19,6 +19,7 @@ typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];
     int64_t strides[HC_MAX_DIMS]; /* bytes */
+    int device;                   /* where data lies: HC_HOST, but for operands of calls with routes */
 } hc_view;
 
 /* A packed array. Rows lie in C order of the axes that are not reduction axes; a component of a view of rows may

@@ -311,10 +311,7 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
     return status;
 }
 
-const char *hc_cpu_refuses(const hc_call *call) {
-    (void)call;
-    return NULL;
-}
+const char *hc_cpu_refuses(const hc_call *call) { return hc_elsewhere(call, HC_HOST); }
 
 hc_status hc_cpu_run(const hc_call *call, hc_error *error) { return matmul(call, NULL, error); }
 

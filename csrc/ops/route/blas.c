@@ -114,6 +114,8 @@ static double share_of(const hc_call *call) {
 }
 
 const char *hc_blas_refuses(const hc_call *call) {
+    if (hc_elsewhere(call, HC_HOST))
+        return hc_elsewhere(call, HC_HOST);
     if (call->a->packed || call->b->packed)
         return "an operand is packed: the bits must be the same everywhere";
     if (call->a->dense->dtype != HC_F32 || call->b->dense->dtype != HC_F32)
