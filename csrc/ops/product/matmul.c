@@ -322,8 +322,12 @@ hc_status hc_cpu_plan(const hc_call *call, hc_plan *plan, hc_error *error) {
     return matmul(&planned, plan, error);
 }
 
-double hc_cpu_seconds(const hc_call *call, double cpu) {
-    (void)cpu;
+double hc_cpu_share(const hc_call *call) {
+    (void)call;
+    return 1;
+}
+
+double hc_cpu_seconds(const hc_call *call) {
     hc_plan plan;
     hc_error error;
     if (hc_cpu_plan(call, &plan, &error) != HC_OK || !plan.path)

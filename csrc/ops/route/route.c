@@ -3,7 +3,7 @@
 
 #define HC_ROUTE(symbol, ...)                                                                                          \
     const char *hc_##symbol##_refuses(const hc_call *call);                                                            \
-    double hc_##symbol##_seconds(const hc_call *call, double cpu);                                                     \
+    double hc_##symbol##_share(const hc_call *call);                                                                   \
     hc_status hc_##symbol##_run(const hc_call *call, hc_error *error);
 #include "ops/route/routes.def"
 #undef HC_ROUTE
@@ -13,7 +13,7 @@ static const hc_route ROUTES[HC_N_ROUTES] = {
     {.name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_##symbol##_refuses,                                                                                 \
-     .seconds = hc_##symbol##_seconds,                                                                                 \
+     .share = hc_##symbol##_share,                                                                                     \
      .run = hc_##symbol##_run},
 #include "ops/route/routes.def"
 #undef HC_ROUTE
@@ -25,7 +25,7 @@ const char *hc_route_name(int number) { return number >= 0 && number < HC_N_ROUT
 typedef struct {
     int chosen;                      /* -1: all refuse */
     const char *reason[HC_N_ROUTES]; /* why not, or NULL */
-    double seconds[HC_N_ROUTES];     /* 0 where nobody had to know */
+    double share[HC_N_ROUTES];       /* 0 where nobody had to know */
 } hc_choice;
 
 /* With `all`, what need not be known is found out too. */
@@ -43,9 +43,9 @@ static hc_choice choose(const hc_call *call, bool all) {
     const bool is_asked = asked >= 0 && !choice.reason[asked];
     for (int i = 0; i < HC_N_ROUTES && (all || (left > 1 && !is_asked)); i++)
         if (!choice.reason[i])
-            choice.seconds[i] = ROUTES[i].seconds(call, choice.seconds[0]);
+            choice.share[i] = ROUTES[i].share(call);
     for (int i = 0; i < HC_N_ROUTES && left > 1; i++)
-        if (!choice.reason[i] && choice.seconds[i] < choice.seconds[choice.chosen])
+        if (!choice.reason[i] && choice.share[i] < choice.share[choice.chosen])
             choice.chosen = i;
     if (is_asked)
         choice.chosen = asked;
@@ -103,13 +103,14 @@ hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b
     const hc_choice choice = choose(&call, true);
     if (choice.chosen < 0)
         return refuse(&call, error);
+    const double cpu = plans ? hc_cpu_seconds(&call) : 0;
     found->route = choice.chosen;
     found->n_routes = HC_N_ROUTES;
     for (int i = 0; i < HC_N_ROUTES; i++) {
         found->of_route[i].name = ROUTES[i].name;
         found->of_route[i].what = ROUTES[i].what;
         found->of_route[i].reason = choice.reason[i];
-        found->of_route[i].seconds = choice.seconds[i];
+        found->of_route[i].seconds = choice.share[i] * cpu;
     }
     found->n = plan.n;
     for (int i = 0; i < plan.n; i++) {
