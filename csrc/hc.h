@@ -19,6 +19,7 @@ typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];
     int64_t strides[HC_MAX_DIMS]; /* bytes */
+    int device;                   /* where data lies: HC_HOST, but for operands of calls with routes */
 } hc_view;
 
 /* A packed array. Rows lie in C order of the axes that are not reduction axes; a component of a view of rows may
@@ -267,7 +268,7 @@ typedef struct {
     int64_t stride[2], pad_before[2], dilation[2], groups;
 } hc_window;
 typedef struct {
-    const char *algorithm; /* a name of hc_conv_algorithm; NULL: the one of least work, by shapes and formats alone */
+    const char *algorithm; /* a name of hc_conv_algorithm; NULL: the fastest by estimate, of floats by shapes alone */
     bool strict;           /* NULL takes none whose mean error is more than that of one chain of sums */
     bool relu;             /* after the bias, values below 0, and -0, become +0; NaN stays */
     const struct hc_prepacked_filters *filters; /* of hc_prepack_filters, or NULL; made of this very w */
@@ -281,13 +282,14 @@ hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, co
  * with 1 give the bits of that chain. */
 bool hc_conv_algorithm(int number, const char **name, const char **what, double *error);
 /* What hc_conv2d would do with these arguments: a candidate an algorithm, by number. */
-enum { HC_MAX_ALGORITHMS = 16 };
+enum { HC_MAX_ALGORITHMS = 24 };
 typedef struct {
     int n, chosen; /* -1: out is empty */
     struct {
         const char *reason; /* why not, or NULL */
-        double products;    /* float32 multiply-adds, or other work that takes as long */
+        const char *what;   /* it does */
         double seconds;     /* an estimate in one thread */
+        double work[4];     /* what the estimate counts: products, values, filters, kept (ops/conv/convolution.h) */
         int64_t bytes;      /* working memory, at most */
         bool admitted;      /* by its error, where none is named */
     } candidate[HC_MAX_ALGORITHMS];

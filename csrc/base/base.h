@@ -52,12 +52,16 @@ hc_status hc_refuse(hc_error *error, const char *argument, const char *text);
 hc_status hc_refuse_value(hc_error *error, const char *argument, int ndim, const int64_t *index, double value,
                           const char *text);
 
+/* Where memory lies: HC_HOST, or the number of a device, which the routes that serve it know (ops/route/routes.def). */
+enum { HC_HOST = 0 };
+
 /* What one call may use, read once from the context at its entry and passed down. */
 typedef struct {
     uint32_t isa;  /* bits of base/cpu.h: what kernels may need */
     int n_threads; /* >= 1 */
     int path;      /* 1 + the number of the one that every product must take (hc_path_name); 0: the plan's */
     int route; /* 1 + the number of the one that a call takes if that does not refuse (hc_route_name); 0: the fastest */
+    int device; /* where a call with routes computes */
 } hc_run;
 
 /* HC_ASSUME: the caller's duty. HC_ASSERT: our own claim. Both live in debug and sanitizer builds only. */

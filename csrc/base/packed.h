@@ -79,6 +79,7 @@ static inline int64_t hc_component_bytes(const hc_component_layout *layout) {
 typedef struct {
     uint8_t *data;
     int64_t row_stride;
+    int device; /* where data lies; the same for all components of an array */
 } hc_component;
 typedef struct {
     hc_component part[HC_N_COMPONENTS];

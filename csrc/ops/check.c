@@ -20,7 +20,14 @@ static const char *shape_text(int ndim, const int64_t *shape, char text[96]) {
     return text;
 }
 
-hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) {
+hc_status hc_check_host(const char *name, int device, hc_error *error) {
+    if (device == HC_HOST)
+        return HC_OK;
+    return hc_fail(error, HC_UNSUPPORTED, "%s is on device %d, expected the host: copy it there first", name, device);
+}
+
+/* A view wherever it lies. */
+static hc_status check_view(const char *name, const hc_view *view, hc_error *error) {
     if (!is_float(view->dtype))
         return hc_fail(error, HC_TYPE, "%s: wanted float16, bfloat16, float32 or float64", name);
     if (view->ndim < 0 || view->ndim > HC_MAX_DIMS)
@@ -30,6 +37,11 @@ hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) 
         if (view->shape[i] < 0 || !hc_mul_size(values, hc_max(view->shape[i], 1), &values))
             return hc_fail(error, HC_VALUE, "%s: its sizes overflow", name);
     return HC_OK;
+}
+
+hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error) {
+    const hc_status status = check_view(name, view, error);
+    return status == HC_OK ? hc_check_host(name, view->device, error) : status;
 }
 
 hc_status hc_check_importance(const char *name, const hc_view *importance, const hc_view *x, const hc_format *format,
@@ -76,31 +88,48 @@ static bool is_of(const hc_prepacked_origin *origin, const hc_format *format, co
            memcmp(&origin->geometry, geometry, sizeof *geometry) == 0;
 }
 
-hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
+/* A packed array wherever its components lie. */
+static hc_status check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, int *device,
+                              hc_error *error) {
     hc_status status =
         hc_format_geometry(&packed->format, packed->ndim, packed->shape, packed->n_axes, packed->axes, geometry, error);
     if (status != HC_OK)
         return status;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
     hc_format_layout(&packed->format, geometry, layout);
-    for (int i = 0; i < HC_N_COMPONENTS; i++)
-        if (layout[i].present && !packed->components.part[i].data)
+    int found = -1;
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        const hc_component *part = &packed->components.part[i];
+        if (layout[i].present && !part->data)
             return hc_fail(error, HC_VALUE, "%s lacks a component of its format", name);
+        if (layout[i].present && found >= 0 && part->device != found)
+            return hc_fail(error, HC_VALUE, "%s has components on the devices %d and %d, expected one device", name,
+                           found, part->device);
+        found = layout[i].present ? part->device : found;
+    }
+    *device = found < 0 ? HC_HOST : found;
     if (packed->prepacked && !is_of((const hc_prepacked_origin *)packed->prepacked, &packed->format, geometry))
         return hc_fail(error, HC_VALUE, "%s: its panels were made of an array of another format or shape", name);
     return HC_OK;
+}
+
+hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
+    int device;
+    const hc_status status = check_packed(name, packed, geometry, &device, error);
+    return status == HC_OK ? hc_check_host(name, device, error) : status;
 }
 
 /* One side of matmul: its shape, and that a packed one is quantized along the reduction axis. */
 static hc_status check_side(const char *name, const hc_operand *operand, bool is_b, hc_side *side, hc_error *error) {
     char text[96];
     if (operand->dense) {
-        hc_status status = hc_check_view(name, operand->dense, error);
+        hc_status status = check_view(name, operand->dense, error);
         if (status != HC_OK)
             return status;
         side->ndim = operand->dense->ndim;
+        side->device = operand->dense->device;
     } else {
-        hc_status status = hc_check_packed(name, operand->packed, &side->geometry, error);
+        hc_status status = check_packed(name, operand->packed, &side->geometry, &side->device, error);
         if (status != HC_OK)
             return status;
         side->ndim = operand->packed->ndim;
@@ -175,8 +204,8 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
         return hc_fail(error, HC_VALUE, "matmul: activations= needs a quantized operand, both are dense");
     if (activations) {
         const int dense = a->dense ? 0 : 1, axis = sides[dense].ndim - 1 - dense;
-        status = hc_check_encoding("matmul: activations", a->dense ? a->dense : b->dense, activations, 1, &axis,
-                                   &sides[dense].geometry, error);
+        const hc_view *x = a->dense ? a->dense : b->dense;
+        status = hc_format_geometry(activations, x->ndim, x->shape, 1, &axis, &sides[dense].geometry, error);
         if (status != HC_OK)
             return status;
     }
@@ -192,7 +221,7 @@ hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_for
     if (out->ndim != ndim || memcmp(out->shape, want, (size_t)ndim * sizeof *want) != 0)
         return hc_fail(error, HC_VALUE, "matmul: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
                        shape_text(ndim, want, wanted));
-    status = hc_check_view("out", out, error);
+    status = check_view("out", out, error);
     return status == HC_OK ? hc_check_bias("linear", bias, want[ndim - 1], error) : status;
 }
 
@@ -256,5 +285,7 @@ hc_status hc_check_conv2d(const hc_view *x, const hc_operand *w, const hc_view *
         return hc_fail(error, HC_VALUE, "conv2d: out has shape %s, wanted %s", shape_text(out->ndim, out->shape, text),
                        shape_text(4, want, wanted));
     status = hc_check_view("out", out, error);
-    return status == HC_OK ? hc_check_bias("conv2d", bias, c->filters, error) : status;
+    if (status == HC_OK)
+        status = hc_check_bias("conv2d", bias, c->filters, error);
+    return status == HC_OK && bias ? hc_check_host("conv2d: bias", bias->device, error) : status;
 }

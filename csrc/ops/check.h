@@ -5,7 +5,9 @@
 #include "formats/format.h"
 #include "hc.h"
 
-/* dtype is a float type, sizes are no negatives and no overflow. */
+/* Memory on this device can be read here: for what no route takes elsewhere. */
+hc_status hc_check_host(const char *name, int device, hc_error *error);
+/* dtype is a float type, sizes are no negatives and no overflow; on the host. */
 hc_status hc_check_view(const char *name, const hc_view *view, hc_error *error);
 /* How many values a checked view has. */
 static inline int64_t hc_values(const hc_view *view) {
@@ -36,7 +38,7 @@ typedef struct {
     hc_format format;
     hc_geometry geometry;
 } hc_prepacked_origin;
-/* Format, shape and axes legal, every component there; panels, if there are any, of this very array. */
+/* Format, shape and axes legal, every component there, on the host; panels, if there are any, of this very array. */
 hc_status hc_check_packed(const char *name, const hc_packed *packed, hc_geometry *geometry, hc_error *error);
 
 /* The same view of shape and reduction for dense and packed operands of a product. */
@@ -44,8 +46,10 @@ typedef struct {
     int ndim;
     int64_t shape[HC_MAX_DIMS];
     hc_geometry geometry; /* of a packed one, and of a dense one that becomes packed */
+    int device;
 } hc_side;
 hc_status hc_check_bias(const char *operation, const hc_view *bias, int64_t n, hc_error *error);
+/* Devices aside, which are the routes' to look at. */
 hc_status hc_check_matmul(const hc_operand *a, const hc_operand *b, const hc_format *activations, const hc_view *bias,
                           const hc_view *out, hc_side sides[2], hc_error *error);
 

@@ -84,6 +84,7 @@ static int fill_view(PyArrayObject *array, const char *name, hc_view *view) {
         return 0;
     }
     view->data = PyArray_DATA(array);
+    view->device = HC_HOST;
     view->ndim = PyArray_NDIM(array);
     for (int i = 0; i < view->ndim; i++) {
         view->shape[i] = PyArray_DIM(array, i);
@@ -278,6 +279,7 @@ static int parse_component(PyObject *dict, const char *name, hc_component_id id,
         return 0;
     }
     part->data = view.data;
+    part->device = view.device;
     part->row_stride = lead && view.shape[0] > 1 ? view.strides[0] : lead ? size : 0;
     return 1;
 }

@@ -148,6 +148,7 @@ static bool is_plain(PyObject *object) {
 static void view_of(PyArrayObject *array, hc_view *view) {
     const int type = PyArray_TYPE(array);
     view->data = PyArray_DATA(array);
+    view->device = HC_HOST;
     view->dtype = type == NPY_FLOAT32 ? HC_F32 : type == NPY_FLOAT64 ? HC_F64 : HC_F16;
     view->ndim = PyArray_NDIM(array);
     for (int i = 0; i < view->ndim; i++) {

@@ -248,9 +248,12 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {
         const char *name, *what;
         double error_ratio;
         hc_conv_algorithm(i, &name, &what, &error_ratio);
-        PyObject *one = Py_BuildValue("(sszddLO)", name, what, found.candidate[i].reason, found.candidate[i].seconds,
-                                      found.candidate[i].products, (long long)found.candidate[i].bytes,
-                                      found.candidate[i].admitted ? Py_True : Py_False);
+        const double *work = found.candidate[i].work;
+        if (found.candidate[i].what)
+            what = found.candidate[i].what;
+        PyObject *one = Py_BuildValue(
+            "(sszd(dddd)LO)", name, what, found.candidate[i].reason, found.candidate[i].seconds, work[0], work[1],
+            work[2], work[3], (long long)found.candidate[i].bytes, found.candidate[i].admitted ? Py_True : Py_False);
         if (!one || PyList_Append(candidates, one) != 0)
             Py_CLEAR(candidates);
         Py_XDECREF(one);

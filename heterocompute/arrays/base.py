@@ -151,6 +151,11 @@ class PackedArray(NDArrayOperatorsMixin):
         return np.dtype(np.float32)
 
     @property
+    def device(self) -> str:
+        """Where the components lie; "cpu", as of an ndarray."""
+        return next((part.device for part in self._components.values()), "cpu")
+
+    @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self._components.values())
 

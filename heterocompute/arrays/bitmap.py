@@ -57,6 +57,8 @@ class BitmapArray(PackedArray):
     ----------
     shape, ndim, size, dtype
         Of the array it stands for.
+    device : str
+        Where the components lie: ``"cpu"``.
     nbytes : int
         ``ceil(size / 8) + values.nbytes``.
     bits_per_value : float

@@ -96,6 +96,8 @@ class EIEArray(PackedArray):
         Of the matrix; dtype is float32.
     components : mapping of str to ndarray
         The stored arrays themselves, which cannot be written to.
+    device : str
+        Where they lie: ``"cpu"``.
     elements : int
         Processing elements over which rows are interleaved.
     nbytes : int

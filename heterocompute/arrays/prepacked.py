@@ -122,6 +122,7 @@ class PrepackedFilters:
     shape : tuple of int
     ndim : int
     dtype : dtype
+    device : str
         Of the source.
     nbytes : int
         Bytes of the panels so far: those of "direct" are as many as the source has in float32, with K rounded up to 32
@@ -154,6 +155,10 @@ class PrepackedFilters:
     @property
     def dtype(self) -> Any:
         return self.source.dtype
+
+    @property
+    def device(self) -> str:
+        return self.source.device
 
     @property
     def nbytes(self) -> int:

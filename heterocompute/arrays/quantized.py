@@ -74,6 +74,8 @@ class QuantizedArray(PackedArray):
         The reduction axes.
     components : mapping of str to ndarray
         The stored arrays themselves, no copies.
+    device : str
+        Where the components lie: ``"cpu"``.
     nbytes : int
         Bytes of all components.
     bits_per_value : float

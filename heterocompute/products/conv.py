@@ -75,9 +75,9 @@ def conv2d(
         about 2, 9 and 20 times that of "direct" for one channel, and 0.7, 3 and 7 times for 64, with stride 2
         about 2, 9 and 27 times, and 1.2, 5 and 14. "fft" multiplies Fourier transforms of tiles, for large
         filters, which reach over at most 64 pixels: its error is 2.7 and 0.6 times that of "direct" for 3 x 3,
-        1.5 and 0.3 times for 7 x 7. "auto" takes the one of least work by the shapes alone: "depthwise",
-        "direct", or for filters of floats "winograd2", "winograd4" or "fft", never "winograd6"; of integers,
-        where all sums are exact, the processor counts too.
+        1.5 and 0.3 times for 7 x 7. "auto" takes the fastest by estimate. For floats the estimate depends on the shapes
+        alone: "depthwise", "direct", "winograd2", "winograd4" or "fft", never "winograd6". With `activations` all
+        algorithms give the same bits, and the estimate also depends on the processor.
     layout : {"NCHW", "NHWC"}
         Of x and of the answer.
     out : ndarray, optional

@@ -54,6 +54,12 @@ def test_copies_and_files_bring_it_back(a: PackedArray, tmp_path: Path) -> None:
 
 
 @each
+def test_an_array_lies_where_its_components_do(a: PackedArray) -> None:
+    assert a.device == "cpu" == hc.prepack(np.ones((1, 1, 1, 1), np.float32)).device
+    assert {part.device for part in a.components.values()} == {a.device}
+
+
+@each
 def test_products_are_the_only_functions_of_numpy(a: PackedArray) -> None:
     x = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
     expected = np.asarray(a) @ x.T

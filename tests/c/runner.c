@@ -274,6 +274,58 @@ static void check_refusals(const hc_run *run) {
            "sizes that overflow are seen", "hc_mul_size");
 }
 
+/* The call ended with this status, and the sentence says so. */
+static void refused(hc_status got, hc_status wanted, const char *sentence) {
+    report(got == wanted && strcmp(error.text, sentence) == 0, sentence, got == HC_OK ? "the call did it" : error.text);
+}
+
+/* Memory of a device is never read: no route serves one, and other operations are for the host. */
+static void check_devices(const hc_run *run) {
+    const int64_t shape[4] = {2, 2, 1, 1};
+    const int axis = 1;
+    const hc_format int8 = FORMATS[0].format;
+    const hc_window window = {{1, 1}, {0, 0}, {1, 1}, 1};
+    void *nowhere = (void *)64;
+    float *here = guard_alloc(4 * sizeof *here), *answer = guard_alloc(4 * sizeof *answer);
+    for (int i = 0; i < 4; i++)
+        here[i] = 1;
+    const hc_view x = view_of(here, HC_F32, 2, shape), out = view_of(answer, HC_F32, 2, shape);
+    const hc_view images = view_of(here, HC_F32, 4, shape), filters = images;
+    hc_view far = view_of(nowhere, HC_F32, 2, shape), far_images = view_of(nowhere, HC_F32, 4, shape);
+    far.device = far_images.device = 1;
+    hc_run elsewhere = *run;
+    elsewhere.device = 2;
+    hc_packed w;
+    hc_geometry geometry;
+    report(make_packed(&int8, 2, shape, 1, &axis, &w, &geometry, &error) &&
+               hc_quantize(run, &x, &ABSMAX, &w, &error) == HC_OK,
+           "arrays of the host", error.text);
+    const hc_operand a = {.dense = &x}, far_a = {.dense = &far}, wt = {.dense = &filters};
+    hc_explanation found;
+    hc_status status = hc_matmul(run, &far_a, &a, NULL, NULL, &out, &error);
+    refused(status, HC_UNSUPPORTED, "matmul: a is on device 1, which no route serves: copy it to the host first");
+    status = hc_matmul(run, &a, &far_a, NULL, NULL, &out, &error);
+    refused(status, HC_UNSUPPORTED, "matmul: b is on device 1, which no route serves: copy it to the host first");
+    status = hc_matmul(run, &a, &a, NULL, NULL, &far, &error);
+    refused(status, HC_UNSUPPORTED, "matmul: out is on device 1, which no route serves: copy it to the host first");
+    status = hc_matmul(&elsewhere, &a, &a, NULL, NULL, &out, &error);
+    refused(status, HC_UNSUPPORTED, "matmul: the run is for device 2, which no route serves");
+    status = hc_explain(run, &far_a, &a, NULL, &out, &found, &error);
+    refused(status, HC_UNSUPPORTED, "matmul: a is on device 1, which no route serves: copy it to the host first");
+    status = hc_quantize(run, &far, &ABSMAX, &w, &error);
+    refused(status, HC_UNSUPPORTED, "quantize: x is on device 1, expected the host: copy it there first");
+    status = hc_dequantize(run, &w, &far, &error);
+    refused(status, HC_UNSUPPORTED, "dequantize: out is on device 1, expected the host: copy it there first");
+    status = hc_conv2d(run, &far_images, &wt, NULL, &window, NULL, NULL, &images, &error);
+    refused(status, HC_UNSUPPORTED, "x is on device 1, expected the host: copy it there first");
+    w.components.part[HC_SCALES].device = 1;
+    status = hc_dequantize(run, &w, &out, &error);
+    refused(status, HC_VALUE, "dequantize: q has components on the devices 0 and 1, expected one device");
+    w.components.part[HC_CODES].device = 1;
+    status = hc_dequantize(run, &w, &out, &error);
+    refused(status, HC_UNSUPPORTED, "dequantize: q is on device 1, expected the host: copy it there first");
+}
+
 /* A child of a process whose pool has worked can work. */
 static void check_fork(const hc_run *run) {
     check_dense(run, 70, 65, 40);
@@ -317,6 +369,7 @@ static void check_all(const hc_run *run) {
     }
     check_worked_example(run);
     check_refusals(run);
+    check_devices(run);
     if (!is_emulated)
         check_fork(run);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,44 @@ def test_auto_rounds_images_of_depthwise_filters() -> None:
             hc.conv2d(x, q, groups=8, activations="int8", algorithm=name) for name in ("implicit", "depthwise")
         )
         assert same_bits(one, other)
+
+
+@pytest.mark.parametrize(
+    "activations", ["int8", "int6", "vsq4-g16-s4", "int16", "int8-g4", "nf4-g64", "mxfp4", "fp8_e4m3fn"]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_group_of_quantized_channels_is_a_convolution_of_its_own(activations: str, dtype: type) -> None:
+    """Every group has the largest magnitude of its image, so that it has the scale that it would have alone."""
+    groups, depth, each = 3, 5, 7
+    x, filters = reals((2, groups * depth, 6, 5), 1).astype(dtype), reals((groups * each, depth, 3, 3), 2)
+    x[:, ::depth, 2, 2] = 9
+    for fmt in ("int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64", None):
+        w = filters if fmt is None else hc.quantize(filters, fmt, axis=(2, 3, 1))
+        for image in layouts(x):
+            where: Any = {"padding": 1, "activations": activations}
+            wanted = [
+                hc.conv2d(
+                    image[:, g * depth : (g + 1) * depth], w[g * each : (g + 1) * each], algorithm="implicit", **where
+                )
+                for g in range(groups)
+            ]
+            for algorithm in ("direct", "implicit", "winograd2", "winograd4"):
+                with suppress(ValueError):
+                    found = hc.conv2d(image, w, groups=groups, algorithm=algorithm, **where)
+                    assert same_bits(found, np.concatenate(wanted, 1)), (fmt, algorithm)
+
+
+def test_auto_takes_the_least_time_that_it_predicts() -> None:
+    shapes = ((64, 14, 64, 1), (16, 28, 16, 1), (3, 20, 8, 1), (256, 7, 512, 1), (24, 10, 24, 24))
+    for isa in isas("direct"):
+        for c, size, k, groups in shapes:
+            x, filters = reals((1, c, size, size), 1), reals((k, c // groups, 3, 3), 2)
+            q = hc.quantize(filters, "int8", axis=(2, 3, 1))
+            for w, activations in ((filters, None), (q, "int8"), (hc.prepack(q), "int8"), (filters, "nf4-g64")):
+                with hc.use(isa=isa):
+                    found = hc.explain(hc.conv2d, x, w, padding=1, groups=groups, activations=activations)
+                times = {one.path: one.predicted_ms for one in found.candidates if one.predicted_ms is not None}
+                assert min(times, key=times.__getitem__) == found.chosen
 
 
 def test_integers_that_are_not_read_where_they_lie() -> None:

@@ -117,6 +117,8 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     hc_status status = hc_check_packed("round_by_chance: q", packed, &job.geometry, error);
     if (status == HC_OK)
         status = hc_check_view("round_by_chance: w", x, error);
+    if (status == HC_OK)
+        status = hc_check_host("round_by_chance: out", out->device, error);
     if (status != HC_OK)
         return status;
     if (out->dtype != HC_F32 || packed->format.m > 0)

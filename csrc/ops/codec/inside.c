@@ -118,6 +118,10 @@ hc_status hc_keep_inside(const hc_run *run, const hc_view *g, const hc_format *f
                          const uint8_t *bits, const hc_view *out, hc_error *error) {
     hc_keep_job job = {.run = run, .bits = bits};
     hc_status status = hc_format_geometry(format, g->ndim, g->shape, n_axes, axes, &job.geometry, error);
+    if (status == HC_OK)
+        status = hc_check_host("keep_inside: g", g->device, error);
+    if (status == HC_OK)
+        status = hc_check_host("keep_inside: out", out->device, error);
     if (status != HC_OK)
         return status;
     if (g->dtype != HC_F32 || out->dtype != HC_F32)

@@ -162,6 +162,8 @@ hc_status hc_dequantize_slab(const hc_run *run, const hc_packed *packed, int64_t
         fits = out->shape[i] == (i ? packed->shape[i] : count);
     if (!fits || first < 0 || count < 0 || (packed->ndim && first > packed->shape[0] - count))
         return hc_fail(error, HC_VALUE, "dequantize: out has another shape than the array");
+    if ((status = hc_check_host("dequantize: out", out->device, error)) != HC_OK)
+        return status;
     if (packed->format.m > 0)
         return hc_sparse_dequantize(run, packed, &job.geometry, first, count, out, error);
     status = find_slab(&job, first, count, error);
@@ -287,7 +289,10 @@ hc_status hc_fake_quantize(const hc_run *run, const hc_view *x, const hc_format 
         return hc_fail(error, HC_VALUE, "fake_quantize: out has another shape than x");
     hc_encoder encoder;
     hc_fake_job job = {.run = run, .inside = inside};
-    hc_status status = start(&encoder, run, "fake_quantize", x, NULL, format, n_axes, axes, clip, error);
+    hc_status status = hc_check_host("fake_quantize: out", out->device, error);
+    if (status != HC_OK)
+        return status;
+    status = start(&encoder, run, "fake_quantize", x, NULL, format, n_axes, axes, clip, error);
     if (status == HC_OK)
         status = fake_rows(&job, &encoder, out, error);
     hc_encoder_free(&encoder);

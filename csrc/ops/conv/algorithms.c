@@ -1,13 +1,12 @@
-/* The table of algorithms.def, the choice, and the way in. What is chosen follows from shapes and formats alone: an algorithm
- * may have bits of its own, and they are to be the same on every machine. */
+/* The table of algorithms.def, the choice, and the way in. */
 #include "ops/conv/prepacked.h"
-#include "ops/product/measure.h"
+#include "ops/conv/quantized/images.h"
+#include "ops/conv/windows.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HC_ALGORITHM(symbol, ...)                                                                                      \
+#define HC_ALGORITHM(order, symbol, ...)                                                                               \
     const char *hc_conv_##symbol##_refuses(const hc_convolution *conv);                                                \
     hc_conv_work hc_conv_##symbol##_work(const hc_convolution *conv);                                                  \
     hc_status hc_conv_##symbol##_run(const hc_convolution *conv, hc_error *error);                                     \
@@ -18,8 +17,9 @@
 
 #define HC_PREPACKS(symbol) .form = hc_conv_##symbol##_form, .prepack = hc_conv_##symbol##_prepack
 static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
-#define HC_ALGORITHM(symbol, text, does, ...)                                                                          \
-    {.name = text,                                                                                                     \
+#define HC_ALGORITHM(section, symbol, text, does, ...)                                                                 \
+    {.order = HC_CONV_##section,                                                                                       \
+     .name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_conv_##symbol##_refuses,                                                                            \
      .work = hc_conv_##symbol##_work,                                                                                  \
@@ -28,18 +28,41 @@ static const hc_algorithm ALGORITHMS[HC_N_ALGORITHMS] = {
 #include "ops/conv/algorithms.def"
 #undef HC_ALGORITHM
 };
-_Static_assert((int)HC_N_ALGORITHMS <= (int)HC_MAX_ALGORITHMS, "hc_explain_conv2d has room for every algorithm");
+
+_Static_assert((int)HC_N_ALGORITHMS <= (int)HC_MAX_ALGORITHMS, "hc_explain_conv2d has room for every name");
 
 /* What `auto` admits unless it is to be strict: that of F(4 x 4, 3 x 3), and not that of F(6 x 6, 3 x 3). */
 static const double MOST_ERROR = 15;
 
+/* The first line of the name with this number, or -1. */
+static int line_of_name(int number) {
+    int n = 0;
+    for (int i = 0; i < HC_N_ALGORITHMS; i++) {
+        bool is_new = true;
+        for (int j = 0; j < i; j++)
+            is_new = is_new && strcmp(ALGORITHMS[j].name, ALGORITHMS[i].name) != 0;
+        if (is_new && n++ == number)
+            return i;
+    }
+    return -1;
+}
+
 bool hc_conv_algorithm(int number, const char **name, const char **what, double *error) {
-    if (number < 0 || number >= HC_N_ALGORITHMS)
+    const int line = number < 0 ? -1 : line_of_name(number);
+    if (line < 0)
         return false;
-    *name = ALGORITHMS[number].name;
-    *what = ALGORITHMS[number].what;
-    *error = ALGORITHMS[number].error;
+    *name = ALGORITHMS[line].name;
+    *what = ALGORITHMS[line].what;
+    *error = ALGORITHMS[line].error;
     return true;
+}
+
+/* The line of an order with this name, or -1. */
+static int line_of(hc_conv_order order, const char *name) {
+    for (int i = 0; i < HC_N_ALGORITHMS; i++)
+        if (ALGORITHMS[i].order == order && strcmp(ALGORITHMS[i].name, name) == 0)
+            return i;
+    return -1;
 }
 
 /* NULL, or why zeros that a pattern leaves out would change bits if they were multiplied: by the values of x. */
@@ -65,20 +88,30 @@ static const char *zeros_count(const hc_convolution *conv, const hc_algorithm *a
     return hc_zeros_differ(conv->run, &values, &w);
 }
 
-static hc_status named(const hc_convolution *conv, const char *name, int *chosen, hc_error *error) {
+/* NULL, or why the algorithm of this name does not do this convolution; *line: its line in the convolution's order, or -1. */
+static const char *why_not(const hc_convolution *conv, const char *name, int *line) {
+    *line = line_of(conv->order, name);
+    if (*line < 0)
+        return conv->w->packed && line_of(HC_CONV_FOLDED, name) >= 0
+                   ? "filters and x have no integers of 8 bits with one scale a row"
+                   : "it multiplies floats, and x is to be quantized";
+    const char *reason = ALGORITHMS[*line].refuses(conv);
+    return reason ? reason : zeros_count(conv, &ALGORITHMS[*line]);
+}
+
+static hc_status forced(const hc_convolution *conv, const char *wanted, int *chosen, hc_error *error) {
     char known[200] = "";
-    for (int i = 0; i < HC_N_ALGORITHMS; i++) {
+    for (int i = 0, line; (line = line_of_name(i)) >= 0; i++) {
+        const char *name = ALGORITHMS[line].name;
         strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
-        strncat(known, ALGORITHMS[i].name, sizeof known - strlen(known) - 1);
-        if (strcmp(name, ALGORITHMS[i].name) != 0)
+        strncat(known, name, sizeof known - strlen(known) - 1);
+        if (strcmp(wanted, name) != 0)
             continue;
-        const char *reason = ALGORITHMS[i].refuses(conv);
-        reason = reason ? reason : zeros_count(conv, &ALGORITHMS[i]);
-        *chosen = i;
+        const char *reason = why_not(conv, name, chosen);
         return reason ? hc_fail(error, HC_VALUE, "conv2d: algorithm '%s' refuses this convolution: %s", name, reason)
                       : HC_OK;
     }
-    return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', wanted 'auto' or one of %s", name, known);
+    return hc_fail(error, HC_VALUE, "conv2d: algorithm is '%s', wanted 'auto' or one of %s", wanted, known);
 }
 
 /* Packed filters keep the order of products of packed arrays. */
@@ -86,21 +119,19 @@ static double most_error(const hc_convolution *conv, const hc_conv_options *opti
     return conv->w->packed || (options && options->strict) ? 1 : MOST_ERROR;
 }
 
-static double error_of(const hc_convolution *conv, const hc_algorithm *algorithm) {
-    return conv->activations && algorithm->exact ? 1 : algorithm->error;
-}
-
-/* The number of the algorithm of least work; `skips`: of those that skip the zeros of a pattern. */
-static int least_work(const hc_convolution *conv, double most, bool skips) {
+/* The line of the least seconds; `skips`: of those that skip the zeros of a pattern. */
+static int fastest(const hc_convolution *conv, double most, bool skips) {
+    const uint32_t isa = conv->order == HC_CONV_FLOATS ? HC_CONV_ALIKE : conv->run->isa;
     double least = 0;
     int found = -1;
     for (int i = 0; i < HC_N_ALGORITHMS; i++) {
-        const hc_algorithm *algorithm = &ALGORITHMS[i];
-        if (error_of(conv, algorithm) > most || (skips && algorithm->multiplies_zeros) || algorithm->refuses(conv))
+        const hc_algorithm *a = &ALGORITHMS[i];
+        if (a->order != conv->order || a->error > most || (skips && a->multiplies_zeros) || a->refuses(conv))
             continue;
-        const double products = algorithm->work(conv).products;
-        if (found < 0 || products < least)
-            found = i, least = products;
+        const hc_conv_work work = a->work(conv);
+        const double seconds = hc_conv_seconds(isa, (hc_algorithm_number)i, &work);
+        if (found < 0 || seconds < least)
+            found = i, least = seconds;
     }
     HC_ASSERT(found >= 0); /* implicit never refuses */
     return found;
@@ -109,17 +140,19 @@ static int least_work(const hc_convolution *conv, double most, bool skips) {
 /* A run that forces a path of products gets a product. */
 static hc_status choose(const hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     if (options && options->algorithm)
-        return named(conv, options->algorithm, chosen, error);
+        return forced(conv, options->algorithm, chosen, error);
     const double most = most_error(conv, options);
-    *chosen = conv->run->path ? HC_ALGORITHM_implicit : least_work(conv, most, false);
+    *chosen = conv->run->path ? line_of(conv->order, "implicit") : fastest(conv, most, false);
     if (zeros_count(conv, &ALGORITHMS[*chosen]))
-        *chosen = least_work(conv, most, true);
+        *chosen = fastest(conv, most, true);
     return HC_OK;
 }
 
 static hc_status check(hc_convolution *conv, const hc_conv_options *options, int *chosen, hc_error *error) {
     hc_status status =
         hc_check_conv2d(conv->x, conv->w, conv->bias, conv->window, conv->activations, conv->out, &conv->shape, error);
+    if (status == HC_OK)
+        conv->order = hc_conv_order_of(conv);
     conv->relu = options && options->relu;
     conv->filters = options ? options->filters : NULL;
     *chosen = -1;
@@ -148,7 +181,15 @@ hc_status hc_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, co
     hc_status status = check(&conv, options, &chosen, error);
     if (status != HC_OK || chosen < 0)
         return status;
-    status = ALGORITHMS[chosen].run(&conv, error);
+    hc_images images;
+    if (activations) {
+        status = hc_images_begin(&images, &conv, error);
+        conv.images = &images;
+    }
+    if (status == HC_OK)
+        status = ALGORITHMS[chosen].run(&conv, error);
+    if (activations)
+        hc_images_free(&images);
     if (status == HC_OK && (bias || conv.relu) && !ALGORITHMS[chosen].finishes)
         finish(&conv);
     return status;
@@ -159,20 +200,28 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
                             const hc_view *out, hc_conv_explanation *explanation, hc_error *error) {
     hc_convolution conv = {
         .run = run, .x = x, .out = out, .bias = bias, .w = w, .window = window, .activations = activations};
-    *explanation = (hc_conv_explanation){.n = HC_N_ALGORITHMS, .chosen = -1};
-    const hc_status status = check(&conv, options, &explanation->chosen, error);
-    for (int i = 0; status == HC_OK && explanation->chosen >= 0 && i < HC_N_ALGORITHMS; i++) {
-        explanation->candidate[i].admitted = error_of(&conv, &ALGORITHMS[i]) <= most_error(&conv, options);
-        explanation->candidate[i].reason = ALGORITHMS[i].refuses(&conv);
-        if (!explanation->candidate[i].reason)
-            explanation->candidate[i].reason = zeros_count(&conv, &ALGORITHMS[i]);
+    *explanation = (hc_conv_explanation){.chosen = -1};
+    int chosen;
+    const hc_status status = check(&conv, options, &chosen, error);
+    for (int first; status == HC_OK && (first = line_of_name(explanation->n)) >= 0; explanation->n++) {
+        if (chosen < 0)
+            continue;
+        int line;
+        const int i = explanation->n;
+        explanation->candidate[i].reason = why_not(&conv, ALGORITHMS[first].name, &line);
+        explanation->candidate[i].admitted = line >= 0 && ALGORITHMS[line].error <= most_error(&conv, options);
+        if (line == chosen)
+            explanation->chosen = i;
         if (explanation->candidate[i].reason)
             continue;
-        const hc_conv_work work = ALGORITHMS[i].work(&conv);
-        explanation->candidate[i].products = work.products;
+        const hc_conv_work work = ALGORITHMS[line].work(&conv);
+        explanation->candidate[i].what = ALGORITHMS[line].what;
+        explanation->candidate[i].work[0] = work.products;
+        explanation->candidate[i].work[1] = work.values;
+        explanation->candidate[i].work[2] = work.filters;
+        explanation->candidate[i].work[3] = work.kept;
         explanation->candidate[i].bytes = work.bytes;
-        explanation->candidate[i].seconds =
-            hc_estimate(run, HC_PATH_CHAIN_gemm_chain, &(hc_work){.products = work.products});
+        explanation->candidate[i].seconds = hc_conv_seconds(run->isa, (hc_algorithm_number)line, &work);
     }
     return status;
 }

@@ -1,14 +1,24 @@
 /* One convolution, checked, and the contract of an algorithm: a line of algorithms.def. An algorithm says why it refuses, what
- * it would do, and runs; it calls no other. Those of float32 whose `error` is 1 sum every answer in one fmaf chain over
- * (r, s, c), so their bits are the same; the others have bits of their own, and `auto` takes them by shapes alone. Sums
- * of integers are exact and have the same bits, in those that say so whatever their error with floats is, so that `auto` may
- * ask the instruction set there.
+ * it would do, and runs; it calls no other. Its line is of an order, which says what is multiplied; the costs of costs.def make
+ * seconds of its work. algorithms.c is the only place that chooses.
  */
 #ifndef HC_CONVOLUTION_H
 #define HC_CONVOLUTION_H
 
 #include "ops/check.h"
 #include "ops/product/operand.h"
+
+/* What is multiplied follows from the formats alone (quantized/images.h). All algorithms of an order give the same bits, but for
+ * floats: those whose `error` is 1 sum every answer in one fmaf chain over (r, s, c), the others have bits of their own, so that
+ * shapes alone choose.
+ *
+ *   FLOATS    x as it is
+ *   FOLDED    integers of x and w with one scale a row: exact
+ *   GROUPED   integers whose groups have scales: one fmaf a segment
+ *   ROUNDED   the values that x is rounded to: one fmaf chain */
+typedef enum { HC_CONV_FLOATS = 0, HC_CONV_FOLDED, HC_CONV_GROUPED, HC_CONV_ROUNDED, HC_N_CONV_ORDERS } hc_conv_order;
+
+typedef struct hc_images hc_images;
 
 typedef struct {
     const hc_run *run;
@@ -19,27 +29,37 @@ typedef struct {
     bool relu;
     const hc_prepacked_filters *filters; /* packed before, or NULL */
     hc_conv_shape shape;
+    hc_conv_order order;
+    hc_images *images; /* while an algorithm runs: x quantized (quantized/images.h); NULL: floats */
 } hc_convolution;
 
-/* What an algorithm would do: float32 multiply-adds or what takes as long, and bytes of working memory. */
+/* What an algorithm would do: the counts that costs.def has times for. Of floats they follow from shapes alone. */
 typedef struct {
-    double products;
-    int64_t bytes;
+    double products; /* multiply-adds, those of padded tiles included */
+    double values;   /* of windows that are gathered, of tiles and answers that are transformed */
+    double filters;  /* values of filters that are transformed */
+    double kept;     /* of transformed filters that are read as they were packed before */
+    int64_t bytes;   /* of working memory */
 } hc_conv_work;
 
 typedef enum {
-#define HC_ALGORITHM(symbol, ...) HC_ALGORITHM_##symbol,
+#define HC_ALGORITHM(order, symbol, ...) HC_ALGORITHM_##order##_##symbol,
 #include "ops/conv/algorithms.def"
 #undef HC_ALGORITHM
     HC_N_ALGORITHMS
 } hc_algorithm_number;
 
+/* Seconds in one thread, by the costs of the best class of machines with these instruction sets. */
+double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work);
+/* Of floats: the same on every machine, since the choice is one of bits. */
+#define HC_CONV_ALIKE UINT32_MAX
+
 typedef struct {
-    const char *name, *what;
-    double error;          /* mean error over that of one chain, about */
-    bool finishes;         /* adds the bias and cuts at 0 itself */
-    bool exact;            /* of integers: their sums are */
-    bool multiplies_zeros; /* that a pattern of packed filters leaves out, where `implicit` skips them */
+    hc_conv_order order;
+    const char *name, *what; /* the name is what a caller may force; each order has it once at most */
+    double error;            /* mean error over that of one chain, about */
+    bool finishes;           /* adds the bias and cuts at 0 itself */
+    bool multiplies_zeros;   /* that a pattern of packed filters leaves out, where `implicit` skips them */
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);
@@ -47,20 +67,6 @@ typedef struct {
     hc_filter_form (*form)(const hc_convolution *conv);
     hc_status (*prepack)(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error);
 } hc_algorithm;
-
-/* The filters of one group as a source. The contexts must outlive it. */
-typedef struct {
-    hc_dense_context dense;
-    hc_packed_context packed;
-} hc_filters;
-hc_source hc_filter_source(const hc_convolution *conv, int64_t first, int64_t filters, hc_filters *context);
-
-/* Windows and answers as the two matrices of a convolution that is a product. Row: ((image * P) + p) * Q + q.
- * Windows [first, first + rows) of one group, columns r, s, c, one after the other. */
-void hc_window_rows(const hc_convolution *conv, int64_t group, int64_t first, int64_t rows, float *values);
-/* out (images, filters of one group, P, Q), columns filters. */
-hc_rows hc_answer_rows(const hc_view *out, const hc_conv_shape *shape, int64_t first_image, int64_t images,
-                       int64_t first_filter);
 
 /* One answer: bias, or -0 for none, is added; what is below 0, or -0, becomes +0; NaN stays. */
 static inline float hc_finished(float value, float bias, bool relu) {

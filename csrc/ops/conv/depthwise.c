@@ -3,17 +3,16 @@
  * whose windows end inside the image's columns are a step from each other, the few at its sides are met alone. Of 3 x 3 filters of one
  * channel it is some rows, in blocks of answers that share what they read.
  *
- * With `activations` x is quantized to codes (depthwise_codes.c), or rounded to floats first (rounded.h).
+ * Of quantized images: rounded to floats first (quantized/rounded.h).
  *
  * Memory: the filters, tap by tap, and less than 1 MiB a thread: its part of a band (pixels.h), pointers, and a tile where the
  * answer's channels do not lie side by side.
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
-#include "ops/conv/codes.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
-#include "ops/conv/rounded.h"
+#include "ops/conv/quantized/rounded.h"
 
 #include <string.h>
 
@@ -63,23 +62,17 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const int64_t size = sizeof(float);
     job->tile_at = hc_round_up(job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t)), HC_CACHE_LINE);
     job->private_bytes = job->tile_at + ANSWERS * PART * size;
-    /* A product takes a load, where a tile of the others uses one for 14, and what it loads comes from afar; what is loaded once
-     * for some is nearer. */
-    const double product = job->run == 1 ? 3 : 1.5;
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
-    return (hc_conv_work){product * answers * (double)(job->filters * job->taps * job->run),
-                          panel_floats(job) * size + conv->run->n_threads * job->private_bytes + job->pixels.bytes};
+    const double products = answers * (double)(job->filters * job->taps * job->run);
+    /* Of one channel a group a product takes a load of its own, where tiles of the others use one for some. */
+    return (hc_conv_work){.products = products,
+                          .values = job->run == 1 ? products : 0,
+                          .bytes =
+                              panel_floats(job) * size + conv->run->n_threads * job->private_bytes + job->pixels.bytes};
 }
 
 const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    bool codes;
-    const char *reason = conv->activations ? hc_depthwise_codes_refuse(conv) : NULL;
-    if (conv->activations && !reason)
-        return NULL;
-    reason = conv->activations ? hc_rounded_refuses(conv, reason, &codes) : NULL;
-    if (reason)
-        return reason;
     const int64_t run = s->group_channels;
     if ((run != 1 && run != 2 && run != 4 && run != 8) || s->filters != conv->window->groups * run)
         return "it is for groups of 1, 2, 4 or 8 channels and as many filters";
@@ -90,11 +83,32 @@ const char *hc_conv_depthwise_refuses(const hc_convolution *conv) {
 }
 
 hc_conv_work hc_conv_depthwise_work(const hc_convolution *conv) {
-    if (conv->activations && !hc_depthwise_codes_refuse(conv))
-        return hc_depthwise_codes_work(conv);
     hc_depthwise_job job;
-    hc_conv_work work = work_of(&job, conv);
-    work.bytes += conv->activations ? hc_rounded_bytes(conv) : 0;
+    return work_of(&job, conv);
+}
+
+const char *hc_conv_depthwise_rounded_refuses(const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_format *x = conv->activations, *w = conv->w->packed ? &conv->w->packed->format : NULL;
+    if (x->m > 0 || (w && w->m > 0))
+        return "zeros of a pattern are skipped in panels";
+    if (conv->order == HC_CONV_ROUNDED)
+        return hc_lines_make_codes(conv) || s->group_channels == 1 || conv->window->groups == 1
+                   ? hc_conv_depthwise_refuses(conv)
+                   : "channels of a group would not lie as the format rounds them";
+    if (s->group_channels != 1 || s->filters != conv->window->groups)
+        return "scales of taps are for groups of one channel and one filter";
+    if (x->group > 0)
+        return "x has a scale for every value";
+    if (w->group == 0 || hc_integers_of(x, HC_INT_GROUPED).n_limbs != 1 ||
+        hc_integers_of(w, HC_INT_GROUPED).n_limbs != 1)
+        return "codes are of more than 8 bits, or a filter has one scale";
+    return hc_conv_depthwise_refuses(conv);
+}
+
+hc_conv_work hc_conv_depthwise_rounded_work(const hc_convolution *conv) {
+    hc_conv_work work = hc_conv_depthwise_work(conv);
+    work.bytes += hc_rounded_bytes(conv);
     return work;
 }
 
@@ -266,26 +280,23 @@ static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *ta
     return has_memory ? HC_OK : hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
 }
 
+hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) { return run_floats(conv, NULL, error); }
+
 /* Images [first, first + n) of those at hand. */
 static hc_status run_images(const hc_rounded *rounded, int64_t first, int64_t n, const hc_scaled_taps *taps,
                             hc_error *error) {
-    hc_convolution part = *rounded->conv;
-    hc_view x = rounded->view, out = *part.out;
-    x.data = (char *)x.data + first * x.strides[0];
-    out.data = (char *)out.data + (rounded->first + first) * out.strides[0];
-    x.shape[0] = out.shape[0] = part.shape.n = n;
-    part.x = &x;
-    part.out = &out;
-    part.activations = NULL;
+    hc_view x, out;
+    const hc_convolution part = hc_rounded_part(rounded, first, n, &x, &out);
     return run_floats(&part, taps, error);
 }
 
-static hc_status run_rounded(const hc_convolution *conv, hc_error *error) {
+hc_status hc_conv_depthwise_rounded_run(const hc_convolution *conv, hc_error *error) {
     const int64_t floats = conv->shape.r * conv->shape.s * conv->shape.filters;
+    const bool codes = conv->order == HC_CONV_GROUPED;
     hc_rounded rounded;
     hc_status status = hc_rounded_begin(&rounded, conv, error);
     float *filters = NULL;
-    if (status == HC_OK && rounded.codes) {
+    if (status == HC_OK && codes) {
         filters = hc_alloc_aligned(2 * floats * (int64_t)sizeof(float));
         if (!filters || !hc_filter_codes(conv, filters, filters + floats))
             status = hc_fail(error, HC_MEMORY, "conv2d: no memory for filters");
@@ -293,18 +304,12 @@ static hc_status run_rounded(const hc_convolution *conv, hc_error *error) {
     for (int64_t first = 0; status == HC_OK && first < conv->shape.n; first += rounded.images) {
         const int64_t n = hc_min(rounded.images, conv->shape.n - first);
         status = hc_rounded_images(&rounded, first, n, error);
-        if (status == HC_OK && !rounded.codes)
+        if (status == HC_OK && !codes)
             status = run_images(&rounded, 0, n, NULL, error);
-        for (int64_t i = 0; status == HC_OK && rounded.codes && i < n; i++)
+        for (int64_t i = 0; status == HC_OK && codes && i < n; i++)
             status = run_images(&rounded, i, 1, &(hc_scaled_taps){filters, filters + floats, rounded.scale[i]}, error);
     }
     hc_free_aligned(filters);
     hc_rounded_free(&rounded);
     return status;
-}
-
-hc_status hc_conv_depthwise_run(const hc_convolution *conv, hc_error *error) {
-    if (!conv->activations)
-        return run_floats(conv, NULL, error);
-    return hc_depthwise_codes_refuse(conv) ? run_rounded(conv, error) : hc_depthwise_codes_run(conv, error);
 }

@@ -7,7 +7,6 @@
  * as a kernel reads them (pixels.h), POINTER_BYTES, and what packing takes.
  */
 #include "base/threads.h"
-#include "ops/conv/codes.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 #include "ops/conv/prepacked.h"
@@ -83,22 +82,18 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     job->private_bytes = hc_round_up(hc_max(job->tiles * pointers, hc_pack_scratch()), HC_CACHE_LINE);
     const double answers = (double)conv->shape.n * (double)(conv->shape.out_height * conv->shape.out_width);
     const int64_t filled = hc_round_up(job->filters.filters, LANES) * conv->window->groups;
-    return (hc_conv_work){answers * (double)filled * (double)job->filters.columns,
-                          job->panels_bytes + n_threads * job->private_bytes + job->pixels.bytes};
+    return (hc_conv_work){.products = answers * (double)filled * (double)job->filters.columns,
+                          .bytes = job->panels_bytes + n_threads * job->private_bytes + job->pixels.bytes};
 }
 
 const char *hc_conv_direct_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    if (conv->activations)
-        return hc_direct_codes_refuse(conv);
     if (s->r * s->s * s->group_channels == 0)
         return "there is nothing to sum";
     return hc_wide_rows(conv, (s->r - 1) * conv->window->dilation[0] + 1);
 }
 
 hc_conv_work hc_conv_direct_work(const hc_convolution *conv) {
-    if (conv->activations)
-        return hc_direct_codes_work(conv);
     hc_direct_job job;
     return work_of(&job, conv);
 }
@@ -229,8 +224,6 @@ static void tiles_by_panels(hc_direct_job *job, int n_threads) {
 
 hc_filter_form hc_conv_direct_form(const hc_convolution *conv) {
     hc_direct_job job;
-    if (conv->activations) /* hc_prepack has those */
-        return (hc_filter_form){0};
     work_of(&job, conv);
     return job.form;
 }
@@ -250,8 +243,6 @@ hc_status hc_conv_direct_prepack(const hc_convolution *conv, hc_prepacked_filter
 }
 
 hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
-    if (conv->activations)
-        return hc_direct_codes_run(conv, error);
     hc_direct_job job;
     work_of(&job, conv);
     const int n_threads = conv->run->n_threads;

@@ -3,7 +3,7 @@
  * tile is 3 (height width / 2 + 2) products over the channels (tiles.h). Strides take every s-th value, a dilated filter is
  * a larger one with zeros. heterocompute/reference/transforms/fft.py is the definition of every bit.
  *
- * The size is the power of 2 with the least work that the filter fits, of shapes alone.
+ * The size is the fastest power of 2 that the filter fits, by shapes alone.
  */
 #include "ops/conv/tiles.h"
 
@@ -91,10 +91,9 @@ static void transform_output(const hc_tiles *tiles, const float *sums, int64_t s
 
 static int64_t places_of(int height, int width) { return PARTS * hc_fft_places(height, width); }
 
-/* Work with tiles of height x width. A value that is transformed takes as long as so many products: fitted to 5 x 5 and 7 x 7 of
- * 64 to 256 channels at 14 x 14 to 56 x 56, within 1.6 times, an AMD EPYC of family 25 (Zen 4, AVX2 and AVX-512), one thread, 2026-11. */
-static double products_of(const hc_convolution *conv, int height, int width) {
-    enum { TILE_VALUE = 80, FILTER_VALUE = 24, LANES = 16 /* of channels or filters that are as fast as one */ };
+/* Work with tiles of height x width. */
+static hc_conv_work work_with(const hc_convolution *conv, int height, int width) {
+    enum { LANES = 16 /* of channels or filters that are as fast as one */ };
     const hc_conv_shape *s = &conv->shape;
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES);
     const int64_t in_image =
@@ -104,12 +103,12 @@ static double products_of(const hc_convolution *conv, int height, int width) {
     const double tile_bytes = tiles * places * c * size, filter_bytes = places * c * (double)filled * size;
     const double passes = tile_bytes < ALL_TILES_BYTES ? 1 : (double)((int64_t)(filter_bytes / A_PASS) + 1);
     const double transformed = (double)(hc_round_up(s->group_channels, LANES) * groups) * passes;
-    const double values =
-        TILE_VALUE * tiles * (transformed + (double)(filled * groups)) + FILTER_VALUE * c * (double)(filled * groups);
-    return places * tiles * c * (double)(filled * groups) + (double)height * width * values;
+    return (hc_conv_work){.products = places * tiles * c * (double)(filled * groups),
+                          .values = (double)height * width * tiles * (transformed + (double)(filled * groups)),
+                          .filters = (double)height * width * c * (double)(filled * groups)};
 }
 
-/* The tile of least work, the smaller of equals; false where none fits. */
+/* The fastest tile, the smaller of equals; false where none fits. By shapes alone. */
 static bool choose(const hc_convolution *conv, int *height, int *width) {
     const hc_conv_shape *s = &conv->shape;
     const int64_t panel = PARTS * MOST_NR * (int64_t)sizeof(float) * s->group_channels;
@@ -119,9 +118,10 @@ static bool choose(const hc_convolution *conv, int *height, int *width) {
         for (int w = SMALLEST; w <= LARGEST; w *= 2) {
             if (reach_of(conv, 0) > h || reach_of(conv, 1) > w || hc_fft_places(h, w) > MOST_PANEL / panel)
                 continue;
-            const double products = products_of(conv, h, w);
-            if (!*height || products < least)
-                *height = h, *width = w, least = products;
+            const hc_conv_work work = work_with(conv, h, w);
+            const double seconds = hc_conv_seconds(HC_CONV_ALIKE, HC_ALGORITHM_FLOATS_fft, &work);
+            if (!*height || seconds < least)
+                *height = h, *width = w, least = seconds;
         }
     return *height;
 }
@@ -129,8 +129,6 @@ static bool choose(const hc_convolution *conv, int *height, int *width) {
 const char *hc_conv_fft_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     int height, width;
-    if (conv->activations)
-        return "it multiplies floats, and x is to be quantized";
     if (s->r * s->s * s->group_channels == 0)
         return "there is nothing to sum";
     if (reach_of(conv, 0) > LARGEST || reach_of(conv, 1) > LARGEST)
@@ -158,7 +156,9 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv) {
                               .panel = transform_panel,
                               .output = transform_output};
     hc_tiles_init(tiles, conv, &tiling);
-    return (hc_conv_work){products_of(conv, height, width), tiles->bytes};
+    hc_conv_work work = work_with(conv, height, width);
+    work.bytes = tiles->bytes;
+    return work;
 }
 
 hc_conv_work hc_conv_fft_work(const hc_convolution *conv) {

@@ -3,7 +3,7 @@
 #ifndef HC_FILTERS_H
 #define HC_FILTERS_H
 
-#include "ops/conv/convolution.h"
+#include "ops/conv/windows.h"
 #include "ops/product/pack.h"
 
 typedef struct {

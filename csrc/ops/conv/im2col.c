@@ -4,10 +4,10 @@
  * Memory: BLOCK_BYTES of windows, one row of them at least, and the drivers' bound.
  */
 #include "base/threads.h"
-#include "ops/conv/convolution.h"
+#include "ops/conv/windows.h"
 #include "ops/product/plan.h"
 
-enum { BLOCK_BYTES = 16 << 20, TASK_ROWS = 64, DRIVERS_BYTES = 64 << 20 };
+enum { BLOCK_BYTES = 16 << 20, TASK_ROWS = 64 };
 
 typedef struct {
     const hc_convolution *conv;
@@ -26,19 +26,13 @@ static int64_t rows_at_once(const hc_convolution *conv) {
 }
 
 const char *hc_conv_im2col_refuses(const hc_convolution *conv) {
-    if (conv->activations)
-        return "it multiplies floats, and x is to be quantized";
     return columns_of(conv) == 0 ? "there is nothing to sum" : NULL;
 }
 
-/* What `implicit` gathers, written and read once more: never the least work. */
 hc_conv_work hc_conv_im2col_work(const hc_convolution *conv) {
-    enum { GATHER = 56, LANES = 16 };
-    const hc_conv_shape *s = &conv->shape;
-    const double answers = (double)s->n * (double)(s->out_height * s->out_width);
-    const int64_t filled = hc_round_up(s->filters / conv->window->groups, LANES);
-    const double products = answers * (double)columns_of(conv) * (double)((filled + GATHER) * conv->window->groups);
-    return (hc_conv_work){products, DRIVERS_BYTES + rows_at_once(conv) * columns_of(conv) * (int64_t)sizeof(float)};
+    hc_conv_work work = hc_window_work(conv);
+    work.bytes += rows_at_once(conv) * columns_of(conv) * (int64_t)sizeof(float);
+    return work;
 }
 
 static void store_task(void *context, int64_t task, int thread) {

@@ -13,9 +13,9 @@
 #ifndef HC_TILES_H
 #define HC_TILES_H
 
-#include "ops/conv/codes.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/prepacked.h"
+#include "ops/conv/quantized/codes.h"
 
 enum { HC_TILE_MAX_NR = 64 };
 

@@ -125,11 +125,7 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int n) 
                               .panel = transform_panel,
                               .output = transform_output};
     hc_tiles_init(tiles, conv, &tiling);
-    /* A value of a tile or a filter that is transformed takes as long as so many products a dimension: the most with which no
-     * choice between direct, F(2) and F(4) of 51 costs more than a tenth, 16 to 512 channels of 1 to 32 groups at 7 x 7 to
-     * 56 x 56; with stride 2 one of 78 more than an eighth, 3 to 512 channels at 14 x 14 to 224 x 224; an AMD EPYC of family 25 (Zen 4,
-     * AVX-512), one thread, 2026-11. */
-    enum { TILE_VALUE = 8, FILTER_VALUE = 8, LANES = 16 /* of channels or filters that are as fast as one */ };
+    enum { LANES = 16 /* of channels or filters that are as fast as one */ };
     const int64_t in_image = hc_ceil_div(s->out_height, rows) * hc_ceil_div(s->out_width, columns);
     const int64_t groups = conv->window->groups, filled = hc_round_up(s->filters / groups, LANES) * groups;
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
@@ -138,9 +134,10 @@ static hc_conv_work work_of(hc_tiles *tiles, const hc_convolution *conv, int n) 
     const double channels = tiles->pixels.phases ? (double)tiles->tiling.units
                                                  : (double)(hc_round_up(s->group_channels, LANES) * groups) * values /
                                                        (double)tiling.places;
-    const double transformed =
-        TILE_VALUE * all * (double)tiling.places * (channels + (double)filled) + FILTER_VALUE * values * k * c;
-    return (hc_conv_work){values * all * c * (double)filled + dims * transformed, tiles->bytes};
+    return (hc_conv_work){.products = values * all * c * (double)filled,
+                          .values = dims * all * (double)tiling.places * (channels + (double)filled),
+                          .filters = dims * values * k * c,
+                          .bytes = tiles->bytes};
 }
 
 static const char *refuses(const hc_convolution *conv, int n) {
@@ -153,8 +150,6 @@ static const char *refuses(const hc_convolution *conv, int n) {
         window->dilation[1] != 1)
         return "it is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and 7 x 7 with "
                "stride 2, without dilation";
-    if (conv->activations)
-        return hc_winograd_codes_refuse(conv, n - 2);
     if (s->group_channels == 0)
         return "there is nothing to sum";
     if (taps_of(conv, s->r) == n)
@@ -165,32 +160,34 @@ static const char *refuses(const hc_convolution *conv, int n) {
     return hc_wide_rows(conv, s->r > 1 ? n * stride : 1);
 }
 
+static hc_status run(const hc_convolution *conv, int n, hc_error *error) {
+    hc_tiles tiles;
+    work_of(&tiles, conv, n);
+    return hc_tiles_run(&tiles, error);
+}
+
+static hc_status prepack(const hc_convolution *conv, int n, hc_prepacked_filters *to, hc_error *error) {
+    hc_tiles tiles;
+    work_of(&tiles, conv, n);
+    return hc_tiles_prepack(&tiles, to, error);
+}
+
 #define HC_WINOGRAD(m)                                                                                                 \
     const char *hc_conv_winograd##m##_refuses(const hc_convolution *conv) { return refuses(conv, m + 2); }             \
     hc_conv_work hc_conv_winograd##m##_work(const hc_convolution *conv) {                                              \
         hc_tiles tiles;                                                                                                \
-        return conv->activations ? hc_winograd_codes_work(conv, m) : work_of(&tiles, conv, m + 2);                     \
+        return work_of(&tiles, conv, m + 2);                                                                           \
     }                                                                                                                  \
     hc_status hc_conv_winograd##m##_run(const hc_convolution *conv, hc_error *error) {                                 \
-        hc_tiles tiles;                                                                                                \
-        if (conv->activations)                                                                                         \
-            return hc_winograd_codes_run(conv, m, error);                                                              \
-        work_of(&tiles, conv, m + 2);                                                                                  \
-        return hc_tiles_run(&tiles, error);                                                                            \
+        return run(conv, m + 2, error);                                                                                \
     }                                                                                                                  \
     hc_filter_form hc_conv_winograd##m##_form(const hc_convolution *conv) {                                            \
         hc_tiles tiles;                                                                                                \
-        if (conv->activations)                                                                                         \
-            return hc_winograd_codes_form(conv, m);                                                                    \
         work_of(&tiles, conv, m + 2);                                                                                  \
         return tiles.form;                                                                                             \
     }                                                                                                                  \
     hc_status hc_conv_winograd##m##_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {   \
-        hc_tiles tiles;                                                                                                \
-        if (conv->activations)                                                                                         \
-            return hc_winograd_codes_prepack(conv, m, to, error);                                                      \
-        work_of(&tiles, conv, m + 2);                                                                                  \
-        return hc_tiles_prepack(&tiles, to, error);                                                                    \
+        return prepack(conv, m + 2, to, error);                                                                        \
     }
 HC_WINOGRAD(2)
 HC_WINOGRAD(4)

@@ -311,10 +311,7 @@ static hc_status matmul(const hc_call *call, hc_plan *asked, hc_error *error) {
     return status;
 }
 
-const char *hc_cpu_refuses(const hc_call *call) {
-    (void)call;
-    return NULL;
-}
+const char *hc_cpu_refuses(const hc_call *call) { return hc_elsewhere(call, HC_HOST); }
 
 hc_status hc_cpu_run(const hc_call *call, hc_error *error) { return matmul(call, NULL, error); }
 
@@ -325,8 +322,12 @@ hc_status hc_cpu_plan(const hc_call *call, hc_plan *plan, hc_error *error) {
     return matmul(&planned, plan, error);
 }
 
-double hc_cpu_seconds(const hc_call *call, double cpu) {
-    (void)cpu;
+double hc_cpu_share(const hc_call *call) {
+    (void)call;
+    return 1;
+}
+
+double hc_cpu_seconds(const hc_call *call) {
     hc_plan plan;
     hc_error error;
     if (hc_cpu_plan(call, &plan, &error) != HC_OK || !plan.path)

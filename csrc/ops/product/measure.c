@@ -86,10 +86,6 @@ enum {
     N_KNOWN = 64,
 };
 
-hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error);
-hc_status hc_gemm_chain_run(const hc_product *product, hc_error *error);
-const char *hc_gemm_chain_differs(const hc_product *product);
-
 static const double ENOUGH = 8e-3; /* seconds to spend on short samples: the first calls of a process are slow */
 static const double MUCH = 1.05;   /* what is not slower than this is not worth looking at every value for */
 
@@ -134,7 +130,7 @@ static double products_of(const hc_source *x, const hc_source *w) {
 }
 
 /* Both ways on the first rows of either side, in turn; false without memory. */
-static bool measure(const hc_product *p, hc_known *known) {
+static bool measure(const hc_product *p, hc_run_path *gemm, hc_run_path *nonzeros, hc_known *known) {
     const hc_run one = {.isa = p->run->isa, .n_threads = 1};
     hc_source some_x = *p->x, some_w = *p->w;
     some_x.rows = hc_min(some_x.rows, SAMPLE_X);
@@ -152,10 +148,10 @@ static bool measure(const hc_product *p, hc_known *known) {
     for (int i = 0; (i < REPEATS || (i < MOST_REPEATS && spent < ENOUGH)) && done; i++) {
         hc_error error;
         const double start = seconds_now();
-        done = hc_gemm_nm_chain_run(&sample, &error) == HC_OK;
+        done = nonzeros(&sample, &error) == HC_OK;
         const double middle = seconds_now();
-        hc_gemm_chain_differs(&sample); /* a part of its cost */
-        done = done && hc_gemm_chain_run(&sample, &error) == HC_OK;
+        hc_zeros_differ(&one, &some_x, &some_w); /* a part of its cost */
+        done = done && gemm(&sample, &error) == HC_OK;
         const double end = seconds_now();
         known->skip = middle - start < known->skip ? middle - start : known->skip;
         known->tiles = end - middle < known->tiles ? end - middle : known->tiles;
@@ -168,7 +164,7 @@ static bool measure(const hc_product *p, hc_known *known) {
     return done;
 }
 
-static bool recall(const hc_product *p, hc_known *known) {
+static bool recall(const hc_product *p, hc_run_path *gemm, hc_run_path *nonzeros, hc_known *known) {
     const hc_source *x = p->x, *w = p->w;
     const hc_packed_context *packed = w->sparse;
     *known = (hc_known){.isa = p->run->isa,
@@ -190,7 +186,7 @@ static bool recall(const hc_product *p, hc_known *known) {
     pthread_mutex_unlock(&table.mutex);
     if (found)
         return true;
-    if (!measure(p, known))
+    if (!measure(p, gemm, nonzeros, known))
         return false;
     pthread_mutex_lock(&table.mutex);
     table.known[table.count++ % N_KNOWN] = *known;
@@ -198,14 +194,14 @@ static bool recall(const hc_product *p, hc_known *known) {
     return true;
 }
 
-bool hc_measure_nm(const hc_product *p, double *gemm, double *nonzeros) {
+bool hc_measure_nm(const hc_product *p, hc_run_path *gemm, hc_run_path *nonzeros, double seconds[2]) {
     const hc_packed_context *packed = p->w->sparse;
     const double products = products_of(p->x, p->w);
     hc_known known;
     if ((int64_t)packed->format->n * SURE <= packed->format->m || products * (double)p->x->columns < LEAST_PRODUCTS ||
-        !recall(p, &known))
+        !recall(p, gemm, nonzeros, &known))
         return false;
-    *gemm = known.tiles * products * MUCH;
-    *nonzeros = known.skip * products;
+    seconds[0] = known.tiles * products * MUCH;
+    seconds[1] = known.skip * products;
     return true;
 }

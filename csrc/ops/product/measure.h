@@ -22,8 +22,9 @@ double hc_integers_share(const hc_product *product);
  * minima and for patterns. */
 double hc_decoding_share(const hc_product *product);
 
-/* Instead of estimates: seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, measured on a part of the
- * operands and remembered; false where that is not worth it or there is no memory. */
-bool hc_measure_nm(const hc_product *product, double *gemm, double *nonzeros);
+/* Seconds of the two paths of HC_ORDER_CHAIN for weights in a pattern, `gemm` first, instead of estimates: measured on a part of
+ * the operands and remembered; false where that is not worth it or there is no memory. */
+typedef hc_status hc_run_path(const hc_product *product, hc_error *error);
+bool hc_measure_nm(const hc_product *product, hc_run_path *gemm, hc_run_path *nonzeros, double seconds[2]);
 
 #endif

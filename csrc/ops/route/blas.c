@@ -93,7 +93,7 @@ static const hc_share SHARES[] = {
     {HC_BLAS_EQUAL, 1, true, 2, 6, 256, 256, 1 << 18, ANY, 0, 1.4},
 };
 
-static double share_of(const hc_call *call) {
+double hc_blas_share(const hc_call *call) {
     const hc_view *a = call->a->dense, *b = call->b->dense;
     int64_t m = a->shape[a->ndim - 2];
     for (int i = 0; b->ndim == 2 && i < a->ndim - 2; i++)
@@ -114,6 +114,8 @@ static double share_of(const hc_call *call) {
 }
 
 const char *hc_blas_refuses(const hc_call *call) {
+    if (hc_elsewhere(call, HC_HOST))
+        return hc_elsewhere(call, HC_HOST);
     if (call->a->packed || call->b->packed)
         return "an operand is packed: the bits must be the same everywhere";
     if (call->a->dense->dtype != HC_F32 || call->b->dense->dtype != HC_F32)
@@ -130,8 +132,6 @@ const char *hc_blas_refuses(const hc_call *call) {
                ? "there is nothing to multiply"
                : NULL;
 }
-
-double hc_blas_seconds(const hc_call *call, double cpu) { return cpu * share_of(call); }
 
 static void begin_threads(int threads) {
     if (!blas.set_threads)
@@ -209,8 +209,11 @@ static void copy(const hc_view *from, const hc_view *to) {
 }
 
 static hc_view rows_side_by_side(const hc_view *view, float *data) {
-    return (hc_view){
-        data, HC_F32, 2, {view->shape[0], view->shape[1]}, {view->shape[1] * (int64_t)sizeof(float), sizeof(float)}};
+    return (hc_view){.data = data,
+                     .dtype = HC_F32,
+                     .ndim = 2,
+                     .shape = {view->shape[0], view->shape[1]},
+                     .strides = {view->shape[1] * (int64_t)sizeof(float), sizeof(float)}};
 }
 
 /* The same by copies of all three, whose memory is kept from one matrix to the next. */
@@ -262,8 +265,11 @@ static void merge_rows(hc_view *a, hc_view *out) {
 /* Matrix `batch` of `out`, or what a side has for it: leading dimensions of 1, or none, are taken again and again. */
 static hc_view matrix_at(const hc_view *view, const hc_view *out, int64_t batch) {
     const int i = view->ndim - 2;
-    hc_view matrix = {
-        view->data, view->dtype, 2, {view->shape[i], view->shape[i + 1]}, {view->strides[i], view->strides[i + 1]}};
+    hc_view matrix = {.data = view->data,
+                      .dtype = view->dtype,
+                      .ndim = 2,
+                      .shape = {view->shape[i], view->shape[i + 1]},
+                      .strides = {view->strides[i], view->strides[i + 1]}};
     char *data = view->data;
     for (int axis = out->ndim - 3; axis >= 0; batch /= out->shape[axis--]) {
         const int own = axis - (out->ndim - view->ndim);

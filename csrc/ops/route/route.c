@@ -3,7 +3,7 @@
 
 #define HC_ROUTE(symbol, ...)                                                                                          \
     const char *hc_##symbol##_refuses(const hc_call *call);                                                            \
-    double hc_##symbol##_seconds(const hc_call *call, double cpu);                                                     \
+    double hc_##symbol##_share(const hc_call *call);                                                                   \
     hc_status hc_##symbol##_run(const hc_call *call, hc_error *error);
 #include "ops/route/routes.def"
 #undef HC_ROUTE
@@ -13,7 +13,7 @@ static const hc_route ROUTES[HC_N_ROUTES] = {
     {.name = text,                                                                                                     \
      .what = does,                                                                                                     \
      .refuses = hc_##symbol##_refuses,                                                                                 \
-     .seconds = hc_##symbol##_seconds,                                                                                 \
+     .share = hc_##symbol##_share,                                                                                     \
      .run = hc_##symbol##_run},
 #include "ops/route/routes.def"
 #undef HC_ROUTE
@@ -23,14 +23,14 @@ _Static_assert((int)HC_N_ROUTES <= (int)HC_MAX_ROUTES, "hc_explain has room for 
 const char *hc_route_name(int number) { return number >= 0 && number < HC_N_ROUTES ? ROUTES[number].name : NULL; }
 
 typedef struct {
-    int chosen;
+    int chosen;                      /* -1: all refuse */
     const char *reason[HC_N_ROUTES]; /* why not, or NULL */
-    double seconds[HC_N_ROUTES];     /* 0 where nobody had to know */
+    double share[HC_N_ROUTES];       /* 0 where nobody had to know */
 } hc_choice;
 
 /* With `all`, what need not be known is found out too. */
 static hc_choice choose(const hc_call *call, bool all) {
-    hc_choice choice = {0};
+    hc_choice choice = {.chosen = -1};
     const int asked = call->run->route - 1;
     int left = 0;
     for (int i = 0; i < HC_N_ROUTES; i++) {
@@ -43,9 +43,9 @@ static hc_choice choose(const hc_call *call, bool all) {
     const bool is_asked = asked >= 0 && !choice.reason[asked];
     for (int i = 0; i < HC_N_ROUTES && (all || (left > 1 && !is_asked)); i++)
         if (!choice.reason[i])
-            choice.seconds[i] = ROUTES[i].seconds(call, choice.seconds[0]);
+            choice.share[i] = ROUTES[i].share(call);
     for (int i = 0; i < HC_N_ROUTES && left > 1; i++)
-        if (!choice.reason[i] && choice.seconds[i] < choice.seconds[choice.chosen])
+        if (!choice.reason[i] && choice.share[i] < choice.share[choice.chosen])
             choice.chosen = i;
     if (is_asked)
         choice.chosen = asked;
@@ -62,13 +62,31 @@ static hc_status make_call(const hc_run *run, const hc_operand *a, const hc_oper
     return hc_check_matmul(a, b, activations, bias, out, call->sides, error);
 }
 
+/* The sentence of a call that all routes refuse. */
+static hc_status refuse(const hc_call *call, hc_error *error) {
+    const struct {
+        const char *name;
+        int device;
+    } places[] = {{"a", call->sides[0].device},
+                  {"b", call->sides[1].device},
+                  {"out", call->out->device},
+                  {"bias", call->bias ? call->bias->device : HC_HOST}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i].device != HC_HOST)
+            return hc_fail(error, HC_UNSUPPORTED,
+                           "matmul: %s is on device %d, which no route serves: copy it to the host first",
+                           places[i].name, places[i].device);
+    return hc_fail(error, HC_UNSUPPORTED, "matmul: the run is for device %d, which no route serves", call->run->device);
+}
+
 hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
                     const hc_view *bias, const hc_view *out, hc_error *error) {
     hc_call call;
     const hc_status status = make_call(run, a, b, activations, bias, out, &call, error);
     if (status != HC_OK)
         return status;
-    return ROUTES[choose(&call, false).chosen].run(&call, error);
+    const int chosen = choose(&call, false).chosen;
+    return chosen < 0 ? refuse(&call, error) : ROUTES[chosen].run(&call, error);
 }
 
 hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
@@ -77,18 +95,22 @@ hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b
     hc_call call;
     hc_plan plan = {0};
     hc_status status = make_call(run, a, b, activations, NULL, out, &call, error);
-    if (status == HC_OK)
+    const bool plans = status == HC_OK && !ROUTES[0].refuses(&call);
+    if (plans)
         status = hc_cpu_plan(&call, &plan, error);
-    if (status != HC_OK || !plan.path)
+    if (status != HC_OK || (plans && !plan.path))
         return status;
     const hc_choice choice = choose(&call, true);
+    if (choice.chosen < 0)
+        return refuse(&call, error);
+    const double cpu = plans ? hc_cpu_seconds(&call) : 0;
     found->route = choice.chosen;
     found->n_routes = HC_N_ROUTES;
     for (int i = 0; i < HC_N_ROUTES; i++) {
         found->of_route[i].name = ROUTES[i].name;
         found->of_route[i].what = ROUTES[i].what;
         found->of_route[i].reason = choice.reason[i];
-        found->of_route[i].seconds = choice.seconds[i];
+        found->of_route[i].seconds = choice.share[i] * cpu;
     }
     found->n = plan.n;
     for (int i = 0; i < plan.n; i++) {

@@ -108,7 +108,7 @@ static hc_status check_shapes(int64_t x_rows, int64_t x_columns, const hc_csr *w
         return hc_fail(error, HC_VALUE, "matmul: x is (%lld, %lld), w (%lld, %lld), out (%lld, %lld)",
                        (long long)x_rows, (long long)x_columns, (long long)w->rows, (long long)w->columns,
                        (long long)rows.rows, (long long)out->shape[out->ndim - 1]);
-    return HC_OK;
+    return hc_check_host("matmul: out", out->device, error);
 }
 
 hc_status hc_csr_matmul(const hc_run *run, const hc_operand *x, const hc_csr *w, const hc_view *out, bool *ascending,

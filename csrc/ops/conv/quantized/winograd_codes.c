@@ -141,36 +141,24 @@ static const char *plan(hc_winograd_codes_job *job, const hc_convolution *conv, 
     return NULL;
 }
 
-const char *hc_winograd_codes_refuse(const hc_convolution *conv, int m) {
+static const char *refuses(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
     enum { LONGEST = 65536 }; /* of values of 8 bits, whose sums int32 holds */
     const char *reason = hc_codes_refuse(conv);
     if (!reason && conv->shape.group_channels > LONGEST / 9)
         reason = "filters of more than 65536 values sum to more than 32 bits";
-    if (!reason && (conv->shape.r != 3 || conv->shape.s != 3 || conv->window->stride[0] != 1))
-        reason = "of integers it is for filters of 3 x 3 with stride 1";
-    if (!reason && m > 4)
-        reason = "of integers there are F(2 x 2) and F(4 x 4)";
+    const hc_window *window = conv->window;
+    if (!reason && (conv->shape.r != 3 || conv->shape.s != 3 || window->stride[0] != 1 || window->stride[1] != 1 ||
+                    window->dilation[0] != 1 || window->dilation[1] != 1))
+        reason = "of integers it is for filters of 3 x 3 with stride 1, without dilation";
     return reason ? reason : plan(&job, conv, m);
 }
 
-/* How many times as fast `direct` multiplies as pairs of int16 are: bytes are half as many products again, and pairs take one
- * instruction of 512 bits, in place of two of 256, where there is vpdpwssd; Zen 4, 2026-11. */
-static int64_t faster(const hc_run *run) {
-    const hc_kernel *direct = HC_BEST(direct_s8, run);
-    const bool has_tiles = HC_BEST(gemm_s8, run)->form == HC_PANEL_S8;
-    const bool has_pairs = HC_BEST(direct_s16, run)->needs & HC_ISA_AVX512;
-    const int64_t bytes = direct->form == HC_PANEL_U8 ? 4 : 1, wide = direct->needs & HC_ISA_AVX512 ? 2 : 1;
-    return hc_max(bytes * wide / (has_pairs ? 4 : 1), 1) * (has_tiles ? 7 : 1);
-}
-
-hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
-    /* Of a value that is transformed, in products, on an AMD EPYC of family 25 (Zen 4, AVX2), one thread, 2026-11, 16 to 512
-     * channels; ALONE: of a channel that fills no lanes. KEPT: to read one of a filter that was transformed before, FAR: of more
-     * than 16 MiB of them; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. With AVX-512 it was within what
-     * the others say. */
-    enum { TILE_VALUE = 17, FILTER_VALUE = 13, LANES = 16 /* of filters that are as fast as one */, ALONE = 8 };
-    enum { KEPT = 3, KEPT_FAR = 8, FAR = 16 << 20 };
+static hc_conv_work work_of(const hc_convolution *conv, int m) {
+    /* ALONE: a channel that fills no lanes takes as long as so many that do. Transformed filters of more than FAR bytes come from
+     * afar, where one takes FAR_VALUE as long; Zen 3, AVX2, 2026-11, 256 and 512 channels at 7 x 7 and 14 x 14. */
+    enum { LANES = 16 /* of filters that are as fast as one */, ALONE = 8, FAR = 16 << 20 };
+    const double FAR_VALUE = 2.7;
     const hc_conv_shape *s = &conv->shape;
     hc_winograd_codes_job job;
     plan(&job, conv, m);
@@ -180,16 +168,18 @@ hc_conv_work hc_winograd_codes_work(const hc_convolution *conv, int m) {
     const double all = (double)s->n * (double)in_image, c = (double)s->group_channels, k = (double)s->filters;
     const double filled = (double)(hc_round_up(s->filters / groups, LANES) * groups);
     const double places = (double)((m + 2) * (m + 2));
-    int filter_value = FILTER_VALUE;
-    if (conv->w->packed->prepacked) /* as panels are; else transformed at each call */
-        filter_value = HC_BEST(direct_s16, conv->run)->needs & HC_ISA_AVX512    ? 0
-                       : places * k * c * (double)sizeof(int16_t) > (double)FAR ? KEPT_FAR
-                                                                                : KEPT;
-    const double values = TILE_VALUE * all * ((double)channels + filled) + filter_value * k * c;
-    return (hc_conv_work){places * (all * c * filled + values) * (double)faster(conv->run), job.tiles.bytes};
+    const double weights = places * k * c;
+    const bool far = weights * (double)sizeof(int16_t) > (double)FAR, ready = conv->w->packed->prepacked;
+    return (hc_conv_work){.products = places * all * c * filled,
+                          .values = places * all * ((double)channels + filled),
+                          .filters = ready ? 0 : weights,
+                          .kept = !ready ? 0
+                                  : far  ? FAR_VALUE * weights
+                                         : weights,
+                          .bytes = job.tiles.bytes};
 }
 
-hc_status hc_winograd_codes_run(const hc_convolution *conv, int m, hc_error *error) {
+static hc_status run(const hc_convolution *conv, int m, hc_error *error) {
     hc_winograd_codes_job job;
     plan(&job, conv, m);
     const int64_t bytes = conv->shape.filters * (int64_t)sizeof(float);
@@ -203,15 +193,29 @@ hc_status hc_winograd_codes_run(const hc_convolution *conv, int m, hc_error *err
     return status;
 }
 
-hc_filter_form hc_winograd_codes_form(const hc_convolution *conv, int m) {
+static hc_filter_form form_of(const hc_convolution *conv, int m) {
     hc_winograd_codes_job job;
     plan(&job, conv, m);
     return job.tiles.form;
 }
 
-hc_status hc_winograd_codes_prepack(const hc_convolution *conv, int m, hc_prepacked_filters *to, hc_error *error) {
+static hc_status prepack(const hc_convolution *conv, int m, hc_prepacked_filters *to, hc_error *error) {
     hc_winograd_codes_job job;
     plan(&job, conv, m);
     job.scales = hc_prepacked_scales_to(to);
     return hc_tiles_prepack(&job.tiles, to, error);
 }
+
+#define HC_WINOGRAD_CODES(m)                                                                                           \
+    const char *hc_conv_winograd##m##_codes_refuses(const hc_convolution *conv) { return refuses(conv, m); }           \
+    hc_conv_work hc_conv_winograd##m##_codes_work(const hc_convolution *conv) { return work_of(conv, m); }             \
+    hc_status hc_conv_winograd##m##_codes_run(const hc_convolution *conv, hc_error *error) {                           \
+        return run(conv, m, error);                                                                                    \
+    }                                                                                                                  \
+    hc_filter_form hc_conv_winograd##m##_codes_form(const hc_convolution *conv) { return form_of(conv, m); }           \
+    hc_status hc_conv_winograd##m##_codes_prepack(const hc_convolution *conv, hc_prepacked_filters *to,                \
+                                                  hc_error *error) {                                                   \
+        return prepack(conv, m, to, error);                                                                            \
+    }
+HC_WINOGRAD_CODES(2)
+HC_WINOGRAD_CODES(4)

@@ -7,7 +7,8 @@
 #include "base/threads.h"
 #include "kernels/kernel.h"
 #include "ops/codec/decode.h"
-#include "ops/conv/codes.h"
+#include "ops/conv/quantized/codes.h"
+#include "ops/conv/windows.h"
 #include "ops/product/prepack.h"
 
 #include <string.h>
@@ -48,7 +49,7 @@ static bool codes_plan(hc_codes *codes, const hc_convolution *conv) {
     return hc_codes_plan(codes, conv, block ? HC_PANEL_U8 : HC_PANEL_S16, false, block ? block->mr : 1);
 }
 
-const char *hc_depthwise_codes_refuse(const hc_convolution *conv) {
+const char *hc_conv_depthwise_codes_refuses(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_codes codes;
     const char *reason = hc_codes_refuse(conv);
@@ -79,12 +80,13 @@ static int64_t plan(hc_depthwise_codes_job *job, const hc_convolution *conv) {
            job->at_once * s->geometry.padded;
 }
 
-hc_conv_work hc_depthwise_codes_work(const hc_convolution *conv) {
+hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     hc_depthwise_codes_job job;
     const int64_t bytes = plan(&job, conv);
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
-    return (hc_conv_work){answers * (double)(job.filters * s->r * s->s), bytes + hc_codes_bytes(&job.codes)};
+    return (hc_conv_work){.products = answers * (double)(job.filters * s->r * s->s),
+                          .bytes = bytes + hc_codes_bytes(&job.codes)};
 }
 
 /* Filter `filter` from its codes, tap by tap, into the panel; of pairs, the last may have one. */
@@ -217,7 +219,7 @@ static void blocks_task(void *context, int64_t task, int thread) {
     }
 }
 
-hc_status hc_depthwise_codes_run(const hc_convolution *conv, hc_error *error) {
+hc_status hc_conv_depthwise_codes_run(const hc_convolution *conv, hc_error *error) {
     hc_depthwise_codes_job job;
     uint8_t *memory = hc_alloc_aligned(plan(&job, conv));
     hc_status status = hc_codes_begin(&job.codes, error);

@@ -9,7 +9,8 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
-#include "ops/conv/codes.h"
+#include "ops/conv/quantized/codes.h"
+#include "ops/conv/windows.h"
 #include "ops/product/prepack.h"
 
 #include <string.h>
@@ -165,23 +166,21 @@ static const char *plan(hc_direct_codes_job *job, const hc_convolution *conv) {
     return NULL;
 }
 
-const char *hc_direct_codes_refuse(const hc_convolution *conv) {
+const char *hc_conv_direct_codes_refuses(const hc_convolution *conv) {
     hc_direct_codes_job job;
     const char *reason = hc_codes_refuse(conv);
     return reason ? reason : plan(&job, conv);
 }
 
-hc_conv_work hc_direct_codes_work(const hc_convolution *conv) {
-    /* Tiles of AMX, which panels alone feed, multiply seven times as fast. */
-    enum { FASTER = 7 };
+hc_conv_work hc_conv_direct_codes_work(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    const bool has_tiles = HC_BEST(gemm_s8, conv->run)->form == HC_PANEL_S8;
     hc_direct_codes_job job;
     plan(&job, conv);
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     const int64_t filled = hc_round_up(job.group_filters, LANES) * job.groups;
-    return (hc_conv_work){answers * (double)filled * (double)(job.taps * job.run) * (has_tiles ? FASTER : 1),
-                          (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};
+    return (hc_conv_work){.products = answers * (double)filled * (double)(job.taps * job.run),
+                          .filters = job.ready ? 0 : (double)s->filters * (double)(job.taps * job.run),
+                          .bytes = (job.ready ? 0 : panels_bytes(&job)) + hc_codes_bytes(&job.codes)};
 }
 
 static void pack_task(void *context, int64_t task, int thread) {
@@ -311,7 +310,7 @@ static bool prepare(hc_direct_codes_job *job) {
     return true;
 }
 
-hc_status hc_direct_codes_run(const hc_convolution *conv, hc_error *error) {
+hc_status hc_conv_direct_codes_run(const hc_convolution *conv, hc_error *error) {
     hc_direct_codes_job job;
     plan(&job, conv);
     const int n_threads = conv->run->n_threads;

@@ -1,10 +1,8 @@
 /* Bands of padded codes; codes.h. */
-#include "ops/conv/codes.h"
+#include "ops/conv/quantized/codes.h"
 
-#include "base/convert.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
-#include "ops/codec/rows.h"
 
 #include <string.h>
 
@@ -12,36 +10,14 @@ enum {
     BAND_BYTES = 768 << 10,
     MOST_BYTES = 16 << 20, /* of one row of windows */
     SLACK = 64,            /* kernels read runs up to a multiple of 4 */
-    LARGEST = 127,         /* code */
 };
-
-/* Whether codes are what the kernels codes_s8 make of an image's largest magnitude. */
-static bool is_nearest(const hc_format *format) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    hc_int_form form = {0};
-    if (!hc_form_of(format).is_nearest)
-        return false;
-    ops->int_form(format, HC_INT_FOLDED, &form);
-    return form.max_abs == LARGEST;
-}
-
-static bool has_bytes(const hc_format *format) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    hc_int_form folded = {0}, grouped = {0};
-    if (ops->decode_int) {
-        ops->int_form(format, HC_INT_FOLDED, &folded);
-        ops->int_form(format, HC_INT_GROUPED, &grouped); /* which `implicit` asks for too */
-    }
-    return folded.available && folded.n_limbs == 1 && grouped.available && !grouped.has_minima;
-}
 
 const char *hc_codes_refuse(const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
-    if (!conv->w->packed)
-        return "it multiplies floats, and x is to be quantized";
-    if (!has_bytes(conv->activations) || !has_bytes(&conv->w->packed->format))
+    const hc_format *x = conv->activations, *w = &conv->w->packed->format;
+    if (hc_integers_of(x, HC_INT_FOLDED).n_limbs != 1 || hc_integers_of(w, HC_INT_FOLDED).n_limbs != 1)
         return "filters and x have no integers of 8 bits with one scale a row";
-    if (conv->activations->m > 0 || conv->w->packed->format.m > 0)
+    if (x->m > 0 || w->m > 0)
         return "zeros of a pattern are skipped in panels";
     if (s->r * s->s * s->group_channels == 0 || s->height * s->width == 0)
         return "there is nothing to sum";
@@ -55,12 +31,8 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     *c = (hc_codes){.conv = conv, .form = form, .code_bytes = form == HC_PANEL_S16 ? 2 : 1};
     c->planes = by_groups ? window->groups : 1;
     c->depth = s->channels / c->planes;
-    c->view =
-        (hc_view){.data = x->data,
-                  .dtype = x->dtype,
-                  .ndim = 5,
-                  .shape = {s->n, c->planes, c->depth, s->height, s->width},
-                  .strides = {x->strides[0], c->depth * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
+    const int64_t steps[] = {x->strides[0], c->depth * x->strides[1], x->strides[1], x->strides[2], x->strides[3]};
+    memcpy(c->strides, steps, sizeof steps);
     c->width = (s->out_width - 1) * window->stride[1] + (s->s - 1) * window->dilation[1] + 1;
     c->reach = (s->r - 1) * window->dilation[0] + 1;
     int64_t line, row, values; /* bytes of a line and of a row of windows of all planes, values of an image's lines */
@@ -85,12 +57,12 @@ bool hc_codes_plan(hc_codes *c, const hc_convolution *conv, int form, bool by_gr
     c->row_step = c->width * c->depth;
     c->plane_step = c->height * c->row_step;
     c->image_step = c->planes * c->plane_step;
-    c->by_lines = x->dtype == HC_F32 && is_nearest(conv->activations);
+    const bool by_lines = hc_lines_make_codes(conv);
     c->in_place = (uintptr_t)x->data % sizeof(float) == 0 && x->strides[0] % 4 == 0 && x->strides[1] == 4 &&
                   x->strides[2] % 4 == 0 && x->strides[3] == c->depth * 4 && c->planes == 1;
     c->values_at = hc_round_up(s->width * c->depth + SLACK, HC_CACHE_LINE);
     c->thread_bytes =
-        c->values_at + (c->by_lines && !c->in_place ? hc_round_up(s->width * c->depth * 4, HC_CACHE_LINE) : 0);
+        c->values_at + (by_lines && !c->in_place ? hc_round_up(s->width * c->depth * 4, HC_CACHE_LINE) : 0);
     return true;
 }
 
@@ -100,29 +72,16 @@ static int64_t band_bytes(const hc_codes *c) {
 
 int64_t hc_codes_bytes(const hc_codes *c) {
     const hc_conv_shape *s = &c->conv->shape;
-    const int64_t lines = c->images * c->planes * (c->height + s->height);
-    const int64_t codes = c->by_lines ? 0 : c->images * s->height * s->width * s->channels;
+    const int64_t lines = c->images * (c->planes * c->height + s->height);
+    const int64_t codes = hc_lines_make_codes(c->conv) ? 0 : c->images * s->height * s->width * s->channels;
     return band_bytes(c) + c->conv->run->n_threads * c->thread_bytes + (lines + c->images) * 4 + codes;
 }
 
 hc_status hc_codes_begin(hc_codes *c, hc_error *error) {
     const hc_run *run = c->conv->run;
-    const hc_conv_shape *s = &c->conv->shape;
-    const hc_format *format = c->conv->activations;
-    static const int IMAGE[] = {1, 3, 4, 2};
-    hc_geometry geometry = {0};
-    hc_status status = hc_check_encoding("conv2d: activations: x", &c->view, format, 4, IMAGE, &geometry, error);
-    if (status != HC_OK)
-        return status;
-    hc_encoder_init(&c->encoder, run, "conv2d: activations", "x", &c->view, format, &geometry, 4, IMAGE);
-    status = hc_encoder_observe(&c->encoder, run, error);
-    if (status == HC_OK && !c->by_lines)
-        status = hc_components_alloc(format, &c->encoder.geometry, c->images, &c->codes, error);
-    if (status != HC_OK)
-        return status;
     const int64_t own_at = band_bytes(c), scales_at = own_at + run->n_threads * c->thread_bytes;
     const int64_t lines = c->images * c->planes * c->height;
-    c->memory = hc_alloc_aligned(scales_at + (lines + c->images + c->images * c->planes * s->height) * 4);
+    c->memory = hc_alloc_aligned(scales_at + (lines + c->images + c->images * c->conv->shape.height) * 4);
     if (!c->memory)
         return hc_fail(error, HC_MEMORY, "conv2d: no memory for the codes of an image");
     c->own = c->memory + own_at;
@@ -133,23 +92,19 @@ hc_status hc_codes_begin(hc_codes *c, hc_error *error) {
     return HC_OK;
 }
 
-void hc_codes_free(hc_codes *c) {
-    hc_encoder_free(&c->encoder);
-    hc_components_free(&c->codes);
-    hc_free_aligned(c->memory);
-}
+void hc_codes_free(hc_codes *c) { hc_free_aligned(c->memory); }
 
 /* Line `line` of the lines (image, plane, h) of all of x. */
 static const char *line_at(const hc_codes *c, int64_t line) {
-    const int64_t height = c->conv->shape.height, *strides = c->view.strides;
-    return (const char *)c->view.data + line / height / c->planes * strides[0] +
+    const int64_t height = c->conv->shape.height, *strides = c->strides;
+    return (const char *)c->conv->x->data + line / height / c->planes * strides[0] +
            line / height % c->planes * strides[1] + line % height * strides[3];
 }
 
 /* Values of that line, channels side by side: where they lie, or in `values`. */
 static const float *read_line(const hc_codes *c, int64_t line, float *values) {
     const hc_conv_shape *s = &c->conv->shape;
-    const int64_t *strides = c->view.strides;
+    const int64_t *strides = c->strides;
     const char *from = line_at(c, line);
     if (c->in_place)
         return (const float *)(const void *)from;
@@ -165,65 +120,36 @@ static const float *read_line(const hc_codes *c, int64_t line, float *values) {
     return values;
 }
 
-/* The largest magnitude of a line of the band's images, in the order of memory. */
-static void largest_task(void *context, int64_t task, int thread) {
-    const hc_codes *c = context;
-    const int64_t lines = c->planes * c->conv->shape.height, width = c->conv->shape.width, *strides = c->view.strides;
-    const int64_t line = c->answers.image * lines + task;
-    hc_largest_f32_fn *largest_of = HC_PICK(largest_f32, c->conv->run);
-    uint32_t largest = 0;
-    if (!c->in_place && strides[4] == 4 && (strides[0] | strides[1] | strides[2] | strides[3]) % 4 == 0 &&
-        (uintptr_t)c->view.data % 4 == 0)
-        for (int64_t i = 0; i < c->depth; i++)
-            largest = largest_of((const float *)(const void *)(line_at(c, line) + i * strides[2]), width, largest);
-    else
-        largest = largest_of(read_line(c, line, (float *)(void *)(c->own + thread * c->thread_bytes + c->values_at)),
-                             width * c->depth, 0);
-    c->largest[task] = largest;
-}
-
-/* Image i of the band into its packed codes, or the largest magnitude of each into the place of its first line. */
-static hc_status quantize(hc_codes *c, int64_t images, hc_error *error) {
-    const hc_run *run = c->conv->run;
-    const int64_t first = c->answers.image, lines = c->planes * c->conv->shape.height;
-    bool legal = true;
-    if (c->by_lines) {
-        hc_parallel(run->n_threads, images * lines, largest_task, c);
-        for (int64_t i = 0; i < images; i++) {
-            for (int64_t line = 1; line < lines; line++)
-                c->largest[i * lines] = hc_max(c->largest[i * lines], c->largest[i * lines + line]);
-            legal = legal && c->largest[i * lines] < 0x7f800000;
-        }
-        if (legal)
-            return HC_OK;
-        /* What names the value that is not. */
-        const hc_status status =
-            hc_components_alloc(&c->encoder.format, &c->encoder.geometry, images, &c->codes, error);
-        if (status != HC_OK)
-            return status;
+/* Codes of line (plane, h) as they were packed; their scale. Where all channels were packed side by side, those of a plane are
+ * read pixel by pixel. */
+static float packed_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int8_t *codes) {
+    const hc_images *images = c->conv->images;
+    const int64_t width = c->conv->shape.width, channels = c->conv->shape.channels;
+    const bool apart = images->planes != c->planes;
+    const int64_t n = apart ? c->depth : width * c->depth, parts = apart ? width : 1;
+    const int64_t step = apart ? channels : n;
+    const int64_t first = apart ? h * width * channels + plane * c->depth : (plane * c->conv->shape.height + h) * n;
+    float scale = 0;
+    for (int64_t i = 0; i < parts; i++) {
+        const hc_int_tile tile = {.limb = {codes + i * n}, .ld = n, .row_scale = &scale};
+        images->source.integers(&images->source, HC_INT_FOLDED, image, 1, first + i * step, n, &tile);
     }
-    const hc_status status = hc_encoder_rows(&c->encoder, run, first, images, &c->codes, error);
-    c->packed = (hc_packed_context){run, &c->encoder.format, &c->encoder.geometry, &c->codes, 0};
-    hc_packed_source(&c->source, &c->packed, images);
-    return status;
+    return scale;
 }
 
 /* Codes of a line, as many as `to` has place for, as they are read; its scale. */
 static float line_codes(const hc_codes *c, int64_t image, int64_t plane, int64_t h, int64_t n, uint8_t *own,
                         uint8_t *to) {
-    const hc_conv_shape *s = &c->conv->shape;
-    const int64_t lines = c->planes * s->height, line = plane * s->height + h, all = s->width * c->depth;
-    if (c->by_lines) {
-        const float scale = hc_f32_from_bits(c->largest[image * lines]) / LARGEST;
-        const float *values =
-            read_line(c, (c->answers.image + image) * lines + line, (float *)(void *)(own + c->values_at));
-        HC_PICK(codes_s8, c->conv->run)(values, n, scale, c->form, to);
-        return scale;
+    const int64_t height = c->conv->shape.height;
+    const hc_images *images = c->conv->images;
+    if (images->by_lines) {
+        const int64_t line = ((c->answers.image + image) * c->planes + plane) * height + h;
+        const float *values = read_line(c, line, (float *)(void *)(own + c->values_at));
+        HC_PICK(codes_s8, c->conv->run)(values, n, c->scale[image], c->form, to);
+        return c->scale[image];
     }
-    float scale;
     const int8_t *codes = (const int8_t *)own;
-    const hc_int_tile tile = {.limb = {(int8_t *)own}, .ld = all, .row_scale = &scale};
-    c->source.integers(&c->source, HC_INT_FOLDED, image, 1, line * all, all, &tile);
+    const float scale = packed_codes(c, image, plane, h, (int8_t *)own);
     int16_t *words = c->form == HC_PANEL_S16 ? (int16_t *)(void *)to : NULL;
     for (int64_t i = 0; i < n && words; i++)
         words[i] = codes[i];
@@ -261,12 +187,17 @@ hc_status hc_codes_band(hc_codes *c, int64_t band, hc_error *error) {
     answers->n_images = hc_min(c->images, s->n - answers->image);
     answers->n_rows = hc_min(c->rows, s->out_height - row);
     answers->answers = answers->n_images * answers->n_rows * s->out_width;
-    const hc_status status = row == 0 ? quantize(c, answers->n_images, error) : HC_OK;
+    hc_images *images = c->conv->images;
+    hc_status status = HC_OK;
+    if (row == 0 && images->by_lines)
+        status = hc_images_scales(images, answers->image, answers->n_images, c->largest, c->scale, error);
+    else if (row == 0)
+        status = hc_images_encode(images, answers->image, answers->n_images, error);
     if (status != HC_OK)
         return status;
     const int64_t lines = c->planes * c->height;
     hc_parallel(c->conv->run->n_threads, answers->n_images * lines, fill_task, c);
-    for (int64_t i = 0; i < answers->n_images; i++) { /* that of a line of padding is 0 */
+    for (int64_t i = 0; i < answers->n_images && !images->by_lines; i++) { /* that of a line of padding is 0 */
         c->scale[i] = 0;
         for (int64_t line = 0; line < lines && c->scale[i] == 0; line++)
             c->scale[i] = c->line_scale[i * lines + line];

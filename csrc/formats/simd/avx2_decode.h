@@ -1,0 +1,188 @@
+/* Primitives of AVX2 that make values, integers and bytes of codes. */
+#ifndef HC_SIMD_AVX2_DECODE_H
+#define HC_SIMD_AVX2_DECODE_H
+
+#include "formats/simd/codes.h"
+#include "formats/simd/x86.h"
+
+#include <float.h>
+#include <string.h>
+
+/* The first multiple of 32 of n codes of 4 bits, as bytes; returns how many. */
+static inline int64_t simd_unpack4(const uint8_t *from, int64_t n, bool is_signed, uint8_t *out) {
+    const __m256i nibbles = _mm256_set1_epi8(15), sign = _mm256_set1_epi8(is_signed ? 8 : 0);
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m256i pair_u16x16 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(from + i / 2)));
+        const __m256i both = _mm256_or_si256(pair_u16x16, _mm256_slli_epi16(pair_u16x16, 4));
+        const __m256i code = _mm256_and_si256(both, nibbles); /* (code ^ 8) - 8 extends the sign */
+        _mm256_storeu_si256((__m256i *)(out + i), _mm256_sub_epi8(_mm256_xor_si256(code, sign), sign));
+    }
+    return i;
+}
+
+/* A multiple of 32 of n codes of up to 7 bits, as bytes, the last of a row not; returns how many. 16 codes go into each
+ * half; 4 of them into 32 bits, where odd quads of an odd number of bits begin in the middle of a byte; codes 2 and 3 into
+ * the upper half of these, and 1 and 3 into the upper halves of halves. */
+static inline int64_t simd_unpack(const uint8_t *from, const uint8_t *end, int64_t n, int bits, bool is_signed,
+                                  uint8_t *out) {
+    uint8_t at[16];
+    quad_bytes(bits, at);
+    const __m256i quads = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m256i begin = _mm256_set1_epi64x((int64_t)(bits % 2) << 34);
+    const __m128i up = _mm_cvtsi32_si128(16 - 2 * bits), up_byte = _mm_cvtsi32_si128(8 - bits);
+    const __m256i code = _mm256_set1_epi16(0xff), mask = _mm256_set1_epi8((int8_t)((1 << bits) - 1));
+    const __m256i sign = _mm256_set1_epi8((int8_t)(is_signed ? 1 << (bits - 1) : 0));
+    int64_t i = 0;
+    for (; i + 32 <= n && end - from >= 2 * bits + 16; i += 32, from += 4 * bits) {
+        const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)from);
+        const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * bits));
+        __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+        v = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, quads), begin);
+        v = _mm256_blend_epi16(v, _mm256_sll_epi32(v, up), 0xaa);
+        v = _mm256_blendv_epi8(_mm256_sll_epi16(v, up_byte), v, code);
+        v = _mm256_and_si256(v, mask);
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_sub_epi8(_mm256_xor_si256(v, sign), sign));
+    }
+    return i;
+}
+
+/* The first multiple of 32 of n codes below 16, by a table; returns how many. */
+static inline int64_t simd_lookup16(const uint8_t *codes, int64_t n, const int8_t table[16], int8_t *out) {
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m256i code = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_shuffle_epi8(values, code));
+    }
+    return i;
+}
+
+/* The first multiple of 64 of n signed codes of 4 bits, times their groups' scales of 4 bits, of which the first is the first
+ * of a byte; a group holds 16, 32 or 64 codes. Each scale has a table of its products. */
+static inline int64_t simd_fold4(const uint8_t *codes, const uint8_t *scales, int64_t group, int64_t n, int8_t *out) {
+    const __m256i nibbles = _mm256_set1_epi8(15);
+    const int log2_group = __builtin_ctzll((uint64_t)group);
+    int64_t i = 0;
+    for (; i + 32 <= n / 64 * 64; i += 32) {
+        const uint64_t a = (uint64_t)i >> log2_group, b = (uint64_t)(i + 16) >> log2_group;
+        const int first = scales[a / 2] >> (a % 2 * 4) & 15, second = scales[b / 2] >> (b % 2 * 4) & 15;
+        const __m256i table = _mm256_set_m128i(_mm_load_si128((const __m128i *)(const void *)hc_times4[second]),
+                                               _mm_load_si128((const __m128i *)(const void *)hc_times4[first]));
+        const __m256i pair_u16x16 = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
+        const __m256i code = _mm256_and_si256(_mm256_or_si256(pair_u16x16, _mm256_slli_epi16(pair_u16x16, 4)), nibbles);
+        _mm256_storeu_si256((__m256i *)(out + i), _mm256_shuffle_epi8(table, code));
+    }
+    return i;
+}
+
+static inline __m256 value_f32x8(__m128i byte, bool is_signed, __m256i zero, __m256i integer, __m256 real) {
+    __m256i code = is_signed ? _mm256_cvtepi8_epi32(byte) : _mm256_cvtepu8_epi32(byte);
+    code = _mm256_mullo_epi32(_mm256_sub_epi32(code, zero), integer);
+    /* the second operand of min and max is what a NaN scale leaves */
+    const __m256 product = _mm256_min_ps(_mm256_set1_ps(FLT_MAX), _mm256_mul_ps(real, _mm256_cvtepi32_ps(code)));
+    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), product);
+}
+
+/* values[j] = real * (integer * (code[j] - zero)), saturated. */
+static inline __attribute__((always_inline)) void
+simd_values(const uint8_t *codes, int64_t n, bool is_signed, int32_t zero, int32_t integer, float real, float *values) {
+    const __m256i zero_i32x8 = _mm256_set1_epi32(zero), integer_i32x8 = _mm256_set1_epi32(integer);
+    const __m256 real_f32x8 = _mm256_set1_ps(real);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(values + i, value_f32x8(_mm_loadl_epi64((const __m128i *)(codes + i)), is_signed, zero_i32x8,
+                                                 integer_i32x8, real_f32x8));
+    if (i < n) {
+        float last[8];
+        _mm256_storeu_ps(last, value_f32x8(_mm_loadl_epi64((const __m128i *)(codes + i)), is_signed, zero_i32x8,
+                                           integer_i32x8, real_f32x8));
+        memcpy(values + i, last, (size_t)(n - i) * sizeof *last);
+    }
+}
+
+typedef struct {
+    __m256 low, high;
+} hc_table16;
+
+static inline hc_table16 load_table16(const float *table) {
+    return (hc_table16){_mm256_loadu_ps(table), _mm256_loadu_ps(table + 8)};
+}
+
+static inline __m256 scaled_products(const double *table, double scale) {
+    const __m256d factor = _mm256_set1_pd(scale);
+    const __m128 low = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table)));
+    const __m128 high = _mm256_cvtpd_ps(_mm256_mul_pd(factor, _mm256_loadu_pd(table + 4)));
+    const __m256 all = _mm256_set_m128(high, low), most = _mm256_set1_ps(FLT_MAX);
+    return _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(most, all)); /* of a NaN the second stays */
+}
+
+/* 16 products, each rounded once from float64 and saturated. */
+static inline hc_table16 scaled_table16(const double *table, double scale) {
+    return (hc_table16){scaled_products(table, scale), scaled_products(table + 8, scale)};
+}
+
+/* Elements of 8 codes. */
+static inline __attribute__((always_inline)) __m256 elements_f32x8(const uint8_t *codes, hc_element_kind kind,
+                                                                   hc_table16 table, const float *large) {
+    const __m128i byte = _mm_loadl_epi64((const __m128i *)codes);
+    if (is_by_16(kind)) {
+        const __m256i index = _mm256_cvtepu8_epi32(byte);
+        return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index), _mm256_permutevar8x32_ps(table.high, index),
+                                _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+    }
+    if (is_by_256(kind))
+        return _mm256_i32gather_ps(large, _mm256_cvtepu8_epi32(byte), 4);
+    if (kind == HC_BY_INT8)
+        return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(byte)), _mm256_set1_ps(0x1p-6f));
+    const hc_half_form form = half_form(kind);
+    const __m128i code = _mm_cvtepi8_epi16(byte);
+    __m128i half = _mm_and_si128(_mm_slli_epi16(code, form.shift), _mm_set1_epi16(form.mask));
+    if (form.beyond) { /* one NaN for all */
+        const __m128i sign = _mm_set1_epi16(-0x8000), magnitude = _mm_andnot_si128(sign, half);
+        const __m128i is_nan = _mm_cmpgt_epi16(magnitude, _mm_set1_epi16(form.beyond));
+        const __m128i nan = _mm_or_si128(_mm_and_si128(half, sign), _mm_set1_epi16(0x7e00));
+        half = _mm_blendv_epi8(half, nan, is_nan);
+    }
+    const __m256 value = _mm256_cvtph_ps(half);
+    return kind == HC_BY_E5M2 ? value : _mm256_mul_ps(value, _mm256_set1_ps(form.factor));
+}
+
+static inline __attribute__((always_inline)) __m256 scaled_f32x8(__m256 element, hc_element_kind kind, float scale) {
+    const __m256 product = _mm256_mul_ps(_mm256_set1_ps(scale), element), largest = _mm256_set1_ps(FLT_MAX);
+    /* the second operand of min and max is what a NaN leaves */
+    const __m256 value = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_min_ps(largest, product));
+    if (has_no_minus_zero(kind))
+        return _mm256_add_ps(value, _mm256_setzero_ps());
+    if (kind != HC_BY_E5M2)
+        return value;
+    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), element);
+    return _mm256_blendv_ps(value, product, _mm256_cmp_ps(magnitude, largest, _CMP_GT_OQ));
+}
+
+/* values[j] = element of code[j], times the scale, which saturates what is finite; reads up to 7 codes more. */
+static inline __attribute__((always_inline)) void simd_elements(const uint8_t *codes, int64_t n, hc_element_kind kind,
+                                                                hc_table16 table, const float *large, bool scaled,
+                                                                float scale, float *values) {
+    for (int64_t i = 0; i < n; i += 8) {
+        __m256 value = elements_f32x8(codes + i, kind, table, large);
+        if (scaled)
+            value = scaled_f32x8(value, kind, scale);
+        if (n - i >= 8) {
+            _mm256_storeu_ps(values + i, value);
+        } else {
+            float last[8];
+            _mm256_storeu_ps(last, value);
+            memcpy(values + i, last, (size_t)(n - i) * sizeof *last);
+        }
+    }
+}
+
+/* Factors of groups in blocks, many at a time: none with this set. */
+static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimum, const uint8_t *from,
+                                         const uint8_t *coarse, int64_t n, float *out) {
+    (void)bits, (void)in_pairs, (void)is_minimum, (void)from, (void)coarse, (void)n, (void)out;
+    return 0;
+}
+
+#endif
