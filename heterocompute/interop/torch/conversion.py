@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 import torch
 
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
+from ...base.values import shown
 from ...files.recipes import parse_recipe
-from ...files.selection import patterns
+from ...files.selection import patterns, unknown
 from ...formats import Format
 from ...products.arguments import as_format
 from ...products.quantize import quantize
@@ -20,9 +22,9 @@ from .attention import PackedMultiheadAttention
 from .modules import Packed
 from .reading import is_called, now
 from .walk import Layer, check_matches, every_layer, matching
-from .weights import PackedWeight
+from .weights import PackedWeight, restored
 
-__all__ = ["convert"]
+__all__ = ["convert", "load_packed"]
 
 
 def convert(
@@ -89,9 +91,78 @@ def convert(
     if not chosen:
         raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
     weights = packed_weights(chosen, activations)
+    picked = [layer for layer, _ in chosen]
+    return replaced(model if inplace else copied(model, picked), picked, weights)
+
+
+def load_packed(
+    model: torch.nn.Module, state: Mapping[str, torch.Tensor], *, strict: bool = True, inplace: bool = False
+) -> Any:
+    """Load the ``state_dict()`` of a converted model into a model that is not converted.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The architecture, of any values; parameters may be on meta.
+    state : mapping of str to torch.Tensor
+        Of a converted model: of ``torch.load(file, weights_only=True)`` or ``safetensors.torch.load_file(file)``.
+    strict, inplace : bool
+        As of `torch.nn.Module.load_state_dict` and `convert`. What a file of safetensors leaves out of tied layers is
+        taken from the layer that they are tied to.
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    TypeError
+        The model is not a module, the state is not a mapping.
+    ValueError
+        No packed weight in the state, or one of a layer that the model does not have or of another shape.
+    RuntimeError
+        Other tensors that do not fit, as of `torch.nn.Module.load_state_dict`.
+
+    Examples
+    --------
+    >>> net = lambda: torch.nn.Sequential(torch.nn.Linear(64, 8))
+    >>> state = convert(net(), "int4-g32").state_dict()
+    >>> load_packed(net(), state)[0].weight
+    PackedWeight(int4-g32, shape=(8, 64), 320 bytes)
+    """
+    found = every_layer(model, "load_packed")
+    if not isinstance(state, Mapping):
+        raise TypeError(f"load_packed: state is {shown(state)}, expected a dict of tensors, as of torch.load")
+    names = {key.removesuffix(".format") for key in state if key.endswith(".format")}
+    if not names:
+        raise ValueError("load_packed: state has no packed weight, expected the state_dict() of a converted model")
+    known = {layer.name: layer for layer in found}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
+    same: dict[tuple[Any, ...], PackedWeight] = {}
+    full = dict(state)
+    chosen, weights = [], []
+    for layer in sorted(found, key=lambda layer: layer.name not in names):  # those that a file left out come last
+        if layer.packed is not None:
+            continue
+        parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
+        key = _identity(layer)
+        if "format" in parts and key not in same:
+            q, activations = restored(parts, layer.name)
+            wanted = packed_shape(layer)
+            if tuple(q.shape) != wanted:
+                raise ValueError(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
+            same[key] = PackedWeight(q, activations)
+        if key in same:
+            chosen.append(layer)
+            weights.append(same[key])
+            full.update({f"{layer.name}.{part}": value for part, value in same[key].state_dict().items()})
     if not inplace:
         model = copied(model, chosen)
-    return replaced(model, [layer for layer, _ in chosen], weights)
+    model = replaced(model, chosen, weights)
+    model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
+    return model
 
 
 def recipe_of(format: Any) -> dict[str, Format | None]:
@@ -153,6 +224,16 @@ def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format) -> QuantizedArray
     return q.T if layer.axis == (0,) else q
 
 
+def packed_shape(layer: Layer) -> tuple[int, ...]:
+    """Return the shape of a weight in its packed layer."""
+    if not layer.kind.startswith("conv"):
+        return layer.shape[::-1] if layer.axis == (0,) else layer.shape
+    k, c, *taps = layer.shape
+    if layer.module.transposed:
+        k, c = c * layer.module.groups, k // layer.module.groups
+    return k, c, *{1: (1, *taps), 2: tuple(taps), 3: (prod(taps), 1)}[len(taps)]
+
+
 def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
     """Return filters of a transposed convolution as those of the convolution that computes it."""
     inputs, outputs = weight.shape[:2]
@@ -167,10 +248,10 @@ def _identity(layer: Layer) -> tuple[Any, ...]:
     return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
 
 
-def copied(model: Any, chosen: list[tuple[Layer, Format]]) -> Any:
+def copied(model: Any, chosen: list[Layer]) -> Any:
     """Return a copy of a model that does not copy the weights that are replaced."""
     memo: dict[int, Any] = {}
-    for layer, _ in chosen:
+    for layer in chosen:
         parameter = layer.module._parameters.get(layer.attribute)
         if parameter is not None:
             memo[id(parameter)] = parameter

@@ -70,6 +70,13 @@ def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
     return QuantizedArray._trusted(components, fmt, shape, axis, about["dtype"])
 
 
+def _check_devices(t: Any, q: Sequence[Any]) -> None:
+    """Raise TypeError where a kernel without values would answer for a weight without values."""
+    if t.device.type != "meta" and any(part.device != t.device for part in q):
+        place = next(part.device for part in q if part.device != t.device)
+        raise TypeError(f"interop.torch: the packed weight is on {place}, expected {t.device}: load its values first")
+
+
 def rows_of(q: QuantizedArray, ids: Any) -> Any:
     """Return the values of some rows of a packed matrix as float32, decoded alone.
 
@@ -140,12 +147,14 @@ def defined() -> SimpleNamespace:
         return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
 
     def times_fake(x: Any, q: Any, text: str, activations: str) -> Any:
+        _check_devices(x, q)
         return x.new_empty((*x.shape[:-1], json.loads(text)["shape"][0]), dtype=torch.float32)
 
     def back(g: Any, q: Any, text: str) -> Any:
         return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
 
     def back_fake(g: Any, q: Any, text: str) -> Any:
+        _check_devices(g, q)
         return g.new_empty((*g.shape[:-1], json.loads(text)["shape"][1]), dtype=torch.float32)
 
     def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
@@ -156,6 +165,7 @@ def defined() -> SimpleNamespace:
 
     def convolve_fake(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
         stride, padding, dilation, groups = _window(window)
+        _check_devices(x, q)
         filters = x.new_empty(json.loads(text)["shape"], dtype=torch.float32)
         return torch.ops.aten.convolution(
             x.float(), filters, None, stride, padding, dilation, False, [0, 0], groups
@@ -168,6 +178,7 @@ def defined() -> SimpleNamespace:
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 
     def convolve_back_fake(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
+        _check_devices(g, q)
         channels = json.loads(text)["shape"][1] * window[-1]
         return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
 
@@ -175,6 +186,7 @@ def defined() -> SimpleNamespace:
         return torch.from_numpy(rows_of(array_of(q, text), ids.numpy()))
 
     def rows_fake(ids: Any, q: Any, text: str) -> Any:
+        _check_devices(ids, q)
         return ids.new_empty((*ids.shape, json.loads(text)["shape"][1]), dtype=torch.float32)
 
     round_schema = "(Tensor t, str fmt, str axis, str clip, str rounding, int seed) -> (Tensor, Tensor)"
