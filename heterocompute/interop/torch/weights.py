@@ -72,7 +72,7 @@ class PackedWeight(torch.nn.Module):
 
     def _become(self, q: QuantizedArray) -> None:
         self._buffers.clear()
-        for name, part in zip(q.components, parts_of(q), strict=True):
+        for name, part in parts_of(q).items():
             self.register_buffer(name, part)
         self.text, self._kept = described(q), None
         self.shape = torch.Size(q.shape)
@@ -173,7 +173,7 @@ class PackedWeight(torch.nn.Module):
             self._become(q)
         else:
             with torch.no_grad():
-                for part, new in zip(self.parts(), parts_of(q), strict=True):
+                for part, new in zip(self.parts(), parts_of(q).values(), strict=True):
                     part.copy_(new)
             self._kept = None
         self.activations = activations
