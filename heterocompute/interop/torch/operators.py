@@ -86,7 +86,9 @@ def _check_devices(t: Any, q: Sequence[Any]) -> None:
     """Raise TypeError where a kernel without values would answer for a weight without values."""
     if t.device.type != "meta" and any(part.device != t.device for part in q):
         place = next(part.device for part in q if part.device != t.device)
-        raise TypeError(f"interop.torch: the packed weight is on {place}, expected {t.device}: move the model, or load its values")
+        raise TypeError(
+            f"interop.torch: the packed weight is on {place}, expected {t.device}: move the model, or load its values"
+        )
 
 
 def rows_of(q: QuantizedArray, ids: Any) -> Any:
