@@ -186,7 +186,7 @@ def _images(
     """Return the float32 answer of two dimensions; a bias is given where the call is direct."""
     activations = _activations(q, activations)
     if is_direct(x):
-        window = tuple(stride), tuple(padding), tuple(dilation)
+        window = _int(stride), _int(padding), _int(dilation)
         return torch.from_numpy(core_conv2d(as_core(x), _array(q, "conv2d"), bias, *window, groups, activations))
     times = OPS.conv2d if OPS.is_traced() else OPS.eager.conv2d
     numbers = [*stride, *padding, *dilation, groups]
@@ -251,6 +251,11 @@ def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = 
 
 def _kind(value: Any) -> str:
     return f"a torch.Tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
+
+
+def _int(pair: Sequence[int]) -> Any:
+    """Return a pair of one number as the number: `conv2d` knows the windows of these that it has seen."""
+    return pair[0] if pair[0] == pair[1] else tuple(pair)
 
 
 def _pair(value: Any) -> tuple[int, ...]:
