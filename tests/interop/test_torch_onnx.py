@@ -59,6 +59,7 @@ class Net(nn.Module):
         ("int8", "int8", {"DequantizeLinear"}),
     ],
 )
+@pytest.mark.sweep(every=3)
 def test_a_model_is_exported_whole(fmt, activations, operators, exporter, tmp_path):
     torch.manual_seed(0)
     small, ids, path = ht.convert(Net().eval(), fmt, activations=activations), torch.randint(0, 50, (2, 8)), tmp_path

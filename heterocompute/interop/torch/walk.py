@@ -121,7 +121,9 @@ def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: s
     for pattern in wanted:
         fits = FirstMatch({pattern: True})
         if not any(fits(one) for one in names):
-            raise ValueError(f"{name}: pattern {unknown(pattern, [n for n in names if n], 'weight or module here')}")
+            raise ValueError(
+                f"{name}: pattern {unknown(pattern, filter(None, dict.fromkeys(names)), 'weight or module here')}"
+            )
 
 
 def every_layer(model: Any, name: str) -> list[Layer]:
