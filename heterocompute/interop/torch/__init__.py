@@ -1,0 +1,69 @@
+"""PyTorch: modules with packed weights, products with them, and rounding with a gradient.
+
+`convert` packs the layers of a model, `linear` and `conv2d` multiply by packed weights, `fake_quantize`, `QuantLinear`
+and `parametrize` round in training. Importing this package imports torch: an operator must be known before anything
+is compiled.
+
+>>> from heterocompute.interop import torch as ht
+>>> small = ht.convert(torch.nn.Linear(64, 8), "int4-g32", activations="int8")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or find_spec("torch") is not None:
+    from .attention import PackedMultiheadAttention
+    from .conversion import convert, load_packed
+    from .export import export_onnx
+    from .modules import (
+        PackedConv1d,
+        PackedConv2d,
+        PackedConv3d,
+        PackedConvTranspose1d,
+        PackedConvTranspose2d,
+        PackedConvTranspose3d,
+        PackedEmbedding,
+        PackedEmbeddingBag,
+        PackedLinear,
+    )
+    from .products import conv2d, linear
+    from .rounding import QuantLinear, fake_quantize, packed, parametrize
+    from .summary import Summary, summary
+    from .walk import Layer, layers
+    from .weights import PackedWeight
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise ImportError("interop.torch needs torch: pip install torch")
+
+
+__all__ = [
+    "Layer",
+    "PackedConv1d",
+    "PackedConv2d",
+    "PackedConv3d",
+    "PackedConvTranspose1d",
+    "PackedConvTranspose2d",
+    "PackedConvTranspose3d",
+    "PackedEmbedding",
+    "PackedEmbeddingBag",
+    "PackedLinear",
+    "PackedMultiheadAttention",
+    "PackedWeight",
+    "QuantLinear",
+    "Summary",
+    "conv2d",
+    "convert",
+    "export_onnx",
+    "fake_quantize",
+    "layers",
+    "linear",
+    "load_packed",
+    "packed",
+    "parametrize",
+    "summary",
+]

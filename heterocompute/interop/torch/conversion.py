@@ -1,0 +1,318 @@
+"""`convert`: a model with its layers replaced by packed ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+import torch
+
+from ...arrays.quantized import QuantizedArray
+from ...base.texts import quoted
+from ...base.values import shown
+from ...files.recipes import parse_recipe
+from ...files.selection import patterns, unknown
+from ...formats import Format
+from ...products.arguments import as_format
+from ...products.quantize import quantize
+from . import modules
+from .attention import PackedMultiheadAttention
+from .modules import Packed
+from .reading import is_called, now
+from .walk import Layer, check_matches, every_layer, matching
+from .weights import PackedWeight, restored
+
+__all__ = ["convert", "load_packed"]
+
+
+def convert(
+    model: torch.nn.Module,
+    format: Format | str | Mapping[str, Format | str | None] | Any,
+    *,
+    activations: Format | str | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    inplace: bool = False,
+) -> Any:
+    """Replace the layers of a model by layers with packed weights.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On the CPU. Weights that pruning or parametrizations compute are packed as they are computed now.
+    format : Format, str, mapping or Plan
+        One format, or a recipe: pattern -> format, where the first pattern that fits wins and ``"skip"`` or None leaves
+        a layer as it is. A recipe packs the layers that one of its patterns fits. `heterocompute.ptq.search` returns a
+        plan, which is a recipe too.
+    activations : Format or str, optional
+        Round the inputs of each packed layer to this format.
+    include, exclude : str or iterable of str, optional
+        Patterns of names of weights or modules, as of `layers`.
+    inplace : bool
+        Change the model itself. By default the packed layers are put into a copy.
+
+    Returns
+    -------
+    torch.nn.Module
+        The copy, or the model. Where the model itself is one layer, that layer.
+
+    Raises
+    ------
+    TypeError
+        The model is not a module, or is not on the CPU.
+    ValueError
+        A pattern that fits nothing, no layer to pack, a format that does not fit a weight.
+
+    Examples
+    --------
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    >>> small = convert(model, {"2": "int8", "*": "int4-g32"}, activations="int8")
+    >>> small[0].weight.format, small[2].weight.format
+    (Int(bits=4, group=32, symmetric=True, scale='f32'), Int(bits=8, group=None, symmetric=True, scale='f32'))
+    """
+    found = every_layer(model, "convert")
+    recipe = recipe_of(format)
+    wanted, unwanted = patterns(include), patterns(exclude)
+    check_matches(model, found, (*wanted, *unwanted, *(recipe if isinstance(format, Mapping) else ())), "convert")
+    if activations is not None:
+        activations = as_format(activations, "convert: activations")
+    included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    chosen = []
+    for layer in found:
+        fmt = (of_layer(layer) or (None,))[0]
+        if fmt is None or layer.problem or layer.packed is not None or excluded(layer):
+            continue
+        if wanted and not included(layer):
+            continue
+        chosen.append((layer, fmt))
+    if not chosen:
+        raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
+    weights = packed_weights(chosen, activations)
+    picked = [layer for layer, _ in chosen]
+    return replaced(model if inplace else copied(model, picked), picked, weights)
+
+
+def load_packed(
+    model: torch.nn.Module, state: Mapping[str, torch.Tensor], *, strict: bool = True, inplace: bool = False
+) -> Any:
+    """Load the ``state_dict()`` of a converted model into a model that is not converted.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The architecture, of any values; parameters may be on meta.
+    state : mapping of str to torch.Tensor
+        Of a converted model: of ``torch.load(file, weights_only=True)`` or ``safetensors.torch.load_file(file)``.
+    strict, inplace : bool
+        As of `torch.nn.Module.load_state_dict` and `convert`. What a file of safetensors leaves out of tied layers is
+        taken from the layer that they are tied to.
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    TypeError
+        The model is not a module, the state is not a mapping.
+    ValueError
+        No packed weight in the state, or one of a layer that the model does not have or of another shape.
+    RuntimeError
+        Other tensors that do not fit, as of `torch.nn.Module.load_state_dict`.
+
+    Examples
+    --------
+    >>> net = lambda: torch.nn.Sequential(torch.nn.Linear(64, 8))
+    >>> state = convert(net(), "int4-g32").state_dict()
+    >>> load_packed(net(), state)[0].weight
+    PackedWeight(int4-g32, shape=(8, 64), 320 bytes)
+    """
+    found = every_layer(model, "load_packed")
+    if not isinstance(state, Mapping):
+        raise TypeError(f"load_packed: state is {shown(state)}, expected a dict of tensors, as of torch.load")
+    names = {key.removesuffix(".format") for key in state if key.endswith(".format")}
+    if not names:
+        raise ValueError("load_packed: state has no packed weight, expected the state_dict() of a converted model")
+    known = {layer.name: layer for layer in found}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
+    same: dict[tuple[Any, ...], PackedWeight] = {}
+    full = dict(state)
+    chosen, weights = [], []
+    for layer in sorted(found, key=lambda layer: layer.name not in names):  # those that a file left out come last
+        if layer.packed is not None:
+            continue
+        parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
+        key = _identity(layer)
+        if "format" in parts and key not in same:
+            q, activations = restored(parts, layer.name)
+            wanted = packed_shape(layer)
+            if tuple(q.shape) != wanted:
+                raise ValueError(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
+            same[key] = PackedWeight(q, activations)
+        if key in same:
+            chosen.append(layer)
+            weights.append(same[key])
+            full.update({f"{layer.name}.{part}": value for part, value in same[key].state_dict().items()})
+    if not inplace:
+        model = copied(model, chosen)
+    model = replaced(model, chosen, weights)
+    model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
+    return model
+
+
+def recipe_of(format: Any) -> dict[str, Format | None]:
+    """Return a format, a recipe or a plan as pattern -> format."""
+    table = getattr(format, "recipe", format)
+    if isinstance(table, Mapping):
+        patterns(table)
+        return parse_recipe(table)
+    return {"*": as_format(table, "convert: format")}
+
+
+def _why_none(found: list[Layer]) -> str:
+    reasons = [f"{quoted(layer.name)}: {layer.problem or 'packed already'}" for layer in found]
+    reasons = [one for layer, one in zip(found, reasons, strict=True) if layer.problem or layer.packed is not None]
+    return reasons[0] if reasons else ("the patterns leave out all" if found else "the model has no weights")
+
+
+def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
+    """Return the weight that a layer computes with, as the kernels take it."""
+    with torch.no_grad():
+        module = layer.module
+        made = now(module, layer.attribute)
+        if hasattr(module, "rounded"):
+            made = module.rounded(made)
+    if made.device.type == "meta":
+        raise TypeError(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
+    if made.device.type != "cpu":
+        raise TypeError(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
+    return made.detach()
+
+
+def packed_weights(chosen: list[tuple[Layer, Format]], activations: Format | None) -> list[PackedWeight]:
+    """Return the packed weight of each layer; tied layers with one format have the same."""
+    known: dict[Any, PackedWeight] = {}
+    found = []
+    for layer, fmt in chosen:
+        key = (*_identity(layer), fmt, layer.axis, layer.kind.startswith("conv_t"))
+        if key not in known:
+            try:
+                known[key] = PackedWeight(packed_of(layer, weight_now(layer), fmt), activations)
+            except ValueError as problem:
+                raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+        found.append(known[key])
+    return found
+
+
+def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format) -> QuantizedArray:
+    """Return a weight in a format, in the shape that the packed layer has it."""
+    if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
+        raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+    if layer.kind == "experts" and not fmt.splits_into_rows:
+        raise ValueError(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+    if layer.kind.startswith("conv"):
+        if layer.module.transposed:
+            weight = turned(weight, layer.module.groups)
+        weight = weight.flatten(2)[..., None] if weight.dim() == 5 else weight
+        return quantize(weight if weight.dim() == 4 else weight[:, :, None], fmt, (2, 3, 1))
+    q = quantize(weight, fmt, layer.axis)
+    return q.T if layer.axis == (0,) else q
+
+
+def packed_shape(layer: Layer) -> tuple[int, ...]:
+    """Return the shape of a weight in its packed layer."""
+    if not layer.kind.startswith("conv"):
+        return layer.shape[::-1] if layer.axis == (0,) else layer.shape
+    k, c, *taps = layer.shape
+    if layer.module.transposed:
+        k, c = c * layer.module.groups, k // layer.module.groups
+    return k, c, *{1: (1, *taps), 2: tuple(taps), 3: (prod(taps), 1)}[len(taps)]
+
+
+def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return filters of a transposed convolution as those of the convolution that computes it."""
+    inputs, outputs = weight.shape[:2]
+    split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
+    flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
+    return flat.flip(*range(2, weight.dim()))
+
+
+def _identity(layer: Layer) -> tuple[Any, ...]:
+    """Return what two layers have in common that are tied: the parameter, or the module that computes the weight."""
+    parameter = layer.module._parameters.get(layer.attribute)
+    return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
+
+
+def copied(model: Any, chosen: list[Layer]) -> Any:
+    """Return a copy of a model that does not copy the weights that are replaced."""
+    memo: dict[int, Any] = {}
+    for layer in chosen:
+        parameter = layer.module._parameters.get(layer.attribute)
+        if parameter is not None:
+            memo[id(parameter)] = parameter
+    for module in model.modules():  # what hooks have computed: PyTorch refuses to copy such a tensor
+        for value in module.__dict__.values():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach()
+    return copy.deepcopy(model, memo)
+
+
+BUILDERS: dict[str, Any] = {
+    "linear": modules.PackedLinear,
+    "embedding": modules.PackedEmbedding,
+    "embedding_bag": modules.PackedEmbeddingBag,
+    **{f"conv{n}d": getattr(modules, f"PackedConv{n}d") for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": getattr(modules, f"PackedConvTranspose{n}d") for n in (1, 2, 3)},
+}
+
+
+def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> Any:
+    """Put packed layers into a model; return the model."""
+    made: dict[int, Any] = {}
+    for layer, weight in zip(chosen, weights, strict=True):
+        old = model.get_submodule(layer.path)
+        if layer.kind not in BUILDERS:  # the module stays, its weight is replaced
+            old._parameters.pop(layer.attribute, None)
+            setattr(old, layer.attribute, weight)
+            if layer.kind == "experts":
+                _use_own_forward(old)
+            continue
+        if isinstance(old, Packed):  # the same module in a second place
+            continue
+        new = made.get(id(old))
+        if new is None:
+            new = made[id(old)] = _in_place_of(old, BUILDERS[layer.kind].from_module(old, weight))
+        if not layer.path:
+            return new
+        parent, _, name = layer.path.rpartition(".")
+        setattr(model.get_submodule(parent), name, new)
+    for module in model.modules():
+        if type(module).forward is torch.nn.MultiheadAttention.forward:
+            if any(isinstance(one, (Packed, PackedWeight)) for one in module._modules.values()):
+                module.__class__ = PackedMultiheadAttention
+    return model
+
+
+def _in_place_of(old: Any, new: Any) -> Any:
+    """Give a packed layer the mode and the hooks of the layer that it replaces."""
+    new.train(old.training)
+    for key, hook in old._forward_pre_hooks.items():
+        if not hasattr(hook, "apply_mask") and not hasattr(hook, "compute_weight") and hook is not is_called:
+            new._forward_pre_hooks[key] = hook
+            if key in old._forward_pre_hooks_with_kwargs:
+                new._forward_pre_hooks_with_kwargs[key] = True
+    for name in ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"):
+        getattr(new, name).update(getattr(old, name))
+    return new
+
+
+def _use_own_forward(experts: Any) -> None:
+    """Let experts of transformers multiply matrix by matrix: their other ways take all matrices as one tensor."""
+    if hasattr(experts, "config"):
+        experts.config = copy.copy(experts.config)
+        experts.config._experts_implementation = "eager"

@@ -1,0 +1,296 @@
+"""Layers with packed weights, which `convert` puts in the places of PyTorch's.
+
+`build` is the table from a kind of `walk.Layer` to what replaces it. PyTorch's attributes keep their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch.nn import functional
+
+from ...arrays.quantized import QuantizedArray
+from ...base.values import shown
+from ...formats import Format
+from .products import convolve, embedding, linear
+from .weights import PackedWeight
+
+__all__ = [
+    "Packed",
+    "PackedConv1d",
+    "PackedConv2d",
+    "PackedConv3d",
+    "PackedConvTranspose1d",
+    "PackedConvTranspose2d",
+    "PackedConvTranspose3d",
+    "PackedEmbedding",
+    "PackedEmbeddingBag",
+    "PackedLinear",
+]
+
+
+class Packed(torch.nn.Module):
+    """What layers with one packed weight have in common.
+
+    Attributes
+    ----------
+    weight : PackedWeight
+    bias : torch.nn.Parameter or None
+    """
+
+    kind: str  # of `walk.Layer`
+    weight: PackedWeight
+
+    def __init__(
+        self, q: QuantizedArray | PackedWeight, bias: Any = None, activations: Format | str | None = None
+    ) -> None:
+        super().__init__()
+        self.weight = q if isinstance(q, PackedWeight) else PackedWeight(q, activations)
+        if bias is not None and not isinstance(bias, torch.Tensor):
+            raise TypeError(f"{type(self).__name__}: bias is {shown(bias)}, expected a torch.Tensor or None")
+        parameter = bias if bias is None or isinstance(bias, torch.nn.Parameter) else torch.nn.Parameter(bias)
+        self.register_parameter("bias", parameter)
+
+    @property
+    def activations(self) -> str | None:
+        """Format that inputs are rounded to."""
+        return self.weight.activations
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local, strict, missing, unexpected, errors)
+        if f"{prefix}weight" in state_dict:
+            errors.append(f"{prefix}weight is of floats, but packed in the model: load floats before convert")
+
+    def packed(self) -> QuantizedArray:
+        """Return the weight as a QuantizedArray, which shares the memory of the buffers."""
+        return self.weight.array()
+
+
+class PackedLinear(Packed):
+    """A linear layer with a packed weight.
+
+    Parameters
+    ----------
+    q : QuantizedArray or PackedWeight
+        (out_features, in_features), quantized along the inputs.
+    bias : torch.Tensor, optional
+        (out_features,). Its gradient and that of x are computed; the weight is frozen.
+    activations : Format or str, optional
+        Round inputs to this format, row by row.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> layer = PackedLinear(hc.quantize(np.eye(4, 32, dtype=np.float32), "int4-g32"), activations="int8")
+    >>> layer(torch.ones(2, 32)).tolist()
+    [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+    """
+
+    kind = "linear"
+
+    def __init__(
+        self, q: QuantizedArray | PackedWeight, bias: Any = None, activations: Format | str | None = None
+    ) -> None:
+        super().__init__(q, bias, activations)
+        if len(self.weight.shape) != 2:
+            raise ValueError(
+                f"PackedLinear: q has shape {tuple(self.weight.shape)}, expected (out_features, in_features)"
+            )
+        self.out_features, self.in_features = self.weight.shape
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over the bias of a layer."""
+        return cls(weight, getattr(module, "bias", None))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = linear(x, self.weight, self.bias)
+        return answer
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+OF_CONVOLUTIONS = (
+    *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
+    *("transposed", "output_padding", "padding_mode", "_reversed_padding_repeated_twice"),
+)
+
+
+class _PackedConvolution(Packed):
+    """A convolution with packed filters; made by `convert`.
+
+    The filters are (K, C / groups, R, S), also those of a transposed convolution: that is computed as a convolution
+    of x with zeros between its values. Filters of one dimension are (K, C / groups, 1, S). Those of three are
+    (K, C / groups, T R S, 1): each window is stored, and activations are rounded window by window.
+
+    Attributes
+    ----------
+    in_channels, out_channels, kernel_size, stride, padding, dilation, groups, transposed, output_padding, padding_mode
+        As of `torch.nn.Conv2d`.
+    """
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over the bias and the window of a layer."""
+        made = cls(weight, module.bias)
+        for name in OF_CONVOLUTIONS:
+            setattr(made, name, getattr(module, name))
+        return made
+
+    def _padded(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Return x with the padding that the core does not do, and the padding that is left."""
+        twice, n = self._reversed_padding_repeated_twice, len(self.kernel_size)
+        if self.padding_mode != "zeros":
+            return functional.pad(x, twice, mode=self.padding_mode), (0,) * n
+        if not isinstance(self.padding, str):
+            return x, self.padding
+        pairs = [(twice[2 * i], twice[2 * i + 1]) for i in range(n - 1, -1, -1)]
+        if all(before == after for before, after in pairs):
+            return x, tuple(before for before, _ in pairs)
+        return functional.pad(x, twice), (0,) * n
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, padding = self._padded(x)
+        window = self.kernel_size, self.stride, padding, self.dilation, self.groups
+        answer: torch.Tensor = convolve(x, self.weight, self.bias, *window)
+        return answer
+
+    def extra_repr(self) -> str:
+        names = ("kernel_size", "stride", "padding", "dilation", "groups")
+        more = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"{self.in_channels}, {self.out_channels}, {more}, bias={self.bias is not None}"
+
+
+class _PackedTransposed(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+
+    def forward(self, x: torch.Tensor, output_size: Any = None) -> torch.Tensor:
+        n = len(self.kernel_size)
+        if x.dim() == n + 1:
+            return self(x[None], output_size)[0]
+        beyond = self.output_padding
+        if output_size is not None:
+            rule = torch.nn.ConvTranspose2d._output_padding
+            beyond = rule(self, x, output_size, self.stride, self.padding, self.kernel_size, n, self.dilation)
+        pads: list[int] = []
+        for i in range(n - 1, -1, -1):
+            before = self.dilation[i] * (self.kernel_size[i] - 1) - self.padding[i]
+            pads += [before, before + beyond[i]]
+        spread = functional.pad(between_zeros(x, self.stride), pads)
+        ones, zeros = (1,) * n, (0,) * n
+        answer: torch.Tensor = convolve(
+            spread, self.weight, self.bias, self.kernel_size, ones, zeros, self.dilation, self.groups
+        )
+        return answer
+
+
+def between_zeros(x: torch.Tensor, stride: Any) -> torch.Tensor:
+    """Return x with ``stride - 1`` zeros between its values along each dimension but the first two."""
+    for i, step in enumerate(stride):
+        if step > 1:
+            dim = i + 2
+            x = functional.pad(x.unsqueeze(dim + 1), [0, 0] * (x.dim() - dim - 1) + [0, step - 1]).flatten(dim, dim + 1)
+            x = x.narrow(dim, 0, x.shape[dim] - step + 1)
+    return x
+
+
+class PackedConv1d(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+    kind = "conv1d"
+
+
+class PackedConv2d(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+    kind = "conv2d"
+
+
+class PackedConv3d(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+    kind = "conv3d"
+
+
+class PackedConvTranspose1d(_PackedTransposed):
+    __doc__ = _PackedConvolution.__doc__
+    kind = "conv_transpose1d"
+
+
+class PackedConvTranspose2d(_PackedTransposed):
+    __doc__ = _PackedConvolution.__doc__
+    kind = "conv_transpose2d"
+
+
+class PackedConvTranspose3d(_PackedTransposed):
+    __doc__ = _PackedConvolution.__doc__
+    kind = "conv_transpose3d"
+
+
+class PackedEmbedding(Packed):
+    """A table of rows that is packed; rows are decoded as they are looked up.
+
+    Parameters
+    ----------
+    q : QuantizedArray or PackedWeight
+        (num_embeddings, embedding_dim), quantized along the dimension.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> table = PackedEmbedding(hc.quantize(np.eye(4, 32, dtype=np.float32), "int4-g32"))
+    >>> table(torch.tensor([[2]]))[0, 0, :4].tolist()
+    [0.0, 0.0, 1.0, 0.0]
+    """
+
+    kind = "embedding"
+
+    def __init__(self, q: QuantizedArray | PackedWeight) -> None:
+        super().__init__(q)
+        self.num_embeddings, self.embedding_dim = self.weight.shape
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over what a layer says of its rows."""
+        made = cls(weight)
+        made.padding_idx = module.padding_idx
+        return made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return embedding(x, self.weight, self.weight.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class PackedEmbeddingBag(PackedEmbedding):
+    """A packed table whose rows are summed bag by bag, as of `torch.nn.EmbeddingBag`."""
+
+    kind = "embedding_bag"
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over what a layer says of its bags."""
+        made = cls(weight)
+        for name in ("mode", "include_last_offset", "padding_idx"):
+            setattr(made, name, getattr(module, name))
+        return made
+
+    def forward(self, x: torch.Tensor, offsets: Any = None, per_sample_weights: Any = None) -> torch.Tensor:
+        ids, places = torch.unique(x, return_inverse=True)
+        rows = embedding(ids, self.weight, self.weight.dtype)
+        padding = None
+        if self.padding_idx is not None:
+            hit = (ids == self.padding_idx).nonzero()
+            padding = int(hit) if hit.numel() else None
+        answer: torch.Tensor = functional.embedding_bag(
+            places.to(x.dtype),
+            rows,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=padding,
+        )
+        return answer

@@ -1,0 +1,224 @@
+"""The weights of a model: their names, the modules that hold them, and whether they can be packed.
+
+This is the one place that knows kinds of modules. Patterns are those of the commands: ``*``, ``?``, ``[abc]``; they
+fit the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch.nn.utils.parametrize import is_parametrized
+
+from ...base.values import shown
+from ...files.selection import FirstMatch, patterns, unknown
+from .reading import maker_of
+from .weights import PackedWeight
+
+__all__ = ["Layer", "check_matches", "layers", "matching"]
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A weight of a model.
+
+    Attributes
+    ----------
+    name : str
+        Of the weight in the model, ``encoder.0.weight``: that of the parameter before pruning or parametrizations.
+    path : str
+        Of the module, ``encoder.0``; empty where the model itself is the layer.
+    attribute : str
+        Of the weight in the module.
+    module : torch.nn.Module
+        The module that holds the weight.
+    kind : str
+        ``linear``, ``conv2d``, ``conv_transpose2d``, ``embedding``, ``embedding_bag``, ``attention`` (a projection),
+        ``experts`` (stacked matrices); the name of the class where it is not known.
+    shape : tuple of int
+        Of the weight.
+    axis : tuple of int
+        Axes that the module sums along.
+    problem : str
+        Why the weight cannot be packed; empty where it can.
+    packed : PackedWeight or None
+        The weight, where it is packed already.
+    """
+
+    name: str
+    path: str
+    attribute: str
+    module: Any = field(repr=False)
+    kind: str
+    shape: tuple[int, ...]
+    axis: tuple[int, ...] = ()
+    problem: str = ""
+    packed: PackedWeight | None = field(default=None, repr=False)
+
+
+def layers(
+    model: torch.nn.Module,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+) -> list[Layer]:
+    """Return the weights of a model, in its order: those that can be packed, and the others with the reason.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    include : str or iterable of str, optional
+        Patterns of names of weights or modules; only weights that fit one of them are returned.
+    exclude : str or iterable of str, optional
+        Weights that fit one of these patterns are left out, also against `include`.
+
+    Returns
+    -------
+    list of Layer
+        Parameters of floats with two dimensions or more, and weights that are packed already. A module that is used in
+        two places is returned at each.
+
+    Raises
+    ------
+    TypeError
+        The model is not a module.
+    ValueError
+        A pattern that fits nothing in the model.
+
+    Examples
+    --------
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.LSTM(8, 8))
+    >>> [(layer.name, layer.kind) for layer in layers(model, exclude="*_hh_*")]
+    [('0.weight', 'linear'), ('1.weight_ih_l0', 'LSTM')]
+    """
+    found = every_layer(model, "layers")
+    wanted, unwanted = patterns(include), patterns(exclude)
+    check_matches(model, found, (*wanted, *unwanted), "layers")
+    included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
+    return [layer for layer in found if not excluded(layer) and (not wanted or included(layer))]
+
+
+def matching(table: Mapping[str, Value]) -> Any:
+    """Return the function of a layer that gives the value of the first pattern that fits it, or None."""
+    first = FirstMatch({pattern: (index, value) for index, (pattern, value) in enumerate(table.items())})
+
+    def of_layer(layer: Layer) -> Value | None:
+        hits = [hit for hit in (first(layer.name), first(layer.path)) if hit is not None]
+        return min(hits, key=lambda hit: hit[0])[1] if hits else None
+
+    return of_layer
+
+
+def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: str) -> None:
+    """Raise ValueError for a pattern that fits neither a parameter nor a module of a model."""
+    names = [layer.name for layer in found] + [layer.path for layer in found]
+    names += [path for path, _ in model.named_modules()]
+    names += [path for path, _ in model.named_parameters(remove_duplicate=False)]
+    for pattern in wanted:
+        fits = FirstMatch({pattern: True})
+        if not any(fits(one) for one in names):
+            raise ValueError(
+                f"{name}: pattern {unknown(pattern, filter(None, dict.fromkeys(names)), 'weight or module here')}"
+            )
+
+
+def every_layer(model: Any, name: str) -> list[Layer]:
+    """Return all weights of a model; `name` is the function that errors name."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
+    found = []
+    read: dict[str, str] = {}
+    taken: set[str] = set()  # paths whose weights were seen with their parent
+    for path, module in model.named_modules(remove_duplicate=False):
+        if any(path == one or path.startswith(f"{one}.") for one in taken):
+            continue
+        for layer in _of_module(path, module):
+            if path in read:
+                problem = f"{read[path]} reads the weight and does not call the layer"
+                layer = replace(layer, problem=layer.problem or problem)
+            found.append(layer)
+            if layer.packed is not None:
+                taken.add(layer.name)
+        name_read = READ_BY.get(type(module).__name__)
+        if name_read is not None:
+            read[f"{path}.{name_read}" if path else name_read] = type(module).__name__
+        if is_parametrized(module):
+            taken.add(f"{path}.parametrizations" if path else "parametrizations")
+    return found
+
+
+def _of_module(path: str, module: Any) -> Iterator[Layer]:
+    def named(attribute: str) -> str:
+        return f"{path}.{attribute}" if path else attribute
+
+    for attribute, weight in module._modules.items():
+        if isinstance(weight, PackedWeight):
+            kind = getattr(module, "kind", "attention" if attribute in PROJECTIONS else "experts")
+            yield Layer(named(attribute), path, attribute, module, kind, tuple(weight.shape), weight.axis, "", weight)
+    for attribute in _weights_of(module):
+        shape = tuple(getattr(module, attribute).shape)
+        kind, axis, problem = _kind_of(module, attribute, shape)
+        yield Layer(named(attribute), path, attribute, module, kind, shape, axis, problem)
+
+
+def _weights_of(module: Any) -> list[str]:
+    """Return the names of the weights of a module itself, as the module reads them."""
+    hooks = module._forward_pre_hooks.values()
+    made = {getattr(hook, "_tensor_name" if hasattr(hook, "apply_mask") else "name", None) for hook in hooks}
+    made = {name for name in made if name is not None and maker_of(module, name)[0] is not None}
+    names = [name for name in module._parameters if not any(name.startswith(f"{one}_") for one in made)]
+    found = []
+    for name in (*names, *made, *getattr(module, "parametrizations", {})):
+        weight = getattr(module, name, None)
+        if weight is not None and torch.nn.parameter.is_lazy(weight):
+            title = type(module).__name__
+            raise ValueError(f"{title} has no {name} yet, expected a model after its first forward pass")
+        if isinstance(weight, torch.Tensor) and weight.is_floating_point() and weight.ndim >= 2:
+            found.append(name)
+    return found
+
+
+Kind = tuple[str, tuple[int, ...], str]  # kind, axes, problem
+KNOWN = {  # the forward pass of a class -> kind of its weights
+    torch.nn.Linear: "linear",
+    torch.nn.Embedding: "embedding",
+    torch.nn.EmbeddingBag: "embedding_bag",
+    torch.nn.MultiheadAttention: "attention",
+    **{getattr(torch.nn, f"Conv{n}d"): f"conv{n}d" for n in (1, 2, 3)},
+    **{getattr(torch.nn, f"ConvTranspose{n}d"): f"conv_transpose{n}d" for n in (1, 2, 3)},
+}
+READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight of a child and do not call the child
+PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
+    """Return kind, axes and problem of a weight."""
+    title = type(module).__name__
+    for base, kind in KNOWN.items():
+        if isinstance(module, base) and attribute in (PROJECTIONS if kind == "attention" else ("weight",)):
+            if type(module).forward is not base.forward and not hasattr(module, "rounded"):
+                return title, (), f"{title} has a forward pass of its own"
+            return _of_kind(kind, module, shape)
+    if title == "Conv1D" and attribute == "weight" and hasattr(module, "nf") and len(shape) == 2:
+        return "linear", (0,), ""
+    if getattr(module, "is_transposed", None) is False and attribute.endswith("_proj") and len(shape) == 3:
+        return "experts", (2,), ""
+    if isinstance(module, torch.nn.RNNBase):
+        return title, (), f"{title} multiplies by float weights alone"
+    return title, (), f"how {title} uses {attribute} is not known"
+
+
+def _of_kind(kind: str, module: Any, shape: tuple[int, ...]) -> Kind:
+    """Return the axes of a weight of a known kind, and what stands against packing it."""
+    problem = ""
+    if kind.startswith("embedding") and module.max_norm is not None:
+        problem = "max_norm changes the rows as they are looked up"
+    if kind == "embedding_bag" and module.scale_grad_by_freq:
+        problem = "scale_grad_by_freq is for a table that is trained"
+    if kind.startswith("conv"):
+        return kind, (*range(2, len(shape)), 0 if module.transposed else 1), problem
+    return kind, (1,), problem
