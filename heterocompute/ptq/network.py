@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..arrays.dense import as_array, as_exported
 from ..arrays.foreign import exports_dlpack
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
+from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import shown
 from ..files.opening import check_weights
@@ -25,9 +27,11 @@ from ..products.arguments import as_format
 from ..products.quantize import quantize as plainly
 from ..report import rounding as report
 from ..report.files import Tabular, write_text
+from .calibration import Calibration
 from .error import error
 from .gptq import rounded_under
 from .hessian import Hessian
+from .methods import METHODS, by_method
 from .recorder import Recorder
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
@@ -35,12 +39,7 @@ __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[..., Any]
 OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
-
-
-class Calibration(dict[str, Hessian]):
-    """The Hessian of each weight by its name, in the order of the weights; `axes`: those along which it is summed."""
-
-    axes: dict[str, tuple[int, ...]]
+MEMORY = 1 << 30  # bytes of Hessians at a time
 
 
 def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[str, Any], Evaluate]:
@@ -86,20 +85,26 @@ def tied(arrays: Mapping[str, Any]) -> dict[str, str]:
 @counts_subnormals
 def calibrate(
     weights: Any,
-    evaluate: Evaluate | None = None,
+    evaluate: Any = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
+    held: Any = None,
 ) -> Calibration:
     """Gather the Hessian of every layer in one run of the network.
 
     Parameters
     ----------
-    weights : mapping of str to array_like, or a network with `weights` and `evaluate`
-    evaluate : callable
+    weights : mapping of str to array_like, network with `weights` and `evaluate`, or torch.nn.Module
+    evaluate : callable, or the batches of a module
         Runs the network on the calibration inputs: it is called once as ``evaluate(weights)`` with weights that hear
         what `hc.linear`, `hc.matmul`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply them with. Its answer is not used.
+        A module needs batches instead: a DataLoader, a list of tensors, tuples or dicts, one tensor, one dict, or a
+        function without arguments that returns batches. One batch is in memory at a time. Tokens that an
+        ``attention_mask`` marks as padding are left out.
     include, exclude : str or iterable of str, optional
         Globs of names; float arrays of two or more dimensions by default.
+    held : batches, optional
+        Of a module: batches to judge by (`Calibration.held`). Default: every fourth batch. False: none.
 
     Returns
     -------
@@ -126,6 +131,13 @@ def calibrate(
     >>> {name: h.k for name, h in hs.items()}
     {'conv1.weight': 9, 'conv2.weight': 288, 'conv3.weight': 576, 'fc1.weight': 256, 'fc2.weight': 64}
     """
+    if is_module(weights):
+        from ..interop.models.calibration import calibrated  # optional: torch
+
+        return calibrated(weights, evaluate, include, exclude, held)
+    if held is not None:
+        raise ValueError("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
+                         "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
     infos = dense_infos(found)
     recorders: dict[str, Recorder] = {}
@@ -195,13 +207,15 @@ def _cell(value: Any) -> str:
 @counts_subnormals
 def quantize(
     weights: Any,
-    evaluate: Evaluate | None = None,
+    evaluate: Any = None,
     formats: Format | str | Mapping[str, Format | str | None] = "int4-g32",
     sequential: bool = False,
-    held: Mapping[str, Hessian] | None = None,
+    held: Any = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     progress: Progress | None = None,
+    method: str = "gptq",
+    memory: int = MEMORY,
     **options: Any,
 ) -> Rounded:
     """Round every layer of a network under what it is given.
@@ -209,15 +223,20 @@ def quantize(
     Parameters
     ----------
     weights, evaluate, include, exclude
-        As in `calibrate`.
+        As in `calibrate`. The second argument of a module may also be what `calibrate` returned.
     formats : Format, str or mapping of str to these
         One format, or pattern -> format or None, the first match wins; what fits none stays as it is.
     sequential : bool
         Calibrate each layer with those before it rounded: one run of the network a layer.
     held : mapping of str to Hessian, optional
-        What `calibrate` gathered on other inputs, to judge by.
+        What `calibrate` gathered on other inputs, to judge by. Of a module also batches; by default every fourth of
+        its batches.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each tensor, and once at the end.
+    method : {"gptq", "search", "rtn"}
+        ``"search"`` and ``"rtn"`` round each weight by itself, see `heterocompute.study`; the report is the same.
+    memory : int
+        Of a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
     **options
         `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq`.
 
@@ -247,9 +266,54 @@ def quantize(
     >>> all(row["after"] > row["before"] for row in found.table)
     True
     """
-    arrays, call = _network(weights, evaluate, "quantize")
     check_options(options, "quantize")
-    hessians = calibrate(arrays, call, include, exclude)
+    if method not in METHODS or (options and method != "gptq"):
+        wanted = f"'gptq', the one with options such as {next(iter(options))}" if options else or_words(METHODS)
+        raise ValueError(f"quantize: method is {shown(method)}, expected {wanted}")
+    if is_module(weights):
+        from ..interop.models.rounding import rounded  # optional: torch
+
+        plan = partial(round_layers, formats=formats, progress=progress, method=method, options=options)
+        return rounded(weights, evaluate, plan, sequential, held, include, exclude, memory)
+    arrays, call = _network(weights, evaluate, "quantize")
+    chosen = select(dense_infos(arrays), include, exclude)
+    again = partial(calibrate, evaluate=call) if sequential else None
+    groups = [calibrate(arrays, call, include, exclude)]
+    return round_layers(arrays, chosen, groups, held, again, formats, progress, method, options)
+
+
+def round_layers(
+    arrays: Mapping[str, Any],
+    names: list[str],
+    groups: Iterable[Calibration],
+    held: Mapping[str, Hessian] | None,
+    again: Callable[..., Calibration] | None,
+    formats: Any,
+    progress: Progress | None,
+    method: str,
+    options: Mapping[str, Any],
+) -> Rounded:
+    """Round the weights that were heard, some at a time.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array_like
+        All weights.
+    names : list of str
+        Those to round.
+    groups : iterable of Calibration
+        Their Hessians.
+    held : mapping of str to Hessian, optional
+        To judge by; else `Calibration.held` of each group.
+    again : callable, optional
+        ``again(weights, include=names)`` calibrates with what is rounded so far.
+    formats, progress, method, options
+        As in `quantize`.
+
+    Returns
+    -------
+    Rounded
+    """
     texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
@@ -257,40 +321,60 @@ def quantize(
     match = FirstMatch(
         {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
     )
-    chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
-    answer, twins = dict(arrays), tied(arrays)
-    for name, fmt in chosen.items():
-        if chosen.get(twins[name], fmt) != fmt:
-            raise ValueError(
-                f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
-            )
+    answer, twins, heard = dict(arrays), tied(arrays), set()
     table: list[dict[str, Any]] = []
-    step = Steps(len(chosen), progress, "quantize")
-    for name, fmt in chosen.items():
-        step(f"{name}  {fmt}")
-        if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
-            answer[name] = answer[twins[name]]
-            continue
-        h, axis = hessians[name], hessians.axes[name]
-        if sequential and table:
-            h = calibrate(answer, call, include=[one for one in chosen if twins[one] == twins[name]])[name]
-        w = as_array(arrays[name], f"quantize: {name}")
-        try:
-            found = rounded_under(w, h, fmt, axis=axis, **options)
-        except ValueError as problem:
-            raise ValueError(f"quantize: {shown(name)}: {problem}") from None
-        plain = plainly(w, fmt, axis)
-        row = {"name": name, "format": str(fmt), "tokens": h.tokens, "damping": found.damping, "dead": found.dead}
-        row |= {"before": error(w, plain, h).output_db, "after": error(w, found.q, h).output_db}
-        if held is not None and name in held:
-            pairs = (("before", plain), ("after", found.q))
-            row |= {f"held_{key}": error(w, q, held[name]).output_db for key, q in pairs}
-        answer[name] = found.q
-        table.append(row)
+    step = Steps(sum(match(name) is not None for name in names), progress, "quantize")
+    for hessians in groups:
+        heard.update(hessians)
+        judges = hessians.held if held is None else held
+        chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
+        for name, fmt in chosen.items():
+            if chosen.get(twins[name], fmt) != fmt:
+                raise ValueError(
+                    f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
+                )
+        for name, fmt in chosen.items():
+            step(f"{name}  {fmt}")
+            if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
+                answer[name] = answer[twins[name]]
+                continue
+            h, axis = hessians[name], hessians.axes[name]
+            if again is not None and table:
+                h = again(answer, include=[one for one in chosen if twins[one] == twins[name]])[name]
+            q, row = _round_layer(name, arrays[name], fmt, axis, h, judges, method, options)
+            answer[name] = q
+            table.append(row)
     step.finish()
-    missed = [
-        name
-        for name in select(dense_infos(arrays), include, exclude)
-        if name not in hessians and match(name) is not None
-    ]
+    missed = [name for name in names if name not in heard and match(name) is not None]
     return Rounded(answer, table, missed)
+
+
+def _round_layer(
+    name: str,
+    value: Any,
+    fmt: Format,
+    axis: tuple[int, ...],
+    h: Hessian,
+    held: Mapping[str, Hessian] | None,
+    method: str,
+    options: Mapping[str, Any],
+) -> tuple[QuantizedArray, dict[str, Any]]:
+    """Round one weight, and say how that went. A weight that is stored in the format already stays as it is."""
+    row: dict[str, Any] = {"name": name, "format": str(fmt), "tokens": h.tokens, "damping": 0.0, "dead": 0}
+    judged = {"": h} if held is None or name not in held else {"": h, "held_": held[name]}
+    if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):  # trained in this format
+        return value, row | {f"{key}{when}": inf for key in judged for when in ("before", "after")}
+    w = value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"quantize: {name}")
+    plain = plainly(w, fmt, axis)
+    try:
+        if method == "gptq":
+            found = rounded_under(w, h, fmt, axis=axis, **options)
+            q = found.q
+            row |= {"damping": found.damping, "dead": found.dead}
+        else:
+            q = plain if method == "rtn" else by_method(w, fmt, axis, method)
+    except ValueError as problem:
+        raise ValueError(f"quantize: {shown(name)}: {problem}") from None
+    for key, judge in judged.items():
+        row |= {f"{key}{when}": error(w, one, judge).output_db for when, one in (("before", plain), ("after", q))}
+    return q, row

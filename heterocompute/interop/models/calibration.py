@@ -1,0 +1,109 @@
+"""Calibration and rounding of a PyTorch model: the inputs of its layers, and its weights rounded under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...files.selection import select
+from ...ptq.calibration import Calibration
+from .batches import Batches
+from .listening import Ear, listening
+from .weights import Weight, check_place, weights_of
+
+__all__ = ["calibrated", "calibrated_in_groups", "infos_of"]
+
+EVERY = 4  # of so many batches one is held out
+
+
+def calibrated(
+    model: Any, batches: Any, include: Any = None, exclude: Any = None, held: Any = None, name: str = "calibrate"
+) -> Calibration:
+    """Do what `heterocompute.ptq.calibrate` describes for a module."""
+    found = Calibration()
+    found.axes, found.held = {}, Calibration()
+    found.held.axes = {}
+    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name):
+        found.update(group)
+        found.axes.update(group.axes)
+        if group.held is not None:
+            found.held.update(group.held)
+            found.held.axes.update(group.held.axes)
+    if not found.held:
+        found.held = None
+    return found
+
+
+def calibrated_in_groups(
+    model: Any, batches: Any, include: Any, exclude: Any, held: Any, memory: int | None, name: str
+) -> Iterator[Calibration]:
+    """Yield the Hessians of as many weights as fit the memory, one pass over the batches for each yield."""
+    check_place(model, name)
+    source = Batches(batches, f"{name}: batches")
+    judges = None if held is None or held is False else Batches(held, f"{name}: held")
+    wanted = select(infos_of(model), include, exclude)
+    if not wanted:
+        raise ValueError(f"{name}: the model has no float weight of two or more dimensions to calibrate")
+    weights = {one.name: one for one in weights_of(model)}
+    left = [weights[at] for at in wanted]
+    while left:
+        ears = [Ear(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)]
+        if judges is None:
+            _hear(model, source, left, lambda index: ears[int(held is None and index % EVERY == EVERY - 1)])
+        else:
+            _hear(model, source, left, lambda _: ears[0])
+            _hear(model, judges, left, lambda _: ears[1])
+        yield _calibration(ears, wanted)
+        left = [one for one in left if one.name in ears[0].postponed]
+
+
+def _hear(model: Any, batches: Batches, weights: list[Weight], ear_of: Any) -> None:
+    computed = [one for one in weights if one.made != "held"]
+    for index, batch in enumerate(batches):
+        ear = ear_of(index)
+        ear.keep = _tokens(batch)
+        with listening(model, ear, computed):
+            batches.run(model, batch, index)
+        ear.forget()
+
+
+def _tensors(weights: Iterable[Weight]) -> dict[str, Any]:
+    return {one.name: getattr(one.module, one.attribute) for one in weights if one.made == "held"}
+
+
+def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
+    found = []
+    for ear in ears:
+        part = Calibration({name: ear.heard[name] for name in order if name in ear.heard})
+        part.axes = {name: ear.axes[name] for name in part}
+        found.append(part)
+    found[0].held = found[1] or None
+    return found[0]
+
+
+def _tokens(batch: Any) -> Any:
+    """Return which rows of a batch are tokens, by its attention mask; None where it has none."""
+    mask = batch.get("attention_mask") if hasattr(batch, "get") else None
+    if mask is None or len(mask.shape) != 2:
+        return None
+    return np.asarray(mask).reshape(-1) != 0
+
+
+def infos_of(model: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return dtype and shape of the weights of a model, by name.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+
+    Returns
+    -------
+    dict of str to (str, tuple of int)
+    """
+    found = {}
+    for one in weights_of(model):
+        value = getattr(one.module, one.attribute)
+        found[one.name] = (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+    return found
