@@ -1,26 +1,27 @@
-"""PyTorch: rounding with a gradient, products with packed weights, as operators that autograd and torch.compile know.
+"""Rounding with a gradient, as an operator that autograd and torch.compile know: weights in training.
 
 `fake_quantize` has the gradient of `heterocompute.training.fake_quantize`. Tensors are those of the CPU, not copied.
-Importing this module imports torch where it is installed: an operator must be known before anything is compiled.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..arrays.dense import normalize_axes
-from ..arrays.quantized import QuantizedArray
-from ..base.values import shown
-from ..formats import Format
-from ..products.arguments import as_format, core_clip
-from ..training.latent import keep
-from ..training.stochastic import as_seed
-from .torch_modules import computed_with, defined_modules, maker_of, now, unpruned
-from .torch_operators import Held, axes_text, defined, functions
+import torch
+from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
-__all__ = ["QuantLinear", "fake_quantize", "linear", "packed", "parametrize"]
+from ...arrays.dense import normalize_axes
+from ...arrays.quantized import QuantizedArray
+from ...base.values import shown
+from ...formats import Format
+from ...products.arguments import as_format, core_clip
+from ...training.latent import keep
+from ...training.stochastic import as_seed
+from .operators import axes_text, defined, described, functions, parts_of
+from .reading import computed_with, defined_modules, maker_of, now, unpruned
 
-MISSING = "interop.torch needs torch: pip install torch"
+__all__ = ["OPS", "QuantLinear", "check_tensor", "fake_quantize", "packed", "parametrize"]
+
 NESTED = (
     "interop.torch: derivatives of torch.func inside of torch.compile, wanted them outside of it, or no fullgraph=True"
 )
@@ -50,8 +51,6 @@ def fake_quantize(
 
     Raises
     ------
-    ImportError
-        torch is not installed.
     TypeError, ValueError
         As `heterocompute.quantize`; a tensor on another device.
 
@@ -61,8 +60,7 @@ def fake_quantize(
     >>> ht.fake_quantize(torch.ones(2, requires_grad=True), "int4").detach()  # doctest: +SKIP
     tensor([1., 1.])
     """
-    _require()
-    _check_tensor(t, "fake_quantize: t")
+    check_tensor(t, "fake_quantize: t")
     if rounding not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, wanted 'nearest' or 'stochastic'")
     axes = axes_text(normalize_axes(axis, t.ndim, "fake_quantize"))
@@ -71,44 +69,6 @@ def fake_quantize(
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
     round_ = OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize
     return round_(t, text, axes, _clip_text(clip, "fake_quantize"), rounding, signed)[0]
-
-
-def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> Any:
-    """Multiply by a packed weight, x @ q.T + bias; the gradient reaches x and bias, the weight is frozen.
-
-    Parameters
-    ----------
-    x : torch.Tensor
-        (..., in), floats, on the CPU.
-    q : QuantizedArray
-        (out, in), quantized along in.
-    bias : torch.Tensor, optional
-        (out,).
-    dtype : torch.dtype, optional
-        Of the answer; None is that of x. The product is float32 and rounded once.
-
-    Returns
-    -------
-    torch.Tensor
-        (..., out).
-
-    Raises
-    ------
-    ImportError, TypeError, ValueError
-        As `fake_quantize` and `heterocompute.linear`.
-    """
-    _require()
-    _check_tensor(x, "linear: x")
-    if dtype is not None and not getattr(dtype, "is_floating_point", False):
-        raise TypeError(f"linear: dtype is {shown(dtype)}, wanted a torch.dtype of floats")
-    times = OPS.linear if OPS.is_traced() else OPS.eager.linear
-    y = times(x, OPS.number_of(q))
-    if bias is not None:
-        _check_tensor(bias, "linear: bias")
-        if tuple(bias.shape) != tuple(y.shape[-1:]):
-            raise ValueError(f"linear: bias has shape {tuple(bias.shape)}, wanted {tuple(y.shape[-1:])}")
-        y = y + bias
-    return y.to(x.dtype if dtype is None else dtype)
 
 
 def parametrize(
@@ -138,10 +98,9 @@ def parametrize(
 
     Raises
     ------
-    ImportError, TypeError, ValueError
+    TypeError, ValueError
         As `fake_quantize`, for the weight as it is.
     """
-    _require()
     if OPS.rounds(module, name):
         raise ValueError(f"parametrize: {name} of the module is rounded already, wanted one that is not")
     hook = maker_of(module, name)[1] if isinstance(module, OPS.Module) else None
@@ -177,7 +136,7 @@ def packed(module: Any) -> dict[str, Any]:
 
     Raises
     ------
-    ImportError, TypeError
+    TypeError
         As `fake_quantize`; no module.
     ValueError
         A format that rounds the 0 of a pruned value to another value.
@@ -189,7 +148,6 @@ def packed(module: Any) -> dict[str, Any]:
     >>> {name: type(value).__name__ for name, value in ht.packed(model).items()}  # doctest: +SKIP
     {'0.weight': 'QuantizedArray', '0.bias': 'Tensor'}
     """
-    _require()
     if not isinstance(module, OPS.Module):
         raise TypeError(f"packed: module is {shown(module)}, wanted a torch.nn.Module")
     return computed_with(module)
@@ -206,19 +164,17 @@ class _Operators:
     """What is made with torch: operators and modules."""
 
     def __init__(self) -> None:
-        import torch  # optional
-        from torch.nn.utils.parametrize import is_parametrized, register_parametrization  # optional
-
         self.register = register_parametrization
         self.Tensor, self.Parameter, self.Module = torch.Tensor, torch.nn.Parameter, torch.nn.Module
         self.strided, self.dtypes = torch.strided, (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         self.is_parametrized = is_parametrized
         self.Convolution = torch.nn.modules.conv._ConvNd
-        held = Held()
 
-        def number_of(q: Any) -> int:
-            """Return the number by which operators know an array."""
-            return held.keep(q)
+        def constant_of(q: Any) -> tuple[list[Any], str]:
+            """Return a packed weight as operators take it: a constant of a graph."""
+            if not isinstance(q, QuantizedArray):
+                raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
+            return parts_of(q), described(q)
 
         def is_derived() -> bool:
             """Tell whether torch.func takes a derivative, which compiled operators would lose."""
@@ -229,7 +185,7 @@ class _Operators:
             return derived
 
         # What torch.compiler.assume_constant_result does, which imports the compiler: seconds.
-        number_of._dynamo_marked_constant = is_derived._dynamo_marked_constant = True  # type: ignore[attr-defined]
+        constant_of._dynamo_marked_constant = is_derived._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         def is_traced() -> bool:
             """Tell whether torch.compile wants an operator; after NotImplementedError it runs what is not compiled."""
@@ -237,14 +193,14 @@ class _Operators:
                 raise NotImplementedError(NESTED)
             return bool(torch.compiler.is_compiling())
 
-        self.number_of, self.is_traced = number_of, is_traced
-        made = defined(torch, held)
-        self.fake_quantize, self.linear = made.fake_quantize, made.linear
-        self.eager = functions(torch, made)
+        self.constant_of, self.is_traced = constant_of, is_traced
+        made = defined()
+        self.fake_quantize, self.linear, self.conv2d = made.fake_quantize, made.linear, made.conv2d
+        self.eager = functions(made)
 
-        modules = defined_modules(torch, fake_quantize, self.rounds)
+        modules = defined_modules(fake_quantize, self.rounds)
         self.Rounding, self.QuantLinear = modules.Rounding, modules.QuantLinear
-        self.QuantLinear.__module__ = __name__  # where a pickle finds it
+        self.QuantLinear.__module__ = __name__.rpartition(".")[0]  # where a pickle finds it
 
     def rounds(self, module: Any, name: str) -> bool:
         """Tell whether the weight of a module is rounded already."""
@@ -266,7 +222,7 @@ def _clip_text(clip: Any, name: str) -> str:
     return clip if isinstance(clip, str) else repr(float(clip))
 
 
-def _check_tensor(value: Any, name: str) -> None:
+def check_tensor(value: Any, name: str) -> None:
     if not isinstance(value, OPS.Tensor):
         raise TypeError(f"{name} is {shown(value)}, wanted a torch.Tensor")
     if value.is_nested or value.layout != OPS.strided:
@@ -276,25 +232,8 @@ def _check_tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} has dtype {value.dtype}, wanted {wanted}")
 
 
-def _require() -> None:
-    if OPS is None:
-        raise ImportError(MISSING)
-
-
-def _operators() -> Any:
-    try:
-        return _Operators()
-    except ImportError:
-        return None
-
-
-OPS = _operators()
+OPS = _Operators()
 if TYPE_CHECKING:
     QuantLinear: Any
-elif OPS is not None:
-    QuantLinear = OPS.QuantLinear
 else:
-
-    def QuantLinear(*_: Any, **__: Any) -> Any:  # noqa: N802 (a class where torch is)
-        """Say that torch is missing."""
-        _require()
+    QuantLinear = OPS.QuantLinear

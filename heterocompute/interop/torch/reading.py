@@ -13,10 +13,12 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from ..formats import Format
-from ..products.arguments import as_format, core_clip
-from ..products.quantize import quantize
-from ..training.latent import keep
+import torch
+
+from ...formats import Format
+from ...products.arguments import as_format, core_clip
+from ...products.quantize import quantize
+from ...training.latent import keep
 
 __all__ = ["Reading", "computed_with", "defined_modules", "maker_of", "now", "unpruned"]
 
@@ -113,8 +115,6 @@ class Reading:
 
 def _begin(module: Any, *_: Any) -> None:
     """Show a module that runs a Reading of its QuantLinear: a forward pre-hook; threads may run it at once."""
-    import torch  # optional
-
     if torch.compiler.is_compiling():
         _show(module)
         return
@@ -124,8 +124,6 @@ def _begin(module: Any, *_: Any) -> None:
 
 def _end(module: Any, *_: Any) -> None:
     """Undo `_begin`: a forward hook."""
-    import torch  # optional
-
     if torch.compiler.is_compiling():
         _hide(module)
         return
@@ -199,12 +197,11 @@ def computed_with(module: Any) -> dict[str, Any]:
     return found
 
 
-def defined_modules(torch: Any, round_: Any, rounded_already: Any) -> SimpleNamespace:
+def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
     """Define the modules, once in a process.
 
     Parameters
     ----------
-    torch : module
     round_ : callable
         `fake_quantize`.
     rounded_already : callable
@@ -216,7 +213,7 @@ def defined_modules(torch: Any, round_: Any, rounded_already: Any) -> SimpleName
         `Rounding`, `QuantLinear`.
     """
 
-    class Rounding(torch.nn.Module):  # type: ignore[misc]
+    class Rounding(torch.nn.Module):
         """A parametrization: fake_quantize, of what a mask keeps, if there is one."""
 
         def __init__(self, fmt: str, axis: tuple[int, ...], clip: Any, mask: Any = None) -> None:
@@ -232,7 +229,7 @@ def defined_modules(torch: Any, round_: Any, rounded_already: Any) -> SimpleName
         def extra_repr(self) -> str:
             return self.fmt
 
-    class QuantLinear(torch.nn.Linear):  # type: ignore[misc]
+    class QuantLinear(torch.nn.Linear):
         """torch.nn.Linear with a weight that is rounded in every forward pass: for training.
 
         The product is PyTorch's, of the rounded values, in the dtype of x; `linear` multiplies by what `packed`

@@ -1,0 +1,42 @@
+"""PyTorch: modules with packed weights, products with them, and rounding with a gradient.
+
+`convert` packs the layers of a model, `linear` and `conv2d` multiply by packed weights, `fake_quantize`, `QuantLinear`
+and `parametrize` round in training. Importing this package imports torch: an operator must be known before anything
+is compiled.
+
+>>> from heterocompute.interop import torch as ht
+>>> small = ht.convert(torch.nn.Linear(64, 8), "int4-g32", activations="int8")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or find_spec("torch") is not None:
+    from .conversion import convert
+    from .modules import PackedLinear
+    from .products import linear
+    from .rounding import QuantLinear, fake_quantize, packed, parametrize
+    from .walk import Layer, layers
+    from .weights import PackedWeight
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise ImportError("interop.torch needs torch: pip install torch")
+
+
+__all__ = [
+    "Layer",
+    "PackedLinear",
+    "PackedWeight",
+    "QuantLinear",
+    "convert",
+    "fake_quantize",
+    "layers",
+    "linear",
+    "packed",
+    "parametrize",
+]

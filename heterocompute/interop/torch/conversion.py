@@ -1,0 +1,171 @@
+"""`convert`: a model with its layers replaced by packed ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ...base.texts import quoted
+from ...files.recipes import parse_recipe
+from ...files.selection import patterns
+from ...formats import Format
+from ...products.arguments import as_format
+from ...products.quantize import quantize
+from .modules import Packed, PackedLinear
+from .reading import now
+from .walk import Layer, check_matches, every_layer, matching
+from .weights import PackedWeight
+
+__all__ = ["convert"]
+
+
+def convert(
+    model: torch.nn.Module,
+    format: Format | str | Mapping[str, Format | str | None] | Any,
+    *,
+    activations: Format | str | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    inplace: bool = False,
+) -> Any:
+    """Replace the layers of a model by layers with packed weights.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On the CPU. Weights that pruning or parametrizations compute are packed as they are computed now.
+    format : Format, str, mapping or Plan
+        One format, or a recipe: pattern -> format, where the first pattern that fits wins and ``"skip"`` or None leaves
+        a layer as it is. A recipe packs the layers that one of its patterns fits. `heterocompute.ptq.search` returns a
+        plan, which is a recipe too.
+    activations : Format or str, optional
+        Round the inputs of each packed layer to this format.
+    include, exclude : str or iterable of str, optional
+        Patterns of names of weights or modules, as of `layers`.
+    inplace : bool
+        Change the model itself. By default the packed layers are put into a copy.
+
+    Returns
+    -------
+    torch.nn.Module
+        The copy, or the model. Where the model itself is one layer, that layer.
+
+    Raises
+    ------
+    TypeError
+        The model is not a module, or is not on the CPU.
+    ValueError
+        A pattern that fits nothing, no layer to pack, a format that does not fit a weight.
+
+    Examples
+    --------
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    >>> small = convert(model, {"2": "int8", "*": "int4-g32"}, activations="int8")
+    >>> small[0].weight.format, small[2].weight.format
+    (Int(bits=4, group=32, symmetric=True, scale='f32'), Int(bits=8, group=None, symmetric=True, scale='f32'))
+    """
+    found = every_layer(model, "convert")
+    recipe = recipe_of(format)
+    wanted, unwanted = patterns(include), patterns(exclude)
+    check_matches(model, found, (*wanted, *unwanted, *(recipe if isinstance(format, Mapping) else ())), "convert")
+    if activations is not None:
+        activations = as_format(activations, "convert: activations")
+    included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    chosen = []
+    for layer in found:
+        fmt = (of_layer(layer) or (None,))[0]
+        if fmt is None or layer.problem or layer.packed is not None or excluded(layer):
+            continue
+        if wanted and not included(layer):
+            continue
+        chosen.append((layer, fmt))
+    if not chosen:
+        raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
+    weights = packed_weights(chosen, activations)
+    if not inplace:
+        model = copied(model, chosen)
+    return replaced(model, [layer for layer, _ in chosen], weights)
+
+
+def recipe_of(format: Any) -> dict[str, Format | None]:
+    """Return a format, a recipe or a plan as pattern -> format."""
+    table = getattr(format, "recipe", format)
+    if isinstance(table, Mapping):
+        patterns(table)
+        return parse_recipe(table)
+    return {"*": as_format(table, "convert: format")}
+
+
+def _why_none(found: list[Layer]) -> str:
+    reasons = [f"{quoted(layer.name)}: {layer.problem or 'packed already'}" for layer in found]
+    reasons = [one for layer, one in zip(found, reasons, strict=True) if layer.problem or layer.packed is not None]
+    return reasons[0] if reasons else ("the patterns leave out all" if found else "the model has no weights")
+
+
+def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
+    """Return the weight that a layer computes with, as the kernels take it."""
+    with torch.no_grad():
+        module = layer.module
+        made = now(module, layer.attribute)
+        if hasattr(module, "rounded"):
+            made = module.rounded(made)
+    if made.device.type == "meta":
+        raise TypeError(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
+    if made.device.type != "cpu":
+        raise TypeError(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
+    return made.detach()
+
+
+def packed_weights(chosen: list[tuple[Layer, Format]], activations: Format | None) -> list[PackedWeight]:
+    """Return the packed weight of each layer; tied layers with one format have the same."""
+    known: dict[Any, PackedWeight] = {}
+    alive = []
+    found = []
+    for layer, fmt in chosen:
+        key = (*_identity(layer), fmt, layer.axis, layer.kind)
+        if key not in known:
+            weight = weight_now(layer)
+            alive.append(weight)
+            try:
+                known[key] = PackedWeight(quantize(weight, fmt, layer.axis), activations)
+            except ValueError as problem:
+                raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+        found.append(known[key])
+    return found
+
+
+def _identity(layer: Layer) -> tuple[Any, ...]:
+    """Return what two layers have in common that are tied: the parameter, or the module that computes the weight."""
+    parameter = layer.module._parameters.get(layer.attribute)
+    return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
+
+
+def copied(model: Any, chosen: list[tuple[Layer, Format]]) -> Any:
+    """Return a copy of a model that does not copy the weights that are replaced."""
+    memo: dict[int, Any] = {}
+    for layer, _ in chosen:
+        parameter = layer.module._parameters.get(layer.attribute)
+        if parameter is not None:
+            memo[id(parameter)] = parameter
+    return copy.deepcopy(model, memo)
+
+
+def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> Any:
+    """Put packed layers into a model; return the model."""
+    made: dict[int, Packed] = {}
+    for layer, weight in zip(chosen, weights, strict=True):
+        old = model.get_submodule(layer.path)
+        if isinstance(old, Packed):  # the same module in a second place
+            continue
+        new = made.get(id(old))
+        if new is None:
+            new = made[id(old)] = PackedLinear.from_module(old, weight)
+        if not layer.path:
+            return new
+        parent, _, name = layer.path.rpartition(".")
+        setattr(model.get_submodule(parent), name, new)
+    return model

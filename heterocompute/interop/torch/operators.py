@@ -1,0 +1,351 @@
+"""PyTorch's operators of `interop.torch`, and the functions that torch.func and derivatives of derivatives go through.
+
+    fake_quantize (t) -> (y, note)          dL/dt = pass_gradient (dL/dy, note), which is linear: so is its derivative
+    linear (x, q) -> x q^T                  dL/dx = linear_backward (dL/dy, q) = dL/dy q, whose derivative is linear
+    conv2d (x, q) -> x * q                  dL/dx = conv2d_backward (dL/dy, q), likewise
+
+q is the components of a packed weight as tensors, and a text that says what they are (`described`), so that a graph
+holds a weight as it holds any other tensor. torch.compile keeps the operators whole. It traces no function with a
+derivative forward, and torch.func takes no derivative of an operator, so that there are both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...arrays.components import VALUES, component_layout
+from ...arrays.dense import as_array, normalize_axes
+from ...arrays.quantized import QuantizedArray
+from ...products.arguments import as_format
+from ...products.conv import conv2d
+from ...products.matmul import linear as product, matmul
+from ...training.passing import note_of, passed, rounded
+
+__all__ = ["array_of", "axes_text", "defined", "described", "functions", "parts_of"]
+
+
+Pair = tuple[int, int]
+
+
+def described(q: QuantizedArray) -> str:
+    """Return format, shape, axes and source dtype of a packed weight as a text: what an operator is given.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> described(hc.quantize([[1.0, 2.0]], "int4"))
+    '{"format": "int4", "shape": [1, 2], "axis": [1], "dtype": "float64"}'
+    """
+    return json.dumps({"format": str(q.format), "shape": list(q.shape), "axis": list(q.axis), "dtype": q.source_dtype})
+
+
+def parts_of(q: QuantizedArray) -> list[Any]:
+    """Return the components of a packed weight as tensors that share their memory, in the order of its layout."""
+    return [_as_tensor(part) for part in q.components.values()]
+
+
+def _as_tensor(part: Any) -> Any:
+    if not part.flags.writeable:  # of a prepacked weight, or of a file that is mapped: PyTorch warns of it
+        part = np.array(part)
+    if part.dtype.name == "bfloat16":
+        return torch.from_numpy(part.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(part)
+
+
+def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
+    """Return the packed weight of components and a text that `described` made; it shares the memory of the tensors."""
+    about = json.loads(text)
+    fmt, shape, axis = as_format(about["format"], "interop.torch: format"), about["shape"], tuple(about["axis"])
+    values = about["dtype"] if about["dtype"] in VALUES else "float32"
+    layout = component_layout(fmt, shape, axis, values)
+    components = {
+        name: _as_ndarray(part).view(dtype) for (name, (dtype, _)), part in zip(layout.items(), parts, strict=True)
+    }
+    return QuantizedArray._trusted(components, fmt, shape, axis, about["dtype"])
+
+
+def _as_ndarray(part: Any) -> Any:
+    if part.device.type != "cpu":
+        raise TypeError(f"interop.torch: the packed weight is on {part.device}, expected the CPU: call .cpu() of it")
+    return (part.detach().view(torch.int16) if part.itemsize == 2 else part.detach()).numpy()
+
+
+def defined() -> SimpleNamespace:
+    """Define the operators, once in a process.
+
+    Returns
+    -------
+    SimpleNamespace
+        The operators, and what `functions` needs of them.
+    """
+
+    def array(t: Any) -> Any:
+        if t.device.type != "cpu":
+            raise TypeError(f"interop.torch: the tensor is on {t.device}, wanted one of the CPU: pass .cpu() of it")
+        return as_array(t.detach(), "interop.torch: the tensor")
+
+    def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:
+        made = torch.library.custom_op(f"heterocompute::{name}", forward, mutates_args=(), schema=schema)
+        made.register_fake(fake)
+        return made
+
+    def round_forward(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
+        parsed, x = as_format(fmt, "fake_quantize: fmt"), array(t)
+        y, note = rounded(x, parsed, normalize_axes(_axes(axis), x.ndim, "fake_quantize"), _clip_of(clip), rounding,
+                          seed % 2**64)  # fmt: skip
+        return torch.from_numpy(y).to(t.dtype), torch.from_numpy(np.empty(0, np.uint8) if note is None else note)
+
+    def round_fake(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
+        shape = tuple(int(n) for n in t.shape)
+        axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
+        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes)
+        kind, size = (np.uint8, (0,)) if note is None else note
+        of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
+        return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
+
+    def pass_forward(g: Any, note: Any, fmt: str, axis: str) -> Any:
+        axes = normalize_axes(_axes(axis), g.ndim, "fake_quantize")
+        found = passed(array(g).astype(np.float32, copy=False), note.numpy(), as_format(fmt, "fmt"), axes)
+        return torch.from_numpy(found).to(g.dtype)
+
+    def pass_fake(g: Any, note: Any, fmt: str, axis: str) -> Any:
+        return torch.empty_like(g, memory_format=torch.contiguous_format)
+
+    def times(x: Any, q: Any, text: str, activations: str) -> Any:
+        return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
+
+    def times_fake(x: Any, q: Any, text: str, activations: str) -> Any:
+        return x.new_empty((*x.shape[:-1], json.loads(text)["shape"][0]), dtype=torch.float32)
+
+    def back(g: Any, q: Any, text: str) -> Any:
+        return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
+
+    def back_fake(g: Any, q: Any, text: str) -> Any:
+        return g.new_empty((*g.shape[:-1], json.loads(text)["shape"][1]), dtype=torch.float32)
+
+    def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
+        stride, padding, dilation, groups = _window(window)
+        w = array_of(q, text)
+        y = conv2d(array(x), w, None, stride, padding, dilation, groups, activations or None)
+        return torch.from_numpy(y)
+
+    def convolve_fake(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
+        stride, padding, dilation, groups = _window(window)
+        filters = x.new_empty(json.loads(text)["shape"], dtype=torch.float32)
+        return torch.ops.aten.convolution(
+            x.float(), filters, None, stride, padding, dilation, False, [0, 0], groups
+        ).contiguous()
+
+    def convolve_back(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
+        stride, padding, dilation, groups = _window(window)
+        w = torch.from_numpy(array_of(q, text).dequantize())
+        size = (g.shape[0], w.shape[1] * groups, height, width)
+        return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
+
+    def convolve_back_fake(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
+        channels = json.loads(text)["shape"][1] * window[-1]
+        return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
+
+    round_schema = "(Tensor t, str fmt, str axis, str clip, str rounding, int seed) -> (Tensor, Tensor)"
+    pass_schema = "(Tensor g, Tensor note, str fmt, str axis) -> Tensor"
+    packed = "Tensor[] q, str text"
+    made = SimpleNamespace(
+        fake_quantize=operator("fake_quantize", round_schema, round_forward, round_fake),
+        pass_gradient=operator("pass_gradient", pass_schema, pass_forward, pass_fake),
+        linear=operator("linear", f"(Tensor x, {packed}, str activations) -> Tensor", times, times_fake),
+        linear_backward=operator("linear_backward", f"(Tensor g, {packed}) -> Tensor", back, back_fake),
+        conv2d=operator(
+            "conv2d", f"(Tensor x, {packed}, int[] window, str activations) -> Tensor", convolve, convolve_fake
+        ),
+        conv2d_backward=operator(
+            "conv2d_backward",
+            f"(Tensor g, {packed}, int[] window, SymInt height, SymInt width) -> Tensor",
+            convolve_back,
+            convolve_back_fake,
+        ),
+    )
+    for name, rule in _rules(made, lambda q: [None] * len(q)).items():
+        getattr(made, name).register_autograd(rule.backward, setup_context=rule.keep)
+    _register_batches(made)
+    return made
+
+
+def functions(operators: SimpleNamespace) -> SimpleNamespace:
+    """Return the operators as functions that can be derived forward, backward and again, inside of torch.func too.
+
+    Parameters
+    ----------
+    operators : SimpleNamespace
+        Of `defined`.
+
+    Returns
+    -------
+    SimpleNamespace
+        The functions, and `never_compile`, which keeps the compiler, once it is imported, from what they call.
+    """
+
+    def function(name: str, rule: SimpleNamespace) -> Any:
+        operator = getattr(operators, name)
+        methods = {
+            "generate_vmap_rule": True,
+            "forward": staticmethod(lambda *inputs: operator(*inputs)),
+            "setup_context": staticmethod(rule.keep),
+            "backward": staticmethod(rule.backward),
+            "jvp": staticmethod(rule.forward),
+        }
+        made: Any = type(name, (torch.autograd.Function,), methods)
+        classes.append(made)
+        return made.apply
+
+    def never_compile() -> None:
+        while classes:
+            one = classes.pop()
+            for method in ("forward", "setup_context", "backward", "jvp"):
+                setattr(one, method, staticmethod(torch.compiler.disable(getattr(one, method))))
+
+    classes: list[Any] = []
+    found = SimpleNamespace(never_compile=never_compile)
+    for name, rule in _rules(found, lambda q: None).items():
+        setattr(found, name, function(name, rule))
+    return found
+
+
+def _rules(call: SimpleNamespace, frozen: Callable[[Any], Any]) -> dict[str, SimpleNamespace]:
+    """Return the derivatives of each operator, which are made of `call`: operators again, or functions.
+
+    `frozen` returns the gradient of a packed weight: none, in the form that they want.
+    """
+
+    def pass_on(g: Any, note: Any, ctx: Any) -> Any:
+        everything = note.dim() == 1 and note.shape[0] == 0
+        return g if g is None or everything else call.pass_gradient(g, note, ctx.fmt, ctx.axis)
+
+    def keep_note(ctx: Any, note: Any, fmt: str, axis: str) -> None:
+        ctx.fmt, ctx.axis = fmt, axis
+        ctx.save_for_backward(note)
+        ctx.save_for_forward(note)
+        ctx.set_materialize_grads(False)  # else the note, as large as t, gets a gradient of zeros
+
+    def round_keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output[1])
+        keep_note(ctx, output[1], inputs[1], inputs[2])
+
+    def round_backward(ctx: Any, g: Any, _: Any) -> tuple[Any, ...]:
+        return pass_on(g, ctx.saved_tensors[0], ctx), None, None, None, None, None
+
+    def round_along(ctx: Any, tangent: Any, *_: Any) -> tuple[Any, None]:
+        return pass_on(tangent, ctx.saved_tensors[0], ctx), None
+
+    def pass_keep(ctx: Any, inputs: Any, output: Any) -> None:
+        keep_note(ctx, *inputs[1:])
+
+    def pass_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        return pass_on(g, ctx.saved_tensors[0], ctx), None, None, None
+
+    def pass_along(ctx: Any, tangent: Any, *_: Any) -> Any:
+        return pass_on(tangent, ctx.saved_tensors[0], ctx)
+
+    def times_keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.dtype, ctx.q, ctx.text = inputs[0].dtype, inputs[1], inputs[2]
+
+    def times_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        return call.linear_backward(g, ctx.q, ctx.text).to(ctx.dtype), frozen(ctx.q), None, None
+
+    def times_along(ctx: Any, along: Any, *_: Any) -> Any:
+        return call.linear(along, ctx.q, ctx.text, "")
+
+    def back_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        return call.linear(g, ctx.q, ctx.text, "").to(ctx.dtype), frozen(ctx.q), None
+
+    def back_along(ctx: Any, along: Any, *_: Any) -> Any:
+        return call.linear_backward(along, ctx.q, ctx.text)
+
+    def conv_keep(ctx: Any, inputs: Any, output: Any) -> None:
+        times_keep(ctx, inputs, output)
+        ctx.window, ctx.size = inputs[3], tuple(inputs[0].shape[2:])
+
+    def conv_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        found = call.conv2d_backward(g, ctx.q, ctx.text, ctx.window, *ctx.size).to(ctx.dtype)
+        return found, frozen(ctx.q), None, None, None
+
+    def conv_along(ctx: Any, along: Any, *_: Any) -> Any:
+        return call.conv2d(along, ctx.q, ctx.text, ctx.window, "")
+
+    def conv_back_keep(ctx: Any, inputs: Any, output: Any) -> None:
+        times_keep(ctx, inputs, output)
+        ctx.window, ctx.size = inputs[3], tuple(inputs[4:])
+
+    def conv_back_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        found = call.conv2d(g, ctx.q, ctx.text, ctx.window, "").to(ctx.dtype)
+        return found, frozen(ctx.q), None, None, None, None
+
+    def conv_back_along(ctx: Any, along: Any, *_: Any) -> Any:
+        return call.conv2d_backward(along, ctx.q, ctx.text, ctx.window, *ctx.size)
+
+    def rule(keep: Any, backward: Any, forward: Any) -> SimpleNamespace:
+        return SimpleNamespace(keep=keep, backward=backward, forward=forward)
+
+    return {
+        "fake_quantize": rule(round_keep, round_backward, round_along),
+        "pass_gradient": rule(pass_keep, pass_backward, pass_along),
+        "linear": rule(times_keep, times_backward, times_along),
+        "linear_backward": rule(times_keep, back_backward, back_along),
+        "conv2d": rule(conv_keep, conv_backward, conv_along),
+        "conv2d_backward": rule(conv_back_keep, conv_back_backward, conv_back_along),
+    }
+
+
+def _register_batches(made: SimpleNamespace) -> None:
+    """Say what vmap makes of operators: each is rounded for itself, products take all at once."""
+
+    def apart(value: Any, dim: int | None, count: int) -> Any:
+        return [value] * count if dim is None else value.unbind(dim)
+
+    def round_each(info: Any, dims: Any, t: Any, *more: Any) -> tuple[Any, tuple[int, int]]:
+        found = [made.fake_quantize(one, *more) for one in apart(t, dims[0], info.batch_size)]
+        return tuple(torch.stack(parts) for parts in zip(*found, strict=True)), (0, 0)
+
+    def pass_each(info: Any, dims: Any, g: Any, note: Any, *more: Any) -> tuple[Any, int]:
+        pairs = zip(apart(g, dims[0], info.batch_size), apart(note, dims[1], info.batch_size), strict=True)
+        return torch.stack([made.pass_gradient(*pair, *more) for pair in pairs]), 0
+
+    made.fake_quantize.register_vmap(round_each)
+    made.pass_gradient.register_vmap(pass_each)
+    for operator in (made.linear, made.linear_backward):
+        operator.register_vmap(lambda _, dims, x, *more, operator=operator: (operator(x.movedim(dims[0], 0), *more), 0))
+
+    def images_at_once(info: Any, dims: Any, x: Any, *more: Any, operator: Any) -> tuple[Any, int]:
+        x = x.movedim(dims[0], 0)
+        y = operator(x.flatten(0, 1), *more)
+        return y.unflatten(0, (info.batch_size, x.shape[1])), 0
+
+    for operator in (made.conv2d, made.conv2d_backward):
+        operator.register_vmap(lambda *args, operator=operator: images_at_once(*args, operator=operator))
+
+
+def axes_text(axes: Iterable[int]) -> str:
+    """Return axes as operators take them: a list would be many arguments to torch.func."""
+    return " ".join(map(str, axes))
+
+
+def _window(numbers: Sequence[int]) -> tuple[Pair, Pair, Pair, int]:
+    """Return stride, padding, dilation and groups of what an operator is given."""
+    down, across, above, left, dilated, sparse, groups = numbers
+    return (down, across), (above, left), (dilated, sparse), groups
+
+
+def _axes(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
+def _clip_of(text: str) -> Any:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text

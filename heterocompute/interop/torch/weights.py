@@ -1,0 +1,213 @@
+"""A packed weight as a module: its components are buffers, so that PyTorch moves, copies and saves them.
+
+    fc.weight.codes   fc.weight.scales   ...   fc.weight.format    names in a state_dict; the last is a text as bytes
+
+The text says format, shape, reduction axes, source dtype and the format of the activations. A layer that is tied to
+another holds the same module.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...arrays.components import VALUES, component_layout
+from ...arrays.quantized import QuantizedArray
+from ...arrays.stored import check_source, wrong_part
+from ...base.values import shown
+from ...formats import Format, format as parse_format
+from ...products.arguments import as_format
+from .operators import array_of, described, parts_of
+
+__all__ = ["PackedWeight"]
+
+
+class PackedWeight(torch.nn.Module):
+    """A weight in a number format, in the place of a parameter.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        The buffers share its memory where that can be written.
+    activations : Format or str, optional
+        Format that the inputs of products with this weight are rounded to.
+
+    Attributes
+    ----------
+    text : str
+        Format, shape, axes and source dtype, as the operators of a graph are given them.
+    shape : torch.Size
+    dtype : torch.dtype
+        float32: that of the values.
+    device : torch.device
+    activations : str or None
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> weight = PackedWeight(hc.quantize(np.eye(4, 32, dtype=np.float32), "int4-g32"))
+    >>> weight, sorted(weight.state_dict())
+    (PackedWeight(int4-g32, shape=(4, 32), 80 bytes), ['codes', 'format', 'scales'])
+    """
+
+    text: str
+    activations: str | None
+    _kept: tuple[list[int], list[torch.Tensor], QuantizedArray] | None
+
+    def __init__(self, q: QuantizedArray, activations: Format | str | None = None) -> None:
+        super().__init__()
+        if not isinstance(q, QuantizedArray):
+            raise TypeError(f"PackedWeight: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
+        fmt = None if activations is None else str(as_format(activations, "PackedWeight: activations"))
+        self.activations = fmt
+        self._become(q)
+
+    def _become(self, q: QuantizedArray) -> None:
+        self._buffers.clear()
+        for name, part in zip(q.components, parts_of(q), strict=True):
+            self.register_buffer(name, part)
+        self.text, self._kept = described(q), None
+        self.shape = torch.Size(q.shape)
+
+    def parts(self) -> list[torch.Tensor]:
+        """Return the components, as operators take them."""
+        return list(self._buffers.values())
+
+    def array(self) -> QuantizedArray:
+        """Return the weight as a QuantizedArray, which shares the memory of the buffers.
+
+        Raises
+        ------
+        TypeError
+            The buffers are not on the CPU.
+        """
+        kept = self._kept
+        if kept is not None and kept[0] == [id(part) for part in self._buffers.values()]:
+            return kept[2]
+        parts = self.parts()
+        found = array_of(parts, self.text)
+        self.__dict__["_kept"] = [id(part) for part in parts], parts, found
+        return found
+
+    @property
+    def format(self) -> Format:
+        return parse_format(json.loads(self.text)["format"])
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        return tuple(json.loads(self.text)["axis"])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        return self.parts()[0].device
+
+    def dequantize(self) -> torch.Tensor:
+        """Return the values as a float32 tensor of `shape`."""
+        return torch.from_numpy(self.array().dequantize())
+
+    # Copies, moves and files.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        for name, part in self._buffers.items():
+            assert part is not None
+            moved = fn(part)
+            # a model that becomes bfloat16 keeps its codes and scales
+            self._buffers[name] = moved if moved.dtype == part.dtype else part.to(moved.device)
+        self._kept = None
+        return self
+
+    def _description(self) -> torch.Tensor:
+        about = {**json.loads(self.text), "activations": self.activations}
+        return torch.from_numpy(np.frombuffer(bytearray(json.dumps(about).encode()), np.uint8))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}format"] = self._description()
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+    ) -> None:
+        found = {key[len(prefix) :]: part for key, part in state_dict.items() if key.startswith(prefix)}
+        if "format" not in found:
+            missing.extend(f"{prefix}{name}" for name in (*self._buffers, "format"))
+            name = prefix.rstrip(".")
+            errors.append(f"{name} is packed here and holds no packed weight there: load floats before convert")
+            return
+        try:
+            q, activations = restored(found, prefix.rstrip("."))
+            if tuple(q.shape) != tuple(self.shape):
+                raise ValueError(f"{prefix.rstrip('.')} has shape {q.shape}, expected {tuple(self.shape)}")
+        except (TypeError, ValueError) as problem:
+            errors.append(str(problem))
+            return
+        if local.get("assign_to_params_buffers", False) or described(q) != self.text:
+            self._become(q)
+        else:
+            with torch.no_grad():
+                for part, new in zip(self.parts(), parts_of(q), strict=True):
+                    part.copy_(new)
+            self._kept = None
+        self.activations = activations
+
+    def extra_repr(self) -> str:
+        more = f", activations={self.activations}" if self.activations else ""
+        return f"{self.format}, shape={tuple(self.shape)}, {self.nbytes} bytes{more}"
+
+
+def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray, str | None]:
+    """Return the weight and the format of the activations of tensors in a state_dict.
+
+    Parameters
+    ----------
+    parts : dict of str to torch.Tensor
+        The components, and ``format``.
+    name : str
+        Of the weight, for errors.
+
+    Raises
+    ------
+    ValueError
+        Tensors that no packed weight has.
+    """
+    try:
+        about = json.loads(bytes(parts["format"].cpu().numpy()).decode())
+        fmt = parse_format(about["format"])
+        shape, axis, dtype = tuple(about["shape"]), tuple(about["axis"]), about["dtype"]
+        activations = about["activations"]
+        if activations is not None:
+            activations = str(parse_format(activations))
+        check_source(shape, axis, dtype)
+        layout = component_layout(fmt, shape, axis, dtype if dtype in VALUES else "float32")
+    except (AttributeError, KeyError, TypeError, UnicodeDecodeError, ValueError) as problem:
+        raise ValueError(f"{name}.format is not the text of a packed weight: {problem}") from None
+    components = {}
+    for key, (kind, size) in layout.items():
+        part = parts.get(key)
+        if part is None:
+            raise ValueError(f"{name}.{key} is missing, expected {kind} {size}")
+        wide = part.view(torch.int16) if part.itemsize == 2 else part
+        array = wide.detach().cpu().contiguous().numpy()
+        if str(part.dtype) != f"torch.{kind.name}" or tuple(part.shape) != tuple(size):
+            raise ValueError(f"{name}.{key} is {part.dtype} {tuple(part.shape)}, expected {kind} {tuple(size)}")
+        components[key] = array.view(kind)
+    extra = set(parts) - set(layout) - {"format"}
+    if extra:
+        raise ValueError(f"{name}.{min(extra)} is not a component of {fmt}")
+    wrong = wrong_part(components, fmt, shape, axis)
+    if wrong is not None:
+        raise ValueError(f"{name}.{wrong[0]} {wrong[1]}")
+    return QuantizedArray._trusted(components, fmt, shape, axis, dtype), activations
