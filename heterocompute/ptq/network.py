@@ -273,13 +273,20 @@ def quantize(
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch
 
-        plan = partial(round_layers, formats=formats, progress=progress, method=method, options=options)
-        return rounded(weights, evaluate, plan, sequential, held, include, exclude, memory)
+        round_ = partial(round_layers, progress=progress, method=method, options=options)
+        return rounded(weights, evaluate, formats, round_, sequential, held, include, exclude, memory)
     arrays, call = _network(weights, evaluate, "quantize")
-    chosen = select(dense_infos(arrays), include, exclude)
-    again = partial(calibrate, evaluate=call) if sequential else None
+    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
+    if held is not None and not isinstance(held, Mapping):
+        raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
     groups = [calibrate(arrays, call, include, exclude)]
-    return round_layers(arrays, chosen, groups, held, again, formats, progress, method, options)
+    check_patterns(arrays, texts)
+    match = FirstMatch(
+        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
+    )
+    again = partial(calibrate, evaluate=call) if sequential else None
+    chosen = select(dense_infos(arrays), include, exclude)
+    return round_layers(arrays, chosen, groups, held, again, match, progress, method, options)
 
 
 def round_layers(
@@ -288,7 +295,7 @@ def round_layers(
     groups: Iterable[Calibration],
     held: Mapping[str, Hessian] | None,
     again: Callable[..., Calibration] | None,
-    formats: Any,
+    match: Callable[[str], Format | None],
     progress: Progress | None,
     method: str,
     options: Mapping[str, Any],
@@ -307,20 +314,15 @@ def round_layers(
         To judge by; else `Calibration.held` of each group.
     again : callable, optional
         ``again(weights, include=names)`` calibrates with what is rounded so far.
-    formats, progress, method, options
+    match : callable
+        From a name to its format, None where it stays as it is.
+    progress, method, options
         As in `quantize`.
 
     Returns
     -------
     Rounded
     """
-    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
-    if held is not None and not isinstance(held, Mapping):
-        raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
-    check_patterns(arrays, texts)
-    match = FirstMatch(
-        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
-    )
     answer, twins, heard = dict(arrays), tied(arrays), set()
     table: list[dict[str, Any]] = []
     step = Steps(sum(match(name) is not None for name in names), progress, "quantize")

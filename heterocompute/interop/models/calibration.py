@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...files.selection import select
 from ...ptq.calibration import Calibration
+from ..torch.walk import Layer
 from .batches import Batches
 from .listening import Ear, listening
-from .weights import Weight, check_place, weights_of
+from .weights import chosen_layers, made_by
 
-__all__ = ["calibrated", "calibrated_in_groups", "infos_of"]
+__all__ = ["calibrated", "calibrated_in_groups"]
 
 EVERY = 4  # of so many batches one is held out
 
@@ -40,14 +40,10 @@ def calibrated_in_groups(
     model: Any, batches: Any, include: Any, exclude: Any, held: Any, memory: int | None, name: str
 ) -> Iterator[Calibration]:
     """Yield the Hessians of as many weights as fit the memory, one pass over the batches for each yield."""
-    check_place(model, name)
+    left = chosen_layers(model, include, exclude, name)
     source = Batches(batches, f"{name}: batches")
     judges = None if held is None or held is False else Batches(held, f"{name}: held")
-    wanted = select(infos_of(model), include, exclude)
-    if not wanted:
-        raise ValueError(f"{name}: the model has no float weight of two or more dimensions to calibrate")
-    weights = {one.name: one for one in weights_of(model)}
-    left = [weights[at] for at in wanted]
+    order = [one.name for one in left]
     while left:
         ears = [Ear(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)]
         if judges is None:
@@ -55,12 +51,12 @@ def calibrated_in_groups(
         else:
             _hear(model, source, left, lambda _: ears[0])
             _hear(model, judges, left, lambda _: ears[1])
-        yield _calibration(ears, wanted)
+        yield _calibration(ears, order)
         left = [one for one in left if one.name in ears[0].postponed]
 
 
-def _hear(model: Any, batches: Batches, weights: list[Weight], ear_of: Any) -> None:
-    computed = [one for one in weights if one.made != "held"]
+def _hear(model: Any, batches: Batches, weights: list[Layer], ear_of: Any) -> None:
+    computed = [one for one in weights if made_by(one) != "held"]
     for index, batch in enumerate(batches):
         ear = ear_of(index)
         ear.keep = _tokens(batch)
@@ -69,8 +65,8 @@ def _hear(model: Any, batches: Batches, weights: list[Weight], ear_of: Any) -> N
         ear.forget()
 
 
-def _tensors(weights: Iterable[Weight]) -> dict[str, Any]:
-    return {one.name: getattr(one.module, one.attribute) for one in weights if one.made == "held"}
+def _tensors(weights: Iterable[Layer]) -> dict[str, Any]:
+    return {one.name: getattr(one.module, one.attribute) for one in weights if made_by(one) == "held"}
 
 
 def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
@@ -89,21 +85,3 @@ def _tokens(batch: Any) -> Any:
     if mask is None or len(mask.shape) != 2:
         return None
     return np.asarray(mask).reshape(-1) != 0
-
-
-def infos_of(model: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return dtype and shape of the weights of a model, by name.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    dict of str to (str, tuple of int)
-    """
-    found = {}
-    for one in weights_of(model):
-        value = getattr(one.module, one.attribute)
-        found[one.name] = (str(value.dtype).removeprefix("torch."), tuple(value.shape))
-    return found

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...base.texts import quoted
-from .weights import weights_of
+from ..torch.walk import every_layer
+from .weights import made_by
 
 __all__ = ["put", "shared_copy"]
 
@@ -36,7 +37,7 @@ def put(model: Any, values: Mapping[str, Any], name: str) -> None:
     model : torch.nn.Module
         A copy of the caller's.
     values : mapping of str to array_like
-        By the names of `weights_of`.
+        By the names of `heterocompute.interop.torch.layers`.
     name : str
         Of the function.
 
@@ -48,11 +49,11 @@ def put(model: Any, values: Mapping[str, Any], name: str) -> None:
     import torch  # optional
 
     made: dict[int, Any] = {}
-    for weight in list(weights_of(model)):
+    for weight in every_layer(model, name):
         if weight.name not in values:
             continue
         before = weight.module._parameters.get(weight.attribute)
-        if before is None or weight.made != "held":
+        if before is None or made_by(weight) != "held":
             raise ValueError(
                 f"{name}: {quoted(weight.name)} is computed in each forward pass, expected a parameter: "
                 "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove make it one"

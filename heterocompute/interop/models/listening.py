@@ -22,8 +22,9 @@ import numpy as np
 from ...arrays.dense import as_array
 from ...base.values import shown
 from ...ptq.hessian import Hessian
+from ..torch.walk import Layer
 from .batches import Problem
-from .weights import Weight
+from .weights import made_by
 
 __all__ = ["Ear", "listening", "windows"]
 
@@ -228,14 +229,14 @@ def _tell(ear: Ear, name: str, args: Any) -> None:
 
 
 @contextlib.contextmanager
-def listening(model: Any, ear: Ear, computed: list[Weight]) -> Iterator[None]:
+def listening(model: Any, ear: Ear, computed: list[Layer]) -> Iterator[None]:
     """Let an ear hear a model: in evaluation, without gradients; all is as it was afterwards.
 
     Parameters
     ----------
     model : torch.nn.Module
     ear : Ear
-    computed : list of Weight
+    computed : list of Layer
         Those that are computed as the model runs.
     """
     import torch  # optional
@@ -263,10 +264,11 @@ def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool
     torch._C._set_mkldnn_enabled(onednn)
 
 
-def _announced(ear: Ear, weight: Weight) -> Callable[[], None]:
+def _announced(ear: Ear, weight: Layer) -> Callable[[], None]:
     """Let a module tell the ear the tensor that it computes and multiplies by; return what ends that."""
     module, attribute, name = weight.module, weight.attribute, weight.name
-    if weight.made == "rounded":
+    made = made_by(weight)
+    if made == "rounded":
         rounded = module.rounded
 
         def tell(value: Any) -> Any:
@@ -276,7 +278,7 @@ def _announced(ear: Ear, weight: Weight) -> Callable[[], None]:
 
         module.__dict__["rounded"] = tell
         return functools.partial(module.__dict__.pop, "rounded")
-    if weight.made == "parametrized":  # computed once, while the context keeps it
+    if made == "parametrized":  # computed once, while the context keeps it
         ear.computed(name, getattr(module, attribute), lasting=True)
         return lambda: None
     hook = module.register_forward_pre_hook(lambda one, _: ear.computed(name, getattr(one, attribute)))

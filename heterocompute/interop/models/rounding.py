@@ -7,12 +7,14 @@ from typing import Any
 
 from ...arrays.quantized import QuantizedArray
 from ...base.values import as_int
-from ...files.selection import select
+from ...formats import Format
 from ...ptq.calibration import Calibration
-from ..torch_modules import computed_with
-from .calibration import calibrated, calibrated_in_groups, infos_of
+from ..torch.conversion import recipe_of
+from ..torch.reading import computed_with
+from ..torch.walk import Layer, check_matches, matching
+from .calibration import calibrated, calibrated_in_groups
 from .copies import put, shared_copy
-from .weights import check_place, weights_of
+from .weights import chosen_layers, made_by
 
 __all__ = ["rounded"]
 
@@ -20,6 +22,7 @@ __all__ = ["rounded"]
 def rounded(
     model: Any,
     calibration: Any,
+    formats: Any,
     round_: Callable[..., Any],
     sequential: bool,
     held: Any,
@@ -33,8 +36,9 @@ def rounded(
     ----------
     model : torch.nn.Module
     calibration : Calibration or batches
+    formats : Format, str or mapping of str to these
     round_ : callable
-        `heterocompute.ptq.network.round_layers` with its formats, method and options.
+        `heterocompute.ptq.network.round_layers` with its method and options.
     sequential, held, include, exclude, memory
         As in `heterocompute.ptq.quantize`.
 
@@ -42,9 +46,9 @@ def rounded(
     -------
     Rounded
     """
-    check_place(model, "quantize")
     limit = as_int(memory, "quantize: memory", 1)
-    names = select(infos_of(model), include, exclude)
+    layers = chosen_layers(model, include, exclude, "quantize")
+    names = [layer.name for layer in layers]
     groups: Iterable[Calibration]
     judges = held if isinstance(held, Calibration) else None
     if isinstance(calibration, Calibration):
@@ -56,8 +60,17 @@ def rounded(
     else:
         apart = False if judges is not None else held
         groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize")
-    again = _Again(model, calibration, held) if sequential else None
-    return round_(computed_with(model), names, groups, judges, again)
+    again = _Again(model, layers, calibration, held) if sequential else None
+    return round_(computed_with(model), names, groups, judges, again, _formats(model, layers, formats))
+
+
+def _formats(model: Any, layers: list[Layer], formats: Any) -> Callable[[str], Format | None]:
+    """Return the function from the name of a weight to its format: patterns fit weights or modules."""
+    recipe = recipe_of(formats)
+    if isinstance(formats, Mapping):
+        check_matches(model, layers, recipe, "quantize")
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    return {layer.name: (of_layer(layer) or (None,))[0] for layer in layers}.get
 
 
 def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
@@ -69,9 +82,9 @@ def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
 class _Again:
     """Calibrates a module with what is rounded so far: a copy of the weights that are."""
 
-    def __init__(self, model: Any, batches: Any, held: Any) -> None:
+    def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
         self._model, self._batches, self._held_out = shared_copy(model), batches, None if held is None else False
-        self._held = {one.name for one in weights_of(model) if one.made == "held"}
+        self._held = {one.name for one in layers if made_by(one) == "held"}
 
     def __call__(self, weights: Mapping[str, Any], include: list[str]) -> Calibration:
         done = {
