@@ -16,7 +16,6 @@ from ..arrays.dense import as_array
 from ..arrays.foreign import Unreadable
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back
-from ..base.modules import is_module
 from ..base.tensors import Tensors
 from ..base.texts import printable, quoted, sentence
 from ..base.values import shown
@@ -97,13 +96,28 @@ class Network(NamedTuple):
 
 def network_of(weights: Any) -> Network:
     """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
-    if is_module(weights):
-        return Network(weights.state_dict(), None, None)
     found = getattr(weights, "weights", None)
     if isinstance(weights, Mapping) or not isinstance(found, Mapping):
         return Network(weights, None, None)
     evaluate, retrain = getattr(weights, "evaluate", None), getattr(weights, "retrain", None)
     return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
+
+
+def module_of(
+    model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
+) -> tuple[Any, Any, None]:
+    """Return the weights of a torch.nn.Module, what judges it with other ones, and no axis: layers know theirs."""
+    for value, name, how in (
+        (axis, "axis", "the layers of a module say theirs"),
+        (emulate, "emulate", "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
+        (retrain or None, "retrain", "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
+    ):
+        if value is not None:
+            raise ValueError(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
+    from ..interop.models.network import module_network  # optional: torch
+
+    weights, judge = module_network(model, evaluate, include, exclude, study)
+    return weights, judge, None
 
 
 def several(value: Any, name: str, wanted: str) -> list[Any]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...files.recipes import parse_recipe
-from ...files.selection import patterns
+from ...files.selection import escaped, patterns
 from ...formats import Format
 from ...products.arguments import as_format
 from ...products.quantize import quantize
@@ -37,10 +38,11 @@ def convert(
     ----------
     model : torch.nn.Module
         On the CPU. Weights that pruning or parametrizations compute are packed as they are computed now.
-    format : Format, str, mapping or Plan
+    format : Format, str, mapping, Plan or Rounded
         One format, or a recipe: pattern -> format, where the first pattern that fits wins and ``"skip"`` or None leaves
-        a layer as it is. A recipe packs the layers that one of its patterns fits. `heterocompute.ptq.search` returns a
-        plan, which is a recipe too.
+        a layer as it is. A recipe packs the layers that one of its patterns fits. The value of a pattern may also be
+        the rounded weight itself, a QuantizedArray. `heterocompute.ptq.search` and `heterocompute.ptq.quantize` return
+        such weights: they are packed as they are.
     activations : Format or str, optional
         Round the inputs of each packed layer to this format.
     include, exclude : str or iterable of str, optional
@@ -70,7 +72,7 @@ def convert(
     found = every_layer(model, "convert")
     recipe = recipe_of(format)
     wanted, unwanted = patterns(include), patterns(exclude)
-    check_matches(model, found, (*wanted, *unwanted, *(recipe if isinstance(format, Mapping) else ())), "convert")
+    check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
     if activations is not None:
         activations = as_format(activations, "convert: activations")
     included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
@@ -78,7 +80,11 @@ def convert(
     chosen = []
     for layer in found:
         fmt = (of_layer(layer) or (None,))[0]
-        if fmt is None or layer.problem or layer.packed is not None or excluded(layer):
+        if fmt is None or layer.packed is not None or excluded(layer):
+            continue
+        if layer.problem:
+            if isinstance(fmt, QuantizedArray):
+                raise ValueError(f"convert: {quoted(layer.name)} is rounded, but cannot be packed: {layer.problem}")
             continue
         if wanted and not included(layer):
             continue
@@ -91,13 +97,15 @@ def convert(
     return replaced(model, [layer for layer, _ in chosen], weights)
 
 
-def recipe_of(format: Any) -> dict[str, Format | None]:
-    """Return a format, a recipe or a plan as pattern -> format."""
-    table = getattr(format, "recipe", format)
-    if isinstance(table, Mapping):
-        patterns(table)
-        return parse_recipe(table)
-    return {"*": as_format(table, "convert: format")}
+def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
+    """Return a format, a recipe, or what rounded a model, as pattern -> format or rounded weight."""
+    rounded = getattr(format, "weights", None)
+    if isinstance(rounded, Mapping):
+        return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
+    if isinstance(format, Mapping):
+        patterns(format)
+        return parse_recipe(format)
+    return {"*": as_format(format, "convert: format")}
 
 
 def _why_none(found: list[Layer]) -> str:
@@ -120,14 +128,20 @@ def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
     return made.detach()
 
 
-def packed_weights(chosen: list[tuple[Layer, Format]], activations: Format | None) -> list[PackedWeight]:
+def packed_weights(chosen: list[tuple[Layer, Format | QuantizedArray]], activations: Format | None) -> list[PackedWeight]:
     """Return the packed weight of each layer; tied layers with one format have the same."""
     known: dict[Any, PackedWeight] = {}
     alive = []
     found = []
     for layer, fmt in chosen:
-        key = (*_identity(layer), fmt, layer.axis, layer.kind)
+        given = isinstance(fmt, QuantizedArray)
+        key = (*_identity(layer), id(fmt) if given else fmt, layer.axis, layer.kind)
         if key not in known:
+            if isinstance(fmt, QuantizedArray):
+                _check_rounded(layer, fmt)
+                known[key] = PackedWeight(fmt, activations)
+                found.append(known[key])
+                continue
             weight = weight_now(layer)
             alive.append(weight)
             try:
@@ -138,13 +152,21 @@ def packed_weights(chosen: list[tuple[Layer, Format]], activations: Format | Non
     return found
 
 
+def _check_rounded(layer: Layer, q: QuantizedArray) -> None:
+    if (tuple(q.shape), q.axis) != (layer.shape, layer.axis):
+        raise ValueError(
+            f"convert: {quoted(layer.name)} has shape {layer.shape} and is summed along {layer.axis}, but the rounded "
+            f"weight has shape {tuple(q.shape)} and axis {q.axis}"
+        )
+
+
 def _identity(layer: Layer) -> tuple[Any, ...]:
     """Return what two layers have in common that are tied: the parameter, or the module that computes the weight."""
     parameter = layer.module._parameters.get(layer.attribute)
     return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
 
 
-def copied(model: Any, chosen: list[tuple[Layer, Format]]) -> Any:
+def copied(model: Any, chosen: list[tuple[Layer, Any]]) -> Any:
     """Return a copy of a model that does not copy the weights that are replaced."""
     memo: dict[int, Any] = {}
     for layer, _ in chosen:
