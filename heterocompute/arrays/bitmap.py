@@ -14,8 +14,8 @@ from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.values import shown
 from .base import PackedArray
-from .dense import as_any, as_array, as_exported
-from .foreign import Unreadable, exports_dlpack
+from .dense import as_any, as_array
+from .foreign import Unreadable, as_exported, exports_dlpack
 from .layout import Entry, Plain
 from .quantized import QuantizedArray
 

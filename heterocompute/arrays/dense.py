@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import _heterocompute as _core
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..base.values import shown
 from .base import PackedArray
-from .foreign import exports_dlpack, refuse_unreadable
+from .foreign import as_foreign
 
 __all__ = [
     "as_any",
     "as_array",
-    "as_exported",
     "as_float_dtype",
     "as_single",
     "check_dimensions",
@@ -70,47 +68,13 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     return found
 
 
-def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
-    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
-    if (
-        hasattr(value, "is_neg") and value.is_neg()
-    ):  # a view whose memory holds the negative values; DLPack does not say
-        if not hasattr(value, "resolve_neg"):
-            raise TypeError("its values are those of the memory negated: pass .resolve_neg() of it")
-        value = value.resolve_neg()
-    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
-    if bfloat16:
-        import ml_dtypes  # 5 ms
-
-        array = array.view(ml_dtypes.bfloat16)
-    return array
-
-
-def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return the array of another library as an ndarray, of whatever dtype; TypeError where it lends none."""
-    refuse_unreadable(value, name)
-    try:
-        return _from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
-
-
 def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
     """Return anything that is an array, of whatever dtype, as an ndarray; TypeError says what came instead."""
     if isinstance(value, np.ndarray):
         return np.asarray(value)  # of a subclass the memory alone: its methods may be anything
     if isinstance(value, PackedArray):
         return value._as_floats(name)
-    if exports_dlpack(value):
-        return as_exported(value, name)
-    refuse_unreadable(value, name)
-    try:
-        array: np.ndarray[Any, Any] | None = np.asarray(value)
-    except (AttributeError, RuntimeError, TypeError, ValueError):  # rows of different lengths, a list in itself
-        array = None
-    if array is None or array.dtype.kind == "O":
-        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}")
-    return array
+    return as_foreign(value, name, wanted)
 
 
 def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:

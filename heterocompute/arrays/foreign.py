@@ -1,4 +1,4 @@
-"""What callers pass where an array is wanted, but is none that can be read here: what it is, and what to pass instead.
+"""Arrays of other libraries: read where they lie by DLPack, or refused with a sentence that says what to pass instead.
 
 Frameworks are never imported: what has the attributes of their objects is taken as one.
 """
@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import _heterocompute as _core
 from ..base.values import shown
 
-__all__ = ["Unreadable", "alike", "exports_dlpack", "on_cpu", "refuse_unreadable"]
+__all__ = ["Unreadable", "alike", "as_exported", "as_foreign", "exports_dlpack", "on_cpu", "refuse_unreadable"]
 
 
 class Unreadable(TypeError):
@@ -54,6 +55,45 @@ def on_cpu(value: Any) -> bool:
         return bool(value.__dlpack_device__()[0] == 1)
     except (BufferError, RuntimeError, TypeError, ValueError):
         return False
+
+
+def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return the array of another library as an ndarray, of whatever dtype; TypeError where it lends none."""
+    refuse_unreadable(value, name)
+    try:
+        return _from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: wanted an array of floats in the memory of the CPU ({problem})") from None
+
+
+def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
+    """Return what is neither an ndarray nor packed as an ndarray: by DLPack, else as NumPy takes it."""
+    if exports_dlpack(value):
+        return as_exported(value, name)
+    refuse_unreadable(value, name)
+    try:
+        array: np.ndarray[Any, Any] | None = np.asarray(value)
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # rows of different lengths, a list in itself
+        array = None
+    if array is None or array.dtype.kind == "O":
+        raise TypeError(f"{name} is {shown(value)}, wanted {wanted}")
+    return array
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    """Return the array behind ``__dlpack__``, bfloat16 included, which NumPy itself does not take."""
+    if (
+        hasattr(value, "is_neg") and value.is_neg()
+    ):  # a view whose memory holds the negative values; DLPack does not say
+        if not hasattr(value, "resolve_neg"):
+            raise TypeError("its values are those of the memory negated: pass .resolve_neg() of it")
+        value = value.resolve_neg()
+    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
+    if bfloat16:
+        import ml_dtypes  # 5 ms
+
+        array = array.view(ml_dtypes.bfloat16)
+    return array
 
 
 def refuse_unreadable(value: Any, name: str) -> None:

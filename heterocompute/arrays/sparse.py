@@ -460,37 +460,30 @@ def choose(
     ValueError
         A score is NaN.
     """
-    fmt = Sparse(Float("fp32"), n, m)
-    narrow = values_of(w.dtype.name) != "float32"  # 16 bits, in which the values are exact
-    if narrow and w.size > _BLOCK:
-        return _chosen_by_rows(w, scores, fmt, axes, name, source_dtype)
-    layout = component_layout(fmt, w.shape, axes)
+    fmt, values = Sparse(Float("fp32"), n, m), values_of(w.dtype.name)
+    layout = component_layout(fmt, w.shape, axes, values)
     parts = {key: np.empty(shape, dtype) for key, (dtype, shape) in layout.items()}
     core_scores = None if scores is None else core_view(scores)
     with refusals(w=(f"{name}: w", w), scores=(f"{name}: scores", scores)):
-        _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
-    if narrow:
-        parts["values"] = converted(parts["values"], w.dtype)
+        if values == "float32":
+            _core.prune(runtime.run(), core_view(w), core_scores, n, m, axes, parts["values"], parts["metadata"])
+        else:
+            _choose_by_rows(core_view(w), core_scores, fmt, axes, w.dtype, parts)
     return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype or w.dtype.name)
 
 
-def _chosen_by_rows(
-    w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], name: str, source_dtype: str
-) -> SparseArray:
-    """Choose in blocks of rows, since the core gives values of 32 bits."""
-    layout = component_layout(fmt, w.shape, axes, w.dtype.name)
-    parts = {key: np.empty(shape, dtype) for key, (dtype, shape) in layout.items()}
+def _choose_by_rows(
+    w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], dtype: Any, parts: dict[str, Array]
+) -> None:
+    """Choose among values of 16 bits in blocks of rows: the core gives 32 bits, in which they are exact."""
     turned, ranked = rows_first(w, axes), None if scores is None else rows_first(scores, axes)
     inner = tuple(range(1, len(axes) + 1))
     for some, index in row_blocks(w.shape, axes, _BLOCK):
-        block, rank = turned[index], None if ranked is None else core_view(ranked[index])
+        rank = None if ranked is None else ranked[index]
         values = np.empty((some.stop - some.start, parts["values"].shape[1]), np.float32)
         try:
-            _core.prune(runtime.run(), core_view(block), rank, fmt.n, fmt.m, inner, values, parts["metadata"][some])
+            _core.prune(runtime.run(), turned[index], rank, fmt.n, fmt.m, inner, values, parts["metadata"][some])
         except ValueError:  # which names an index of the block: the whole array has another
             values, metadata = np.empty(parts["values"].shape, np.float32), parts["metadata"]
-            with refusals(w=(f"{name}: w", w), scores=(f"{name}: scores", scores)):
-                whole = None if scores is None else core_view(scores)
-                _core.prune(runtime.run(), core_view(w), whole, fmt.n, fmt.m, axes, values, metadata)
-        parts["values"][some] = converted(values, w.dtype)
-    return SparseArray._trusted(parts, fmt, w.shape, axes, source_dtype or w.dtype.name)
+            _core.prune(runtime.run(), w, scores, fmt.n, fmt.m, axes, values, metadata)
+        parts["values"][some] = converted(values, dtype)

@@ -16,9 +16,8 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.bitmap import BitmapArray
-from ..arrays.dense import as_exported
 from ..arrays.eie import EIEArray
-from ..arrays.foreign import exports_dlpack
+from ..arrays.foreign import as_exported, exports_dlpack
 from ..arrays.layout import COMPONENTS, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray

@@ -5,6 +5,7 @@ Weights lie transposed here, (columns, rows) of float64, as csrc/ptq/ takes them
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -12,26 +13,17 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.bits import pack, unpack
-from ..arrays.components import component_layout, core_format
+from ..arrays.bits import pack
+from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..formats import Float, Format, Sparse, has_pattern
+from ..formats import Format
 from ..formats.form import StoredForm
+from .nearest import nearest
 from .pattern import Pattern
 
-__all__ = [
-    "Grid",
-    "Pattern",
-    "Scales",
-    "decoded_rows",
-    "from_columns",
-    "grid_of",
-    "level_table",
-    "plainly",
-    "to_columns",
-]
+__all__ = ["F16", "F32", "TABLE", "TABLE_F32", "Grid", "Scales", "groups_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -178,6 +170,41 @@ class Grid:
         _core.ptq_columns(runtime.run(), self.core(), w, None, order, None, codes)
         return codes
 
+    def with_unit(self, unit: Array, codes: Array) -> Grid:
+        """Return the grid with scales ``unit[row] * codes``, of two levels."""
+        table = np.arange(1, 2**self.form.scale_bits, dtype=np.float64)
+        scale = np.ascontiguousarray(unit * codes.astype(np.float64))
+        return replace(self, scale=scale, scales=Scales(TABLE, table, unit))
+
+    def losses(self, w: Array, weight: Array) -> Array:
+        """Return the weighted squared errors of groups and rows; `weight`: (parts of rows, columns)."""
+        errors: Array = np.empty(self.scale.shape)
+        each = self.rows // len(weight)
+        for i, own in enumerate(weight):
+            part = slice(i * each, (i + 1) * each)
+            some = self.of_rows(part)
+            found = np.empty(some.scale.shape)
+            _core.ptq_score(runtime.run(), some.core(), np.ascontiguousarray(w[:, part]), own, found)
+            errors[:, part] = found
+        return errors
+
+    def with_best_scale(self, w: Array, weight: Array, candidates: Iterable[Array]) -> Grid:
+        """Return the grid with the candidate of least loss for each group, as it is stored; of equal ones the first."""
+        best: Array | None = None
+        least: Array = np.empty(0)
+        for candidate in candidates:
+            scale = np.ascontiguousarray(self.scales.stored(candidate))
+            errors = replace(self, scale=scale).losses(w, weight)
+            if self.scales.shared:
+                errors = np.full(scale.shape, np.cumsum(errors)[-1])
+            if best is None:
+                best, least = scale, errors
+            else:
+                better = errors < least
+                best, least = np.where(better, scale, best), np.where(better, errors, least)
+        assert best is not None
+        return replace(self, scale=np.ascontiguousarray(best))
+
     def quantized(self, codes: Array, source_dtype: str) -> QuantizedArray:
         """Pack codes and scales."""
         if self.pattern is not None:
@@ -207,7 +234,7 @@ class Grid:
             parts = {"values": np.ascontiguousarray(found.T).view(np.float32)}
         else:
             values = np.ascontiguousarray(found.T).view(np.float32).reshape(self.shape)
-            parts = plainly(values, self.fmt, self.axis).components
+            parts = nearest(values, self.fmt, self.axis).components
         parts = {**parts, "metadata": metadata}
         kind = SparseArray if fmt.is_plain else QuantizedArray
         return kind._trusted(parts, fmt, pattern.shape, pattern.axis, source_dtype)
@@ -248,7 +275,7 @@ class Grid:
         """Return rows of packed codes, with the padding of short groups."""
         fmt, bits = self.fmt, self.fmt.bits
         length, runs = self.shape[self.axis[-1]], prod(self.shape[a] for a in self.axis[:-1])
-        group, per_run = _groups(fmt, length)
+        group, per_run = groups_of(fmt, length)
         row_bytes = component_layout(fmt, self.shape, self.axis)["codes"][1][1]
         packed = np.zeros((self.rows, row_bytes), np.uint8)
         padded = length if fmt.group is None else group * per_run
@@ -269,7 +296,7 @@ class Grid:
         return packed
 
 
-def _groups(fmt: Format, length: int) -> tuple[int, int]:
+def groups_of(fmt: Format, length: int) -> tuple[int, int]:
     """Return values of a group, and groups of a run."""
     group = max(min(length if fmt.group is None else fmt.group, length), 1)
     return group, -(-length // group)
@@ -280,198 +307,3 @@ def _pack_scales(codes: Array, bits: int) -> Array:
         return pack(codes, bits)
     single = (codes[:, :, None] >> np.arange(bits, dtype=np.uint32)) & 1
     return np.packbits(single.astype(np.uint8).reshape(len(codes), -1), axis=1, bitorder="little")
-
-
-def _unpack_scales(packed: Array, bits: int, count: int) -> Array:
-    if bits <= 8:
-        return unpack(packed, bits, count)
-    single = np.unpackbits(packed, axis=1, count=count * bits, bitorder="little").reshape(len(packed), count, bits)
-    return single.astype(np.int64) @ (1 << np.arange(bits, dtype=np.int64))
-
-
-def plainly(x: Array, fmt: Format, axis: tuple[int, ...]) -> QuantizedArray:
-    """Round an array plainly."""
-    layout = component_layout(fmt, x.shape, axis)
-    parts = {name: np.empty(size, dtype) for name, (dtype, size) in layout.items()}
-    _core.quantize(runtime.run(), x, None, (core_format(fmt), x.shape, axis, parts), None)
-    return QuantizedArray._trusted(parts, fmt, x.shape, axis, x.dtype.name)
-
-
-def to_columns(x: Array, axis: tuple[int, ...], dtype: Any = np.float64) -> Array:
-    """Return an array as (columns, rows), a copy where it is not that; the columns are the axes in the order given."""
-    others = [a for a in range(x.ndim) if a not in axis]
-    columns = prod(x.shape[a] for a in axis)
-    rows = prod(x.shape[a] for a in others)
-    turned = x.transpose(*axis, *others)
-    if x.ndim > 2:  # whose axes need not merge
-        turned = turned.astype(dtype, order="C")
-    return np.ascontiguousarray(turned.reshape(columns, rows), dtype=dtype)
-
-
-def from_columns(columns: Array, shape: tuple[int, ...], axis: tuple[int, ...]) -> Array:
-    """Undo `to_columns`."""
-    order = [*axis, *(a for a in range(len(shape)) if a not in axis)]
-    return columns.reshape([shape[a] for a in order]).transpose(np.argsort(order))
-
-
-def decoded_rows(q: QuantizedArray) -> Array:
-    """Return the unrounded values of an array as (rows, columns) of float64."""
-    others = [a for a in range(q.ndim) if a not in q.axis]
-    values = q.dequantize(np.float64).transpose(*others, *q.axis)
-    return values.reshape(prod(q.shape[a] for a in others), prod(q.shape[a] for a in q.axis))
-
-
-def level_table(fmt: Format) -> tuple[Array, Array]:
-    """Return the values of a format's codes without scale, ascending, and the code of each.
-
-    Raises
-    ------
-    ValueError
-        Codes of more than 8 bits.
-    """
-    if fmt.bits > 8:
-        raise ValueError(f"{fmt} has codes of {fmt.bits} bits, too many for a table of levels")
-    form = fmt.form
-    if form.codes == "integer":
-        integers = np.arange(form.lowest, form.largest + 1)
-        return integers / 2.0**form.fraction_bits, integers & ((1 << form.bits) - 1)
-    if not form.levels:
-        raise ValueError(f"{fmt} has no table of levels that all arrays share")
-    values, codes = np.array(form.levels), np.arange(len(form.levels))
-    legal = np.isfinite(values) & (codes != fmt.stored_rules().unused_code)
-    legal &= ~((values == 0) & np.signbit(values))
-    values, codes = values[legal], codes[legal]
-    levels, first = np.unique(values, return_index=True)
-    return levels, codes[first]
-
-
-def _table_thresholds(fmt: Format, levels: Array, stored: Array) -> Array:
-    """Return the midpoints; floats and fixed-point integers round ties to the even code, others to the lower level."""
-    middle = (levels[1:] + levels[:-1]) / 2
-    if fmt.form.codes not in ("float", "integer"):
-        return middle
-    return np.where(stored[1:] % 2 == 0, np.nextafter(middle, -np.inf), middle)
-
-
-def grid_of(q: QuantizedArray) -> Grid:
-    """Return the grid of an array that was rounded plainly, with its scales, and what it keeps.
-
-    Raises
-    ------
-    ValueError
-        A format without steps or a table of levels, or whose scales are of a kind that no search changes.
-    """
-    fmt = q.format
-    if has_pattern(fmt):
-        return _sparse_grid(q, fmt)
-    _check_kinds(fmt)
-    length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
-    rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
-    group_size, per_run = _groups(fmt, length)
-    column = np.arange(runs * length)
-    if fmt.group is None:
-        group, n_groups = np.zeros(runs * length, np.int32), 1
-    else:
-        group = (column // max(length, 1) * per_run + column % max(length, 1) // group_size).astype(np.int32)
-        n_groups = runs * per_run
-    grid = _empty_grid(q, group, np.ones((n_groups, rows)))
-    return _filled(grid, n_groups, rows)
-
-
-# Kinds of (scale, second level) that `Grid` can store.
-_SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), ("integer", "row"), ("e8m0", "none"),
-           ("e4m3", "scale"), ("double", "none")}  # fmt: skip
-
-
-def _check_kinds(fmt: Format) -> None:
-    form = fmt.form
-    if form.codes == "unstated":
-        raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
-    if fmt.unit > max(form.code_values, 1):
-        raise ValueError(f"{fmt} has blocks, whose scales no other search changes")
-    if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
-        raise ValueError(f"{fmt} has no steps and no table of levels")
-    alone = form.scale == "none" and form.second == "row"  # which is then one scale for the array
-    if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
-        raise ValueError(f"{fmt} has scales or minima of a kind that no search changes")
-
-
-def _empty_grid(q: QuantizedArray, group: Array, scale: Array) -> Grid:
-    nothing = (None, 0.0, 0.0, None, None, None, Scales(free=False))
-    return Grid(q.format, q.shape, q.axis, group, scale, *nothing, dict(q.components))
-
-
-def _sparse_grid(q: QuantizedArray, fmt: Sparse) -> Grid:
-    """Return the grid of what is kept, for all columns: each takes the group of its block."""
-    rows = prod(n for a, n in enumerate(q.shape) if a not in q.axis)
-    length, runs = q.shape[q.axis[-1]], prod(q.shape[a] for a in q.axis[:-1])
-    kept, blocks = fmt.stored_length(length), -(-length // fmt.m)
-    parts = {name: part for name, part in q.components.items() if name != "metadata"}
-    base = QuantizedArray._trusted(parts, fmt.base, (rows, runs, kept), (1, 2), q.source_dtype)
-    if fmt.form.codes == "float" and fmt.bits > 8:
-        grid = replace(_empty_grid(base, np.zeros(runs * kept, np.int32), np.ones((1, rows))), exact=True)
-    else:
-        grid = grid_of(base)
-    column = np.arange(runs * length, dtype=np.int32)
-    block = column // max(length, 1) * blocks + column % max(length, 1) // fmt.m
-    pattern = Pattern(fmt, q.shape, q.axis, block, grid.group, np.zeros((len(column), rows), np.uint8))
-    positions = np.zeros((rows, runs * kept), np.uint8)
-    if fmt.m > 1:
-        positions = unpack(q.components["metadata"], (fmt.m - 1).bit_length(), runs * kept)
-    step = max(1, _BLOCK // max(len(column), 1))
-    for first in range(0, rows, step):
-        at, _ = pattern.places(positions[first : first + step])
-        one = np.zeros((len(column) + 1, at.shape[1]), np.uint8)
-        np.put_along_axis(one, at, 1, axis=0)
-        pattern.mask[:, first : first + step] = one[:-1]
-    group = grid.group[block * fmt.n] if grid.group.size else np.zeros(len(block), np.int32)
-    return replace(grid, group=group, pattern=pattern)
-
-
-def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
-    fmt, form, parts = grid.fmt, grid.form, grid.parts
-    if form.codes == "integer" and form.fraction_bits == 0:
-        grid.low, grid.high = float(form.lowest), float(form.largest)
-    elif form.codes == "learned":
-        book = parts["codebook"].astype(np.float64)
-        grid.levels = np.ascontiguousarray(book if book.ndim == 1 else book.T)
-        grid.thresholds = np.ascontiguousarray((grid.levels[1:] + grid.levels[:-1]) / 2)
-        grid.stored = np.arange(len(grid.levels))
-    else:
-        grid.levels, grid.stored = level_table(fmt)
-        grid.thresholds = _table_thresholds(fmt, grid.levels, grid.stored)
-    if form.zero_points:
-        zeros = unpack(parts["zero_points"], fmt.bits, n_groups)
-        grid.zero = np.ascontiguousarray(zeros.T, np.float64)
-    if form.scale == "integer":
-        codes = _unpack_scales(parts["scales"], form.scale_bits, n_groups)
-        return with_unit(grid, np.broadcast_to(parts["coarse"], (rows,)).astype(np.float64), codes.T)
-    stored = parts["scales"].reshape(rows, -1).T if "scales" in parts and rows else np.ones((n_groups, rows), np.uint8)
-    if form.scale == "e8m0":
-        grid.scales = Scales(TABLE, 2.0 ** np.arange(-127, 128), np.ones(rows))
-        grid.scale = np.ldexp(1.0, np.minimum(stored, 0xFE).astype(np.int64) - 127)
-    elif form.scale == "e4m3":
-        table = level_table(Float("fp8_e4m3fn"))[0]
-        table, unit = table[table > 0], np.full(rows, float(parts["coarse"]))
-        every = (np.concatenate([[0.0], table]) * float(parts["coarse"])).astype(np.float32).astype(np.float64)
-        grid.scales = Scales(TABLE_F32, table, unit)
-        grid.scale = every[np.minimum(stored, len(table))]
-    elif form.scale == "double":
-        ones = {**parts, "codes": np.full_like(parts["codes"], 255)}  # level 1
-        values = decoded_rows(QuantizedArray._trusted(ones, fmt, grid.shape, grid.axis, "float32"))
-        grid.scale = values[:, np.searchsorted(grid.group, np.arange(n_groups))].T
-    elif form.second == "row":
-        grid.scales = Scales(free=False, shared=True)
-        grid.scale = np.full((1, rows), float(parts["coarse"]))
-    elif form.scale in ("f32", "f16"):
-        grid.scales = Scales(F16 if form.scale == "f16" else F32)
-        grid.scale = stored.astype(np.float64)
-    grid.scale = np.ascontiguousarray(grid.scale)
-    return grid
-
-
-def with_unit(grid: Grid, unit: Array, codes: Array) -> Grid:
-    """Return the grid with scales ``unit[row] * codes``, of two levels."""
-    table = np.arange(1, 2**grid.form.scale_bits, dtype=np.float64)
-    scale = np.ascontiguousarray(unit * codes.astype(np.float64))
-    return replace(grid, scale=scale, scales=Scales(TABLE, table, unit))

@@ -6,7 +6,6 @@ bfloat16, float32 or float64, any strides, no copy.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,26 +21,10 @@ from ..base.float_env import counts_subnormals
 from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
+from .nearest import nearest
 from .scale_search import rounded_best
 
 __all__ = ["fake_quantize", "quantize"]
-
-CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; what is smaller is as fast anywhere
-
-
-def _new_packed(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...]) -> dict[str, Array]:
-    layout = _core.layout(core_format(fmt), shape, axes)
-    return {name: _empty(size, np.dtype(dtype)) for name, (dtype, size, _) in layout.items()}
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Make an array that begins on a cache line, as NumPy's own do not: kernels read whole lines."""
-    nbytes = prod(shape) * dtype.itemsize
-    if nbytes < ALIGNED_FROM:
-        return np.empty(shape, dtype)
-    memory = np.empty(nbytes + CACHE_LINE, np.uint8)
-    start = -memory.__array_interface__["data"][0] % CACHE_LINE
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 @counts_subnormals
@@ -97,55 +80,51 @@ def quantize(
     searches = isinstance(clip, str) and clip == "search"
     if importance is not None and searches:
         raise ValueError("quantize: importance does not weigh clip='search'; ptq.gptq weighs errors by the inputs")
+    s: SparseArray | None = None
     if isinstance(w, SparseArray):
-        return _quantize_nonzeros(w, fmt, axis, clip)
-    x = as_array(w, "quantize: w")
-    axes = normalize_axes(axis, x.ndim, "quantize")
-    if has_pattern(fmt) and fmt.is_plain:
-        _refuse_clip(clip, fmt)
-        return choose(x, None, fmt.n, fmt.m, axes, "quantize")
-    if has_pattern(fmt) and searches:
-        return _quantize_nonzeros(choose(x, None, fmt.n, fmt.m, axes, "quantize"), fmt, axes, clip)
-    given = None if importance is None else as_array(importance, "quantize: importance")
-    with refusals(w=("quantize: w", x), importance=("quantize: importance", given), format=(f"quantize: {fmt}", None)):
-        return _rounded(x, fmt, axes, clip, given)
-
-
-def _rounded(
-    x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, importance: Array | None = None
-) -> QuantizedArray:
-    if isinstance(clip, str) and clip == "search":
-        plain = _rounded(x, fmt, axes, None)
-        return rounded_best(plain, x) if x.size else plain
-    components = _new_packed(fmt, x.shape, axes)
-    packed = (core_format(fmt), x.shape, axes, components)
-    weights = None if importance is None else core_view(importance)
-    _core.quantize(runtime.run(), core_view(x), core_clip(clip, "quantize"), packed, weights)
-    return QuantizedArray._trusted(components, fmt, x.shape, axes, x.dtype.name)
-
-
-def _refuse_clip(clip: Any, fmt: Sparse) -> None:
-    if clip is not None:
+        s, fmt = w, _format_of(w, fmt, axis)
+    else:
+        x = as_array(w, "quantize: w")
+        axes = normalize_axes(axis, x.ndim, "quantize")
+    is_plain = has_pattern(fmt) and fmt.is_plain
+    if is_plain and clip is not None:
         raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
+    if s is None and has_pattern(fmt) and (is_plain or searches):
+        s = choose(x, None, fmt.n, fmt.m, axes, "quantize")
+    if s is not None and is_plain:
+        return s
+    given = None if importance is None else as_array(importance, "quantize: importance")
+    part, stored, along = (x, fmt, axes) if s is None else _segments(s, fmt)
+    whole = x if s is None else s.to_dense  # whose indices errors name
+    named = {"w": ("quantize: w", whole), "importance": ("quantize: importance", given)}
+    with refusals(**named, format=(f"quantize: {stored}", None)):
+        q = nearest(part, stored, along, None if searches else core_clip(clip, "quantize"), given)
+        if searches and part.size:
+            q = rounded_best(q, part)
+    return q if s is None else _as_nonzeros(q, s, fmt)
 
 
-def _quantize_nonzeros(s: SparseArray, fmt: Format, axis: Any, clip: Any) -> QuantizedArray:
-    """Quantize the nonzeros of an array, segment by segment; the indices are shared."""
+def _format_of(s: SparseArray, fmt: Format, axis: Any) -> Format:
+    """Return the format of a SparseArray's nonzeros with the array's own pattern, which `fmt` may name too."""
     if not has_pattern(fmt):
         fmt = Sparse(fmt, s.n, s.m)
     if (fmt.n, fmt.m) != (s.n, s.m):
         raise ValueError(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
     if not (type(axis) is int and axis == -1) and normalize_axes(axis, s.ndim, "quantize") != s.axis:
         raise ValueError(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
-    if fmt.is_plain:
-        _refuse_clip(clip, fmt)
-        return s
-    values = s.components["values"]
-    count = fmt.stored_length(s.shape[s.axis[-1]])
+    return fmt
+
+
+def _segments(s: SparseArray, fmt: Format) -> tuple[Array, Format, tuple[int, ...]]:
+    """Return the nonzeros of an array, a row for each segment of one of its rows; groups run over them alone."""
+    assert has_pattern(fmt)
+    values, count = s.components["values"], fmt.stored_length(s.shape[s.axis[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)
-    # The index of a value is that among all values.
-    with refusals(w=("quantize: w", s.to_dense), format=(f"quantize: {fmt.base}", None)):
-        q = _rounded(segments, fmt.base, (1, 2), clip)
+    return segments, fmt.base, (1, 2)
+
+
+def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArray:
+    """Return rounded segments as the array that they are of, whose indices it shares."""
     parts = {**q.components, "metadata": s.components["metadata"]}
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 

@@ -6,19 +6,20 @@ the exponents beside its own. The error is that of the values as they would be d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from .. import _heterocompute as _core
 from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.rows import row_blocks, rows_first
-from ..base import runtime
-from .grid import Grid, Scales, grid_of, plainly, to_columns, with_unit
+from .columns import to_columns
+from .grid import Grid, Scales
+from .grid_of import check_grid, grid_of
+from .nearest import nearest
 
 __all__ = ["rounded_best", "search_scales"]
 
@@ -50,54 +51,18 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
     weight = np.ones((1, len(w))) if weight is None else np.atleast_2d(weight)
     weight = weight + 1e-9 * weight.max(axis=1, initial=0.0, keepdims=True)
     form, base = grid.form, grid.scale
-    if not w.size or not has_scales(grid):
+    if not w.size or grid.exact or not form.has_scales:
         return grid
     if form.scale == "integer":
         return _two_levels(grid, w, weight)
     if form.scale == "double":
-        single = replace(grid, scales=Scales())
-        single = replace(grid, scale=_best(single, w, weight, (base * f for f in SHRINK)))
+        single = replace(grid, scales=Scales()).with_best_scale(w, weight, (base * f for f in SHRINK))
         return _double(single)
     factors = {"e8m0": POWERS, "e4m3": WIDE}.get(form.scale, SHRINK)
-    found = replace(grid, scale=_best(grid, w, weight, (base * f for f in factors)))
+    found = grid.with_best_scale(w, weight, (base * f for f in factors))
     if form.scale == "e8m0":  # of no scale but powers of two within their range
         found.scale = np.clip(found.scale, 2.0**-127, 2.0**127)
     return found
-
-
-def has_scales(grid: Grid) -> bool:
-    """Tell whether a format has scales that may be others than those of the largest magnitude."""
-    return grid.scales.free or grid.scales.shared or grid.form.scale == "double"
-
-
-def _scores(grid: Grid, w: Array, weight: Array) -> Array:
-    """Return the weighted squared errors of groups and rows."""
-    errors: Array = np.empty(grid.scale.shape)
-    each = grid.rows // len(weight)
-    for i, own in enumerate(weight):
-        part = slice(i * each, (i + 1) * each)
-        some = grid.of_rows(part)
-        found = np.empty(some.scale.shape)
-        _core.ptq_score(runtime.run(), some.core(), np.ascontiguousarray(w[:, part]), own, found)
-        errors[:, part] = found
-    return errors
-
-
-def _best(grid: Grid, w: Array, weight: Array, candidates: Iterable[Array]) -> Array:
-    best: Array | None = None
-    least: Array = np.empty(0)
-    for candidate in candidates:
-        scale = np.ascontiguousarray(grid.scales.stored(candidate))
-        errors = _scores(replace(grid, scale=scale), w, weight)
-        if grid.scales.shared:
-            errors = np.full(scale.shape, np.cumsum(errors)[-1])
-        if best is None:
-            best, least = scale, errors
-        else:
-            better = errors < least
-            best, least = np.where(better, scale, best), np.where(better, errors, least)
-    assert best is not None
-    return np.ascontiguousarray(best)
 
 
 def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
@@ -110,7 +75,7 @@ def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
     with np.errstate(over="ignore"):
         absmax = np.maximum.reduceat(magnitudes, starts, axis=0).astype(np.float32)
     base = (np.minimum(absmax, np.finfo(np.float32).max) / np.float32(largest)).astype(np.float64)
-    fine = _best(replace(grid, scales=Scales()), w, weight, (base * f for f in SHRINK))
+    fine = replace(grid, scales=Scales()).with_best_scale(w, weight, (base * f for f in SHRINK)).scale
     over = fine.max(axis=None if form.shared else 0, initial=0.0)
     best: Grid | None = None
     least: Array = np.empty(0)
@@ -119,10 +84,9 @@ def _two_levels(grid: Grid, w: Array, weight: Array) -> Grid:
         units = np.broadcast_to(unit, (grid.rows,)).copy()
         safe = np.where(units > 0, units, 1.0)
         codes = np.where(units > 0, np.rint(fine / safe), 0.0)
-        found = with_unit(grid, units, np.zeros(fine.shape))
         around = (units * np.clip(codes + step, 0, steps) for step in (0, -1, 1))
-        found = replace(found, scale=_best(found, w, weight, around))
-        errors = _scores(found, w, weight)
+        found = grid.with_unit(units, np.zeros(fine.shape)).with_best_scale(w, weight, around)
+        errors = found.losses(w, weight)
         total = np.cumsum(errors, axis=0)[-1]
         if form.shared:
             total = np.full(total.shape, np.cumsum(total)[-1])
@@ -145,10 +109,10 @@ def _double(grid: Grid) -> Grid:
     inner = [grid.shape[a] for a in grid.axis]
     order = [*(a for a in range(len(grid.shape)) if a not in grid.axis), *grid.axis]
     maxima = w.reshape(*others, *inner).transpose(np.argsort(order))
-    return replace(grid_of(plainly(maxima, grid.fmt, grid.axis)), group=grid.group, pattern=grid.pattern)
+    return replace(grid_of(nearest(maxima, grid.fmt, grid.axis)), group=grid.group, pattern=grid.pattern)
 
 
-def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> QuantizedArray:
+def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
     """Return an array again with searched scales and rounded to them.
 
     Parameters
@@ -156,7 +120,6 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     q : QuantizedArray
         x as plain rounding has it; becomes the answer.
     x : ndarray of floats
-    weight : ndarray of float64, (columns,), optional
 
     Returns
     -------
@@ -167,38 +130,32 @@ def rounded_best(q: QuantizedArray, x: Array, weight: Array | None = None) -> Qu
     ValueError
         A format without scales, or with scales of a kind that no search changes.
     """
-    if x.size and q.format.splits_into_rows and not _rows_share(q.format):
-        return _best_by_rows(q, x, weight)
-    return _best_of(q, x, weight)
-
-
-def _best_of(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
+    fmt = q.format
     try:
-        grid = grid_of(q)
-        if not has_scales(grid):
-            raise ValueError(f"{q.format} has no scale that could be another")
+        check_grid(fmt, searched=True)
     except ValueError as problem:
         raise ValueError(f"quantize: clip is 'search', but {problem}") from None
     if not x.size:
         return q
-    w = to_columns(x, q.axis)
-    grid = search_scales(grid, w, weight)
-    return grid.quantized(grid.nearest(w), x.dtype.name)
+    for some, held, values in _blocks(q, x):
+        w = to_columns(values, held.axis)
+        grid = search_scales(grid_of(held), w)
+        found = grid.quantized(grid.nearest(w), x.dtype.name)
+        if some is None:
+            return found
+        for name, (_, _, by_row) in layout_of(fmt, q.shape, q.axis).items():
+            if by_row:  # what all rows share is not searched
+                q.components[name][some] = found.components[name]
+    return q
 
 
-def _rows_share(fmt: Any) -> bool:
-    """Tell whether rows share a scale that is searched."""
-    form = fmt.form
-    return bool(form.shared and form.second == "row")
-
-
-def _best_by_rows(q: QuantizedArray, x: Array, weight: Array | None) -> QuantizedArray:
-    """Search some rows at a time: the columns of all are float64, twice the array."""
-    inner, turned, layout = [q.shape[a] for a in q.axis], rows_first(x, q.axis), layout_of(q.format, q.shape, q.axis)
+def _blocks(q: QuantizedArray, x: Array) -> Iterator[tuple[slice | None, QuantizedArray, Array]]:
+    """Yield rows of both, some at a time since columns are float64, twice the array; None where it stays whole."""
+    form = q.format.form
+    if not q.format.splits_into_rows or (form.shared and form.second == "row"):  # rows share a scale that is searched
+        yield None, q, x
+        return
+    inner, turned = [q.shape[a] for a in q.axis], rows_first(x, q.axis)
     whole = q._remade(q.components, (x.size // prod(inner), *inner), tuple(range(1, len(inner) + 1)))
     for some, index in row_blocks(q.shape, q.axis, _BLOCK):
-        found = _best_of(whole[some], turned[index], weight)
-        for name, part in q.components.items():
-            if layout[name][2]:  # what all rows share is not searched
-                part[some] = found.components[name]
-    return q
+        yield some, whole[some], turned[index]

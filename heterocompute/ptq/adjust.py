@@ -14,7 +14,8 @@ from ..base.float_env import counts_subnormals
 from ..base.values import as_real, shown
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.grid import grid_of, to_columns
+from ..products.columns import to_columns
+from ..products.grid_of import grid_of
 from ..products.quantize import quantize
 from .error import layer_axis
 from .gptq import damped_factor, turn_of

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.components import entry_of
+from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
@@ -28,11 +29,9 @@ from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import state_of
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.quantize import quantize as plainly
-from .error import error, layer_axis
-from .gptq import rounded_under
+from .error import layer_axis
 from .hessian import Hessian
-from .network import check_options
+from .layer import check_options, round_layer
 from .parts import Parts
 
 __all__ = ["quantize_checkpoint"]
@@ -236,9 +235,8 @@ class Rounding:
             if not _is_part(report, q, self.entry):
                 raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
-            done = rounded_under(w, h, fmt, axis=axes, **self.options)
-            before, after = (error(w, one, h).output_db for one in (plainly(w, fmt, axes), done.q))
-            q, report = done.q, np.array([h.tokens, done.damping, done.dead, before, after])
+            done = round_layer(as_array(w, "gptq: w"), h, fmt, axes, check_options(self.options, "gptq"))
+            q, report = done.q, np.array([done.report[key] for key in REPORT], np.float64)
             self.parts.write(path, lambda place: save(place, {"array": q, "report": report}))
         return path, q, report
 

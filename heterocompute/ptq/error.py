@@ -13,10 +13,12 @@ from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..products.grid import decoded_rows, to_columns
+from ..products.columns import decoded_rows, to_columns
 from .hessian import as_matrices
 
-__all__ = ["OutputError", "error", "layer_axis"]
+__all__ = ["OutputError", "error", "layer_axis", "layer_error"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,17 @@ def error(w: Any, q: Any, h: Any, axis: Any = None) -> OutputError:
     given = q.axis if isinstance(q, QuantizedArray) and axis is None else layer_axis(x.ndim, axis, "error")
     axes = tuple(a % x.ndim for a in (given if isinstance(given, tuple) else (given,)))
     if isinstance(q, QuantizedArray) and q.axis == axes:
-        rounded = decoded_rows(q)
-    else:
-        rounded = to_columns(as_array(q._values() if isinstance(q, PackedArray) else q, "error: q"), axes).T
+        return layer_error(x, q, h)
+    rounded = to_columns(as_array(q._values() if isinstance(q, PackedArray) else q, "error: q"), axes).T
+    return _lost(x, axes, q, rounded, h)
+
+
+def layer_error(x: Array, q: QuantizedArray, h: Any) -> OutputError:
+    """Return what rounding a checked weight costs, of an array with its axes; sentences are those of `error`."""
+    return _lost(x, q.axis, q, decoded_rows(q), h)
+
+
+def _lost(x: Array, axes: tuple[int, ...], q: Any, rounded: Array, h: Any) -> OutputError:
     exact = to_columns(x, axes).T
     if exact.shape != rounded.shape:
         raise ValueError(f"error: w has shape {x.shape} and q has shape {np.shape(q)}")

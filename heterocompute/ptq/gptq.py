@@ -18,7 +18,9 @@ from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
 from ..formats import Format, has_pattern
 from ..products.arguments import as_format
-from ..products.grid import Grid, from_columns, grid_of, to_columns
+from ..products.columns import from_columns, to_columns
+from ..products.grid import Grid
+from ..products.grid_of import grid_of
 from ..products.quantize import quantize
 from ..products.scale_search import search_scales
 from ..training.latent import refuse_latent
@@ -26,7 +28,7 @@ from .error import layer_axis
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
 
-__all__ = ["Rounding", "gptq", "rounded_under"]
+__all__ = ["Options", "Rounding", "gptq", "rounded_layer", "rounded_under"]
 
 Array = np.ndarray[Any, Any]
 
@@ -159,36 +161,58 @@ def rounded_under(
     mask: Any = None,
 ) -> Rounding:
     """Do what `gptq` does, and say how it went."""
-    _check_words(order, scales)
-    share = as_real(damping, "gptq: damping", "a number")
-    if not 0 <= share < np.inf:
-        raise ValueError(f"gptq: damping is {shown(damping)}, wanted a finite number, 0 or more")
-    count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
-    refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
+    options = Options.of(order, scales, damping, sweeps, refit)
     x = as_array(w, "gptq: w")
+    axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
+    return rounded_layer(x, h, as_format(fmt, "gptq: fmt"), axes, options, mask)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How `gptq` rounds, checked: `refits` is of the sweeps."""
+
+    order: str = "activation"
+    scales: str = "search"
+    damping: float = 0.01
+    sweeps: int = 3
+    refits: int = 1
+
+    @classmethod
+    def of(cls, order: Any, scales: Any, damping: Any, sweeps: Any, refit: Any) -> Options:
+        """Return options as `gptq` takes them; the sentences name it."""
+        _check_words(order, scales)
+        share = as_real(damping, "gptq: damping", "a number")
+        if not 0 <= share < np.inf:
+            raise ValueError(f"gptq: damping is {shown(damping)}, wanted a finite number, 0 or more")
+        count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
+        refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
+        return cls(order, scales, share, count, refits)
+
+
+def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options: Options, mask: Any = None) -> Rounding:
+    """Round a weight whose dtype and axes are checked already."""
     refuse_latent(x, "gptq: w")
     refuse_infinite(x, "gptq: w")
-    axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
     columns = to_columns(x, axes)
     matrices = as_matrices(h, len(columns), columns.shape[1], "gptq")
     if columns.size and isinstance(h, Hessian) and h.cross is not None:
         crosses = zip(matrices, h.cross.reshape(-1, h.k, h.k), strict=True)
-        found = [_without_drift(columns[:, rows], matrix, cross, share) for (rows, matrix), cross in crosses]
+        found = [_without_drift(columns[:, rows], matrix, cross, options.damping) for (rows, matrix), cross in crosses]
         columns = np.ascontiguousarray(np.concatenate(found, axis=1))
         x = from_columns(columns, x.shape, axes)
     diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
-    plain, grid = _plainly(x, as_format(fmt, "gptq: fmt"), axes, diagonals, mask, scales == "search")
+    plain, grid = _plainly(x, fmt, axes, diagonals, mask, options.scales == "search")
     if not columns.size:
-        return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), share, 0, ())
-    if scales == "search":
+        return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), options.damping, 0, ())
+    if options.scales == "search":
         grid = search_scales(grid, columns if grid.pattern is None else columns * grid.pattern.mask, diagonals)
-    parts, used = [], share
+    parts, used = [], options.damping
     for rows, matrix in matrices:
         own = columns if len(matrices) == 1 else np.ascontiguousarray(columns[:, rows])
         part = Part(rows, grid.of_rows(rows), own, matrix, np.empty(own.shape, np.int32))
-        used = max(used, _begin(part, order, share, mask is None))
+        used = max(used, _begin(part, options, mask is None))
         parts.append(part)
-    changed = tuple(improve(parts, count, min(refits, count)))
+    changed = tuple(improve(parts, options.sweeps, min(options.refits, options.sweeps)))
     codes = parts[0].codes if len(parts) == 1 else np.concatenate([part.codes for part in parts], axis=1)
     for part in parts:
         grid.take_rows(part.rows, part.grid)
@@ -198,11 +222,11 @@ def rounded_under(
     return Rounding(q, used, int((diagonals == 0).sum()), changed)
 
 
-def _begin(part: Part, order: str, damping: float, chosen: bool) -> float:
+def _begin(part: Part, options: Options, chosen: bool) -> float:
     """Round the columns of some rows, one after the other; return the damping that was used."""
     pattern = part.grid.pattern if chosen else None
-    turn = turn_of(np.diagonal(part.matrix), order, None if pattern is None else pattern.block)
-    factor, pivots, used = damped_factor(part.matrix, turn, damping)
+    turn = turn_of(np.diagonal(part.matrix), options.order, None if pattern is None else pattern.block)
+    factor, pivots, used = damped_factor(part.matrix, turn, options.damping)
     choice = None if pattern is None else (pattern.fmt.n, pattern.block, pivots * pivots)
     _core.ptq_columns(runtime.run(), part.grid.core(), part.w, factor, turn, choice, part.codes)
     return used

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
 from ..arrays.quantized import QuantizedArray
 from ..formats import Format
+from ..products.grid_of import check_grid
 from ..products.quantize import quantize
 from .gptq import gptq
 
@@ -49,7 +48,8 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
 def takes(method: str, fmt: Format) -> bool:
     """Tell whether a method rounds to a format: there are scales to search, or levels for `gptq`."""
     try:
-        by_method(np.ones((1, 64), np.float32), fmt, -1, method, np.eye(64))
+        if method != "rtn":
+            check_grid(fmt, searched=method == "search")
     except ValueError:
         return False
     return True

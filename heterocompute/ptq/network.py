@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.base import PackedArray
-from ..arrays.dense import as_array, as_exported
-from ..arrays.foreign import exports_dlpack
+from ..arrays.dense import as_array
+from ..arrays.foreign import as_exported, exports_dlpack
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
@@ -24,13 +24,13 @@ from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
 from ..formats.base import or_words
 from ..products.arguments import as_format
-from ..products.quantize import quantize as plainly
 from ..report import rounding as report
 from ..report.files import Tabular, write_text
 from .calibration import Calibration
-from .error import error
-from .gptq import rounded_under
+from .error import layer_error
+from .gptq import Options
 from .hessian import Hessian
+from .layer import check_options, round_layer
 from .methods import METHODS, by_method
 from .recorder import Recorder
 
@@ -38,7 +38,6 @@ __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[..., Any]
-OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
 MEMORY = 1 << 30  # bytes of Hessians at a time
 
 
@@ -51,12 +50,6 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
     if not callable(evaluate):
         raise TypeError(f"{name}: evaluate is {shown(evaluate)}, wanted a function of the weights")
     return dict(found), partial(call_back, evaluate)
-
-
-def check_options(options: Mapping[str, Any], name: str) -> None:
-    """Refuse options that `gptq` does not have for whole networks."""
-    if unknown := sorted({*options} - {*OPTIONS}):
-        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, wanted {or_words(OPTIONS)}")
 
 
 def dense_infos(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -139,13 +132,16 @@ def calibrate(
         raise ValueError("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
-    infos = dense_infos(found)
+    return _heard(found, call, select(dense_infos(found), include, exclude), tied(found))
+
+
+def _heard(arrays: Mapping[str, Any], call: Evaluate, names: Iterable[str], twins: Mapping[str, str]) -> Calibration:
+    """Run a network once in which the weights of these names listen."""
     recorders: dict[str, Recorder] = {}
-    twins = tied(found)
-    for name in select(infos, include, exclude):
-        array = as_array(found[name], f"calibrate: {name}")
+    for name in names:
+        array = as_array(arrays[name], f"calibrate: {name}")
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
-    call({**found, **recorders})
+    call({**arrays, **recorders})
     answer = Calibration()
     answer.axes = {}
     for name, recorder in recorders.items():
@@ -266,27 +262,23 @@ def quantize(
     >>> all(row["after"] > row["before"] for row in found.table)
     True
     """
-    check_options(options, "quantize")
+    how = check_options(options, "quantize")
     if method not in METHODS or (options and method != "gptq"):
         wanted = f"'gptq', the one with options such as {next(iter(options))}" if options else or_words(METHODS)
         raise ValueError(f"quantize: method is {shown(method)}, expected {wanted}")
+    round_ = partial(_round, method=method, how=how)
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch
 
-        round_ = partial(round_layers, progress=progress, method=method, options=options)
-        return rounded(weights, evaluate, formats, round_, sequential, held, include, exclude, memory)
+        layers = partial(round_layers, round_=round_, progress=progress)
+        return rounded(weights, evaluate, formats, layers, sequential, held, include, exclude, memory)
     arrays, call = _network(weights, evaluate, "quantize")
-    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
+    names, twins = select(dense_infos(arrays), include, exclude), tied(arrays)
+    groups = [_heard(arrays, call, names, twins)]
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
-    groups = [calibrate(arrays, call, include, exclude)]
-    check_patterns(arrays, texts)
-    match = FirstMatch(
-        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
-    )
-    again = partial(calibrate, evaluate=call) if sequential else None
-    chosen = select(dense_infos(arrays), include, exclude)
-    return round_layers(arrays, chosen, groups, held, again, match, progress, method, options)
+    again = partial(_heard, call=call, twins=twins) if sequential else None
+    return round_layers(arrays, names, groups, held, again, _formats_of(formats, arrays), round_, progress)
 
 
 def round_layers(
@@ -296,9 +288,8 @@ def round_layers(
     held: Mapping[str, Hessian] | None,
     again: Callable[..., Calibration] | None,
     match: Callable[[str], Format | None],
+    round_: Callable[..., Any],
     progress: Progress | None,
-    method: str,
-    options: Mapping[str, Any],
 ) -> Rounded:
     """Round the weights that were heard, some at a time.
 
@@ -313,17 +304,19 @@ def round_layers(
     held : mapping of str to Hessian, optional
         To judge by; else `Calibration.held` of each group.
     again : callable, optional
-        ``again(weights, include=names)`` calibrates with what is rounded so far.
+        ``again(weights, names=names)`` calibrates with what is rounded so far.
     match : callable
         From a name to its format, None where it stays as it is.
-    progress, method, options
+    round_ : callable
+        Rounds one weight.
+    progress : callable, optional
         As in `quantize`.
 
     Returns
     -------
     Rounded
     """
-    answer, twins, heard = dict(arrays), tied(arrays), set()
+    answer, twins, heard = dict(arrays), tied(arrays), set[str]()
     table: list[dict[str, Any]] = []
     step = Steps(sum(match(name) is not None for name in names), progress, "quantize")
     for hessians in groups:
@@ -342,41 +335,48 @@ def round_layers(
                 continue
             h, axis = hessians[name], hessians.axes[name]
             if again is not None and table:
-                h = again(answer, include=[one for one in chosen if twins[one] == twins[name]])[name]
-            q, row = _round_layer(name, arrays[name], fmt, axis, h, judges, method, options)
-            answer[name] = q
-            table.append(row)
+                h = again(answer, names=[one for one in chosen if twins[one] == twins[name]])[name]
+            try:
+                answer[name], report = round_(name, arrays[name], fmt, axis, h, (judges or {}).get(name))
+            except ValueError as problem:
+                raise ValueError(f"quantize: {shown(name)}: {problem}") from None
+            table.append({"name": name, "format": str(fmt), **report})
     step.finish()
-    missed = [name for name in names if name not in heard and match(name) is not None]
-    return Rounded(answer, table, missed)
+    return Rounded(answer, table, [name for name in names if name not in heard and match(name) is not None])
 
 
-def _round_layer(
+def _round(
     name: str,
     value: Any,
     fmt: Format,
     axis: tuple[int, ...],
     h: Hessian,
-    held: Mapping[str, Hessian] | None,
+    judge: Hessian | None,
     method: str,
-    options: Mapping[str, Any],
+    how: Options,
 ) -> tuple[QuantizedArray, dict[str, Any]]:
-    """Round one weight, and say how that went. A weight that is stored in the format already stays as it is."""
-    row: dict[str, Any] = {"name": name, "format": str(fmt), "tokens": h.tokens, "damping": 0.0, "dead": 0}
-    judged = {"": h} if held is None or name not in held else {"": h, "held_": held[name]}
-    if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):  # trained in this format
-        return value, row | {f"{key}{when}": inf for key in judged for when in ("before", "after")}
+    """Round one weight, and say how that went. A weight that was trained in the format stays as it is."""
+    held = ("held_before", "held_after") if judge is not None else ()
+    if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):
+        lost = dict.fromkeys(("before", "after", *held), inf)
+        return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
     w = value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"quantize: {name}")
-    plain = plainly(w, fmt, axis)
-    try:
-        if method == "gptq":
-            found = rounded_under(w, h, fmt, axis=axis, **options)
-            q = found.q
-            row |= {"damping": found.damping, "dead": found.dead}
-        else:
-            q = plain if method == "rtn" else by_method(w, fmt, axis, method)
-    except ValueError as problem:
-        raise ValueError(f"quantize: {shown(name)}: {problem}") from None
-    for key, judge in judged.items():
-        row |= {f"{key}{when}": error(w, one, judge).output_db for when, one in (("before", plain), ("after", q))}
-    return q, row
+    if method == "gptq":
+        q, plain, report = round_layer(w, h, fmt, axis, how)
+    else:
+        plain = by_method(w, fmt, axis, "rtn")
+        q = plain if method == "rtn" else by_method(w, fmt, axis, method)
+        before, after = (layer_error(w, one, h).output_db for one in (plain, q))
+        report = {"tokens": h.tokens, "damping": 0.0, "dead": 0, "before": before, "after": after}
+    for key, one in zip(held, (plain, q), strict=False):
+        report[key] = layer_error(w, one, judge).output_db
+    return q, report
+
+
+def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:
+    """Return the format of each name; one that means no tensor is refused."""
+    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
+    check_patterns(names, texts)
+    return FirstMatch(
+        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
+    )

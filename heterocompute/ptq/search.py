@@ -25,7 +25,7 @@ from ..files.opening import check_weights
 from ..files.selection import axis_of as axes_of, escaped, select, unknown
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.grid import to_columns
+from ..products.columns import to_columns
 from .budgets import cost_tables, limits
 from .error import error
 from .hessian import Hessian
@@ -120,7 +120,9 @@ def search(
             raise ValueError("search: hessians is for weights; pass calibration= with a torch.nn.Module")
         options = {"metric": metric, "groups": groups, "probe": probe, "device": device}
         options |= {"activations": activations, "progress": progress}
-        return searched(partial(search, formats=formats, budget=budget, **options), weights, evaluate, calibration, include, exclude)
+        return searched(
+            partial(search, formats=formats, budget=budget, **options), weights, evaluate, calibration, include, exclude
+        )
     if calibration is not None:
         raise ValueError("search: calibration is for a torch.nn.Module; pass hessians= with weights")
     if evaluate is None and hasattr(weights, "weights"):

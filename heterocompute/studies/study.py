@@ -99,8 +99,9 @@ def study(
         `retrain` is no function, or takes no keyword `seed` where there are several.
     ValueError
         An unknown format, pattern, tensor, device or emulation; an emulation or `per_layer` without `evaluate`; an
-        emulation that no row can have, or of a module; retraining of a module; retraining without `evaluate`, or that returned something else; ``"gptq"`` without Hessians; nothing to
-        study; NaN or infinity in a tensor.
+        emulation that no row can have; an emulation, axis or retraining of a module; an `evaluate` that changes the
+        module's parameters; retraining without `evaluate`, or that returned something else; ``"gptq"`` without
+        Hessians; nothing to study; NaN or infinity in a tensor.
     OSError
         A file that cannot be read.
 

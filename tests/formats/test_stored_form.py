@@ -15,7 +15,7 @@ from heterocompute.arrays.bits import unpack
 from heterocompute.formats import base
 from heterocompute.formats.form import StoredForm, form_of
 from heterocompute.hardware.silicon.operands import operand
-from heterocompute.products.grid import grid_of
+from heterocompute.products.grid_of import grid_of
 from heterocompute.training.stochastic import levels_of
 
 Array = np.ndarray[Any, Any]

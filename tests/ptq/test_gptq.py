@@ -15,7 +15,8 @@ from common import FORMATS, isas, reals
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
-from heterocompute.products.grid import grid_of, to_columns
+from heterocompute.products.columns import to_columns
+from heterocompute.products.grid_of import grid_of
 from heterocompute.ptq.gptq import damped_factor, improve, rounded_under
 from heterocompute.ptq.levels import Part
 from heterocompute.reference import ptq as definition

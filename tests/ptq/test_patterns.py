@@ -9,7 +9,8 @@ import pytest
 from common import reals
 
 import heterocompute as hc
-from heterocompute.products.grid import grid_of, to_columns
+from heterocompute.products.columns import to_columns
+from heterocompute.products.grid_of import grid_of
 from heterocompute.ptq.gptq import improve
 from heterocompute.ptq.levels import Part
 

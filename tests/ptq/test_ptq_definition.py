@@ -13,7 +13,9 @@ from common import isas, reals, same_bits
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.base import runtime
-from heterocompute.products.grid import Grid, Scales, grid_of, to_columns
+from heterocompute.products.columns import to_columns
+from heterocompute.products.grid import Grid, Scales
+from heterocompute.products.grid_of import grid_of
 from heterocompute.ptq.levels import Part, refit_levels
 from heterocompute.reference import ptq as definition
 

@@ -2,7 +2,7 @@
 
     tensor, array                  model(tensor)                          one batch
     mapping of names               model(**those that forward accepts)    one batch, as tokenizers return it
-    list, DataLoader, iterator     each of its items is a batch           a DataLoader item (images, labels): model(images)
+    list, DataLoader, iterator     each item is a batch                   of (images, labels): model(images)
     function without arguments     what it returns, at each pass
 
 A batch that is a tuple or a list fills the arguments that `forward` requires, and what follows them is left out.
@@ -178,4 +178,3 @@ def _accepted(model: Any) -> tuple[int | None, set[str] | None]:
         None if everything else max(len(required), 1),
         None if any(one.kind is kinds.VAR_KEYWORD for one in parameters) else names,
     )
-

@@ -46,19 +46,18 @@ def calibrated_in_groups(
     order = [one.name for one in left]
     while left:
         ears = [Ear(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)]
-        if judges is None:
-            _hear(model, source, left, lambda index: ears[int(held is None and index % EVERY == EVERY - 1)])
-        else:
-            _hear(model, source, left, lambda _: ears[0])
-            _hear(model, judges, left, lambda _: ears[1])
+        _hear(model, source, left, ears if held is None else ears[:1])
+        if judges is not None:
+            _hear(model, judges, left, ears[1:])
         yield _calibration(ears, order)
         left = [one for one in left if one.name in ears[0].postponed]
 
 
-def _hear(model: Any, batches: Batches, weights: list[Layer], ear_of: Any) -> None:
+def _hear(model: Any, batches: Batches, weights: list[Layer], ears: list[Ear]) -> None:
+    """Run the batches, each for one ear: of two ears the second hears every fourth batch."""
     computed = [one for one in weights if made_by(one) != "held"]
     for index, batch in enumerate(batches):
-        ear = ear_of(index)
+        ear = ears[-1 if index % EVERY == EVERY - 1 else 0]
         ear.keep = _tokens(batch)
         with listening(model, ear, computed):
             batches.run(model, batch, index)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arrays.quantized import QuantizedArray
 from ...base.values import as_int
+from ...files.selection import escaped
 from ...formats import Format
 from ...ptq.calibration import Calibration
 from ..torch.conversion import recipe_of
@@ -38,7 +39,7 @@ def rounded(
     calibration : Calibration or batches
     formats : Format, str or mapping of str to these
     round_ : callable
-        `heterocompute.ptq.network.round_layers` with its method and options.
+        `heterocompute.ptq.network.round_layers` with its method.
     sequential, held, include, exclude, memory
         As in `heterocompute.ptq.quantize`.
 
@@ -86,10 +87,10 @@ class _Again:
         self._model, self._batches, self._held_out = shared_copy(model), batches, None if held is None else False
         self._held = {one.name for one in layers if made_by(one) == "held"}
 
-    def __call__(self, weights: Mapping[str, Any], include: list[str]) -> Calibration:
+    def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:
         done = {
             name: value for name, value in weights.items() if name in self._held and isinstance(value, QuantizedArray)
         }
         self._held -= {*done}  # they stay in the copy
         put(self._model, {name: value.dequantize() for name, value in done.items()}, "quantize")
-        return calibrated(self._model, self._batches, include, None, self._held_out, "quantize")
+        return calibrated(self._model, self._batches, list(map(escaped, names)), None, self._held_out, "quantize")

@@ -88,4 +88,6 @@ def check_place(model: Any, name: str) -> None:
         if one.device.type == "meta":
             raise ValueError(f"{name}: {quoted(path)} of the model is on meta, without values: load the weights first")
         if one.device.type != "cpu":
-            raise ValueError(f"{name}: {quoted(path)} of the model is on {one.device}, expected the CPU: call model.cpu()")
+            raise ValueError(
+                f"{name}: {quoted(path)} of the model is on {one.device}, expected the CPU: call model.cpu()"
+            )

@@ -128,28 +128,30 @@ def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
     return made.detach()
 
 
-def packed_weights(chosen: list[tuple[Layer, Format | QuantizedArray]], activations: Format | None) -> list[PackedWeight]:
+def packed_weights(
+    chosen: list[tuple[Layer, Format | QuantizedArray]], activations: Format | None
+) -> list[PackedWeight]:
     """Return the packed weight of each layer; tied layers with one format have the same."""
     known: dict[Any, PackedWeight] = {}
-    alive = []
+    alive: list[Any] = []  # whose addresses are keys
     found = []
     for layer, fmt in chosen:
-        given = isinstance(fmt, QuantizedArray)
-        key = (*_identity(layer), id(fmt) if given else fmt, layer.axis, layer.kind)
+        key = (*_identity(layer), id(fmt) if isinstance(fmt, QuantizedArray) else fmt, layer.axis, layer.kind)
         if key not in known:
-            if isinstance(fmt, QuantizedArray):
-                _check_rounded(layer, fmt)
-                known[key] = PackedWeight(fmt, activations)
-                found.append(known[key])
-                continue
-            weight = weight_now(layer)
-            alive.append(weight)
-            try:
-                known[key] = PackedWeight(quantize(weight, fmt, layer.axis), activations)
-            except ValueError as problem:
-                raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+            known[key] = PackedWeight(_rounded(layer, fmt, alive), activations)
         found.append(known[key])
     return found
+
+
+def _rounded(layer: Layer, fmt: Format | QuantizedArray, alive: list[Any]) -> QuantizedArray:
+    if isinstance(fmt, QuantizedArray):
+        _check_rounded(layer, fmt)
+        return fmt
+    alive.append(weight_now(layer))
+    try:
+        return quantize(alive[-1], fmt, layer.axis)
+    except ValueError as problem:
+        raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
 
 
 def _check_rounded(layer: Layer, q: QuantizedArray) -> None:

@@ -1,0 +1,66 @@
+"""Rounding of a checked array to the nearest codes: the components are allocated here, and the C core fills them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import _heterocompute as _core
+from ..arrays.components import component_layout, core_format
+from ..arrays.dense import core_view
+from ..arrays.quantized import QuantizedArray
+from ..base import runtime
+from ..formats import Format
+
+__all__ = ["nearest"]
+
+Array = np.ndarray[Any, Any]
+
+CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; what is smaller is as fast anywhere
+
+
+def nearest(
+    x: Array,
+    fmt: Format,
+    axes: tuple[int, ...],
+    clip: tuple[int, float] | None = None,
+    importance: Array | None = None,
+) -> QuantizedArray:
+    """Round an array whose dtype and axes are checked already.
+
+    Parameters
+    ----------
+    x : ndarray of floats
+    fmt : Format
+    axes : tuple of int
+        The reduction axes, not negative.
+    clip : (int, float), optional
+        As of `heterocompute.products.arguments.core_clip`.
+    importance : ndarray of floats, of x's shape, optional
+
+    Returns
+    -------
+    QuantizedArray
+
+    Raises
+    ------
+    Refused
+        A NaN or an infinity, or a format that does not fit the array; see `heterocompute.base.errors.refusals`.
+    """
+    layout = component_layout(fmt, x.shape, axes)
+    parts = {name: _empty(size, dtype) for name, (dtype, size) in layout.items()}
+    weights = None if importance is None else core_view(importance)
+    _core.quantize(runtime.run(), core_view(x), clip, (core_format(fmt), x.shape, axes, parts), weights)
+    return QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Make an array that begins on a cache line, as NumPy's own do not: kernels read whole lines."""
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < ALIGNED_FROM:
+        return np.empty(shape, dtype)
+    memory = np.empty(nbytes + CACHE_LINE, np.uint8)
+    start = -memory.__array_interface__["data"][0] % CACHE_LINE
+    return memory[start : start + nbytes].view(dtype).reshape(shape)

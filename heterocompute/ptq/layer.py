@@ -1,0 +1,60 @@
+"""One layer rounded, and judged next to plain rounding: what `quantize` and `quantize_checkpoint` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.quantized import QuantizedArray
+from ..base.values import shown
+from ..formats import Format
+from ..formats.base import or_words
+from ..products.quantize import quantize
+from .error import layer_error
+from .gptq import Options, rounded_layer
+from .hessian import Hessian
+
+__all__ = ["OPTIONS", "Layer", "check_options", "round_layer"]
+
+Array = np.ndarray[Any, Any]
+OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
+
+
+class Layer(NamedTuple):
+    """A rounded weight, plain rounding of it, and ``tokens damping dead before after``: SQNR in dB of both."""
+
+    q: QuantizedArray
+    plain: QuantizedArray
+    report: dict[str, Any]
+
+
+def check_options(options: Mapping[str, Any], name: str) -> Options:
+    """Return options of `gptq` for whole networks, where an error names the function that was called."""
+    if unknown := sorted({*options} - {*OPTIONS}):
+        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, wanted {or_words(OPTIONS)}")
+    usual = {"order": "activation", "scales": "search", "damping": 0.01, "sweeps": 3, "refit": True}
+    return Options.of(**{**usual, **options})
+
+
+def round_layer(x: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Options) -> Layer:
+    """Round a checked weight under its inputs.
+
+    Parameters
+    ----------
+    x : ndarray of floats
+    h : Hessian
+    fmt : Format
+    axes : tuple of int
+        The reduction axes, not negative.
+    options : Options
+
+    Returns
+    -------
+    Layer
+    """
+    found, plain = rounded_layer(x, h, fmt, axes, options), quantize(x, fmt, axes)
+    before, after = (layer_error(x, q, h).output_db for q in (plain, found.q))
+    report = {"tokens": h.tokens, "damping": found.damping, "dead": found.dead, "before": before, "after": after}
+    return Layer(found.q, plain, report)
