@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from common import reals
 
 import heterocompute as hc
-from common import reals
 
 torch = pytest.importorskip("torch")
 
@@ -14,7 +14,7 @@ W = reals((8, 32), 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_pruned_tensors_are_tensors_of_their_dtype(dtype: "torch.dtype") -> None:
+def test_pruned_tensors_are_tensors_of_their_dtype(dtype: torch.dtype) -> None:
     w = torch.from_numpy(W).to(dtype)
     pruned, mask = hc.prune(w, "50%"), hc.prune_mask(w, "2:4")
     assert pruned.dtype == dtype and mask.dtype == torch.bool
@@ -31,7 +31,7 @@ def test_masks_and_scores_are_those_of_arrays() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_sr_ste_answers_a_gradient_for_a_gradient(dtype: "torch.dtype") -> None:
+def test_sr_ste_answers_a_gradient_for_a_gradient(dtype: torch.dtype) -> None:
     w = torch.from_numpy(W).to(dtype).requires_grad_()
     mask = hc.prune_mask(w.detach(), "2:4")
     (w * mask).sum().backward()
