@@ -10,7 +10,7 @@ from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import call_back
 from ...base.texts import quoted
-from ..torch.conversion import convert, weight_now
+from ..torch.conversion import convert, form_axis, formed, weight_now
 from ..torch.rounding import fake_quantize
 from .copies import put, shared_copy
 from .weights import chosen_layers
@@ -19,7 +19,7 @@ __all__ = ["ModuleWeights", "module_network"]
 
 
 class ModuleWeights(dict[str, Any]):
-    """The weights that a model computes with, by name; tied ones by the first of their names.
+    """The weights that a model computes with, by name, as packed layers have them; tied ones by their first name.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ def module_network(
         key: Any = id(parameter) if parameter is not None else (id(layer.module), layer.attribute)
         twins[layer.name] = first.setdefault(key, layer.name)
         if twins[layer.name] == layer.name:
-            weights[layer.name] = as_array(weight_now(layer, name), f"{name}: {layer.name}")
-            weights.axes[layer.name] = layer.axis
+            weights[layer.name] = as_array(formed(layer, weight_now(layer, name)), f"{name}: {layer.name}")
+            weights.axes[layer.name] = form_axis(layer)
     if not callable(evaluate):
         return weights, evaluate
 

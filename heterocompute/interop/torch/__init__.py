@@ -14,9 +14,20 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or find_spec("torch") is not None:
+    from .attention import PackedMultiheadAttention
     from .conversion import convert
-    from .modules import PackedLinear
-    from .products import linear
+    from .modules import (
+        PackedConv1d,
+        PackedConv2d,
+        PackedConv3d,
+        PackedConvTranspose1d,
+        PackedConvTranspose2d,
+        PackedConvTranspose3d,
+        PackedEmbedding,
+        PackedEmbeddingBag,
+        PackedLinear,
+    )
+    from .products import conv2d, linear
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
     from .walk import Layer, layers
     from .weights import PackedWeight
@@ -30,9 +41,19 @@ else:
 
 __all__ = [
     "Layer",
+    "PackedConv1d",
+    "PackedConv2d",
+    "PackedConv3d",
+    "PackedConvTranspose1d",
+    "PackedConvTranspose2d",
+    "PackedConvTranspose3d",
+    "PackedEmbedding",
+    "PackedEmbeddingBag",
     "PackedLinear",
+    "PackedMultiheadAttention",
     "PackedWeight",
     "QuantLinear",
+    "conv2d",
     "convert",
     "fake_quantize",
     "layers",

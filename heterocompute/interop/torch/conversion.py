@@ -15,8 +15,10 @@ from ...files.selection import escaped, patterns
 from ...formats import Format
 from ...products.arguments import as_format
 from ...products.quantize import quantize
-from .modules import Packed, PackedLinear
-from .reading import now
+from . import modules
+from .attention import PackedMultiheadAttention
+from .modules import Packed
+from .reading import is_called, now
 from .walk import Layer, check_matches, every_layer, matching
 from .weights import PackedWeight
 
@@ -133,33 +135,69 @@ def packed_weights(
 ) -> list[PackedWeight]:
     """Return the packed weight of each layer; tied layers with one format have the same."""
     known: dict[Any, PackedWeight] = {}
-    alive: list[Any] = []  # whose addresses are keys
     found = []
     for layer, fmt in chosen:
-        key = (*_identity(layer), id(fmt) if isinstance(fmt, QuantizedArray) else fmt, layer.axis, layer.kind)
+        way = id(fmt) if isinstance(fmt, QuantizedArray) else fmt
+        key = (*_identity(layer), way, layer.axis, layer.kind.startswith("conv_t"))
         if key not in known:
-            known[key] = PackedWeight(_rounded(layer, fmt, alive), activations)
+            try:
+                q = packed_of(layer, weight_now(layer), fmt) if isinstance(fmt, Format) else formed_of(layer, fmt)
+            except ValueError as problem:
+                raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+            known[key] = PackedWeight(q, activations)
         found.append(known[key])
     return found
 
 
-def _rounded(layer: Layer, fmt: Format | QuantizedArray, alive: list[Any]) -> QuantizedArray:
-    if isinstance(fmt, QuantizedArray):
-        _check_rounded(layer, fmt)
-        return fmt
-    alive.append(weight_now(layer))
-    try:
-        return quantize(alive[-1], fmt, layer.axis)
-    except ValueError as problem:
-        raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format) -> QuantizedArray:
+    """Return a weight in a format, in the form that the packed layer has it."""
+    check_rows(layer, fmt)
+    return quantize(formed(layer, weight), fmt, form_axis(layer))
 
 
-def _check_rounded(layer: Layer, q: QuantizedArray) -> None:
-    if (tuple(q.shape), q.axis) != (layer.shape, layer.axis):
+def formed(layer: Layer, weight: torch.Tensor) -> torch.Tensor:
+    """Return the values of a weight in the form that the packed layer has it: outputs first, filters of an image."""
+    if layer.kind.startswith("conv"):
+        if layer.module.transposed:
+            weight = turned(weight, layer.module.groups)
+        weight = weight.flatten(2)[..., None] if weight.dim() == 5 else weight
+        return weight if weight.dim() == 4 else weight[:, :, None]
+    return weight.t() if layer.axis == (0,) else weight
+
+
+def form_axis(layer: Layer) -> tuple[int, ...]:
+    """Return the axes that `formed` is summed along."""
+    return (2, 3, 1) if layer.kind.startswith("conv") else (1,) if layer.axis == (0,) else layer.axis
+
+
+def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
+    """Return a rounded weight, in the layer's own shape or as `formed`, in the form of the packed layer."""
+    check_rows(layer, q.format)
+    shape = tuple(formed(layer, torch.empty(layer.shape, device="meta")).shape)
+    if (tuple(q.shape), q.axis) == (shape, form_axis(layer)):
+        return q
+    if (tuple(q.shape), q.axis) != (layer.shape, layer.axis) or layer.kind.startswith("conv_t"):
         raise ValueError(
-            f"convert: {quoted(layer.name)} has shape {layer.shape} and is summed along {layer.axis}, but the rounded "
-            f"weight has shape {tuple(q.shape)} and axis {q.axis}"
+            f"the rounded weight has shape {tuple(q.shape)} and axis {q.axis}, expected {layer.shape} and {layer.axis}"
         )
+    return q.T if layer.axis == (0,) else q._remade(q.components, shape, form_axis(layer))
+
+
+def check_rows(layer: Layer, fmt: Format) -> None:
+    """Refuse a format for a weight of which rows are decoded alone."""
+    if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
+        raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+    if layer.kind == "experts" and not fmt.splits_into_rows:
+        raise ValueError(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+
+
+def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return filters of a transposed convolution as those of the convolution that computes it."""
+    inputs, outputs = weight.shape[:2]
+    split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
+    flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
+    return flat.flip(*range(2, weight.dim()))
+>>>>>>> b54440ad823c95087004a2ec11ab133c737a3fb6
 
 
 def _identity(layer: Layer) -> tuple[Any, ...]:
@@ -175,21 +213,64 @@ def copied(model: Any, chosen: list[tuple[Layer, Any]]) -> Any:
         parameter = layer.module._parameters.get(layer.attribute)
         if parameter is not None:
             memo[id(parameter)] = parameter
+    for module in model.modules():  # what hooks have computed: PyTorch refuses to copy such a tensor
+        for value in module.__dict__.values():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach()
     return copy.deepcopy(model, memo)
+
+
+BUILDERS: dict[str, Any] = {
+    "linear": modules.PackedLinear,
+    "embedding": modules.PackedEmbedding,
+    "embedding_bag": modules.PackedEmbeddingBag,
+    **{f"conv{n}d": getattr(modules, f"PackedConv{n}d") for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": getattr(modules, f"PackedConvTranspose{n}d") for n in (1, 2, 3)},
+}
 
 
 def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> Any:
     """Put packed layers into a model; return the model."""
-    made: dict[int, Packed] = {}
+    made: dict[int, Any] = {}
     for layer, weight in zip(chosen, weights, strict=True):
         old = model.get_submodule(layer.path)
+        if layer.kind not in BUILDERS:  # the module stays, its weight is replaced
+            old._parameters.pop(layer.attribute, None)
+            setattr(old, layer.attribute, weight)
+            if layer.kind == "experts":
+                _use_own_forward(old)
+            continue
         if isinstance(old, Packed):  # the same module in a second place
             continue
         new = made.get(id(old))
         if new is None:
-            new = made[id(old)] = PackedLinear.from_module(old, weight)
+            new = made[id(old)] = _in_place_of(old, BUILDERS[layer.kind].from_module(old, weight))
         if not layer.path:
             return new
         parent, _, name = layer.path.rpartition(".")
         setattr(model.get_submodule(parent), name, new)
+    for module in model.modules():
+        if type(module).forward is torch.nn.MultiheadAttention.forward:
+            if any(isinstance(one, (Packed, PackedWeight)) for one in module._modules.values()):
+                module.__class__ = PackedMultiheadAttention
     return model
+
+
+def _in_place_of(old: Any, new: Any) -> Any:
+    """Give a packed layer the mode and the hooks of the layer that it replaces."""
+    new.train(old.training)
+    for key, hook in old._forward_pre_hooks.items():
+        if not hasattr(hook, "apply_mask") and not hasattr(hook, "compute_weight") and hook is not is_called:
+            new._forward_pre_hooks[key] = hook
+            if key in old._forward_pre_hooks_with_kwargs:
+                new._forward_pre_hooks_with_kwargs[key] = True
+    for name in ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"):
+        getattr(new, name).update(getattr(old, name))
+    return new
+
+
+def _use_own_forward(experts: Any) -> None:
+    """Let experts of transformers multiply matrix by matrix: their other ways take all matrices as one tensor."""
+    if hasattr(experts, "config"):
+        experts.config = copy.copy(experts.config)
+        experts.config._experts_implementation = "eager"

@@ -1,18 +1,33 @@
-"""Layers with packed weights, which `convert` puts in the places of PyTorch's."""
+"""Layers with packed weights, which `convert` puts in the places of PyTorch's.
+
+`build` is the table from a kind of `walk.Layer` to what replaces it. PyTorch's attributes keep their names.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 import torch
+from torch.nn import functional
 
 from ...arrays.quantized import QuantizedArray
 from ...base.values import shown
 from ...formats import Format
-from .products import linear
+from .products import convolve, embedding, linear
 from .weights import PackedWeight
 
-__all__ = ["PackedLinear"]
+__all__ = [
+    "Packed",
+    "PackedConv1d",
+    "PackedConv2d",
+    "PackedConv3d",
+    "PackedConvTranspose1d",
+    "PackedConvTranspose2d",
+    "PackedConvTranspose3d",
+    "PackedEmbedding",
+    "PackedEmbeddingBag",
+    "PackedLinear",
+]
 
 
 class Packed(torch.nn.Module):
@@ -22,8 +37,6 @@ class Packed(torch.nn.Module):
     ----------
     weight : PackedWeight
     bias : torch.nn.Parameter or None
-    activations : str or None
-        Format that inputs are rounded to; it can be set.
     """
 
     weight: PackedWeight
@@ -32,8 +45,7 @@ class Packed(torch.nn.Module):
         self, q: QuantizedArray | PackedWeight, bias: Any = None, activations: Format | str | None = None
     ) -> None:
         super().__init__()
-        weight = q if isinstance(q, PackedWeight) else PackedWeight(q, activations)
-        self.weight = weight
+        self.weight = q if isinstance(q, PackedWeight) else PackedWeight(q, activations)
         if bias is not None and not isinstance(bias, torch.Tensor):
             raise TypeError(f"{type(self).__name__}: bias is {shown(bias)}, expected a torch.Tensor or None")
         parameter = bias if bias is None or isinstance(bias, torch.nn.Parameter) else torch.nn.Parameter(bias)
@@ -41,14 +53,12 @@ class Packed(torch.nn.Module):
 
     @property
     def activations(self) -> str | None:
+        """Format that inputs are rounded to."""
         return self.weight.activations
 
     def packed(self) -> QuantizedArray:
         """Return the weight as a QuantizedArray, which shares the memory of the buffers."""
         return self.weight.array()
-
-    def _repr_of_weight(self) -> str:
-        return f"bias={self.bias is not None}"
 
 
 class PackedLinear(Packed):
@@ -59,7 +69,7 @@ class PackedLinear(Packed):
     q : QuantizedArray or PackedWeight
         (out_features, in_features), quantized along the inputs.
     bias : torch.Tensor, optional
-        (out_features,). It can be trained, and so can x; the weight is frozen.
+        (out_features,). Its gradient and that of x are computed; the weight is frozen.
     activations : Format or str, optional
         Round inputs to this format, row by row.
 
@@ -84,13 +94,183 @@ class PackedLinear(Packed):
     @classmethod
     def from_module(cls, module: Any, weight: PackedWeight) -> Self:
         """Take over the bias of a layer."""
-        made = cls(weight, module.bias)
-        made.train(module.training)
-        return made
+        return cls(weight, getattr(module, "bias", None))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         answer: torch.Tensor = linear(x, self.weight, self.bias)
         return answer
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, {self._repr_of_weight()}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+OF_CONVOLUTIONS = (
+    *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
+    *("transposed", "output_padding", "padding_mode", "_reversed_padding_repeated_twice"),
+)
+
+
+class _PackedConvolution(Packed):
+    """A convolution with packed filters; made by `convert`.
+
+    The filters are (K, C / groups, R, S), also those of a transposed convolution: that is computed as a convolution
+    of x with zeros between its values. Filters of one dimension are (K, C / groups, 1, S). Those of three are
+    (K, C / groups, T R S, 1): each window is stored, and activations are rounded window by window.
+
+    Attributes
+    ----------
+    in_channels, out_channels, kernel_size, stride, padding, dilation, groups, transposed, output_padding, padding_mode
+        As of `torch.nn.Conv2d`.
+    """
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over the bias and the window of a layer."""
+        made = cls(weight, module.bias)
+        for name in OF_CONVOLUTIONS:
+            setattr(made, name, getattr(module, name))
+        return made
+
+    def _padded(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Return x with the padding that the core does not do, and the padding that is left."""
+        twice, n = self._reversed_padding_repeated_twice, len(self.kernel_size)
+        if self.padding_mode != "zeros":
+            return functional.pad(x, twice, mode=self.padding_mode), (0,) * n
+        if not isinstance(self.padding, str):
+            return x, self.padding
+        pairs = [(twice[2 * i], twice[2 * i + 1]) for i in range(n - 1, -1, -1)]
+        if all(before == after for before, after in pairs):
+            return x, tuple(before for before, _ in pairs)
+        return functional.pad(x, twice), (0,) * n
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, padding = self._padded(x)
+        window = self.kernel_size, self.stride, padding, self.dilation, self.groups
+        answer: torch.Tensor = convolve(x, self.weight, self.bias, *window)
+        return answer
+
+    def extra_repr(self) -> str:
+        names = ("kernel_size", "stride", "padding", "dilation", "groups")
+        more = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"{self.in_channels}, {self.out_channels}, {more}, bias={self.bias is not None}"
+
+
+class _PackedTransposed(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+
+    def forward(self, x: torch.Tensor, output_size: Any = None) -> torch.Tensor:
+        n = len(self.kernel_size)
+        if x.dim() == n + 1:
+            return self(x[None], output_size)[0]
+        beyond = self.output_padding
+        if output_size is not None:
+            rule = torch.nn.ConvTranspose2d._output_padding
+            beyond = rule(self, x, output_size, self.stride, self.padding, self.kernel_size, n, self.dilation)
+        pads: list[int] = []
+        for i in range(n - 1, -1, -1):
+            before = self.dilation[i] * (self.kernel_size[i] - 1) - self.padding[i]
+            pads += [before, before + beyond[i]]
+        spread = functional.pad(between_zeros(x, self.stride), pads)
+        ones, zeros = (1,) * n, (0,) * n
+        answer: torch.Tensor = convolve(
+            spread, self.weight, self.bias, self.kernel_size, ones, zeros, self.dilation, self.groups
+        )
+        return answer
+
+
+def between_zeros(x: torch.Tensor, stride: Any) -> torch.Tensor:
+    """Return x with ``stride - 1`` zeros between its values along each dimension but the first two."""
+    for i, step in enumerate(stride):
+        if step > 1:
+            dim = i + 2
+            x = functional.pad(x.unsqueeze(dim + 1), [0, 0] * (x.dim() - dim - 1) + [0, step - 1]).flatten(dim, dim + 1)
+            x = x.narrow(dim, 0, x.shape[dim] - step + 1)
+    return x
+
+
+class PackedConv1d(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+
+
+class PackedConv2d(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+
+
+class PackedConv3d(_PackedConvolution):
+    __doc__ = _PackedConvolution.__doc__
+
+
+class PackedConvTranspose1d(_PackedTransposed):
+    __doc__ = _PackedConvolution.__doc__
+
+
+class PackedConvTranspose2d(_PackedTransposed):
+    __doc__ = _PackedConvolution.__doc__
+
+
+class PackedConvTranspose3d(_PackedTransposed):
+    __doc__ = _PackedConvolution.__doc__
+
+
+class PackedEmbedding(Packed):
+    """A table of rows that is packed; rows are decoded as they are looked up.
+
+    Parameters
+    ----------
+    q : QuantizedArray or PackedWeight
+        (num_embeddings, embedding_dim), quantized along the dimension.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> table = PackedEmbedding(hc.quantize(np.eye(4, 32, dtype=np.float32), "int4-g32"))
+    >>> table(torch.tensor([[2]]))[0, 0, :4].tolist()
+    [0.0, 0.0, 1.0, 0.0]
+    """
+
+    def __init__(self, q: QuantizedArray | PackedWeight) -> None:
+        super().__init__(q)
+        self.num_embeddings, self.embedding_dim = self.weight.shape
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over what a layer says of its rows."""
+        made = cls(weight)
+        made.padding_idx = module.padding_idx
+        return made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return embedding(x, self.weight, self.weight.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class PackedEmbeddingBag(PackedEmbedding):
+    """A packed table whose rows are summed bag by bag, as of `torch.nn.EmbeddingBag`."""
+
+    @classmethod
+    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+        """Take over what a layer says of its bags."""
+        made = cls(weight)
+        for name in ("mode", "include_last_offset", "padding_idx"):
+            setattr(made, name, getattr(module, name))
+        return made
+
+    def forward(self, x: torch.Tensor, offsets: Any = None, per_sample_weights: Any = None) -> torch.Tensor:
+        ids, places = torch.unique(x, return_inverse=True)
+        rows = embedding(ids, self.weight, self.weight.dtype)
+        padding = None
+        if self.padding_idx is not None:
+            hit = (ids == self.padding_idx).nonzero()
+            padding = int(hit) if hit.numel() else None
+        answer: torch.Tensor = functional.embedding_bag(
+            places.to(x.dtype),
+            rows,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=padding,
+        )
+        return answer

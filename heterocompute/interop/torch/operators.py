@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arrays.components import VALUES, component_layout
+from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
 from ...arrays.quantized import QuantizedArray
 from ...products.arguments import as_format
@@ -27,7 +27,7 @@ from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
 
-__all__ = ["array_of", "axes_text", "defined", "described", "functions", "parts_of"]
+__all__ = ["array_of", "axes_text", "defined", "described", "functions", "parts_of", "rows_of"]
 
 
 Pair = tuple[int, int]
@@ -68,6 +68,25 @@ def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
         name: _as_ndarray(part).view(dtype) for (name, (dtype, _)), part in zip(layout.items(), parts, strict=True)
     }
     return QuantizedArray._trusted(components, fmt, shape, axis, about["dtype"])
+
+
+def rows_of(q: QuantizedArray, ids: Any) -> Any:
+    """Return the values of some rows of a packed matrix as float32, decoded alone.
+
+    Raises
+    ------
+    IndexError
+        A row that there is not.
+    """
+    count, length = q.shape
+    flat = ids.reshape(-1)
+    if flat.size and not 0 <= int(flat.min()) <= int(flat.max()) < count:
+        wrong = int(flat.min()) if flat.min() < 0 else int(flat.max())
+        raise IndexError(f"embedding: x has index {wrong}, expected 0 to {count - 1}")
+    layout = layout_of(q.format, q.shape, q.axis)
+    parts = {name: part[flat] if layout[name][2] else part for name, part in q.components.items()}
+    found = QuantizedArray._trusted(parts, q.format, (flat.size, length), q.axis, q.source_dtype)
+    return found.dequantize().reshape(*ids.shape, length)
 
 
 def _as_ndarray(part: Any) -> Any:
@@ -152,6 +171,12 @@ def defined() -> SimpleNamespace:
         channels = json.loads(text)["shape"][1] * window[-1]
         return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
 
+    def rows(ids: Any, q: Any, text: str) -> Any:
+        return torch.from_numpy(rows_of(array_of(q, text), ids.numpy()))
+
+    def rows_fake(ids: Any, q: Any, text: str) -> Any:
+        return ids.new_empty((*ids.shape, json.loads(text)["shape"][1]), dtype=torch.float32)
+
     round_schema = "(Tensor t, str fmt, str axis, str clip, str rounding, int seed) -> (Tensor, Tensor)"
     pass_schema = "(Tensor g, Tensor note, str fmt, str axis) -> Tensor"
     packed = "Tensor[] q, str text"
@@ -169,6 +194,7 @@ def defined() -> SimpleNamespace:
             convolve_back,
             convolve_back_fake,
         ),
+        rows=operator("rows", f"(Tensor ids, {packed}) -> Tensor", rows, rows_fake),
     )
     for name, rule in _rules(made, lambda q: [None] * len(q)).items():
         getattr(made, name).register_autograd(rule.backward, setup_context=rule.keep)

@@ -1,4 +1,4 @@
-"""Products with packed weights: `linear`. Gradients reach x and the bias, the weight is frozen.
+"""Products with packed weights. Gradients reach x and the bias, the weight is frozen.
 
 A call that nothing observes (no gradient, no compiler, no transform of torch.func) goes to the core at once; others go
 through the operators.
@@ -6,6 +6,8 @@ through the operators.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,21 +18,24 @@ from ...arrays.quantized import QuantizedArray
 from ...base.values import shown
 from ...formats import Format
 from ...products.arguments import as_format
-from ...products.matmul import linear as product
+from ...products.conv import conv2d as core_conv2d
+from ...products.matmul import linear as core_linear
+from .operators import described, parts_of, rows_of
 from .rounding import OPS, check_tensor
-from .weights import PackedWeight
+from .weights import PRODUCTS, PackedPart, PackedWeight
 
-__all__ = ["as_core", "is_direct", "linear"]
+__all__ = ["conv2d", "convolve", "embedding", "linear"]
 
 _n_modes, _top_transform = torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack
 _is_autocast, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+_has_gradients = torch.is_grad_enabled
 
 
 def is_direct(x: Any, bias: Any = None) -> bool:
     """Tell whether a call with this input can go to the core at once."""
     if torch.compiler.is_compiling() or type(x) is not torch.Tensor:
         return False
-    if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+    if _has_gradients() and (x.requires_grad or (bias is not None and bias.requires_grad)):
         return False
     return not _n_modes() and _top_transform() is None and forward_ad._current_level < 0 and x.is_cpu
 
@@ -73,40 +78,237 @@ def linear(
     ------
     TypeError, ValueError
         As `fake_quantize` and `heterocompute.linear`.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.ones((3, 32), np.float32), "vsq4-g16-s4")
+    >>> linear(torch.ones(2, 32), q, activations="int8").tolist()
+    [[32.0, 32.0, 32.0], [32.0, 32.0, 32.0]]
     """
-    if isinstance(q, PackedWeight) and activations is None:
-        activations = q.activations
+    activations = _activations(q, activations)
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
         raise TypeError(f"linear: dtype is {shown(dtype)}, wanted a torch.dtype of floats")
     if is_direct(x, bias) and x.dtype in OPS.dtypes:
-        array = q.array() if isinstance(q, PackedWeight) else q
-        if not isinstance(array, QuantizedArray):
-            raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
-        whole = bias is not None and type(bias) in (torch.Tensor, torch.nn.Parameter) and bias.dtype is torch.float32
-        inner = bias.detach().numpy() if whole and bias.is_cpu else None
-        y = torch.from_numpy(product(as_core(x), array, inner, activations))
-        return _finished(y, x, None if inner is not None else bias, dtype)
+        inner = _inner(bias)
+        y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
+        return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
-    parts, text = (q.parts(), q.text) if isinstance(q, PackedWeight) else OPS.constant_of(q)
     times = OPS.linear if OPS.is_traced() else OPS.eager.linear
-    fmt = _text(activations)
-    return _finished(times(x, parts, text, fmt), x, bias, dtype)
+    return _finished(times(x, *_constant(q), _text(activations, "linear")), x, bias, "linear", dtype)
 
 
-def _text(activations: Any) -> str:
+def conv2d(
+    x: Any,
+    q: QuantizedArray | PackedWeight,
+    bias: Any = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    activations: Format | str | None = None,
+) -> Any:
+    """Convolve images with packed filters; the gradient reaches x and bias, the filters are frozen.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        (N, C, H, W) or (C, H, W), floats, on the CPU.
+    q : QuantizedArray or PackedWeight
+        (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
+    bias : torch.Tensor, optional
+        (K,).
+    stride, padding, dilation : int or pair of int
+    groups : int
+    activations : Format or str, optional
+        Round x to this format, image by image. None is that of a PackedWeight.
+
+    Returns
+    -------
+    torch.Tensor
+        (N, K, P, Q) or (K, P, Q), in the dtype of x, under autocast in that of autocast.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fake_quantize` and `heterocompute.conv2d`.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = hc.quantize(np.ones((1, 16, 1, 1), np.float32), "int8", axis=(2, 3, 1))
+    >>> conv2d(torch.ones(1, 16, 2, 2), q).tolist()
+    [[[[16.0, 16.0], [16.0, 16.0]]]]
+    """
+    check_tensor(x, "conv2d: x")
+    if len(q.shape) != 4 or x.dim() not in (3, 4):
+        raise ValueError(
+            f"conv2d: x has shape {tuple(x.shape)} and q {tuple(q.shape)}, expected (N, C, H, W) and (K, C, R, S)"
+        )
+    window = _pair(stride), _pair(padding), _pair(dilation)
+    return convolve(x, q, bias, tuple(q.shape[2:]), *window, groups, activations)
+
+
+def convolve(
+    x: torch.Tensor,
+    q: QuantizedArray | PackedWeight,
+    bias: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    activations: Any = None,
+) -> Any:
+    """Do what `conv2d` does, with windows of 1, 2 or 3 dimensions; a batch may be missing.
+
+    q is (K, C / groups, 1, S) of one dimension, (K, C / groups, T R S, 1) of three: windows of these are stored as
+    images with one window each.
+    """
+    n, name = len(kernel), f"conv{len(kernel)}d"
+    check_tensor(x, f"{name}: x")
+    if x.dim() == n + 1:
+        return convolve(x[None], q, bias, kernel, stride, padding, dilation, groups, activations)[0]
+    if x.dim() != n + 2:
+        raise ValueError(f"{name}: x has shape {tuple(x.shape)}, expected {n + 2} dimensions, or {n + 1} of one image")
+    if n == 1:
+        y = _images(x[:, :, None], q, None, (1, *stride), (0, *padding), (1, *dilation), groups, activations)
+        return _finished(y[:, :, 0], x, bias, name, None)
+    if n == 3:
+        windows, sizes = unfolded(x, kernel, stride, padding, dilation)
+        y = _images(windows, q, None, (1, 1), (0, 0), (1, 1), groups, activations)
+        return _finished(y.reshape(x.shape[0], *sizes, -1).movedim(-1, 1), x, bias, name, None)
+    inner = _inner(bias) if is_direct(x, bias) else None
+    y = _images(x, q, inner, stride, padding, dilation, groups, activations)
+    return _finished(y, x, bias if inner is None else None, name, None)
+
+
+def _images(
+    x: Any, q: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, activations: Any
+) -> torch.Tensor:
+    """Return the float32 answer of two dimensions; a bias is given where the call is direct."""
+    activations = _activations(q, activations)
+    if is_direct(x):
+        window = tuple(stride), tuple(padding), tuple(dilation)
+        return torch.from_numpy(core_conv2d(as_core(x), _array(q, "conv2d"), bias, *window, groups, activations))
+    times = OPS.conv2d if OPS.is_traced() else OPS.eager.conv2d
+    numbers = [*stride, *padding, *dilation, groups]
+    y: torch.Tensor = times(x, *_constant(q), numbers, _text(activations, "conv2d"))
+    return y
+
+
+def unfolded(
+    x: torch.Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> tuple[torch.Tensor, list[int]]:
+    """Return the windows of volumes, (N, C, D, H, W) -> (N P Q R, C, taps, 1), and P, Q, R."""
+    x = torch.nn.functional.pad(x, [one for pad in reversed(padding) for one in (pad, pad)])
+    sizes = [
+        (size - step * (taps - 1) - 1) // along + 1
+        for size, taps, along, step in zip(x.shape[2:], kernel, stride, dilation, strict=True)
+    ]
+    if min(sizes) < 1:
+        raise ValueError(f"conv3d: x has {tuple(x.shape[2:])} values with padding, fewer than a window")
+    found = []
+    for taps in product(*map(range, kernel)):
+        index = [
+            slice(tap * step, tap * step + along * (n - 1) + 1, along)
+            for tap, step, along, n in zip(taps, dilation, stride, sizes, strict=True)
+        ]
+        found.append(x[:, :, index[0], index[1], index[2]])
+    windows = torch.stack(found, 1).permute(0, 3, 4, 5, 2, 1)  # N, P, Q, R, C, taps
+    return windows.reshape(-1, x.shape[1], len(found), 1), sizes
+
+
+def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = None) -> torch.Tensor:
+    """Return rows of a packed table, decoded as they are looked up.
+
+    Parameters
+    ----------
+    ids : torch.Tensor
+        Integers of any shape, on the CPU.
+    q : QuantizedArray or PackedWeight
+        (rows, length), quantized along the rows' length.
+    dtype : torch.dtype, optional
+        Of the answer; None is float32.
+
+    Returns
+    -------
+    torch.Tensor
+        (..., length).
+
+    Raises
+    ------
+    IndexError
+        A row that there is not.
+    TypeError
+        No integers.
+    """
+    if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"embedding: x is {_kind(ids)}, expected a torch.Tensor of int64 or int32")
+    if type(ids) is torch.Tensor and not torch.compiler.is_compiling() and not _n_modes() and ids.is_cpu:
+        y = torch.from_numpy(rows_of(_array(q, "embedding"), ids.numpy()))
+    else:
+        y = OPS.rows(ids, *_constant(q))
+    return y if dtype is None or y.dtype is dtype else y.to(dtype)
+
+
+def _kind(value: Any) -> str:
+    return f"a torch.Tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
+
+
+def _pair(value: Any) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+
+
+def _activations(q: Any, activations: Any) -> Any:
+    return q.activations if activations is None and isinstance(q, (PackedWeight, PackedPart)) else activations
+
+
+def _array(q: Any, name: str) -> QuantizedArray:
+    array = q if isinstance(q, QuantizedArray) else q.array() if isinstance(q, (PackedWeight, PackedPart)) else None
+    if array is None:
+        raise TypeError(f"{name}: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
+    return array
+
+
+def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
+    """Return a packed weight as operators take it."""
+    if isinstance(q, PackedWeight):
+        return q.parts(), q.text
+    if isinstance(q, PackedPart):
+        return parts_of(q.q), described(q.q)
+    found: tuple[list[torch.Tensor], str] = OPS.constant_of(q)
+    return found
+
+
+def _text(activations: Any, name: str) -> str:
     """Return the format of activations as an operator takes it."""
     if activations is None or type(activations) is str:
         return activations or ""
-    return str(as_format(activations, "linear: activations"))
+    return str(as_format(activations, f"{name}: activations"))
 
 
-def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, dtype: Any) -> torch.Tensor:
+def _inner(bias: Any) -> Any:
+    """Return a bias that the core can add, None of others."""
+    whole = bias is not None and type(bias) in (torch.Tensor, torch.nn.Parameter) and bias.dtype is torch.float32
+    return bias.detach().numpy() if whole and bias.is_cpu else None
+
+
+def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any) -> torch.Tensor:
     """Return an answer of float32 with the bias, in the dtype that is wanted."""
     if bias is not None:
-        check_tensor(bias, "linear: bias")
-        if tuple(bias.shape) != tuple(y.shape[-1:]):
-            raise ValueError(f"linear: bias has shape {tuple(bias.shape)}, wanted {tuple(y.shape[-1:])}")
-        y = y + bias
+        check_tensor(bias, f"{name}: bias")
+        dim = -1 if name == "linear" else 1
+        if tuple(bias.shape) != (y.shape[dim],):
+            raise ValueError(f"{name}: bias has shape {tuple(bias.shape)}, wanted {(y.shape[dim],)}")
+        y = y + (bias if dim < 0 else bias.reshape(-1, *[1] * (y.dim() - 2)))
     if dtype is None:
         dtype = _autocast_dtype("cpu") if _is_autocast("cpu") else x.dtype
     return y if y.dtype is dtype else y.to(dtype)
+
+
+def _linear_as_called(input: Any, weight: Any, bias: Any = None) -> Any:
+    return linear(input, weight, bias)
+
+
+PRODUCTS[torch.nn.functional.linear] = _linear_as_called

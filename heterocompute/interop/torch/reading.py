@@ -20,7 +20,7 @@ from ...products.arguments import as_format, core_clip
 from ...products.quantize import quantize
 from ...training.latent import keep
 
-__all__ = ["Reading", "computed_with", "defined_modules", "maker_of", "now", "unpruned"]
+__all__ = ["Reading", "computed_with", "defined_modules", "is_called", "maker_of", "now", "unpruned"]
 
 _LOCK = threading.Lock()
 _NAMES = {"MultiheadAttention": "out_proj", "LinearCrossEntropyLoss": "linear"}
@@ -145,7 +145,7 @@ def _hide(module: Any) -> None:
     module.__dict__["_n_shown"] = max(left, 0)
 
 
-def _is_called(*_: Any) -> None:
+def is_called(*_: Any) -> None:
     """Do nothing: a hook that tells PyTorch to call a module instead of reading its weight."""
 
 
@@ -257,13 +257,13 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt")), clip
             if clip != "search":
                 core_clip(clip, "QuantLinear")
-            self.register_forward_pre_hook(_is_called)
+            self.register_forward_pre_hook(is_called)
             keep(self, "weight", self.fmt)
 
         def __setstate__(self, state: Any) -> None:
             super().__setstate__(state)
-            if _is_called not in self._forward_pre_hooks.values():  # a pickle of an earlier version
-                self.register_forward_pre_hook(_is_called)
+            if is_called not in self._forward_pre_hooks.values():  # a pickle of an earlier version
+                self.register_forward_pre_hook(is_called)
             keep(self, "weight", self.fmt)
 
         @classmethod

@@ -196,6 +196,7 @@ class _Operators:
         self.constant_of, self.is_traced = constant_of, is_traced
         made = defined()
         self.fake_quantize, self.linear, self.conv2d = made.fake_quantize, made.linear, made.conv2d
+        self.rows = made.rows
         self.eager = functions(made)
 
         modules = defined_modules(fake_quantize, self.rounds)

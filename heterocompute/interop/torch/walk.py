@@ -7,13 +7,12 @@ fit the name of a weight (``encoder.0.weight``) or of its module (``encoder.0``)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
-from ...base.texts import quoted
 from ...base.values import shown
 from ...files.selection import FirstMatch, patterns, unknown
 from .modules import Packed
@@ -40,7 +39,8 @@ class Layer:
     module : torch.nn.Module
         The module that holds the weight.
     kind : str
-        ``linear``, or the name of the class where it cannot be packed.
+        ``linear``, ``conv2d``, ``conv_transpose2d``, ``embedding``, ``embedding_bag``, ``attention`` (a projection),
+        ``experts`` (stacked matrices); the name of the class where it is not known.
     shape : tuple of int
         Of the weight.
     axis : tuple of int
@@ -130,14 +130,21 @@ def every_layer(model: Any, name: str) -> list[Layer]:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
     found = []
+    read: dict[str, str] = {}
     taken: set[str] = set()  # paths whose weights were seen with their parent
     for path, module in model.named_modules(remove_duplicate=False):
         if any(path == one or path.startswith(f"{one}.") for one in taken):
             continue
         for layer in _of_module(path, module):
+            if path in read:
+                problem = f"{read[path]} reads the weight and does not call the layer"
+                layer = replace(layer, problem=layer.problem or problem)
             found.append(layer)
             if layer.packed is not None:
                 taken.add(layer.name)
+        name_read = READ_BY.get(type(module).__name__)
+        if name_read is not None:
+            read[f"{path}.{name_read}" if path else name_read] = type(module).__name__
         if is_parametrized(module):
             taken.add(f"{path}.parametrizations" if path else "parametrizations")
     return found
@@ -159,30 +166,58 @@ def _of_module(path: str, module: Any) -> Iterator[Layer]:
 
 def _weights_of(module: Any) -> list[str]:
     """Return the names of the weights of a module itself, as the module reads them."""
-    names = {name.removesuffix("_orig"): part for name, part in module._parameters.items() if part is not None}
-    for name in getattr(module, "parametrizations", {}):
-        names.setdefault(name, getattr(module, name))
+    hooks = module._forward_pre_hooks.values()
+    made = {getattr(hook, "_tensor_name" if hasattr(hook, "apply_mask") else "name", None) for hook in hooks}
+    made = {name for name in made if name is not None and maker_of(module, name)[0] is not None}
+    names = [name for name in module._parameters if not any(name.startswith(f"{one}_") for one in made)]
     found = []
-    for name, part in names.items():
-        if torch.nn.parameter.is_lazy(part):
-            raise ValueError(
-                f"{type(module).__name__} has no {name} yet, expected a model after its first forward pass"
-            )
-        made = getattr(module, name, None)
-        if made is None and name in ("weight_g", "weight_v"):  # of the older weight_norm
-            continue
-        if isinstance(made, torch.Tensor) and made.is_floating_point() and made.ndim >= 2:
+    for name in (*names, *made, *getattr(module, "parametrizations", {})):
+        weight = getattr(module, name, None)
+        if weight is not None and torch.nn.parameter.is_lazy(weight):
+            title = type(module).__name__
+            raise ValueError(f"{title} has no {name} yet, expected a model after its first forward pass")
+        if isinstance(weight, torch.Tensor) and weight.is_floating_point() and weight.ndim >= 2:
             found.append(name)
-    if "weight" not in found and maker_of(module, "weight")[0] is not None:
-        found.append("weight")
     return found
 
 
-def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...], str]:
+Kind = tuple[str, tuple[int, ...], str]  # kind, axes, problem
+KNOWN = {  # the forward pass of a class -> kind of its weights
+    torch.nn.Linear: "linear",
+    torch.nn.Embedding: "embedding",
+    torch.nn.EmbeddingBag: "embedding_bag",
+    torch.nn.MultiheadAttention: "attention",
+    **{getattr(torch.nn, f"Conv{n}d"): f"conv{n}d" for n in (1, 2, 3)},
+    **{getattr(torch.nn, f"ConvTranspose{n}d"): f"conv_transpose{n}d" for n in (1, 2, 3)},
+}
+READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight of a child and do not call the child
+PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
     """Return kind, axes and problem of a weight."""
-    forward, title = type(module).forward, type(module).__name__
-    if attribute == "weight" and isinstance(module, torch.nn.Linear):
-        if forward is torch.nn.Linear.forward or hasattr(module, "rounded"):
-            return "linear", (1,), ""
-        return title, (), f"{quoted(title)} has a forward pass of its own"
-    return title, (), f"the product of {quoted(title)} with {quoted(attribute)} is not known"
+    title = type(module).__name__
+    for base, kind in KNOWN.items():
+        if isinstance(module, base) and attribute in (PROJECTIONS if kind == "attention" else ("weight",)):
+            if type(module).forward is not base.forward and not hasattr(module, "rounded"):
+                return title, (), f"{title} has a forward pass of its own"
+            return _of_kind(kind, module, shape)
+    if title == "Conv1D" and attribute == "weight" and hasattr(module, "nf") and len(shape) == 2:
+        return "linear", (0,), ""
+    if getattr(module, "is_transposed", None) is False and attribute.endswith("_proj") and len(shape) == 3:
+        return "experts", (2,), ""
+    if isinstance(module, torch.nn.RNNBase):
+        return title, (), f"{title} multiplies by float weights alone"
+    return title, (), f"how {title} uses {attribute} is not known"
+
+
+def _of_kind(kind: str, module: Any, shape: tuple[int, ...]) -> Kind:
+    """Return the axes of a weight of a known kind, and what stands against packing it."""
+    problem = ""
+    if kind.startswith("embedding") and module.max_norm is not None:
+        problem = "max_norm changes the rows as they are looked up"
+    if kind == "embedding_bag" and module.scale_grad_by_freq:
+        problem = "scale_grad_by_freq is for a table that is trained"
+    if kind.startswith("conv"):
+        return kind, (*range(2, len(shape)), 0 if module.transposed else 1), problem
+    return kind, (1,), problem

@@ -22,7 +22,7 @@ from ...formats import Format, format as parse_format
 from ...products.arguments import as_format
 from .operators import array_of, described, parts_of
 
-__all__ = ["PackedWeight"]
+__all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
 
 
 class PackedWeight(torch.nn.Module):
@@ -41,7 +41,7 @@ class PackedWeight(torch.nn.Module):
         Format, shape, axes and source dtype, as the operators of a graph are given them.
     shape : torch.Size
     dtype : torch.dtype
-        float32: that of the values.
+        That of the weight before packing, or what ``.to(dtype)`` of the model said last. Codes and scales keep theirs.
     device : torch.device
     activations : str or None
 
@@ -55,6 +55,8 @@ class PackedWeight(torch.nn.Module):
 
     text: str
     activations: str | None
+    dtype: torch.dtype
+    shape: torch.Size
     _kept: tuple[list[int], list[torch.Tensor], QuantizedArray] | None
 
     def __init__(self, q: QuantizedArray, activations: Format | str | None = None) -> None:
@@ -63,6 +65,7 @@ class PackedWeight(torch.nn.Module):
             raise TypeError(f"PackedWeight: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
         fmt = None if activations is None else str(as_format(activations, "PackedWeight: activations"))
         self.activations = fmt
+        self.dtype = getattr(torch, q.source_dtype if q.source_dtype != "float64" else "float32")
         self._become(q)
 
     def _become(self, q: QuantizedArray) -> None:
@@ -105,10 +108,6 @@ class PackedWeight(torch.nn.Module):
         return sum(part.nbytes for part in self.parts())
 
     @property
-    def dtype(self) -> torch.dtype:
-        return torch.float32
-
-    @property
     def device(self) -> torch.device:
         return self.parts()[0].device
 
@@ -116,14 +115,25 @@ class PackedWeight(torch.nn.Module):
         """Return the values as a float32 tensor of `shape`."""
         return torch.from_numpy(self.array().dequantize())
 
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def __getitem__(self, index: Any) -> PackedPart:
+        """Return one of stacked matrices, as modules of experts take it."""
+        return PackedPart(self.array()[int(index)], self.activations)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _called(func, args, kwargs or {})
+
     # Copies, moves and files.
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
         for name, part in self._buffers.items():
-            assert part is not None
             moved = fn(part)
             # a model that becomes bfloat16 keeps its codes and scales
             self._buffers[name] = moved if moved.dtype == part.dtype else part.to(moved.device)
@@ -166,6 +176,33 @@ class PackedWeight(torch.nn.Module):
     def extra_repr(self) -> str:
         more = f", activations={self.activations}" if self.activations else ""
         return f"{self.format}, shape={tuple(self.shape)}, {self.nbytes} bytes{more}"
+
+
+class PackedPart:
+    """A matrix of a packed weight of several, for `torch.nn.functional.linear`."""
+
+    def __init__(self, q: QuantizedArray, activations: str | None) -> None:
+        self.q, self.activations, self.shape = q, activations, torch.Size(q.shape)
+
+    def array(self) -> QuantizedArray:
+        return self.q
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _called(func, args, kwargs or {})
+
+
+PRODUCTS: dict[Any, Any] = {}  # of torch.nn.functional -> what multiplies by a packed weight
+
+
+def _called(func: Any, args: Any, kwargs: Any) -> Any:
+    """Compute what a function of torch that was given a packed weight would compute."""
+    found = PRODUCTS.get(func)
+    if found is None:
+        name = getattr(func, "__name__", shown(func))
+        known = ", ".join(sorted(one.__name__ for one in PRODUCTS))
+        raise TypeError(f"{name}: a weight is packed, expected a tensor: call dequantize() of it, or use {known}")
+    return found(*args, **kwargs)
 
 
 def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray, str | None]:
