@@ -197,7 +197,6 @@ def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
     split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
     flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
     return flat.flip(*range(2, weight.dim()))
->>>>>>> b54440ad823c95087004a2ec11ab133c737a3fb6
 
 
 def _identity(layer: Layer) -> tuple[Any, ...]:
