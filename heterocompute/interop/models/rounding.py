@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
 from ...base.values import as_int
 from ...files.selection import escaped
@@ -62,7 +63,11 @@ def rounded(
         apart = False if judges is not None else held
         groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize")
     again = _Again(model, layers, calibration, held) if sequential else None
-    return round_(computed_with(model), names, groups, judges, again, _formats(model, layers, formats))
+    arrays = {
+        name: as_array(value, name) if name in names and not isinstance(value, QuantizedArray) else value
+        for name, value in computed_with(model).items()
+    }
+    return round_(arrays, names, groups, judges, again, _formats(model, layers, formats))
 
 
 def _formats(model: Any, layers: list[Layer], formats: Any) -> Callable[[str], Format | None]:
