@@ -10,11 +10,9 @@ Each weight is packed when it is read, before the next is read. `save_pretrained
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.quantizers.base import get_keys_to_not_convert
@@ -27,7 +25,8 @@ from ..files.recipes import parse_recipe
 from ..files.selection import patterns
 from ..formats import Format
 from ..products.arguments import as_format
-from .torch.conversion import form_axis, formed, packed_of, replaced
+from .torch.conversion import replaced
+from .torch.forms import form_axis, packed_of, packed_shape
 from .torch.modules import PackedLinear
 from .torch.walk import Layer, check_matches, every_layer, matching
 from .torch.weights import PackedWeight, restored
@@ -77,9 +76,8 @@ class HeteroConfig(QuantizationConfigMixin):  # type: ignore[misc]
         **more: Any,
     ) -> None:
         if unknown := sorted(set(more) - {"quant_method"}):
-            raise TypeError(
-                f"HeteroConfig: there is no option {shown(unknown[0])}, expected format, activations, include or exclude"
-            )
+            wanted = "expected format, activations, include or exclude"
+            raise TypeError(f"HeteroConfig: there is no option {shown(unknown[0])}, {wanted}")
         self.quant_method = METHOD
         if isinstance(format, Mapping):
             patterns(format)
@@ -146,8 +144,7 @@ class HeteroQuantizer(HfQuantizer):  # type: ignore[misc]
         """Names of the components of each attribute in a packed file."""
         found: dict[str, dict[str, None]] = {}
         for layer, fmt in self._chosen.values() if self.pre_quantized else ():
-            shape = tuple(formed(layer, torch.empty(layer.shape, device="meta")).shape)
-            parts = {"format": None, **dict.fromkeys(component_layout(fmt, shape, form_axis(layer)))}
+            parts = {"format": None, **dict.fromkeys(component_layout(fmt, packed_shape(layer), form_axis(layer)))}
             found.setdefault(layer.attribute, {}).update(parts)
         return {name: [f"{name}.{part}" for part in parts] for name, parts in found.items()}
 
@@ -185,7 +182,9 @@ class _Pack(ConversionOps):  # type: ignore[misc]
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
         self.hf_quantizer = hf_quantizer
 
-    def convert(self, input_dict: Any, model: Any = None, full_layer_name: str = "", missing_keys: Any = None, **_: Any) -> Any:
+    def convert(
+        self, input_dict: Any, model: Any = None, full_layer_name: str = "", missing_keys: Any = None, **_: Any
+    ) -> Any:
         left = {}
         for key, value in input_dict.items():
             name = full_layer_name if len(input_dict) == 1 else key
@@ -209,12 +208,16 @@ class _Unpack(ConversionOps):  # type: ignore[misc]
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
         self.hf_quantizer = hf_quantizer
 
-    def convert(self, input_dict: Any, model: Any = None, full_layer_name: str = "", missing_keys: Any = None, **_: Any) -> Any:
+    def convert(
+        self, input_dict: Any, model: Any = None, full_layer_name: str = "", missing_keys: Any = None, **_: Any
+    ) -> Any:
         parts = {key.rpartition(".")[2]: value[0] for key, value in input_dict.items()}
         q, activations = restored(parts, full_layer_name)
         layer, _fmt = self.hf_quantizer._chosen[full_layer_name]
-        if math.prod(q.shape) != math.prod(layer.shape):
-            raise ValueError(f"from_pretrained: {quoted(full_layer_name)} has shape {q.shape}, expected {layer.shape}")
+        if tuple(q.shape) != packed_shape(layer):
+            raise ValueError(
+                f"from_pretrained: {quoted(full_layer_name)} has shape {q.shape}, expected {packed_shape(layer)}"
+            )
         self.hf_quantizer.put(model, full_layer_name, PackedWeight(q, activations), missing_keys)
         return {}
 

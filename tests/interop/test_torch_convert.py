@@ -104,5 +104,5 @@ def test_copies_and_files_hold_the_same_weights():
     ):
         with pytest.raises(RuntimeError, match=words):
             other.load_state_dict({**state, name: value})
-    with pytest.raises(RuntimeError, match="0.weight is packed here .* load floats before convert"):
+    with pytest.raises(RuntimeError, match="0.weight is of floats, but packed .* load floats before convert"):
         other.load_state_dict(network()[:2].state_dict())

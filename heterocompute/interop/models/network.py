@@ -10,7 +10,8 @@ from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import call_back
 from ...base.texts import quoted
-from ..torch.conversion import convert, form_axis, formed, weight_now
+from ..torch.conversion import convert
+from ..torch.forms import form_axis, formed, weight_now
 from ..torch.rounding import fake_quantize
 from .copies import put, shared_copy
 from .weights import chosen_layers

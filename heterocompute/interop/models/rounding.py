@@ -11,7 +11,7 @@ from ...base.values import as_int
 from ...files.selection import escaped
 from ...formats import Format
 from ...ptq.calibration import Calibration
-from ..torch.conversion import recipe_of
+from ..torch.forms import recipe_of
 from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
 from .calibration import calibrated, calibrated_in_groups

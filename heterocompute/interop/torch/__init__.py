@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or find_spec("torch") is not None:
     from .attention import PackedMultiheadAttention
-    from .conversion import convert
+    from .conversion import convert, load_packed
     from .modules import (
         PackedConv1d,
         PackedConv2d,
@@ -29,6 +29,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     )
     from .products import conv2d, linear
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
+    from .summary import Summary, summary
     from .walk import Layer, layers
     from .weights import PackedWeight
 else:
@@ -53,11 +54,14 @@ __all__ = [
     "PackedMultiheadAttention",
     "PackedWeight",
     "QuantLinear",
+    "Summary",
     "conv2d",
     "convert",
     "fake_quantize",
     "layers",
     "linear",
+    "load_packed",
     "packed",
     "parametrize",
+    "summary",
 ]

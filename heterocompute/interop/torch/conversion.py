@@ -10,19 +10,22 @@ import torch
 
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
-from ...files.recipes import parse_recipe
-from ...files.selection import escaped, patterns
+from ...base.values import shown
+from ...files.selection import patterns, unknown
 from ...formats import Format
+from ...formats.base import or_words
 from ...products.arguments import as_format
-from ...products.quantize import quantize
+from ...ptq.methods import METHODS
+from ...ptq.network import quantize as rounded_network
 from . import modules
 from .attention import PackedMultiheadAttention
+from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .modules import Packed
-from .reading import is_called, now
+from .reading import is_called
 from .walk import Layer, check_matches, every_layer, matching
-from .weights import PackedWeight
+from .weights import PackedWeight, restored
 
-__all__ = ["convert"]
+__all__ = ["convert", "load_packed"]
 
 
 def convert(
@@ -33,6 +36,8 @@ def convert(
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     inplace: bool = False,
+    method: str = "rtn",
+    calibration: Any = None,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
 
@@ -51,6 +56,11 @@ def convert(
         Patterns of names of weights or modules, as of `layers`.
     inplace : bool
         Change the model itself. By default the packed layers are put into a copy.
+    method : {"rtn", "search", "gptq"}
+        The nearest codes; those under searched scales; or `heterocompute.ptq.gptq` under what the layers are given,
+        where weights that nothing is multiplied by, such as tables that are looked up, have searched scales.
+    calibration : batches or Calibration, optional
+        What ``"gptq"`` needs, as `heterocompute.ptq.calibrate` takes or returns it.
 
     Returns
     -------
@@ -72,7 +82,16 @@ def convert(
     (Int(bits=4, group=32, symmetric=True, scale='f32'), Int(bits=8, group=None, symmetric=True, scale='f32'))
     """
     found = every_layer(model, "convert")
+    if method not in METHODS:
+        raise ValueError(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
+    if method == "gptq" and calibration is None:
+        raise ValueError("convert: calibration is missing, expected the batches that method='gptq' rounds under")
+    if method != "gptq" and calibration is not None:
+        raise ValueError(f"convert: calibration is for method='gptq', not for {shown(method)}")
     recipe = recipe_of(format)
+    if method == "gptq":
+        heard = rounded_network(model, calibration, recipe, include=include, exclude=exclude, held=False)
+        recipe = {**recipe_of(heard), **recipe}
     wanted, unwanted = patterns(include), patterns(exclude)
     check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
     if activations is not None:
@@ -93,21 +112,79 @@ def convert(
         chosen.append((layer, fmt))
     if not chosen:
         raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
-    weights = packed_weights(chosen, activations)
+    weights = packed_weights(chosen, activations, method)
+    picked = [layer for layer, _ in chosen]
+    return replaced(model if inplace else copied(model, picked), picked, weights)
+
+
+def load_packed(
+    model: torch.nn.Module, state: Mapping[str, torch.Tensor], *, strict: bool = True, inplace: bool = False
+) -> Any:
+    """Load the ``state_dict()`` of a converted model into a model that is not converted.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The architecture, of any values; parameters may be on meta.
+    state : mapping of str to torch.Tensor
+        Of a converted model: of ``torch.load(file, weights_only=True)`` or ``safetensors.torch.load_file(file)``.
+    strict, inplace : bool
+        As of `torch.nn.Module.load_state_dict` and `convert`. What a file of safetensors leaves out of tied layers is
+        taken from the layer that they are tied to.
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    TypeError
+        The model is not a module, the state is not a mapping.
+    ValueError
+        No packed weight in the state, or one of a layer that the model does not have or of another shape.
+    RuntimeError
+        Other tensors that do not fit, as of `torch.nn.Module.load_state_dict`.
+
+    Examples
+    --------
+    >>> net = lambda: torch.nn.Sequential(torch.nn.Linear(64, 8))
+    >>> state = convert(net(), "int4-g32").state_dict()
+    >>> load_packed(net(), state)[0].weight
+    PackedWeight(int4-g32, shape=(8, 64), 320 bytes)
+    """
+    found = every_layer(model, "load_packed")
+    if not isinstance(state, Mapping):
+        raise TypeError(f"load_packed: state is {shown(state)}, expected a dict of tensors, as of torch.load")
+    names = {key.removesuffix(".format") for key in state if key.endswith(".format")}
+    if not names:
+        raise ValueError("load_packed: state has no packed weight, expected the state_dict() of a converted model")
+    known = {layer.name: layer for layer in found}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
+    same: dict[tuple[Any, ...], PackedWeight] = {}
+    full = dict(state)
+    chosen, weights = [], []
+    for layer in sorted(found, key=lambda layer: layer.name not in names):  # those that a file left out come last
+        if layer.packed is not None:
+            continue
+        parts = {k[len(layer.name) + 1 :]: part for k, part in state.items() if k.startswith(f"{layer.name}.")}
+        key = _identity(layer)
+        if "format" in parts and key not in same:
+            q, activations = restored(parts, layer.name)
+            wanted = packed_shape(layer)
+            if tuple(q.shape) != wanted:
+                raise ValueError(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
+            same[key] = PackedWeight(q, activations)
+        if key in same:
+            chosen.append(layer)
+            weights.append(same[key])
+            full.update({f"{layer.name}.{part}": value for part, value in same[key].state_dict().items()})
     if not inplace:
         model = copied(model, chosen)
-    return replaced(model, [layer for layer, _ in chosen], weights)
-
-
-def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
-    """Return a format, a recipe, or what rounded a model, as pattern -> format or rounded weight."""
-    rounded = getattr(format, "weights", None)
-    if isinstance(rounded, Mapping):
-        return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
-    if isinstance(format, Mapping):
-        patterns(format)
-        return parse_recipe(format)
-    return {"*": as_format(format, "convert: format")}
+    model = replaced(model, chosen, weights)
+    model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
+    return model
 
 
 def _why_none(found: list[Layer]) -> str:
@@ -116,22 +193,8 @@ def _why_none(found: list[Layer]) -> str:
     return reasons[0] if reasons else ("the patterns leave out all" if found else "the model has no weights")
 
 
-def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
-    """Return the weight that a layer computes with, as the kernels take it."""
-    with torch.no_grad():
-        module = layer.module
-        made = now(module, layer.attribute)
-        if hasattr(module, "rounded"):
-            made = module.rounded(made)
-    if made.device.type == "meta":
-        raise TypeError(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
-    if made.device.type != "cpu":
-        raise TypeError(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
-    return made.detach()
-
-
 def packed_weights(
-    chosen: list[tuple[Layer, Format | QuantizedArray]], activations: Format | None
+    chosen: list[tuple[Layer, Format | QuantizedArray]], activations: Format | None, method: str = "rtn"
 ) -> list[PackedWeight]:
     """Return the packed weight of each layer; tied layers with one format have the same."""
     known: dict[Any, PackedWeight] = {}
@@ -141,62 +204,13 @@ def packed_weights(
         key = (*_identity(layer), way, layer.axis, layer.kind.startswith("conv_t"))
         if key not in known:
             try:
-                q = packed_of(layer, weight_now(layer), fmt) if isinstance(fmt, Format) else formed_of(layer, fmt)
+                rounded = isinstance(fmt, QuantizedArray)
+                q = formed_of(layer, fmt) if rounded else packed_of(layer, weight_now(layer), fmt, method)
             except ValueError as problem:
                 raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
             known[key] = PackedWeight(q, activations)
         found.append(known[key])
     return found
-
-
-def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format) -> QuantizedArray:
-    """Return a weight in a format, in the form that the packed layer has it."""
-    check_rows(layer, fmt)
-    return quantize(formed(layer, weight), fmt, form_axis(layer))
-
-
-def formed(layer: Layer, weight: torch.Tensor) -> torch.Tensor:
-    """Return the values of a weight in the form that the packed layer has it: outputs first, filters of an image."""
-    if layer.kind.startswith("conv"):
-        if layer.module.transposed:
-            weight = turned(weight, layer.module.groups)
-        weight = weight.flatten(2)[..., None] if weight.dim() == 5 else weight
-        return weight if weight.dim() == 4 else weight[:, :, None]
-    return weight.t() if layer.axis == (0,) else weight
-
-
-def form_axis(layer: Layer) -> tuple[int, ...]:
-    """Return the axes that `formed` is summed along."""
-    return (2, 3, 1) if layer.kind.startswith("conv") else (1,) if layer.axis == (0,) else layer.axis
-
-
-def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
-    """Return a rounded weight, in the layer's own shape or as `formed`, in the form of the packed layer."""
-    check_rows(layer, q.format)
-    shape = tuple(formed(layer, torch.empty(layer.shape, device="meta")).shape)
-    if (tuple(q.shape), q.axis) == (shape, form_axis(layer)):
-        return q
-    if (tuple(q.shape), q.axis) != (layer.shape, layer.axis) or layer.kind.startswith("conv_t"):
-        raise ValueError(
-            f"the rounded weight has shape {tuple(q.shape)} and axis {q.axis}, expected {layer.shape} and {layer.axis}"
-        )
-    return q.T if layer.axis == (0,) else q._remade(q.components, shape, form_axis(layer))
-
-
-def check_rows(layer: Layer, fmt: Format) -> None:
-    """Refuse a format for a weight of which rows are decoded alone."""
-    if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
-        raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
-    if layer.kind == "experts" and not fmt.splits_into_rows:
-        raise ValueError(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
-
-
-def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return filters of a transposed convolution as those of the convolution that computes it."""
-    inputs, outputs = weight.shape[:2]
-    split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
-    flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
-    return flat.flip(*range(2, weight.dim()))
 
 
 def _identity(layer: Layer) -> tuple[Any, ...]:
@@ -205,10 +219,10 @@ def _identity(layer: Layer) -> tuple[Any, ...]:
     return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
 
 
-def copied(model: Any, chosen: list[tuple[Layer, Any]]) -> Any:
+def copied(model: Any, chosen: list[Layer]) -> Any:
     """Return a copy of a model that does not copy the weights that are replaced."""
     memo: dict[int, Any] = {}
-    for layer, _ in chosen:
+    for layer in chosen:
         parameter = layer.module._parameters.get(layer.attribute)
         if parameter is not None:
             memo[id(parameter)] = parameter

@@ -56,6 +56,13 @@ class Packed(torch.nn.Module):
         """Format that inputs are rounded to."""
         return self.weight.activations
 
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local, strict, missing, unexpected, errors)
+        if f"{prefix}weight" in state_dict:
+            errors.append(f"{prefix}weight is of floats, but packed in the model: load floats before convert")
+
     def packed(self) -> QuantizedArray:
         """Return the weight as a QuantizedArray, which shares the memory of the buffers."""
         return self.weight.array()

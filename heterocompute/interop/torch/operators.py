@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,10 +28,12 @@ from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
 
-__all__ = ["array_of", "axes_text", "defined", "described", "functions", "parts_of", "rows_of"]
+__all__ = ["array_of", "axes_text", "defined", "described", "functions", "is_plain", "parts_of", "rows_of"]
 
 
 Pair = tuple[int, int]
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+_n_modes, _top_transform = torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack
 
 
 def described(q: QuantizedArray) -> str:
@@ -45,29 +48,47 @@ def described(q: QuantizedArray) -> str:
     return json.dumps({"format": str(q.format), "shape": list(q.shape), "axis": list(q.axis), "dtype": q.source_dtype})
 
 
-def parts_of(q: QuantizedArray) -> list[Any]:
+def parts_of(q: QuantizedArray) -> dict[str, Any]:
     """Return the components of a packed weight as tensors that share their memory, in the order of its layout."""
-    return [_as_tensor(part) for part in q.components.values()]
+    return {name: _as_tensor(q.components[name]) for name in _about(described(q))[4]}
 
 
 def _as_tensor(part: Any) -> Any:
-    if not part.flags.writeable:  # of a prepacked weight, or of a file that is mapped: PyTorch warns of it
+    if not part.flags.writeable or min(part.strides, default=0) < 0:  # PyTorch warns of it, refuses it
         part = np.array(part)
     if part.dtype.name == "bfloat16":
         return torch.from_numpy(part.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(part)
 
 
+@lru_cache(maxsize=4096)
+def _about(text: str) -> tuple[Any, ...]:
+    """Return format, shape, axes, source dtype, and the dtypes of components of what `described` made."""
+    about = json.loads(text)
+    fmt, shape, axis, dtype = as_format(about["format"], "format"), about["shape"], about["axis"], about["dtype"]
+    layout = component_layout(fmt, shape, axis, dtype if dtype in VALUES else "float32")
+    return fmt, tuple(shape), tuple(axis), dtype, {name: kind for name, (kind, _) in layout.items()}
+
+
 def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
     """Return the packed weight of components and a text that `described` made; it shares the memory of the tensors."""
-    about = json.loads(text)
-    fmt, shape, axis = as_format(about["format"], "interop.torch: format"), about["shape"], tuple(about["axis"])
-    values = about["dtype"] if about["dtype"] in VALUES else "float32"
-    layout = component_layout(fmt, shape, axis, values)
-    components = {
-        name: _as_ndarray(part).view(dtype) for (name, (dtype, _)), part in zip(layout.items(), parts, strict=True)
-    }
-    return QuantizedArray._trusted(components, fmt, shape, axis, about["dtype"])
+    fmt, shape, axis, dtype, kinds = _about(text)
+    components = {name: _as_ndarray(part).view(kind) for (name, kind), part in zip(kinds.items(), parts, strict=True)}
+    return QuantizedArray._trusted(components, fmt, shape, axis, dtype)
+
+
+def is_plain(t: Any) -> bool:
+    """Tell whether no compiler, mode or transform of PyTorch watches what is done with a tensor."""
+    return type(t) in PLAIN and not _n_modes() and _top_transform() is None
+
+
+def _check_devices(t: Any, q: Sequence[Any]) -> None:
+    """Raise TypeError where a kernel without values would answer for a weight without values."""
+    if t.device.type != "meta" and any(part.device != t.device for part in q):
+        place = next(part.device for part in q if part.device != t.device)
+        raise TypeError(
+            f"interop.torch: the packed weight is on {place}, expected {t.device}: move the model, or load its values"
+        )
 
 
 def rows_of(q: QuantizedArray, ids: Any) -> Any:
@@ -91,7 +112,8 @@ def rows_of(q: QuantizedArray, ids: Any) -> Any:
 
 def _as_ndarray(part: Any) -> Any:
     if part.device.type != "cpu":
-        raise TypeError(f"interop.torch: the packed weight is on {part.device}, expected the CPU: call .cpu() of it")
+        how = "load its values first" if part.device.type == "meta" else "call .cpu() of the model"
+        raise TypeError(f"interop.torch: the packed weight is on {part.device}, expected the CPU: {how}")
     return (part.detach().view(torch.int16) if part.itemsize == 2 else part.detach()).numpy()
 
 
@@ -112,7 +134,10 @@ def defined() -> SimpleNamespace:
     def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:
         made = torch.library.custom_op(f"heterocompute::{name}", forward, mutates_args=(), schema=schema)
         made.register_fake(fake)
+        raw[name] = forward
         return made
+
+    raw: dict[str, Any] = {}
 
     def round_forward(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         parsed, x = as_format(fmt, "fake_quantize: fmt"), array(t)
@@ -140,12 +165,14 @@ def defined() -> SimpleNamespace:
         return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
 
     def times_fake(x: Any, q: Any, text: str, activations: str) -> Any:
+        _check_devices(x, q)
         return x.new_empty((*x.shape[:-1], json.loads(text)["shape"][0]), dtype=torch.float32)
 
     def back(g: Any, q: Any, text: str) -> Any:
         return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
 
     def back_fake(g: Any, q: Any, text: str) -> Any:
+        _check_devices(g, q)
         return g.new_empty((*g.shape[:-1], json.loads(text)["shape"][1]), dtype=torch.float32)
 
     def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
@@ -156,6 +183,7 @@ def defined() -> SimpleNamespace:
 
     def convolve_fake(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
         stride, padding, dilation, groups = _window(window)
+        _check_devices(x, q)
         filters = x.new_empty(json.loads(text)["shape"], dtype=torch.float32)
         return torch.ops.aten.convolution(
             x.float(), filters, None, stride, padding, dilation, False, [0, 0], groups
@@ -168,6 +196,7 @@ def defined() -> SimpleNamespace:
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 
     def convolve_back_fake(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
+        _check_devices(g, q)
         channels = json.loads(text)["shape"][1] * window[-1]
         return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
 
@@ -175,12 +204,14 @@ def defined() -> SimpleNamespace:
         return torch.from_numpy(rows_of(array_of(q, text), ids.numpy()))
 
     def rows_fake(ids: Any, q: Any, text: str) -> Any:
+        _check_devices(ids, q)
         return ids.new_empty((*ids.shape, json.loads(text)["shape"][1]), dtype=torch.float32)
 
     round_schema = "(Tensor t, str fmt, str axis, str clip, str rounding, int seed) -> (Tensor, Tensor)"
     pass_schema = "(Tensor g, Tensor note, str fmt, str axis) -> Tensor"
     packed = "Tensor[] q, str text"
     made = SimpleNamespace(
+        raw=raw,
         fake_quantize=operator("fake_quantize", round_schema, round_forward, round_fake),
         pass_gradient=operator("pass_gradient", pass_schema, pass_forward, pass_fake),
         linear=operator("linear", f"(Tensor x, {packed}, str activations) -> Tensor", times, times_fake),
@@ -217,10 +248,11 @@ def functions(operators: SimpleNamespace) -> SimpleNamespace:
     """
 
     def function(name: str, rule: SimpleNamespace) -> Any:
-        operator = getattr(operators, name)
+        operator, raw = getattr(operators, name), operators.raw[name]
         methods = {
             "generate_vmap_rule": True,
-            "forward": staticmethod(lambda *inputs: operator(*inputs)),
+            # an operator takes 100 us to be called
+            "forward": staticmethod(lambda *inputs: (raw if is_plain(inputs[0]) else operator)(*inputs)),
             "setup_context": staticmethod(rule.keep),
             "backward": staticmethod(rule.backward),
             "jvp": staticmethod(rule.forward),

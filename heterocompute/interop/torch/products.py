@@ -20,24 +20,21 @@ from ...formats import Format
 from ...products.arguments import as_format
 from ...products.conv import conv2d as core_conv2d
 from ...products.matmul import linear as core_linear
-from .operators import described, parts_of, rows_of
+from .operators import PLAIN, described, is_plain, parts_of, rows_of
 from .rounding import OPS, check_tensor
 from .weights import PRODUCTS, PackedPart, PackedWeight
 
 __all__ = ["conv2d", "convolve", "embedding", "linear"]
 
-_n_modes, _top_transform = torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack
 _is_autocast, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 _has_gradients = torch.is_grad_enabled
 
 
-def is_direct(x: Any, bias: Any = None) -> bool:
+def is_direct(x: Any) -> bool:
     """Tell whether a call with this input can go to the core at once."""
-    if torch.compiler.is_compiling() or type(x) is not torch.Tensor:
+    if torch.compiler.is_compiling() or not is_plain(x) or (x.requires_grad and _has_gradients()):
         return False
-    if _has_gradients() and (x.requires_grad or (bias is not None and bias.requires_grad)):
-        return False
-    return not _n_modes() and _top_transform() is None and forward_ad._current_level < 0 and x.is_cpu
+    return bool(forward_ad._current_level < 0 and x.is_cpu)
 
 
 def as_core(t: torch.Tensor) -> Any:
@@ -89,7 +86,7 @@ def linear(
     activations = _activations(q, activations)
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
         raise TypeError(f"linear: dtype is {shown(dtype)}, wanted a torch.dtype of floats")
-    if is_direct(x, bias) and x.dtype in OPS.dtypes:
+    if is_direct(x) and x.dtype in OPS.dtypes:
         inner = _inner(bias)
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
@@ -178,7 +175,7 @@ def convolve(
         windows, sizes = unfolded(x, kernel, stride, padding, dilation)
         y = _images(windows, q, None, (1, 1), (0, 0), (1, 1), groups, activations)
         return _finished(y.reshape(x.shape[0], *sizes, -1).movedim(-1, 1), x, bias, name, None)
-    inner = _inner(bias) if is_direct(x, bias) else None
+    inner = _inner(bias) if is_direct(x) else None
     y = _images(x, q, inner, stride, padding, dilation, groups, activations)
     return _finished(y, x, bias if inner is None else None, name, None)
 
@@ -245,7 +242,7 @@ def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = 
     """
     if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"embedding: x is {_kind(ids)}, expected a torch.Tensor of int64 or int32")
-    if type(ids) is torch.Tensor and not torch.compiler.is_compiling() and not _n_modes() and ids.is_cpu:
+    if not torch.compiler.is_compiling() and is_plain(ids) and ids.is_cpu:
         y = torch.from_numpy(rows_of(_array(q, "embedding"), ids.numpy()))
     else:
         y = OPS.rows(ids, *_constant(q))
@@ -276,7 +273,7 @@ def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
     if isinstance(q, PackedWeight):
         return q.parts(), q.text
     if isinstance(q, PackedPart):
-        return parts_of(q.q), described(q.q)
+        return list(parts_of(q.q).values()), described(q.q)
     found: tuple[list[torch.Tensor], str] = OPS.constant_of(q)
     return found
 
@@ -289,9 +286,10 @@ def _text(activations: Any, name: str) -> str:
 
 
 def _inner(bias: Any) -> Any:
-    """Return a bias that the core can add, None of others."""
-    whole = bias is not None and type(bias) in (torch.Tensor, torch.nn.Parameter) and bias.dtype is torch.float32
-    return bias.detach().numpy() if whole and bias.is_cpu else None
+    """Return a bias that the core can add, None of others: of one with a gradient PyTorch adds it."""
+    if bias is None or type(bias) not in PLAIN or bias.dtype is not torch.float32 or not bias.is_cpu:
+        return None
+    return None if bias.requires_grad and _has_gradients() else bias.detach().numpy()
 
 
 def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any) -> torch.Tensor:

@@ -174,7 +174,7 @@ class _Operators:
             """Return a packed weight as operators take it: a constant of a graph."""
             if not isinstance(q, QuantizedArray):
                 raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
-            return parts_of(q), described(q)
+            return list(parts_of(q).values()), described(q)
 
         def is_derived() -> bool:
             """Tell whether torch.func takes a derivative, which compiled operators would lose."""

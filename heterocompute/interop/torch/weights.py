@@ -58,6 +58,7 @@ class PackedWeight(torch.nn.Module):
     dtype: torch.dtype
     shape: torch.Size
     _kept: tuple[list[int], list[torch.Tensor], QuantizedArray] | None
+    _described: tuple[str, torch.Tensor] | None
 
     def __init__(self, q: QuantizedArray, activations: Format | str | None = None) -> None:
         super().__init__()
@@ -66,11 +67,12 @@ class PackedWeight(torch.nn.Module):
         fmt = None if activations is None else str(as_format(activations, "PackedWeight: activations"))
         self.activations = fmt
         self.dtype = getattr(torch, q.source_dtype if q.source_dtype != "float64" else "float32")
+        self._described = None
         self._become(q)
 
     def _become(self, q: QuantizedArray) -> None:
         self._buffers.clear()
-        for name, part in zip(q.components, parts_of(q), strict=True):
+        for name, part in parts_of(q).items():
             self.register_buffer(name, part)
         self.text, self._kept = described(q), None
         self.shape = torch.Size(q.shape)
@@ -129,7 +131,7 @@ class PackedWeight(torch.nn.Module):
     # Copies, moves and files.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_kept": None, "_described": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
@@ -141,8 +143,13 @@ class PackedWeight(torch.nn.Module):
         return self
 
     def _description(self) -> torch.Tensor:
-        about = {**json.loads(self.text), "activations": self.activations}
-        return torch.from_numpy(np.frombuffer(bytearray(json.dumps(about).encode()), np.uint8))
+        """Return the text as bytes; of tied layers it is one tensor, as their components are."""
+        text = json.dumps({**json.loads(self.text), "activations": self.activations})
+        known = self._described
+        if known is None or known[0] != text:
+            known = text, torch.from_numpy(np.frombuffer(bytearray(text.encode()), np.uint8))
+            self.__dict__["_described"] = known
+        return known[1]
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -154,11 +161,9 @@ class PackedWeight(torch.nn.Module):
         found = {key[len(prefix) :]: part for key, part in state_dict.items() if key.startswith(prefix)}
         if "format" not in found:
             missing.extend(f"{prefix}{name}" for name in (*self._buffers, "format"))
-            name = prefix.rstrip(".")
-            errors.append(f"{name} is packed here and holds no packed weight there: load floats before convert")
             return
         try:
-            q, activations = restored(found, prefix.rstrip("."))
+            q, activations = restored(found, prefix[:-1])
             if tuple(q.shape) != tuple(self.shape):
                 raise ValueError(f"{prefix.rstrip('.')} has shape {q.shape}, expected {tuple(self.shape)}")
         except (TypeError, ValueError) as problem:
@@ -168,7 +173,7 @@ class PackedWeight(torch.nn.Module):
             self._become(q)
         else:
             with torch.no_grad():
-                for part, new in zip(self.parts(), parts_of(q), strict=True):
+                for part, new in zip(self.parts(), parts_of(q).values(), strict=True):
                     part.copy_(new)
             self._kept = None
         self.activations = activations
