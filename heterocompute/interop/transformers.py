@@ -40,7 +40,7 @@ METHOD = "heterocompute"
 
 
 @register_quantization_config(METHOD)
-class HeteroConfig(QuantizationConfigMixin):  # type: ignore[misc]
+class HeteroConfig(QuantizationConfigMixin):
     """How `from_pretrained` packs a model.
 
     Parameters
@@ -92,7 +92,7 @@ class HeteroConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
 
 @register_quantizer(METHOD)
-class HeteroQuantizer(HfQuantizer):  # type: ignore[misc]
+class HeteroQuantizer(HfQuantizer):
     """Packs weights as `from_pretrained` reads them, and reads packed ones; see `HeteroConfig`."""
 
     quantization_config: HeteroConfig
@@ -140,7 +140,7 @@ class HeteroQuantizer(HfQuantizer):  # type: ignore[misc]
         return _Pack(self)
 
     @property
-    def serialized_names(self) -> dict[str, list[str]]:  # type: ignore[override]
+    def serialized_names(self) -> dict[str, list[str]]:
         """Names of the components of each attribute in a packed file."""
         found: dict[str, dict[str, None]] = {}
         for layer, fmt in self._chosen.values() if self.pre_quantized else ():
@@ -176,7 +176,7 @@ class HeteroQuantizer(HfQuantizer):  # type: ignore[misc]
             one._is_hf_initialized = True
 
 
-class _Pack(ConversionOps):  # type: ignore[misc]
+class _Pack(ConversionOps):
     """A tensor of a file -> a packed weight in its layer."""
 
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:
@@ -202,7 +202,7 @@ class _Pack(ConversionOps):  # type: ignore[misc]
         return left
 
 
-class _Unpack(ConversionOps):  # type: ignore[misc]
+class _Unpack(ConversionOps):
     """The components of a packed weight in a file -> the packed weight in its layer."""
 
     def __init__(self, hf_quantizer: HeteroQuantizer) -> None:

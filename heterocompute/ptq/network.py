@@ -271,7 +271,8 @@ def quantize(
         from ..interop.models.rounding import rounded  # optional: torch
 
         layers = partial(round_layers, round_=round_, progress=progress)
-        return rounded(weights, evaluate, formats, layers, sequential, held, include, exclude, memory)
+        found: Rounded = rounded(weights, evaluate, formats, layers, sequential, held, include, exclude, memory)
+        return found
     arrays, call = _network(weights, evaluate, "quantize")
     names, twins = select(dense_infos(arrays), include, exclude), tied(arrays)
     groups = [_heard(arrays, call, names, twins)]

@@ -143,6 +143,7 @@ def run(
         def rounded(name: str, way: Way) -> Any:
             if way.slow:
                 return packed[name, way]
+            assert way.fmt is not None
             return quantize(source.load(name), way.fmt, axis=axes[name])
 
         clock = Clock()

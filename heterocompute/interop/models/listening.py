@@ -157,7 +157,7 @@ def _axis_in(whole: Any, weight: Any, summed: int) -> int | None:
         return summed
     turned = whole.transpose(-1, -2)
     if weight.shape == turned.shape and weight.stride() == turned.stride():
-        return 2 * whole.dim() - 3 - summed  # the other of the last two
+        return int(2 * whole.dim() - 3 - summed)  # the other of the last two
     return None
 
 

@@ -57,7 +57,8 @@ def module_network(
     layers = [layer for layer in chosen_layers(model, include, exclude, name) if not layer.problem]
     if not layers:
         raise ValueError(f"{name}: the model has no layer that can be packed")
-    weights, first = ModuleWeights(), {}
+    weights = ModuleWeights()
+    first: dict[Any, str] = {}
     weights.axes, weights.twins = {}, {}
     twins = weights.twins
     for layer in layers:
@@ -106,7 +107,7 @@ def _numbers(answer: Any) -> Any:
 
 
 def _values(value: Any) -> Any:
-    return value.to_dense() if isinstance(value, PackedArray) else value
+    return value._values() if isinstance(value, PackedArray) else value
 
 
 def _versions(model: Any) -> dict[str, int]:

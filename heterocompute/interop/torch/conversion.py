@@ -90,7 +90,8 @@ def convert(
         raise ValueError(f"convert: calibration is for method='gptq', not for {shown(method)}")
     recipe = recipe_of(format)
     if method == "gptq":
-        heard = rounded_network(model, calibration, recipe, include=include, exclude=exclude, held=False)
+        wanted_formats: Any = recipe
+        heard = rounded_network(model, calibration, wanted_formats, include=include, exclude=exclude, held=False)
         recipe = {**recipe_of(heard), **recipe}
     wanted, unwanted = patterns(include), patterns(exclude)
     check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
@@ -204,8 +205,10 @@ def packed_weights(
         key = (*_identity(layer), way, layer.axis, layer.kind.startswith("conv_t"))
         if key not in known:
             try:
-                rounded = isinstance(fmt, QuantizedArray)
-                q = formed_of(layer, fmt) if rounded else packed_of(layer, weight_now(layer), fmt, method)
+                if isinstance(fmt, QuantizedArray):
+                    q = formed_of(layer, fmt)
+                else:
+                    q = packed_of(layer, weight_now(layer), fmt, method)
             except ValueError as problem:
                 raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
             known[key] = PackedWeight(q, activations)
