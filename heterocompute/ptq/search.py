@@ -118,11 +118,12 @@ def search(
 
         if hessians is not None:
             raise ValueError("search: hessians is for weights; pass calibration= with a torch.nn.Module")
-        options = {"metric": metric, "groups": groups, "probe": probe, "device": device}
-        options |= {"activations": activations, "progress": progress}
-        return searched(
-            partial(search, formats=formats, budget=budget, **options), weights, evaluate, calibration, include, exclude
-        )
+        of_weights = partial(
+            search, formats=formats, budget=budget, metric=metric, groups=groups, probe=probe, device=device,
+            activations=activations, progress=progress,
+        )  # fmt: skip
+        plan: Plan = searched(of_weights, weights, evaluate, calibration, include, exclude)
+        return plan
     if calibration is not None:
         raise ValueError("search: calibration is for a torch.nn.Module; pass hessians= with weights")
     if evaluate is None and hasattr(weights, "weights"):
