@@ -22,8 +22,8 @@ Row = dict[str, Any]
 MAX_ROWS = 16
 
 
-def losses(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> list[Row]:
-    """Return the rows with ``loss``, what the layer alone costs, the largest first.
+def losses(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> list[tuple[float | None, Row]]:
+    """Return what each layer costs alone, and its row, the largest first.
 
     Parameters
     ----------
@@ -35,27 +35,27 @@ def losses(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> list[Ro
 
     Returns
     -------
-    list of dict
-        ``loss`` is None where either number is not finite.
+    list of (float or None, dict)
+        None where either number is not finite.
 
     Examples
     --------
     >>> rows = [{"name": "a", "format": "int4", "acc": 0.9}, {"name": "b", "format": "int4", "acc": 0.5}]
-    >>> [(row["name"], round(row["loss"], 2)) for row in losses(rows, {"acc": 1.0}, "acc", True)]
+    >>> [(row["name"], round(loss, 2)) for loss, row in losses(rows, {"acc": 1.0}, "acc", True)]
     [('b', 0.5), ('a', 0.1)]
     """
-    found = []
+    found: list[tuple[float | None, Row]] = []
     for row in rows:
         known = row.get(metric) is not None and base.get(metric) is not None
         loss = (base[metric] - row[metric]) * (1 if higher else -1) if known else None
-        found.append({**row, "loss": loss})
-    return sorted(found, key=lambda row: -math.inf if row["loss"] is None else -row["loss"])
+        found.append((loss, row))
+    return sorted(found, key=lambda pair: -math.inf if pair[0] is None else -pair[0])
 
 
 def _pivot(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> tuple[list[str], list[str], dict[Any, Any]]:
     """Return names, the most harmful first, formats, and the metric by both."""
     ordered = losses(rows, base, metric, higher)
-    names = list(dict.fromkeys(row["name"] for row in ordered))
+    names = list(dict.fromkeys(row["name"] for _, row in ordered))
     formats = list(dict.fromkeys(labelled(row["format"], row.get("method")) for row in rows))
     return names, formats, {(row["name"], labelled(row["format"], row.get("method"))): row[metric] for row in rows}
 
@@ -72,8 +72,8 @@ def sentence(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> str:
     -------
     str
     """
-    worst = losses(rows, base, metric, higher)[0]
-    if not worst["loss"] or worst["loss"] <= 0:
+    loss, worst = losses(rows, base, metric, higher)[0]
+    if loss is not None and loss <= 0:
         return f"no layer alone makes {metric} worse"
     return (
         f"{clean(worst['name'])} hurts most: {labelled(worst['format'], worst.get('method'))} in it alone takes "

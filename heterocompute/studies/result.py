@@ -75,8 +75,7 @@ class Study(Tabular):
         object.__setattr__(self, "histograms", sorted(self.histograms, key=lambda one: order[one["name"]]))
         if self.alone:
             costly = alone_report.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
-            kept = [{key: value for key, value in row.items() if key != "loss"} for row in costly]
-            object.__setattr__(self, "alone", kept)
+            object.__setattr__(self, "alone", [row for _, row in costly])
 
     @counts_subnormals
     def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:

@@ -55,11 +55,10 @@ def calibrated_in_groups(
 
 def _hear(model: Any, batches: Batches, weights: list[Layer], ears: list[Ear]) -> None:
     """Run the batches, each for one ear: of two ears the second hears every fourth batch."""
-    computed = [one for one in weights if made_by(one) != "held"]
     for index, batch in enumerate(batches):
         ear = ears[-1 if index % EVERY == EVERY - 1 else 0]
         ear.keep = _tokens(batch)
-        with listening(model, ear, computed):
+        with listening(model, ear, weights):
             batches.run(model, batch, index)
         ear.forget()
 
@@ -79,8 +78,8 @@ def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
 
 
 def _tokens(batch: Any) -> Any:
-    """Return which rows of a batch are tokens, by its attention mask; None where it has none."""
+    """Return what of a batch is a token, by its attention mask; None where it has none."""
     mask = batch.get("attention_mask") if hasattr(batch, "get") else None
     if mask is None or len(mask.shape) != 2:
         return None
-    return np.asarray(mask).reshape(-1) != 0
+    return np.asarray(mask) != 0

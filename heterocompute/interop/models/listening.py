@@ -50,8 +50,8 @@ class Ear:
         Axes of each weight that were summed.
     postponed : set of str
         Weights that another pass must hear.
-    keep : ndarray of bool, or None
-        Rows of a batch that are tokens, not padding.
+    keep : ndarray of bool, (sequences, tokens), or None
+        What of a batch is a token, not padding. It is used for layers that are called with an input of this shape.
     """
 
     def __init__(self, weights: dict[str, Any], memory: int | None = None) -> None:
@@ -59,6 +59,7 @@ class Ear:
         self.axes: dict[str, tuple[int, ...]] = {}
         self.postponed: set[str] = set()
         self.keep: Any = None
+        self._called: dict[str, tuple[int, ...]] = {}  # the shape of the input without its last axis
         self._memory, self._taken = memory, 0
         self._known: dict[int, tuple[tuple[str, ...], Any]] = {}
         self._fleeting: list[int] = []  # of tensors that live as long as a batch
@@ -72,11 +73,17 @@ class Ear:
         if not lasting:
             self._fleeting.append(tensor.data_ptr())
 
+    def called(self, name: str, inputs: tuple[Any, ...]) -> None:
+        """Hear that a layer is called, before its product."""
+        if self.keep is not None and inputs and hasattr(inputs[0], "shape"):
+            self._called[name] = tuple(inputs[0].shape[:-1])
+
     def forget(self) -> None:
         """Forget what was computed in a batch."""
         for place in self._fleeting:
             self._known.pop(place, None)
         self._fleeting.clear()
+        self._called.clear()
 
     def copied(self, source: Any, copy: Any) -> None:
         """Take a copy of a weight for the weight."""
@@ -139,8 +146,9 @@ class Ear:
             )
         if rows:
             array = as_array(inputs.detach(), f"calibrate: inputs of {shown(first)}")
-            if self.keep is not None and len(self.keep) == len(array):
-                array = array[self.keep]
+            tokens = self.keep is not None and any(self._called.get(name) == self.keep.shape for name in names)
+            if tokens and self.keep.size == len(array):
+                array = array[self.keep.reshape(-1)]
         else:
             array = inputs
         try:
@@ -208,8 +216,8 @@ def _mode() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.removeprefix("aten::")
-            _tell(self.ear, name, args)
             answer = func(*args, **(kwargs or {}))
+            _tell(self.ear, name, args)  # only of what the operator took
             if name in COPIES:
                 self.ear.copied(args[0], answer)
             return answer
@@ -229,15 +237,15 @@ def _tell(ear: Ear, name: str, args: Any) -> None:
 
 
 @contextlib.contextmanager
-def listening(model: Any, ear: Ear, computed: list[Layer]) -> Iterator[None]:
+def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
     """Let an ear hear a model: in evaluation, without gradients; all is as it was afterwards.
 
     Parameters
     ----------
     model : torch.nn.Module
     ear : Ear
-    computed : list of Layer
-        Those that are computed as the model runs.
+    layers : list of Layer
+        Those that are listened for.
     """
     import torch  # optional
 
@@ -251,8 +259,11 @@ def listening(model: Any, ear: Ear, computed: list[Layer]) -> Iterator[None]:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.utils.parametrize.cached())
-        for weight in computed:
-            stack.callback(_announced(ear, weight))
+        for layer in layers:
+            stack.callback(_announced(ear, layer))
+            if layer.attribute == "weight":
+                call = functools.partial(_call, ear, layer.name)
+                stack.callback(layer.module.register_forward_pre_hook(call).remove)
         stack.enter_context(_mode()(ear))
         yield
 
@@ -264,10 +275,16 @@ def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool
     torch._C._set_mkldnn_enabled(onednn)
 
 
+def _call(ear: Ear, name: str, _: Any, inputs: Any) -> None:
+    ear.called(name, inputs)
+
+
 def _announced(ear: Ear, weight: Layer) -> Callable[[], None]:
     """Let a module tell the ear the tensor that it computes and multiplies by; return what ends that."""
     module, attribute, name = weight.module, weight.attribute, weight.name
     made = made_by(weight)
+    if made == "held":
+        return lambda: None
     if made == "rounded":
         rounded = module.rounded
 
