@@ -11,7 +11,7 @@ from common import same_bits
 import heterocompute as hc
 
 torch = pytest.importorskip("torch")
-import torch.nn.utils.prune  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 from heterocompute.interop import torch as ht  # noqa: E402
 
@@ -152,7 +152,7 @@ def test_a_model_that_was_trained_with_rounding_stays_what_it_computed_with():
 
 def test_a_pruned_weight_is_heard_as_it_is_computed():
     layer = nn.Linear(16, 8)
-    torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5)
+    prune.l1_unstructured(layer, "weight", 0.5)
     x, hooks = inputs(8, 16), dict(layer._forward_pre_hooks)
     found = hc.ptq.quantize(layer, x, "int8")
     assert found.table[0]["tokens"] == 8 and dict(layer._forward_pre_hooks) == hooks
