@@ -156,6 +156,21 @@ class Checkpoint(Mapping[str, Any]):
         stored = sum(self._reader.info(f"{name}.{key}").nbytes for key in entry.components)
         return Info(entry.dtype, entry.shape, stored)
 
+    def plain_infos(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return dtype and shape of the arrays that are not packed, by name.
+
+        Returns
+        -------
+        dict of str to (str, tuple of int)
+        """
+        self._check_open()
+        if self._held is None:
+            arrays = {name: read() for name, read in self._reads.items()}
+            plain = {name: array for name, array in arrays.items() if not isinstance(array, PackedArray)}
+            return {name: (str(array.dtype), array.shape) for name, array in plain.items()}
+        infos = {name: self._reader.info(name) for name, entry in self._held.items() if entry is None}
+        return {name: (info.dtype, tuple(info.shape)) for name, info in infos.items()}
+
     def check_weights(self) -> None:
         """Check that the arrays are weights, not what another program has made of them.
 

@@ -16,7 +16,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.float_env import counts_subnormals
 from ..base.values import as_int, as_real, shown
-from ..formats import Format, has_pattern
+from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import as_format
 from ..products.columns import from_columns, to_columns
 from ..products.grid import Grid
@@ -324,30 +324,30 @@ def _plainly(
     if mask is not None and not has_pattern(fmt):
         raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
-        if fmt.learns_codebook and weighted:
+        source: Any = x
+        weight = None
+        if has_pattern(fmt):
+            source = _kept(x, fmt, axes, diagonals, mask)
+        elif fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
             weight = from_columns(np.repeat(diagonals.T, count, axis=1), x.shape, axes)
-            return _with_grid(quantize(x, fmt, axes, importance=weight))
-        if not has_pattern(fmt):
-            return _with_grid(quantize(x, fmt, axes))
-        if mask is not None:
-            kept = SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
-        else:
-            with np.errstate(over="ignore"):
-                scores = np.abs(to_columns(x, axes, np.float32))
-            each = scores.shape[1] // len(diagonals)
-            for i, own in enumerate(np.sqrt(diagonals)):
-                scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
-            kept = choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
-            del scores
-        return _with_grid(quantize(kept, fmt, axes))
+        q = quantize(source, fmt, axes, importance=weight)
+        return q, grid_of(q)
     except ValueError as problem:
         text = str(problem)
         raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
 
 
-def _with_grid(q: QuantizedArray) -> tuple[QuantizedArray, Grid]:
-    return q, grid_of(q)
+def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
+    """Return what the mask keeps, or the scores of Wanda where there is none."""
+    if mask is not None:
+        return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
+    with np.errstate(over="ignore"):
+        scores = np.abs(to_columns(x, axes, np.float32))
+    each = scores.shape[1] // len(diagonals)
+    for i, own in enumerate(np.sqrt(diagonals)):
+        scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
+    return choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
 
 
 def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:

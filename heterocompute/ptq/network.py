@@ -132,14 +132,22 @@ def calibrate(
         raise ValueError("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
-    return _heard(found, call, select(dense_infos(found), include, exclude), tied(found))
+    return _heard(found, call, _listening(found, include, exclude), tied(found))
 
 
-def _heard(arrays: Mapping[str, Any], call: Evaluate, names: Iterable[str], twins: Mapping[str, str]) -> Calibration:
-    """Run a network once in which the weights of these names listen."""
+def _listening(arrays: Mapping[str, Any], include: Any, exclude: Any) -> dict[str, Array]:
+    """Return the weights that listen, as ndarrays."""
+    return {
+        name: as_array(arrays[name], f"calibrate: {name}") for name in select(dense_infos(arrays), include, exclude)
+    }
+
+
+def _heard(
+    arrays: Mapping[str, Any], call: Evaluate, listening: Mapping[str, Array], twins: Mapping[str, str]
+) -> Calibration:
+    """Run a network once in which some of its weights listen."""
     recorders: dict[str, Recorder] = {}
-    for name in names:
-        array = as_array(arrays[name], f"calibrate: {name}")
+    for name, array in listening.items():
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
     call({**arrays, **recorders})
     answer = Calibration()
@@ -270,16 +278,22 @@ def quantize(
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch
 
-        layers = partial(round_layers, round_=round_, progress=progress)
-        found: Rounded = rounded(weights, evaluate, formats, layers, sequential, held, include, exclude, memory)
+        of_weights = partial(round_layers, round_=round_, progress=progress)
+        found: Rounded = rounded(weights, evaluate, formats, of_weights, sequential, held, include, exclude, memory)
         return found
     arrays, call = _network(weights, evaluate, "quantize")
-    names, twins = select(dense_infos(arrays), include, exclude), tied(arrays)
-    groups = [_heard(arrays, call, names, twins)]
+    layers, twins = _listening(arrays, include, exclude), tied(arrays)
+    groups = [_heard(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
-    again = partial(_heard, call=call, twins=twins) if sequential else None
-    return round_layers(arrays, names, groups, held, again, _formats_of(formats, arrays), round_, progress)
+
+    def again(rounded: Mapping[str, Any], names: list[str]) -> Calibration:
+        return _heard(rounded, call, {name: layers[name] for name in names}, twins)
+
+    match = _formats_of(formats, arrays)
+    return round_layers(
+        {**arrays, **layers}, list(layers), groups, held, again if sequential else None, match, round_, progress
+    )
 
 
 def round_layers(

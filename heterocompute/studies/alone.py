@@ -35,7 +35,7 @@ def judge_alone(
     rounded : callable
         ``rounded(name, way)`` returns a tensor in a format.
     call : callable
-        The caller's function, as `studies.parts.evaluator` wraps it.
+        The caller's function, as `studies.callers.evaluator` wraps it.
     step : callable
         Told before each evaluation.
 

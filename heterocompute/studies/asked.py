@@ -14,7 +14,7 @@ from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format
 from ..ptq.methods import METHODS, takes
-from .parts import several
+from .callers import several
 
 PLAIN = "fp32"  # the baseline: the arrays as they came
 PLAIN_TEXTS = (PLAIN, "none", "skip")

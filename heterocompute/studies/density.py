@@ -14,8 +14,9 @@ from ..base.progress import Progress, Steps
 from ..base.values import as_real, shown
 from ..files.selection import axis_of, check_patterns, select
 from ..pruning.prune import parsed, prune
+from .callers import evaluator, retrainer, several, train_again
 from .density_result import DensityStudy
-from .parts import Source, evaluator, module_of, named, network_of, retrainer, several, train_again
+from .source import Source, module_of, named, network_of
 
 __all__ = ["study_density"]
 
@@ -89,7 +90,7 @@ def study_density(
     [(None, None, 1.0), ('linear', '50%', 0.5), ('linear', '90%', 0.1)]
     """
     if is_module(weights):
-        weights, evaluate, axis = module_of(weights, evaluate, include, exclude, axis, None, retrain, "study_density")
+        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, None, retrain, "study_density")
         include = exclude = None
     network = network_of(weights)
     if evaluate is None:
@@ -117,7 +118,7 @@ def study_density(
         for name in names:
             kinds["convolution" if len(source.infos[name][1]) > 2 else "linear"].append(name)
         kinds = {kind: members for kind, members in kinds.items() if members}
-        everything = {name: source.load(name, original=True) for name in source.names}
+        everything = {name: source.original(name) for name in source.names}
         points = len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2)
         step = Steps(1 + points, progress, "study_density")
         step("evaluate")

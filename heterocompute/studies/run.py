@@ -44,20 +44,9 @@ from .asked import (
     plan_of,
     text_of,
 )
-from .parts import (
-    MODELLED,
-    RESERVED,
-    Source,
-    evaluator,
-    finite,
-    module_of,
-    named,
-    network_of,
-    retrainer,
-    seeded,
-    train_again,
-)
+from .callers import MODELLED, RESERVED, evaluator, finite, retrainer, seeded, train_again
 from .result import Study
+from .source import Source, module_of, named, network_of
 
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
@@ -91,7 +80,7 @@ def run(
 ) -> Study:
     """Do what `heterocompute.study` describes."""
     if is_module(weights):
-        weights, evaluate, axis = module_of(weights, evaluate, include, exclude, axis, emulate, retrain)
+        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, emulate, retrain)
         include = exclude = None
     network = network_of(weights)
     weights = network.weights
@@ -106,10 +95,10 @@ def run(
     if train is not None and evaluate is None:
         raise ValueError("study: retrain needs evaluate, or a network: nothing else tells what training brings")
     trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
-    kinds = activations_of(activations)
-    emulations = emulations_of(emulate, evaluate)
     asked = {"activations": activations, "emulate": emulate}
     call = evaluator(evaluate, [key for key, value in asked.items() if value is not None])
+    kinds = activations_of(activations)
+    emulations = emulations_of(emulate, evaluate)
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
     if check_flag("study", "per_layer", per_layer) and call is None:
@@ -164,7 +153,7 @@ def run(
         del clock
 
         rows = []
-        everything = {name: source.load(name, original=True) for name in source.names} if call else {}
+        everything = {name: source.original(name) for name in source.names} if call else {}
         for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
             replaced = dict(everything)

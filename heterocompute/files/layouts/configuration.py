@@ -18,7 +18,7 @@ from ...base.texts import read_small
 from ...base.values import shown
 from ..beside import CONFIG, OLDER_CONFIGS
 
-__all__ = ["KEY", "config_in", "config_of", "method_in", "plain_names", "said_by"]
+__all__ = ["KEY", "config_in", "config_of", "method_of", "plain_names", "said_by"]
 
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
@@ -61,22 +61,21 @@ def config_in(reader: Tensors) -> Mapping[str, Any]:
         return {}
 
 
-def method_in(reader: Tensors) -> str | None:
-    """Return the program that a file's configuration names; None as well where it cannot be read."""
-    said = config_in(reader).get("quant_method")
+def method_of(config: Mapping[str, Any]) -> str | None:
+    """Return the program that a configuration names."""
+    said = config.get("quant_method")
     return said if isinstance(said, str) else None
 
 
-def said_by(reader: Tensors) -> str | None:
+def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     """Return who has quantized a file, as a message names it; None where nothing beside the weights says so."""
-    method = method_in(reader)
+    method = method_of(config)
     if method is not None:
         return shown(method)
     folder = os.path.dirname(reader.path)
     found = next((name for name in FILES if os.path.lexists(os.path.join(folder, name))), None)
     if found is not None:
         return f"{FILES[found]} ({found})"
-    config = config_in(reader)
     if config:
         return f"a {KEY} without quant_method"
     return f"the {said} of {CONFIG}" if (said := _said_otherwise(folder)) else None

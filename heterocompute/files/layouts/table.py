@@ -20,7 +20,7 @@ from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
 from . import compressed_tensors, gguf_model, gptq, nf4, onnx_matmul, onnx_model
-from .configuration import KEY, config_in, config_of, method_in, plain_names, said_by
+from .configuration import KEY, config_in, config_of, method_of, plain_names, said_by
 from .linear import Parts
 from .programs import EIGHTS, is_codes, program_in
 
@@ -241,8 +241,11 @@ def layout_said(reader: Tensors) -> str | None:
     str or None
         Of `LAYOUTS`; None where there are no weights in one, or the configuration names another program.
     """
-    method = method_in(reader)
-    names = reader.names
+    return _layout_in(reader, config_in(reader))
+
+
+def _layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
+    method, names = method_of(config), reader.names
     if method is not None:
         found = LAYOUTS.get(method)
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
@@ -265,7 +268,8 @@ def refuse_layout(reader: Tensors) -> None:
     ValueError
         Without the name of the file.
     """
-    said = layout_said(reader)
+    config = config_in(reader)
+    said = _layout_in(reader, config)
     if said is not None:
         raise ValueError(
             f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
@@ -277,7 +281,7 @@ def refuse_layout(reader: Tensors) -> None:
             f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
             "rounding is not undone"
         )
-    refuse_unread(reader)
+    _refuse_others(reader, config)
 
 
 def refuse_unread(reader: Tensors) -> None:
@@ -292,18 +296,23 @@ def refuse_unread(reader: Tensors) -> None:
     ValueError
         Without the name of the file.
     """
+    config = config_in(reader)
+    if reader.quantized or _layout_in(reader, config) is None:
+        _refuse_others(reader, config)
+
+
+def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
     if reader.quantized:
         raise ValueError(quantized_already(reader.quantized))
-    if reader.quantized is not None or layout_said(reader) is not None:
+    if reader.quantized is not None:
         return
-    said = said_by(reader)
-    names = plain_names(reader)
+    said, names = said_by(reader, config), plain_names(reader)
     if said is not None:
         _refuse_scales(names, said)
     _refuse_programs(reader, names, said)
     if said is not None:
         _refuse_lone_codes(reader, names, said)
-    _refuse_changed(config_in(reader))
+    _refuse_changed(config)
 
 
 def quantized_already(by: str) -> str:

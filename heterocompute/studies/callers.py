@@ -1,123 +1,23 @@
-"""What studies share: the weights one tensor at a time, the caller's functions checked, steps counted."""
+"""The functions that a caller hands to a study: what judges weights and what trains them, checked on both sides."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import as_array
-from ..arrays.foreign import Unreadable
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back
-from ..base.tensors import Tensors
-from ..base.texts import printable, quoted, sentence
 from ..base.values import shown
-from ..files.layouts.table import refuse_layout
-from ..files.opening import Checkpoint, check_weights, reader_of
-from ..files.safetensors import contents, entries, read_array
+
+__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "several", "train_again"]
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2")  # columns that `device` adds
-
-
-class Source:
-    """Names, dtypes and shapes of the weights, and one tensor at a time.
-
-    Of a file that says what multiplies by its tensors (`axes`) those alone are weights; the rest stays beside them.
-    """
-
-    def __init__(self, weights: Any, stack: ExitStack) -> None:
-        self.infos: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self._reader: Tensors | None = None
-        self._arrays: Mapping[str, Any] = {}
-        self.axes: Mapping[str, tuple[int, ...]] = {}  # what the file says of some
-        self._find(weights, stack)
-        if self.axes:
-            self.infos = {name: info for name, info in self.infos.items() if name in self.axes}
-
-    def _find(self, weights: Any, stack: ExitStack) -> None:
-        if isinstance(weights, (str, os.PathLike)):
-            self._reader = stack.enter_context(reader_of(weights))
-            try:
-                refuse_layout(self._reader)
-            except ValueError as error:
-                raise ValueError(f"{printable(os.fsdecode(weights))}: {error}") from None
-            self._packed, _ = entries(self._reader)
-            self.axes = self._reader.axes
-            self.names = []
-            for name, entry in contents(self._reader, self._packed):
-                self.names.append(name)
-                if entry is None:  # what is quantized already stays beside the rest
-                    info = self._reader.info(name)
-                    self.infos[name] = (info.dtype, tuple(info.shape))
-            return
-        if isinstance(weights, Checkpoint):
-            self.axes = weights.axes
-        elif isinstance(weights, Mapping):
-            self.axes = getattr(weights, "axes", {})  # those of an ONNX network have them
-        if isinstance(weights, Mapping):
-            check_weights(weights, "study")
-        else:
-            as_array(weights, "study: weights")
-        self._arrays = weights if isinstance(weights, Mapping) else {"array": weights}
-        self.names = list(self._arrays)
-        for name, value in self._arrays.items():
-            if not isinstance(name, str):
-                raise TypeError(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
-            try:
-                array = as_array(value, f"study: weights[{shown(name)}]")
-            except Unreadable:
-                raise
-            except TypeError:
-                continue  # what cannot be quantized stays beside the rest
-            self.infos[name] = (array.dtype.name, array.shape)
-
-    def load(self, name: str, original: bool = False) -> Any:
-        if self._reader is not None:
-            entry = self._packed.get(name)
-            return self._reader.tensor(name) if entry is None else read_array(self._reader, name, entry)
-        return self._arrays[name] if original else as_array(self._arrays[name], name)
-
-
-class Network(NamedTuple):
-    """What a value brings that knows how to judge itself, and perhaps how to train itself."""
-
-    weights: Any
-    evaluate: Callable[..., Any] | None
-    retrain: Callable[..., Any] | None
-
-
-def network_of(weights: Any) -> Network:
-    """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
-    found = getattr(weights, "weights", None)
-    if isinstance(weights, Mapping) or not isinstance(found, Mapping):
-        return Network(weights, None, None)
-    evaluate, retrain = getattr(weights, "evaluate", None), getattr(weights, "retrain", None)
-    return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
-
-
-def module_of(
-    model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
-) -> tuple[Any, Any, None]:
-    """Return the weights of a torch.nn.Module, what judges it with other ones, and no axis: layers know theirs."""
-    for value, name, how in (
-        (axis, "axis", "the layers of a module say theirs"),
-        (emulate, "emulate", "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
-        (retrain or None, "retrain", "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
-    ):
-        if value is not None:
-            raise ValueError(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
-    from ..interop.models.network import module_network  # optional: torch
-
-    weights, judge = module_network(model, evaluate, include, exclude, study)
-    return weights, judge, None
 
 
 def several(value: Any, name: str, wanted: str) -> list[Any]:
@@ -233,21 +133,6 @@ def evaluator(
         return numbers
 
     return call
-
-
-class named:
-    """Put the tensor's name before the message of an error."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        for kind in (TypeError, ValueError, MemoryError):
-            if isinstance(error, kind):
-                raise kind(f"tensor {quoted(self.name)}: {sentence(error)}") from error
 
 
 def finite(value: float) -> float | None:

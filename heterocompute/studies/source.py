@@ -1,0 +1,128 @@
+"""The weights of a study: names, dtypes and shapes, then one tensor at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.base import PackedArray
+from ..arrays.dense import as_any, as_array
+from ..arrays.foreign import Unreadable
+from ..base.texts import quoted, sentence
+from ..base.values import shown
+from ..files.opening import Checkpoint, check_weights, open_checkpoint
+
+__all__ = ["Network", "Source", "module_of", "named", "network_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Source:
+    """Names, dtypes and shapes of the weights, and one tensor at a time.
+
+    Of a file that says what multiplies by its tensors (`axes`) those alone are weights; the rest stays beside them.
+
+    Attributes
+    ----------
+    names : list of str
+        Of all arrays.
+    infos : dict of str to (str, tuple of int)
+        Dtype and shape of those that are not packed.
+    axes : mapping of str to tuple of int
+        What the file says of some.
+    """
+
+    def __init__(self, weights: Any, stack: ExitStack) -> None:
+        if isinstance(weights, (str, os.PathLike)):
+            weights = stack.enter_context(open_checkpoint(weights))
+        if isinstance(weights, Mapping):
+            check_weights(weights, "study")
+        else:
+            weights = {"array": as_array(weights, "study: weights")}
+        self._arrays: Mapping[str, Any] = weights
+        self._plain: dict[str, Array] = {}  # those in memory, as they lie there
+        self.names = list(weights)
+        self.axes: Mapping[str, tuple[int, ...]] = getattr(weights, "axes", {})
+        self.infos = weights.plain_infos() if isinstance(weights, Checkpoint) else self._in_memory()
+        if self.axes:
+            self.infos = {name: info for name, info in self.infos.items() if name in self.axes}
+
+    def _in_memory(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        for name, value in self._arrays.items():
+            if not isinstance(name, str):
+                raise TypeError(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
+            if isinstance(value, PackedArray):
+                continue
+            try:
+                self._plain[name] = as_any(value, f"study: weights[{shown(name)}]")
+            except Unreadable:
+                raise
+            except TypeError:
+                continue  # what cannot be quantized stays beside the rest
+        return {name: (array.dtype.name, array.shape) for name, array in self._plain.items()}
+
+    def original(self, name: str) -> Any:
+        """Return an array as it came."""
+        return self._arrays[name]
+
+    def load(self, name: str) -> Array:
+        """Return a tensor of `infos` as an array of floats."""
+        return as_array(self._plain[name] if name in self._plain else self._arrays[name], name)
+
+
+class Network(NamedTuple):
+    """What a value brings that knows how to judge itself, and perhaps how to train itself."""
+
+    weights: Any
+    evaluate: Callable[..., Any] | None
+    retrain: Callable[..., Any] | None
+
+
+def network_of(weights: Any) -> Network:
+    """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
+    found = getattr(weights, "weights", None)
+    if isinstance(weights, Mapping) or not isinstance(found, Mapping):
+        return Network(weights, None, None)
+    evaluate, retrain = getattr(weights, "evaluate", None), getattr(weights, "retrain", None)
+    return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
+
+
+def module_of(
+    model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
+) -> tuple[Any, Any]:
+    """Return the weights of a torch.nn.Module, and what judges it with other ones in their place.
+
+    Raises
+    ------
+    ValueError
+        An argument that does not apply to a module.
+    """
+    for value, name, how in (
+        (axis, "axis", "the layers of a module say theirs"),
+        (emulate, "emulate", "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
+        (retrain or None, "retrain", "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
+    ):
+        if value is not None:
+            raise ValueError(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
+    from ..interop.models.network import module_network  # optional: torch
+
+    return module_network(model, evaluate, include, exclude, study)
+
+
+class named:
+    """Put the tensor's name before the message of an error."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        for kind in (TypeError, ValueError, MemoryError):
+            if isinstance(error, kind):
+                raise kind(f"tensor {quoted(self.name)}: {sentence(error)}") from error
