@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def _onnxruntime(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -
         return {}
     file = io.BytesIO()
     torch.onnx.export(model, (), file, kwargs=inputs, dynamo=True, verbose=False, external_data=False)
-    calls = {}
+    calls: dict[str, Call] = {}
     feeds = {name: value.numpy() for name, value in inputs.items()}
     for title, data in (("float32", file.getvalue()), ("dynamic int8", _onnx_int8(tools, file.getvalue()))):
         settings = runtime.SessionOptions()
@@ -177,8 +178,12 @@ def _onnxruntime(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = runtime.InferenceSession(data, settings, providers=["CPUExecutionProvider"])
         named = dict(zip([one.name for one in session.get_inputs()], feeds.values(), strict=False))
-        calls[f"onnxruntime {title}"] = lambda session=session, named=named: session.run(None, named)[0]
+        calls[f"onnxruntime {title}"] = partial(_ran, session, named)
     return calls
+
+
+def _ran(session: Any, inputs: dict[str, Any]) -> Any:
+    return session.run(None, inputs)[0]
 
 
 def _onnx_int8(tools: Any, data: bytes) -> bytes:

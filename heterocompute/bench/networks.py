@@ -63,7 +63,7 @@ def efficientnet() -> Any:
 def _efficientnet(torch: Any) -> Any:
     nn = torch.nn
 
-    class Same(nn.Conv2d):  # type: ignore[misc]
+    class Same(torch.nn.Conv2d):  # type: ignore[misc]
         """A convolution that pads as TensorFlow does: the odd pixel below and right."""
 
         def pads(self, size: int) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def _efficientnet(torch: Any) -> Any:
         left, right = conv.pads(x.shape[-1])
         return conv(nn.functional.pad(x, (left, right, left, right)) if left or right else x)
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, kernel: int, stride: int, expansion: int, inputs: int, outputs: int) -> None:
             super().__init__()
             wide = inputs * expansion
@@ -92,7 +92,7 @@ def _efficientnet(torch: Any) -> Any:
             y = self._bn2(self._project_conv(y))
             return x + y if self.skips else y
 
-    class Network(nn.Module):  # type: ignore[misc]
+    class Network(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self._conv_stem, self._bn0 = Same(3, 32, 3, 2, bias=False), nn.BatchNorm2d(32, 1e-3)

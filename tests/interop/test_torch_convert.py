@@ -76,6 +76,8 @@ def test_what_cannot_be_converted_is_said():
     layer = ht.convert(torch.nn.Linear(64, 4), "int8")
     with pytest.raises(TypeError, match="linear: x has dtype torch.int64"):
         layer(torch.ones(2, 64).long())
+    with pytest.raises(TypeError, match="linear: x is nested, sparse"):
+        layer(torch.ones(2, 64).to_sparse())
     with pytest.raises(ValueError, match="x has 3 features but w has 64 columns"):
         layer(torch.ones(2, 3))
 
@@ -106,3 +108,22 @@ def test_copies_and_files_hold_the_same_weights():
             other.load_state_dict({**state, name: value})
     with pytest.raises(RuntimeError, match="0.weight is of floats, but packed .* load floats before convert"):
         other.load_state_dict(network()[:2].state_dict())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_traced_and_derived_calls_compute_the_same():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Flatten(), torch.nn.Linear(64, 4))
+    small, x, y = ht.convert(net, "int4-g16", activations="int8"), torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
+    assert torch.equal(torch.jit.trace(small, x)(y), small(y))
+    w, layer, v = small[2].weight.dequantize(), small[2], torch.randn(3, 64)
+    near = {"rtol": 1e-4, "atol": 1e-4}
+    assert torch.allclose(torch.func.grad(lambda v: layer(v).sum())(v), w.sum(0).expand(3, 64), **near)
+    assert torch.allclose(torch.func.jvp(layer, (v,), (v,))[1], v @ w.T, **near)
+    second = torch.func.hessian(lambda v: layer(v).square().sum())(v[0])
+    assert torch.allclose(second, 2 * w.T @ w, **near)
+    slopes = torch.vmap(torch.func.grad(lambda x: small(x[None]).sum()))(x)
+    given = x.clone().requires_grad_()
+    small(given).sum().backward()
+    assert torch.allclose(slopes, given.grad, **near)
+    assert layer(v[:0]).shape == (0, 4)

@@ -286,3 +286,37 @@ def test_a_module_that_reads_a_weight_multiplies_by_the_packed_one():
     assert torch.equal(found(x), found.fc(x)) and found.fc.weight.size(0) == 8
     with pytest.raises(TypeError, match=r"addmm: a weight is packed, expected a tensor: call dequantize\(\)"):
         found(x, lambda x, w, b: torch.addmm(b, x, w))
+
+
+def test_stacked_experts_multiply_matrix_by_matrix():
+    class Experts(nn.Module):
+        """As in transformers: a way that takes all matrices at once unless the configuration says otherwise."""
+
+        is_transposed = False
+
+        def __init__(self):
+            super().__init__()
+            self.up_proj = nn.Parameter(torch.randn(3, 32, 64) / 8)
+            self.other = nn.Parameter(torch.randn(3, 4, 4))
+            self.config = type("Config", (), {"_experts_implementation": "grouped_mm"})()
+
+        def forward(self, x, chosen):
+            assert self.config._experts_implementation == "eager"
+            return torch.stack([nn.functional.linear(x, self.up_proj[i]) for i in chosen])
+
+    plain, x, chosen = Experts(), torch.randn(5, 64), torch.tensor([2, 0])
+    before = plain.config
+    found = ht.convert(plain, FMT, activations="int8")
+    assert plain.config is before and before._experts_implementation == "grouped_mm"
+    q = hc.quantize(plain.up_proj.detach(), FMT)
+    assert found.up_proj.array() == q and isinstance(found.other, nn.Parameter)
+    for index, y in zip(chosen, found(x, chosen), strict=True):
+        assert same_bits(y.numpy(), hc.linear(x, q[int(index)], activations="int8"))
+    given = x.clone().requires_grad_()
+    found(given, chosen).sum().backward()
+    assert torch.allclose(given.grad, torch.from_numpy(q.dequantize()[[2, 0]].sum((0, 1))).expand(5, 64), atol=1e-4)
+    assert [one.problem for one in ht.layers(plain)] == ["", "how Experts uses other is not known"]
+    state = found.state_dict()
+    assert "up_proj.codes" in state and same_bits(
+        ht.load_packed(plain, state)(x, chosen).numpy(), found(x, chosen).numpy()
+    )

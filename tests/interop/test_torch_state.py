@@ -85,6 +85,8 @@ def test_a_summary_says_what_was_packed_and_why_the_rest_was_not():
     found = ht.summary(small)
     rows = {row["name"]: row for row in found.records()}
     assert rows["0.body.weight"]["format"] == "int8" and rows["0.body.weight"]["activations"] == "int8"
+    assert rows["0.table.weight"]["activations"] is None and rows["0.table.weight"]["kind"] == "embedding"
+    assert [row["kind"] for row in rows.values()][1:4] == ["conv1d", "linear", "conv_transpose3d"]
     assert rows["0.head.weight"]["reason"] == "tied to 0.table.weight" and rows["0.head.weight"]["after"] == 0
     assert rows["1.weight_ih_l0"]["reason"] == "LSTM multiplies by float weights alone"
     assert rows["2.weight"]["reason"] == "not chosen" and rows["2.weight"]["before"] == rows["2.weight"]["after"] == 128
@@ -179,3 +181,31 @@ def test_an_adapter_trains_on_top_of_a_packed_layer():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0] and torch.equal(codes, net[0].layer.weight.codes)
+
+
+def test_models_in_several_processes(tmp_path):
+    dist = pytest.importorskip("torch.distributed")
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    try:
+        torch.manual_seed(0)
+        small, x = ht.convert(nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 4)), "int4-g32"), torch.randn(5, 32)
+        wanted = small(x)
+        wanted.sum().backward()
+        slope = small[0].bias.grad.clone()
+        small.zero_grad()
+        spread = nn.parallel.DistributedDataParallel(small)
+        spread(x).sum().backward()
+        assert torch.equal(spread(x), wanted) and torch.equal(small[0].bias.grad, slope)
+        small.zero_grad()
+        mesh = init_device_mesh("cpu", (1,))
+        for layer in small:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(small, mesh=mesh)(x).sum().backward()
+        assert torch.equal(small(x), wanted) and torch.equal(small[0].bias.grad.full_tensor(), slope)
+    finally:
+        dist.destroy_process_group()

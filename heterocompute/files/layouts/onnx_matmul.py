@@ -48,7 +48,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     for name, array in arrays.items():
         if not isinstance(array, QuantizedArray):
             continue
-        parts = _parts(name, array)
+        parts = operands(name, array)
         (rows, count), prefix = array.shape, name.removesuffix(".weight")
         held += [onnx.numpy_helper.from_array(values, f"{prefix}.{key}") for key, values in parts.items()]
         given, found = f"{prefix}.input", f"{prefix}.output"
@@ -74,10 +74,13 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _parts(name: str, q: QuantizedArray) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the inputs of `MatMulNBits` that hold a weight, in its order."""
+def operands(name: str, q: QuantizedArray, block: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the inputs of `MatMulNBits` that hold a weight, in its order.
+
+    `block` is the size of a block where the format has one scale a row, which each block then has again.
+    """
     fmt = q.format
-    group = getattr(fmt, "group", None) or 0
+    group = getattr(fmt, "group", None) or block
     fits = isinstance(fmt, Int) and fmt.bits in BITS and group >= 16 and not group & (group - 1)
     if not isinstance(fmt, Int) or not fits or group > LARGEST.get(fmt.bits, group):
         refuse(name, q, NAME, "int4-g32, or int8-g32, is the nearest")

@@ -63,7 +63,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
         inputs = {"codes": (kind, array.codes()), "scale": (proto.FLOAT, scales), "zero_point": (kind, points)}
         for key, (dtype, values) in inputs.items():
             values = values if key == "codes" or fmt.group else values.reshape(-1)
-            raw = values.tobytes() if fmt.bits == 8 or key == "scale" else _nibbles(values)
+            raw = values.tobytes() if fmt.bits == 8 or key == "scale" else nibbles(values)
             held.append(helper.make_tensor(f"{name}.{key}", dtype, values.shape, raw, raw=True))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in inputs], [name], **blocks))
         outputs.append(helper.make_tensor_value_info(name, proto.FLOAT, array.shape))
@@ -74,7 +74,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _nibbles(values: np.ndarray[Any, Any]) -> bytes:
+def nibbles(values: np.ndarray[Any, Any]) -> bytes:
     codes = values.reshape(-1).view(np.uint8) & np.uint8(15)
     codes = np.append(codes, np.zeros(codes.size % 2, np.uint8))
     return bytes((codes[::2] | codes[1::2] << np.uint8(4)).tobytes())

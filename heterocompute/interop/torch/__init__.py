@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING or find_spec("torch") is not None:
     from .attention import PackedMultiheadAttention
     from .conversion import convert, load_packed
+    from .export import export_onnx
     from .modules import (
         PackedConv1d,
         PackedConv2d,
@@ -57,6 +58,7 @@ __all__ = [
     "Summary",
     "conv2d",
     "convert",
+    "export_onnx",
     "fake_quantize",
     "layers",
     "linear",

@@ -39,6 +39,7 @@ class Packed(torch.nn.Module):
     bias : torch.nn.Parameter or None
     """
 
+    kind: str  # of `walk.Layer`
     weight: PackedWeight
 
     def __init__(
@@ -87,6 +88,8 @@ class PackedLinear(Packed):
     >>> layer(torch.ones(2, 32)).tolist()
     [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
+
+    kind = "linear"
 
     def __init__(
         self, q: QuantizedArray | PackedWeight, bias: Any = None, activations: Format | str | None = None
@@ -197,26 +200,32 @@ def between_zeros(x: torch.Tensor, stride: Any) -> torch.Tensor:
 
 class PackedConv1d(_PackedConvolution):
     __doc__ = _PackedConvolution.__doc__
+    kind = "conv1d"
 
 
 class PackedConv2d(_PackedConvolution):
     __doc__ = _PackedConvolution.__doc__
+    kind = "conv2d"
 
 
 class PackedConv3d(_PackedConvolution):
     __doc__ = _PackedConvolution.__doc__
+    kind = "conv3d"
 
 
 class PackedConvTranspose1d(_PackedTransposed):
     __doc__ = _PackedConvolution.__doc__
+    kind = "conv_transpose1d"
 
 
 class PackedConvTranspose2d(_PackedTransposed):
     __doc__ = _PackedConvolution.__doc__
+    kind = "conv_transpose2d"
 
 
 class PackedConvTranspose3d(_PackedTransposed):
     __doc__ = _PackedConvolution.__doc__
+    kind = "conv_transpose3d"
 
 
 class PackedEmbedding(Packed):
@@ -234,6 +243,8 @@ class PackedEmbedding(Packed):
     >>> table(torch.tensor([[2]]))[0, 0, :4].tolist()
     [0.0, 0.0, 1.0, 0.0]
     """
+
+    kind = "embedding"
 
     def __init__(self, q: QuantizedArray | PackedWeight) -> None:
         super().__init__(q)
@@ -255,6 +266,8 @@ class PackedEmbedding(Packed):
 
 class PackedEmbeddingBag(PackedEmbedding):
     """A packed table whose rows are summed bag by bag, as of `torch.nn.EmbeddingBag`."""
+
+    kind = "embedding_bag"
 
     @classmethod
     def from_module(cls, module: Any, weight: PackedWeight) -> Self:

@@ -27,14 +27,14 @@ from .weights import PRODUCTS, PackedPart, PackedWeight
 __all__ = ["conv2d", "convolve", "embedding", "linear"]
 
 _is_autocast, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
-_has_gradients = torch.is_grad_enabled
+_has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 
 
 def is_direct(x: Any) -> bool:
     """Tell whether a call with this input can go to the core at once."""
     if torch.compiler.is_compiling() or not is_plain(x) or (x.requires_grad and _has_gradients()):
         return False
-    return bool(forward_ad._current_level < 0 and x.is_cpu)
+    return bool(forward_ad._current_level < 0 and x.is_cpu and x.layout is torch.strided and not _is_tracing())
 
 
 def as_core(t: torch.Tensor) -> Any:
@@ -91,7 +91,7 @@ def linear(
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
-    times = OPS.linear if OPS.is_traced() else OPS.eager.linear
+    times = OPS.linear if OPS.is_traced() or _is_tracing() else OPS.eager.linear
     return _finished(times(x, *_constant(q), _text(activations, "linear")), x, bias, "linear", dtype)
 
 
@@ -186,9 +186,9 @@ def _images(
     """Return the float32 answer of two dimensions; a bias is given where the call is direct."""
     activations = _activations(q, activations)
     if is_direct(x):
-        window = tuple(stride), tuple(padding), tuple(dilation)
+        window = _int(stride), _int(padding), _int(dilation)
         return torch.from_numpy(core_conv2d(as_core(x), _array(q, "conv2d"), bias, *window, groups, activations))
-    times = OPS.conv2d if OPS.is_traced() else OPS.eager.conv2d
+    times = OPS.conv2d if OPS.is_traced() or _is_tracing() else OPS.eager.conv2d
     numbers = [*stride, *padding, *dilation, groups]
     y: torch.Tensor = times(x, *_constant(q), numbers, _text(activations, "conv2d"))
     return y
@@ -242,7 +242,7 @@ def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = 
     """
     if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"embedding: x is {_kind(ids)}, expected a torch.Tensor of int64 or int32")
-    if not torch.compiler.is_compiling() and is_plain(ids) and ids.is_cpu:
+    if not torch.compiler.is_compiling() and is_plain(ids) and ids.is_cpu and not _is_tracing():
         y = torch.from_numpy(rows_of(_array(q, "embedding"), ids.numpy()))
     else:
         y = OPS.rows(ids, *_constant(q))
@@ -251,6 +251,11 @@ def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = 
 
 def _kind(value: Any) -> str:
     return f"a torch.Tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
+
+
+def _int(pair: Sequence[int]) -> Any:
+    """Return a pair of one number as the number: `conv2d` knows the windows of these that it has seen."""
+    return pair[0] if pair[0] == pair[1] else tuple(pair)
 
 
 def _pair(value: Any) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import torch
 from ...base.float_env import counts_subnormals
 from ...report.files import Row, Tabular
 from ...report.table import Column, print_table, say_words, terminal, width_of
-from .walk import every_layer
+from .walk import Layer, every_layer
 
 __all__ = ["Summary", "summary"]
 
@@ -95,6 +95,11 @@ class Summary(Tabular):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._sums())}</p>"
 
 
+def _activations(layer: Layer) -> str | None:
+    """Return the format that inputs of a packed layer are rounded to; a table has no such inputs."""
+    return None if layer.packed is None or layer.kind.startswith("embedding") else layer.packed.activations
+
+
 @counts_subnormals
 def summary(model: torch.nn.Module) -> Summary:
     """Say of each weight of a model whether it is packed, why not, and how many bytes it takes.
@@ -140,7 +145,7 @@ def summary(model: torch.nn.Module) -> Summary:
                 "kind": layer.kind,
                 "shape": layer.shape,
                 "format": None if layer.packed is None else str(layer.packed.format),
-                "activations": None if layer.packed is None else layer.packed.activations,
+                "activations": _activations(layer),
                 "before": wide,
                 "after": after,
                 "reason": reason,

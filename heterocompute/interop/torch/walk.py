@@ -15,7 +15,6 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ...base.values import shown
 from ...files.selection import FirstMatch, patterns, unknown
-from .modules import Packed
 from .reading import maker_of
 from .weights import PackedWeight
 
@@ -122,7 +121,9 @@ def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: s
     for pattern in wanted:
         fits = FirstMatch({pattern: True})
         if not any(fits(one) for one in names):
-            raise ValueError(f"{name}: pattern {unknown(pattern, [n for n in names if n], 'weight or module here')}")
+            raise ValueError(
+                f"{name}: pattern {unknown(pattern, filter(None, dict.fromkeys(names)), 'weight or module here')}"
+            )
 
 
 def every_layer(model: Any, name: str) -> list[Layer]:
@@ -156,7 +157,7 @@ def _of_module(path: str, module: Any) -> Iterator[Layer]:
 
     for attribute, weight in module._modules.items():
         if isinstance(weight, PackedWeight):
-            kind = type(module).__name__ if isinstance(module, Packed) else "weight"
+            kind = getattr(module, "kind", "attention" if attribute in PROJECTIONS else "experts")
             yield Layer(named(attribute), path, attribute, module, kind, tuple(weight.shape), weight.axis, "", weight)
     for attribute in _weights_of(module):
         shape = tuple(getattr(module, attribute).shape)

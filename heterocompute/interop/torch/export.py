@@ -1,0 +1,328 @@
+"""`export_onnx`: a converted model as an ONNX file with codes and scales inside.
+
+PyTorch exports a copy with float weights and the rounding of activations in operators of its own. Then each weight is
+replaced: by a `DequantizeLinear` of its codes with the same output, or together with its product by a `MatMulNBits`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import os
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...arrays.quantized import QuantizedArray
+from ...base.float_env import counts_subnormals
+from ...base.texts import quoted
+from ...base.values import shown
+from ...files.layouts.onnx_matmul import operands
+from ...files.layouts.onnx_model import OPSET, nibbles, onnx_of, write_model
+from ...formats import format as parse_format
+from .attention import PackedMultiheadAttention
+from .modules import Packed
+from .walk import every_layer
+from .weights import PackedWeight
+
+__all__ = ["export_onnx"]
+
+Array = np.ndarray[Any, Any]
+
+
+@counts_subnormals
+def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a converted model as ONNX, with the codes and scales of its packed weights inside.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        What `convert` returned. Weights of integers (`Int`, signed `VSQ`) of up to 8 bits; activations of symmetric
+        `Int` with one scale a row.
+    example : torch.Tensor, tuple of torch.Tensor or dict of str to torch.Tensor
+        The inputs of one call; a dict is passed by keywords.
+    path : str or os.PathLike
+        Replaced by renaming if it exists.
+    **options
+        Of `torch.onnx.export`, such as ``dynamic_shapes``, ``input_names``, ``output_names``.
+
+    Raises
+    ------
+    ImportError
+        onnx is not installed.
+    TypeError, ValueError
+        A model without packed weights, or with a format that ONNX has no place for; the message names the layer.
+    OSError
+        The file cannot be written.
+
+    Notes
+    -----
+    A linear layer with symmetric or asymmetric integers of 2, 4 or 8 bits becomes `MatMulNBits` of onnxruntime where
+    its groups, or its rows, divide into blocks of 16, 32, 64 ...; other weights become a `DequantizeLinear` (opset 21).
+    Filters of a transposed convolution with groups are stored as floats. A runtime adds in another order than this
+    package, so answers differ in the last digits.
+    PyTorch's new exporter is used where onnxscript is installed, else the one that traces. Models of 2 GiB of float
+    weights or more have no place in one file of ONNX.
+
+    Examples
+    --------
+    >>> from heterocompute.interop import torch as ht
+    >>> small = ht.convert(torch.nn.Linear(64, 8), "int4-g32", activations="int8")
+    >>> ht.export_onnx(small, torch.ones(1, 64), "small.onnx")  # doctest: +SKIP
+    """
+    onnx = onnx_of("onnx")
+    packed = {layer.name: layer for layer in every_layer(model, "export_onnx") if layer.packed is not None}
+    if not packed:
+        raise ValueError("export_onnx: model has no packed weight, expected what convert returned")
+    for name, layer in packed.items():
+        weight = layer.packed
+        assert weight is not None
+        _check(name, weight, layer.module)
+    proto = _exported(with_floats(model), example, options)
+    proto = onnx.version_converter.convert_version(proto, OPSET) if _opset(proto) < OPSET else proto
+    graph = proto.graph
+    held = {one.name: one for one in graph.initializer}
+    added: list[Any] = []
+    for name, layer in packed.items():
+        weight = layer.packed
+        if weight is None or name not in held:  # tied: it has the name of the other
+            continue
+        made = _replaced(onnx, graph, name, weight.array(), layer.module)
+        if made is not None:
+            added += made
+            graph.initializer.remove(held[name])
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*added, *rest])
+    for node in graph.node:  # where in the sources it was made
+        del node.metadata_props[:]
+    if any(node.domain == "com.microsoft" for node in graph.node):
+        proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    write_model(path, proto.SerializeToString())
+
+
+def _check(name: str, weight: PackedWeight, module: Any) -> None:
+    """Raise ValueError where ONNX has no place for a weight or its activations."""
+    if not isinstance(module, (Packed, PackedMultiheadAttention)):
+        raise ValueError(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
+    fmt = weight.format
+    signed = weight.array()[:1].codes().dtype == np.int8 if fmt.splits_into_rows else False
+    if not signed and "zero_points" not in weight._buffers:
+        raise ValueError(f"export_onnx: {quoted(name)} is {fmt}, expected integers, such as int4-g32 or vsq4-g16-s4")
+    if weight.activations is not None:
+        _largest(name, weight.activations)
+
+
+def _largest(name: str, activations: str) -> int:
+    """Return the largest code of a format of activations that has one scale a row; ValueError for others."""
+    fmt = parse_format(activations)
+    if activations != f"int{fmt.bits}" or fmt.bits > 8:
+        raise ValueError(
+            f"export_onnx: activations of {quoted(name)} are {activations}, expected None or int8: one scale a row"
+        )
+    return int(2 ** (fmt.bits - 1) - 1)
+
+
+def rounded(x: torch.Tensor, largest: int | None, dims: tuple[int, ...]) -> torch.Tensor:
+    """Round to symmetric integers with one scale over `dims`, in PyTorch's operators."""
+    if largest is None:
+        return x
+    scale = x.abs().amax(dims, keepdim=True) / largest
+    codes = torch.round(x / torch.where(scale > 0, scale, torch.ones_like(scale)))
+    return torch.clamp(codes, -largest, largest) * scale
+
+
+def _after_rounding(base: Any, dims: tuple[int, ...]) -> Any:
+    """Return a class of layers that round their input first."""
+
+    def forward(self: Any, x: torch.Tensor, *more: Any) -> Any:
+        return base.forward(self, rounded(x, self.largest, dims), *more)
+
+    return type(f"Rounding{base.__name__}", (base,), {"forward": forward, "largest": None})
+
+
+_LINEAR = _after_rounding(torch.nn.Linear, (-1,))
+_CONVOLUTIONS = {
+    f"{kind}{n}d": _after_rounding(getattr(torch.nn, f"{kind}{n}d"), tuple(range(1, n + 2)))
+    for kind in ("Conv", "ConvTranspose")
+    for n in (1, 2, 3)
+}
+
+
+class _Attention(PackedMultiheadAttention):
+    """Attention with float projections that rounds their inputs."""
+
+    largest: int | None = None
+
+    def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
+        made = {id(one): rounded(one, self.largest, (-1,)) for one in (query, key, value)}
+        return super()._projected(made[id(query)], made[id(key)], made[id(value)])
+
+
+def with_floats(model: Any) -> Any:
+    """Return a copy of a model with the decoded weights in layers of PyTorch."""
+    floats: dict[int, Any] = {}
+
+    def parameter(weight: PackedWeight, module: Any) -> Any:
+        if id(weight) not in floats:
+            values = original(weight.array().dequantize(), module)
+            floats[id(weight)] = torch.nn.Parameter(torch.from_numpy(values), requires_grad=False)
+        return floats[id(weight)]
+
+    def of(module: Any) -> Any:
+        weight = module.weight
+        kind = type(module).__name__.removeprefix("Packed")
+        with torch.device("meta"):
+            if kind == "Linear":
+                made = _LINEAR(module.in_features, module.out_features, bias=module.bias is not None)
+            elif kind in _CONVOLUTIONS:
+                names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups")
+                window = {name: getattr(module, name) for name in (*names, "padding_mode")}
+                more = {"output_padding": module.output_padding} if module.transposed else {}
+                made = _CONVOLUTIONS[kind](**window, **more, bias=module.bias is not None)
+            elif kind == "Embedding":
+                made = torch.nn.Embedding(*module.weight.shape)
+            else:
+                made = torch.nn.EmbeddingBag(*module.weight.shape, mode=module.mode)
+        made.weight, made.bias = parameter(weight, module), module.bias
+        if weight.activations is not None and hasattr(made, "largest"):
+            made.largest = _largest("", weight.activations)
+        return made.train(module.training)
+
+    def visit(module: Any) -> Any:
+        for name, child in list(module._modules.items()):
+            if isinstance(child, Packed):
+                made.setdefault(id(child), of(child))
+                module._modules[name] = made[id(child)]
+            elif isinstance(child, PackedWeight):
+                del module._modules[name]
+                module.register_parameter(name, parameter(child, None))
+                if isinstance(module, PackedMultiheadAttention):
+                    module.__class__ = _Attention
+                    module.largest = None if child.activations is None else _largest("", child.activations)
+            elif child is not None:
+                visit(child)
+        return module
+
+    made: dict[int, Any] = {}
+    return of(model) if isinstance(model, Packed) else visit(copy.deepcopy(model))
+
+
+def original(values: Array, module: Any) -> Array:
+    """Return values of the shape of a packed weight in the shape that PyTorch's layer has."""
+    kernel = getattr(module, "kernel_size", None)
+    if kernel is None or values.ndim != 4:
+        return values
+    found = values.reshape(*values.shape[:2], *kernel)
+    if module.transposed:
+        groups = module.groups
+        found = np.flip(found, tuple(range(2, found.ndim)))
+        found = found.reshape(groups, -1, *found.shape[1:]).swapaxes(1, 2)
+        found = found.reshape(-1, *found.shape[2:])
+    return np.ascontiguousarray(found)
+
+
+def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
+    """Return the ONNX model of a model of PyTorch."""
+    import onnx  # optional
+
+    kwargs = dict(example) if isinstance(example, Mapping) else None
+    args = () if kwargs is not None else example if isinstance(example, tuple) else (example,)
+    for one in (*args, *(kwargs or {}).values()):
+        if not isinstance(one, torch.Tensor):
+            raise TypeError(f"export_onnx: example is {shown(one)}, expected tensors, a tuple or a dict of them")
+    data, modern = io.BytesIO(), find_spec("onnxscript") is not None
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+        warnings.simplefilter("ignore")
+        if modern:
+            program = torch.onnx.export(
+                model, args, kwargs=kwargs, dynamo=True, optimize=False, opset_version=OPSET, verbose=False, **options
+            )
+            return program.model_proto
+        torch.onnx.export(
+            model, args, data, kwargs=kwargs, dynamo=False, do_constant_folding=False, opset_version=20, **options
+        )
+    return onnx.load_model_from_string(data.getvalue())
+
+
+def _opset(proto: Any) -> int:
+    return max((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), default=1)
+
+
+def _replaced(onnx: Any, graph: Any, name: str, q: QuantizedArray, module: Any) -> list[Any] | None:
+    """Replace a weight of a graph; return the nodes that come first, or None where the floats stay."""
+    if q.ndim == 2 and _by_nbits(onnx, graph, name, q):
+        return []
+    transposed = getattr(module, "transposed", False)
+    if transposed and module.groups > 1:
+        return None
+    # rows are blocks too: onnxruntime would round x in products with a weight that has one scale a row
+    group, axis = q.format.group or (q.shape[1] if q.ndim == 2 else None), q.axis[-1]
+    first: list[Any] = [slice(None)] * q.ndim
+    for a in q.axis:
+        first[a] = slice(None, None, group) if group and a == axis else slice(None) if group else 0
+    wide = q.format.bits > 4
+    points = "zero_points" in q.components
+    kind = getattr(onnx.TensorProto, ("U" if points else "") + ("INT8" if wide else "INT4"))
+    parts = {"codes": q.codes(), "scale": q.scales_expanded()[tuple(first)]}
+    if points:
+        parts["zero_point"] = q.zero_points_expanded()[tuple(first)]
+    blocks = {"axis": int(transposed)}
+    if group:
+        blocks = {"axis": axis - int(transposed), "block_size": group}
+    for key, values in parts.items():
+        if group or key == "codes":
+            values = original(np.ascontiguousarray(values), module)
+        dtype = onnx.TensorProto.FLOAT if key == "scale" else kind
+        raw = np.ascontiguousarray(values) if key == "scale" or wide else nibbles(np.ascontiguousarray(values))
+        data = raw if isinstance(raw, bytes) else raw.tobytes()
+        graph.initializer.append(onnx.helper.make_tensor(f"{name}.{key}", dtype, values.shape, data, raw=True))
+    return [onnx.helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in parts], [name], **blocks)]
+
+
+def _by_nbits(onnx: Any, graph: Any, name: str, q: QuantizedArray) -> bool:
+    """Replace the products with a weight by MatMulNBits; False, and nothing is changed, where that cannot be."""
+    block = q.format.group or min(q.shape[1] & -q.shape[1], 128)  # the power of two in the length of a row
+    try:
+        parts = operands(f"{name.removesuffix('.weight')}.weight", q, block)
+    except ValueError:
+        return False
+    readers = [node for node in graph.node if name in node.input]
+    products: list[tuple[Any, Any, str, list[str], list[str]]] = []
+    for node in readers:
+        if node.op_type == "Gemm" and _is_plain_gemm(node) and node.input[1] == name:
+            products.append((node, node, node.input[0], list(node.input[2:]), list(node.output)))
+            continue
+        after = [one for one in graph.node if node.output[0] in one.input] if node.op_type == "Transpose" else []
+        if not after or any(one.op_type != "MatMul" or one.input[1] != node.output[0] for one in after):
+            return False
+        products += [(node, one, one.input[0], [], list(one.output)) for one in after]
+    if not products:
+        return False
+    names = {key: f"{name}.{key}" for key in parts}
+    graph.initializer.extend(onnx.numpy_helper.from_array(values, names[key]) for key, values in parts.items())
+    sizes = {"K": q.shape[1], "N": q.shape[0], "bits": q.format.bits, "block_size": block}
+    nodes = list(graph.node)
+    for first, node, x, bias, outputs in products:
+        inputs = [x, *names.values()]
+        if bias:
+            inputs += [""] * (5 - len(inputs)) + bias
+        made = onnx.helper.make_node("MatMulNBits", inputs, outputs, domain="com.microsoft", **sizes)
+        nodes = [made if one is node else one for one in nodes if one is not first or first is node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return True
+
+
+def _is_plain_gemm(node: Any) -> bool:
+    """Tell whether a Gemm is x @ W^T + bias."""
+    wanted: dict[str, float] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
+    found: dict[str, float] = {"transB": 0}
+    for one in node.attribute:
+        found[one.name] = one.f if one.name in ("alpha", "beta") else one.i
+    return all(wanted.get(name) == value for name, value in found.items())
