@@ -28,6 +28,9 @@ else:
     os.environ["PYTHONSAFEPATH"] = "1"
 
 
+sys.path.append(str(CHECKOUT / "docs" / "figures"))  # tests run scripts of it, which share one module
+
+
 def pytest_report_header() -> str:
     """Say which package is under test."""
     spec = importlib.util.find_spec("heterocompute")

@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from runner import DOCS, measured
+
 from heterocompute.bench.show import markdown
 from heterocompute.report.roofline import roofline_svg
 
-DOCS = Path(__file__).resolve().parents[1]
 PICTURE, PAGE = DOCS / "conv-roofline.svg", DOCS / "benchmarks.md"
 WIDTH, HEIGHT = 760, 420
 PRODUCTS = "Products and limits"
 # Of the page's tables; --markdown prints them. im2col: what implicit computes, never faster.
 LEFT_OUT = ("seconds", "rate", "unit", "intensity", "of_limit", "im2col")
-
-
-def measured() -> dict[str, Any]:
-    """Return the report of a run of now."""
-    command = [sys.executable, "-m", "heterocompute", "bench", "conv", "--json"]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return found
 
 
 def roof(report: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +62,7 @@ def _kept(row: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure or read, draw, and write the page."""
-    found = json.loads(Path(sys.argv[1]).read_text()) if sys.argv[1:] else measured()
+    found = json.loads(Path(sys.argv[1]).read_text() if sys.argv[1:] else measured("conv"))
     report = found["benchmarks"]["conv"]
     title = f"Convolutions in float32, one thread of an {report['machine']['cpu']}"
     PICTURE.write_text(roofline_svg(roof(report), WIDTH, HEIGHT, title), encoding="utf-8")

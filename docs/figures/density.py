@@ -10,13 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rcParams
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from runner import DOCS, curve, figure, fill, plain_axes, save, table
 
 from heterocompute.report.palette import FAMILIES, GREY, SERIES
 
-DOCS = Path(__file__).resolve().parents[1]
 PICTURE, PAGE = DOCS / "density.svg", DOCS / "compressed.md"
 MARKS = dict(zip(("N:M", "CSR", "EIE", "EIE, 0.35 of x", "CSR, SciPy"), (*SERIES[:4], FAMILIES["plain"]), strict=True))
 OWN, SHOWN = "dense, own", 0.1  # the density whose times the table has
@@ -38,44 +35,34 @@ def vectors(table: Table) -> str:
 
 def draw(times: list[Table], evens: list[Table]) -> None:
     """Draw time relative to the dense product against density, one column for each number of vectors."""
-    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "heterocompute", "font.size": 11.5})
-    rcParams.update(
-        dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), GREY)
-    )
-    figure = Figure(figsize=(10.5, 4.8), layout="constrained")
-    for axes, table, even in zip(figure.subplots(1, len(times), sharey=True), times, evens, strict=True):
+    drawn = figure(10.5, 4.8)
+    for axes, of, even in zip(drawn.subplots(1, len(times), sharey=True), times, evens, strict=True):
         axes.axhline(1, color=GREY, linewidth=1.2)
-        own = next(row for row in table["rows"] if row["name"] == OWN)
+        own = next(row for row in of["rows"] if row["name"] == OWN)
         axes.axhline(1 / own["to_dense"], color=GREY, linewidth=1, linestyle="--", label=OWN)
         for family, mark in MARKS.items():
-            colour, shape = mark.color, [*mark.corners, mark.corners[0]] if mark.corners else "o"
-            line = sorted((row["density"], 1 / row["to_dense"]) for row in table["rows"] if row["family"] == family)
+            line = sorted((row["density"], 1 / row["to_dense"]) for row in of["rows"] if row["family"] == family)
             if line:
-                axes.plot(
-                    *zip(*line, strict=True), color=colour, marker=shape, markersize=5, linewidth=1.5, label=family
-                )
+                curve(axes, line, mark, family)
             for row in even["rows"]:
                 if row["name"] == family and row.get("break_even", 1) < 1:
-                    axes.plot(
-                        row["break_even"], 1, "o", color=colour, markersize=11, fillstyle="none", markeredgewidth=1.5
-                    )
-        axes.set(xscale="log", yscale="log", xlabel="density", title=f"{vectors(table)} x {table['shape'][1]} x 2048")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.grid(True, color="#8884", linewidth=0.5)
-    figure.axes[0].set_ylabel("time / time of OpenBLAS, dense")
-    figure.axes[0].legend(loc="lower right", frameon=False, fontsize=11)
-    figure.savefig(PICTURE, metadata={"Date": None}, transparent=True)
+                    ring = {"markersize": 11, "fillstyle": "none", "markeredgewidth": 1.5}
+                    axes.plot(row["break_even"], 1, "o", color=mark.color, **ring)
+        axes.set(xscale="log", yscale="log", xlabel="density", title=f"{vectors(of)} x {of['shape'][1]} x 2048")
+        plain_axes(axes)
+    drawn.axes[0].set_ylabel("time / time of OpenBLAS, dense")
+    drawn.axes[0].legend(loc="lower right", frameon=False, fontsize=11)
+    save(drawn, PICTURE)
 
 
 def words(times: list[Table], evens: list[Table]) -> str:
     """Return the break-even densities, and milliseconds at one density, as Markdown."""
-    heads = [f"{vectors(table)}: {what}" for table in times for what in ("break-even", f"ms at {SHOWN}")]
-    lines = ["| product | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+    heads = [f"{vectors(of)}: {what}" for of in times for what in ("break-even", f"ms at {SHOWN}")]
+    lines = []
     for family in ("dense, OpenBLAS", OWN, *MARKS):
         cells = []
-        for table, even in zip(times, evens, strict=True):
-            rows = {row["density"]: row for row in table["rows"] if row["family"] == family}
+        for of, even in zip(times, evens, strict=True):
+            rows = {row["density"]: row for row in of["rows"] if row["family"] == family}
             found: dict[str, Any] = next((row for row in even["rows"] if row["name"] == family), {})
             beyond = found.get("break_even") == max(rows, default=None)  # faster wherever it was measured
             even_at = f"{'≥ ' * beyond}{found['break_even']:.2f}" if "break_even" in found else "none"
@@ -83,8 +70,8 @@ def words(times: list[Table], evens: list[Table]) -> str:
             at = rows.get(SHOWN) or (rows.get(1.0) if family.startswith("dense") else None)
             cells.append(f"{at['seconds'] * 1e3:.3g}" if at else "")
         if any(cells):
-            lines.append(f"| {family} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([family, *cells])
+    return table(["product", *heads], lines)
 
 
 def main() -> None:
@@ -94,9 +81,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     times, evens = tables_of(path, "Density"), tables_of(path, "Break-even")
     draw(times, evens)
-    begin, end = "<!-- break-even begin -->\n", "\n<!-- break-even end -->"
-    head, rest = PAGE.read_text().split(begin)
-    PAGE.write_text(head + begin + words(times, evens) + end + rest.split(end)[1])
+    fill(PAGE, "break-even", words(times, evens))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ Prints medians of seconds, medians of the ratios inside a round, errors under H,
 
 from __future__ import annotations
 
-import argparse
-import time
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import torch
+from runner import interleaved, options
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -69,7 +68,7 @@ def factor(h: Array) -> Array:
 
 def main() -> None:
     """Do what the head of this file says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -88,15 +87,9 @@ def main() -> None:
         "numpy.linalg.cholesky": lambda: np.linalg.cholesky(damped),
         "scipy.linalg.cholesky": lambda: scipy.linalg.cholesky(damped, check_finite=False),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    errors: dict[str, float] = {}
-    for _ in range(arguments.rounds):
-        for name, call in calls.items():
-            begun = time.perf_counter()
-            found = call()
-            seconds[name].append(time.perf_counter() - begun)
-            if "chol" not in name and name != "factor" and name not in errors:
-                errors[name] = hc.ptq.error(w, np.asarray(found), h).output_db
+    seconds = interleaved(calls, arguments.rounds)
+    rounded = {name: call for name, call in calls.items() if "chol" not in name and name != "factor"}
+    errors = {name: hc.ptq.error(w, np.asarray(call()), h).output_db for name, call in rounded.items()}
     print(machine())
     print(
         f"{arguments.size} x {arguments.size}, {threads} threads, torch {torch.__version__}, scipy {scipy.__version__}"

@@ -6,11 +6,12 @@ a replay takes some 20 ms; its time is the median of 7 replays by CUDA events. c
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Callable
 from typing import Any
+
+from runner import options, table as markdown
 
 from heterocompute import hardware as hw
 
@@ -104,7 +105,7 @@ def measured(torch: Any, sizes: tuple[int, ...], rows: tuple[int, ...]) -> dict[
 
 def table(found: dict[str, float], n: int, rows: tuple[int, ...]) -> str:
     """Return Markdown: times at the roof and on the clock."""
-    lines = [f"| {n} x {n} times | " + " | ".join(f"{m} rows" for m in rows) + " |", "|---" * (len(rows) + 1) + "|"]
+    lines = []
     for kind, (dtype, pattern, _) in KINDS.items():
         cells = []
         for m in rows:
@@ -113,24 +114,24 @@ def table(found: dict[str, float], n: int, rows: tuple[int, ...]) -> str:
             roof = hw.roofline(layer, "h100-sxm", dtype, format=pattern, batch=m, input_shape=(n,)).seconds
             share = "-" if clock is None else f"{clock * 1e3:.3g} **{roof / clock:.2f}**"
             cells.append(f"{roof * 1e3:.3g} {share}")
-        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([kind, *cells])
+    return markdown([f"{n} x {n} times", *(f"{m} rows" for m in rows)], lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = options(__doc__)
     parser.add_argument("--json", help="write what was measured, or read it where the file is there")
-    options = parser.parse_args()
+    given = parser.parse_args()
     try:
-        with open(options.json or "") as file:
+        with open(given.json or "") as file:
             found = json.load(file)
     except FileNotFoundError:
         import torch
 
         print(torch.__version__, torch.cuda.get_device_name())
         found = measured(torch, SIZES, ROWS)
-        if options.json:
-            with open(options.json, "w") as file:
+        if given.json:
+            with open(given.json, "w") as file:
                 json.dump(found, file)
     for n in SIZES:
         print(f"\n{table(found, n, ROWS)}")

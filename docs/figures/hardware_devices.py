@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from runner import DOCS
 
 from heterocompute import hardware as hw
 
-PAGE = Path(__file__).resolve().parents[1] / "hardware-devices.md"
+PAGE = DOCS / "hardware-devices.md"
 KINDS = {"gpu": "GPUs", "system": "Systems of chips", "tpu": "TPUs", "npu": "NPUs", "asic": "Other chips for networks",
          "phone": "Phones", "cpu": "CPUs", "fpga": "FPGAs"}  # fmt: skip
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from runner import DOCS
 
 from heterocompute import hardware as hw
 from heterocompute.report.roofline import roofline_svg
 
-PICTURE = Path(__file__).resolve().parents[1] / "hardware-roofline.svg"
+PICTURE = DOCS / "hardware-roofline.svg"
 DEVICE, DTYPE = "h100-sxm", "fp16"
 # Label, network, tokens at hand, batch, format of the weights.
 POINTS = [

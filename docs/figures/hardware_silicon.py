@@ -6,18 +6,17 @@ Accuracy of the shipped network, measured here and now, against energy and area 
 from __future__ import annotations
 
 from math import log10
-from pathlib import Path
 from typing import Any
+
+from runner import DOCS, fill, table as markdown
 
 import heterocompute as hc
 from heterocompute import hardware as hw
-from heterocompute.report.chart import FONT, NAMESPACE, Chart, Dot, outline, text
-from heterocompute.report.palette import FAMILIES, GREY, family
+from heterocompute.report.chart import Chart, Dot, outline, picture as whole, text
+from heterocompute.report.palette import FAMILIES, family
 from heterocompute.report.scale import Scale, logarithmic
 
-FOLDER = Path(__file__).resolve().parents[1]
-PAGE, PICTURE = FOLDER / "hardware-silicon.md", FOLDER / "hardware-silicon.svg"
-BEGIN, END = "<!-- table begins -->", "<!-- table ends -->"
+PAGE, PICTURE = DOCS / "hardware-silicon.md", DOCS / "hardware-silicon.svg"
 PAIRS = [
     ("int8", "int8"), ("int6", "int8"), ("int4", "int8"), ("int3", "int8"), ("int2", "int8"), ("int4", "int4"),
     ("int4-g16", "int8"),
@@ -59,10 +58,7 @@ def measure() -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     base = next(row["cost"] for row in rows if row["weights"] == row["activations"] == "int8")
-    lines = [
-        "| weights | activations | accuracy | pJ | um^2 | energy to int8 | area to int8 |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         cost = row["cost"]
         pair = (row["weights"], row["activations"])
@@ -70,11 +66,10 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{100 * (getattr(cost, key) / getattr(base, key) - 1):+.0f} %" if hw.ranked(*pair, by=by) else "not ranked"
             for by, key in (("energy", "energy_pj"), ("area", "area_um2"))
         )
-        lines.append(
-            f"| {row['weights']} | {row['activations']}{row.get('note', '')} | {row['accuracy']:.4f} "
-            f"| {cost.energy_pj:.4f} | {cost.area_um2:.0f} | {energy} | {area} |"
-        )
-    return "\n".join(lines)
+        names = [row["weights"], f"{row['activations']}{row.get('note', '')}", f"{row['accuracy']:.4f}"]
+        lines.append([*names, f"{cost.energy_pj:.4f}", f"{cost.area_um2:.0f}", energy, area])
+    heads = ["weights", "activations", "accuracy", "pJ", "um^2", "energy to int8", "area to int8"]
+    return markdown(heads, lines)
 
 
 def errors() -> Scale:
@@ -94,9 +89,6 @@ def picture(rows: list[dict[str, Any]]) -> str:
     """Two panels, energy and area to the right on a logarithmic scale, accuracy upwards."""
     height = HEIGHT + TOP
     lines = [
-        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-family="{FONT}" font-size="{SIZE}" fill="{GREY}">',
-        "<title>Accuracy of a digits network against energy and area of its multiply-adds</title>",
         text(4, 18, "Accuracy on held-out digits, by the format of the weights", weight=600),
     ]
     across = 12.0
@@ -117,17 +109,16 @@ def picture(rows: list[dict[str, Any]]) -> str:
         chart = Chart(x, errors(), WIDTH // 2, HEIGHT, label, "accuracy", size=SIZE, standalone=True)
         parts = chart.inside(dots, [names.index(name) for name in NAMED])
         lines += [f'<g transform="translate({panel * WIDTH // 2} {TOP})">', *parts, "</g>"]
-    return "\n".join([*lines, "</svg>", ""])
+    return whole(
+        WIDTH, height, "Accuracy of a digits network against energy and area of its multiply-adds", lines, SIZE
+    )
 
 
 def main() -> None:
     """Measure, draw, and put the table into the page."""
     rows = measure()
     PICTURE.write_text(picture(rows), encoding="utf-8")
-    words = PAGE.read_text(encoding="utf-8")
-    before, rest = words.split(BEGIN)
-    _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{after}", encoding="utf-8")
+    fill(PAGE, "table", table(rows), ("begins", "ends"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ model, by many more of these. Downloads nothing.
 
 from __future__ import annotations
 
-import argparse
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
+from runner import options
 
 import heterocompute as hc
 
@@ -127,7 +127,7 @@ def table(weights: dict[str, Any], first: Tokens, second: Tokens) -> None:
 
 def main() -> None:
     """Do what the head of this file says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("model", type=Path, help="folder with model.safetensors and vocab.txt")
     parser.add_argument("--sentences", type=Path, help="a text, a sentence a line")
     parser.add_argument("--out", type=Path, default=Path("minilm-small"))

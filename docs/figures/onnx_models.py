@@ -7,7 +7,6 @@ Prints a table in Markdown.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -23,6 +22,7 @@ import numpy as np  # noqa: E402
 import onnxruntime  # noqa: E402
 from onnxruntime.quantization import quantize_dynamic  # noqa: E402
 from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: E402
+from runner import options  # noqa: E402
 
 import heterocompute as hc  # noqa: E402
 from heterocompute.interop.onnx_run import OnnxNetwork  # noqa: E402
@@ -32,10 +32,10 @@ DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)
 
 def session_of(path: str, threads: int) -> Any:
     """Return a session of onnxruntime with so many threads."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its idle threads take our second core
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = onnxruntime.SessionOptions()
+    given.log_severity_level, given.intra_op_num_threads = 4, threads
+    given.add_session_config_entry("session.intra_op.allow_spinning", "0")  # its idle threads take our second core
+    return onnxruntime.InferenceSession(path, given, providers=["CPUExecutionProvider"])
 
 
 def feeds_of(session: Any, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def ratio_of(peer: Callable[[], Any], ours: Callable[[], Any], seconds: float) -
 
 def main() -> None:
     """Do what the head of this file says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES")
     parser.add_argument("--seconds", type=float, default=2.0)

@@ -7,19 +7,16 @@ extra `plot`, and an idle machine to measure on.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rcParams
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
+from runner import DOCS, curve, figure, measured, plain_axes, save
 
-from heterocompute.report.palette import FAMILIES, GREY
+from heterocompute.report.palette import FAMILIES
 
-DOCS = Path(__file__).resolve().parents[1]
 PICTURE, FIGURES = DOCS / "figures" / "products.svg", Path("products.json")
 TITLE = "Integer products of 1 to 128 rows"
 CURVES = {
@@ -32,14 +29,6 @@ CURVES = {
 Row = dict[str, Any]
 
 
-def measured() -> Path:
-    """Run the benchmarks with the BLAS kernels that the machine chooses, and keep what they print."""
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
-    command = [sys.executable, "-m", "heterocompute", "bench", "gemv", "gemm", "--json"]
-    FIGURES.write_bytes(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
-    return FIGURES
-
-
 def rows_of(path: Path) -> list[Row]:
     """Return the points of one thread."""
     tables = json.loads(path.read_text())["benchmarks"]["gemm"]["tables"]
@@ -49,13 +38,9 @@ def rows_of(path: Path) -> list[Row]:
 
 def draw(rows: list[Row]) -> None:
     """Draw the time of a product against its rows, a field for each shape of the weights."""
-    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "heterocompute", "font.size": 11.5})
-    rcParams.update(
-        dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), GREY)
-    )
     shapes = list(dict.fromkeys(tuple(row["shape"][1:]) for row in rows))
-    figure = Figure(figsize=(10.5, 6.4), layout="constrained")
-    fields = figure.subplots(2, -(-len(shapes) // 2), sharex=True, squeeze=False).flat
+    drawn = figure(10.5, 6.4)
+    fields = drawn.subplots(2, -(-len(shapes) // 2), sharex=True, squeeze=False).flat
     for axes, shape in zip(fields, shapes, strict=False):
         for name, mark in CURVES.items():
             line = [
@@ -64,34 +49,31 @@ def draw(rows: list[Row]) -> None:
                 if (*row["shape"][1:], row["of"]) == (*shape, name)
             ]
             if line:
-                form = [*mark.corners, mark.corners[0]] if mark.corners else "o"
-                axes.plot(
-                    *zip(*line, strict=True), color=mark.color, marker=form, markersize=5, linewidth=1.5, label=name
-                )
+                curve(axes, line, mark, name)
         axes.set(xscale="log", yscale="log", title=f"{shape[0]} x {shape[1]}")
         axes.set_xticks(sorted({row["shape"][0] for row in rows}))
         axes.xaxis.set_minor_locator(NullLocator())
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.grid(True, color="#8884", linewidth=0.5)
-    for axes in list(figure.axes)[len(shapes) :]:
+        plain_axes(axes)
+    for axes in list(drawn.axes)[len(shapes) :]:
         axes.set_axis_off()
-    figure.supxlabel("rows of x")
-    figure.supylabel("milliseconds, one thread")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.axes[-1].legend(handles, labels, loc="center", frameon=False, fontsize=11)
-    figure.savefig(PICTURE, metadata={"Date": None}, transparent=True)
+    drawn.supxlabel("rows of x")
+    drawn.supylabel("milliseconds, one thread")
+    handles, labels = drawn.axes[0].get_legend_handles_labels()
+    drawn.axes[-1].legend(handles, labels, loc="center", frameon=False, fontsize=11)
+    save(drawn, PICTURE)
 
 
 def main() -> None:
     """Measure where no file is given, fill, draw."""
     if len(sys.argv) > 2:
         sys.exit(__doc__)
-    path = Path(sys.argv[1]) if len(sys.argv) == 2 else measured()
+    path = Path(sys.argv[1]) if len(sys.argv) == 2 else FIGURES
+    if path is FIGURES:
+        path.write_bytes(measured("gemv", "gemm"))
     rows = rows_of(path)
     if not rows:
         sys.exit(f"products.py: {path} has no table {TITLE!r} of one thread")
-    subprocess.run([sys.executable, DOCS / "benchmarks.py", path], check=True)
+    subprocess.run([sys.executable, Path(__file__).with_name("benchmarks.py"), path], check=True)
     draw(rows)
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from pathlib import Path
 from typing import Any
+
+from runner import DOCS, table
 
 import heterocompute as hc
 
-DOCS = Path(__file__).resolve().parents[1]
 PICTURE = DOCS / "study-density.svg"
 EPOCHS, BASE = 20, 0.9950  # the accuracy of the network as it came
 KINDS = ("convolution", "linear")
@@ -48,15 +48,15 @@ def main() -> None:
     found = {(row["layers"], row["pattern"], row["retrained"]): row for row in r.table}
     marked = {(row["layers"], row["pattern"], row["retrained"]) for row in r.lowest}
     titles = [f"{kind}{after}" for kind in KINDS for after in ("", ", retrained")]
-    print("| pattern | density | " + " | ".join(titles) + " |")
-    print("|---|---|---|---|---|---|")
+    lines = []
     for pattern in dict.fromkeys(row["pattern"] for row in r.table[1:]):
         cells = []
         for key in ((kind, pattern, after) for kind in KINDS for after in (None, True)):
             text = f"{found[key]['accuracy']:.4f}"
             cells.append(f"**{text}**" if key in marked else text)
         density = found[KINDS[1], pattern, None]["density"]
-        print(f"| {pattern} | {density:.3f} | " + " | ".join(cells) + " |")
+        lines.append([pattern, f"{density:.3f}", *cells])
+    print(table(["pattern", "density", *titles], lines))
     print(r)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from runner import DOCS
+
 from heterocompute import hardware as hw
 from heterocompute.report.chart import Chart, Dot
 from heterocompute.report.palette import SERIES
 from heterocompute.report.scale import linear, logarithmic
 
-DOCS = Path(__file__).resolve().parents[1]
 WIDTH, HEIGHT = 760, 340
 
 

@@ -8,13 +8,13 @@ of Fashion-MNIST (Debian: dataset-fashion-mnist, in /usr/share/datasets), for a 
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from runner import interleaved, options
 
 import heterocompute as hc
 from heterocompute.training.descent import Adam, batches, descend, first_weights, share_of, steps_of
@@ -162,35 +162,31 @@ def speed(threads: int) -> None:
     }
     print(f"torch {torch.__version__}, {threads} threads")
     with hc.use(threads=threads):
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(13):  # in turn: what else runs there meets all of them
-            for name, call in calls.items():
-                begin = time.process_time()
-                torch.autograd.grad(call(), w, g)
-                times[name].append(time.process_time() - begin)
+        steps = {name: lambda call=call: torch.autograd.grad(call(), w, g) for name, call in calls.items()}
+        times = interleaved(steps, 13, time.process_time)
     largest = np.median(times["torch.ao.quantization.FusedMovingAvgObsFakeQuantize, rows"][2:])
     for name, found in times.items():
         print(f"| {name} | {np.median(found[2:]) * 1e3:.1f} | {largest / np.median(found[2:]):.1f} |")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--fashion", type=Path)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--formats", default="int2,1:8")
     parser.add_argument("--decay", type=float, default=2e-4)
     parser.add_argument("--speed", type=int)
-    options = parser.parse_args()
-    if options.speed:
-        speed(options.speed)
+    given = parser.parse_args()
+    if given.speed:
+        speed(given.speed)
         return
-    net = Perceptron(options.fashion) if options.fashion else hc.zoo.digits()
+    net = Perceptron(given.fashion) if given.fashion else hc.zoo.digits()
     print(f"float32: {net.accuracy(net.weights):.4f}")
     print("| format | one shot | trained, our gradients | trained without, rounded at the end |\n|---|---|---|---|")
-    for fmt in options.formats.split(","):
+    for fmt in given.formats.split(","):
         line = [f"{net.accuracy(changed(net.weights, fmt)[0]):.4f}"]
         for ours in (True, False):
-            found = [train(net, fmt, options.epochs, seed, ours, options.decay) for seed in SEEDS]
+            found = [train(net, fmt, given.epochs, seed, ours, given.decay) for seed in SEEDS]
             line.append(", ".join(f"{one:.4f}" for one in found))
         print(f"| {fmt} | " + " | ".join(line) + " |", flush=True)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .json_text import is_count, strict_json
-from .magic import FIRST_BYTES, what_it_is
+from .magic import FIRST_BYTES, MAX_HEADER, what_it_is
 from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, printable, quoted, sentence
@@ -52,7 +52,6 @@ DTYPES = {
 }
 FILE_NAMES = {name: key for key, (name, _) in DTYPES.items()}
 
-MAX_HEADER = 100_000_000  # the limit of the safetensors package
 MAX_DIMENSIONS = 64  # NumPy's
 
 

@@ -1,35 +1,118 @@
-"""What a file is that is no safetensors file, by its first bytes, and what reads it."""
+"""The kinds of files that hold arrays, by their first bytes: what they are called, and what reads each.
+
+`files/opening.py` has the reader of each name; help, errors and the names that a safetensors file must not have are
+made from this list.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
 from .texts import printable
 
-__all__ = ["FIRST_BYTES", "refuse_other_name", "what_it_is"]
-
-# Names of files of other kinds, and what writes such a file.
-_OTHER_NAMES = {
-    ".gguf": " or the layout gguf",
-    ".onnx": " or the layout onnx",
-    ".pt": "",
-    ".pth": "",
-    ".npz": "",
-    ".npy": "",
-}
+__all__ = ["FIRST_BYTES", "INDEX", "KINDS", "MAX_HEADER", "READABLE", "Kind", "kind_of", "refuse_other_name",
+           "what_it_is"]  # fmt: skip
 
 FIRST_BYTES = 512  # enough for the name of the first member of a zip archive, and for the first key of a JSON index
+MAX_HEADER = 100_000_000  # bytes of JSON, as the reference implementation of safetensors allows
+INDEX = ".index.json"
+_LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 
 _OURS = "heterocompute.open_checkpoint reads it"
-# First bytes -> what the file is, and what reads it.
-_KINDS = {
-    b"\x80": ("a pickle, but not of torch.save", "save its arrays with numpy.savez or safetensors"),
-    b"\x93NUMPY": ("one array of NumPy (.npy)", _OURS),
-    b"\x89HDF\r\n\x1a\n": ("HDF5, as Keras writes (.h5)", "h5py reads it; pass its arrays"),
-    b"GGUF": ("GGUF, as llama.cpp has it", _OURS),
-    b"\x08": ("an ONNX model or another protobuf", f"{_OURS}; the commands study, count and roofline take .onnx"),
-    b"version https://git-lfs": ("a pointer of Git LFS", "git lfs pull brings the file itself"),
-}  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes
+    ----------
+    name : str
+        Of its reader in `files/opening.py`; empty where there is none.
+    words : str
+        What an error calls it.
+    how : str
+        What reads it, or what to do instead.
+    fits : callable
+        From the first bytes and the file's name to whether it is of this kind.
+    brief : str
+        What the help of commands calls it.
+    endings : dict of str to str
+        Endings of such files, and the layout of `save` that writes one.
+    """
+
+    name: str
+    words: str
+    how: str
+    fits: Callable[[bytes, str], bool]
+    brief: str = ""
+    endings: dict[str, str] = {}
+
+
+def _begins(magic: bytes) -> Callable[[bytes, str], bool]:
+    return lambda first, path: first.startswith(magic)
+
+
+def _member(first: bytes) -> bytes:
+    """Return the name of the first member of a zip archive, empty where it is none or has none."""
+    return first[30 : 30 + int.from_bytes(first[26:28], "little")] if first.startswith(b"PK\x03\x04") else b""
+
+
+def _is_of_torch(first: bytes, path: str) -> bool:
+    name = _member(first)
+    ends = (b"/data.pkl", b"/.format_version", b"/byteorder", b"/version")
+    return name.endswith(ends) or name.startswith(b"archive/") or b"/data" in name
+
+
+def _is_index(first: bytes) -> bool:
+    return first.lstrip()[:1] == b"{" and (b'"weight_map"' in first or b'"total_size"' in first)
+
+
+# The first that fits is the kind of a file.
+KINDS = (
+    Kind("safetensors", "safetensors", _OURS, lambda first, path: first[8:9] == b"{"
+         and int.from_bytes(first[:8], "little") <= MAX_HEADER, "safetensors"),
+    Kind("folder", "a checkpoint in parts", _OURS, lambda first, path: path.endswith(INDEX)
+         and first.lstrip()[:1] == b"{", "a folder"),
+    Kind("npz", "an archive of NumPy (.npz)", _OURS, lambda first, path: _member(first).endswith(b".npy")
+         or first.startswith(b"PK\x05\x06"), ".npz", {".npz": ""}),
+    Kind("npy", "one array of NumPy (.npy)", _OURS, _begins(b"\x93NUMPY"), ".npy", {".npy": ""}),
+    Kind("torch", "an archive of torch.save (.pt, .pth, .bin)", _OURS, _is_of_torch, ".pt", {".pt": "", ".pth": ""}),
+    Kind("legacy torch", "a file of torch.save (.pt, .pth, .bin)", _OURS, _begins(_LEGACY_TORCH)),
+    Kind("onnx", "an ONNX model or another protobuf", f"{_OURS}; the commands study, count and roofline take .onnx",
+         _begins(b"\x08"), ".onnx", {".onnx": "onnx"}),
+    Kind("gguf", "GGUF, as llama.cpp has it", _OURS, _begins(b"GGUF"), ".gguf", {".gguf": "gguf"}),
+    Kind("onnx", "an ONNX model", _OURS, lambda first, path: path.endswith(".onnx")),
+    Kind("", "a pickle, but not of torch.save", "save its arrays with numpy.savez or safetensors", _begins(b"\x80")),
+    Kind("", "HDF5, as Keras writes (.h5)", "h5py reads it; pass its arrays", _begins(b"\x89HDF\r\n\x1a\n")),
+    Kind("", "a pointer of Git LFS", "git lfs pull brings the file itself", _begins(b"version https://git-lfs")),
+    Kind("", "a zip archive", "unpack it, or read it with what wrote it", _begins(b"PK\x03\x04")),
+    Kind("", "the index of a checkpoint in parts", "call it model.safetensors.index.json, or pass its folder",
+         lambda first, path: _is_index(first)),
+    Kind("", "JSON text", "pass the file of the weights", lambda first, path: first.lstrip()[:1] == b"{"),
+    Kind("", "a TFLite model", "its interpreter reads the weights", lambda first, path: first[4:8] == b"TFL3"),
+)  # fmt: skip
+
+READABLE = ", ".join(kind.brief for kind in KINDS if kind.brief)  # as the help of commands has it
+
+
+def kind_of(first: bytes, path: str = "") -> Kind | None:
+    """Return what kind of file begins with these bytes, None where they do not tell.
+
+    Parameters
+    ----------
+    first : bytes
+        Up to `FIRST_BYTES` of it.
+    path : str
+        Its name, which tells an index and an ONNX model.
+
+    Examples
+    --------
+    >>> kind_of(b"GGUF" + bytes(20)).brief
+    '.gguf'
+    """
+    return next((kind for kind in KINDS if kind.fits(first, path)), None)
 
 
 def refuse_other_name(path: str) -> None:
@@ -46,14 +129,16 @@ def refuse_other_name(path: str) -> None:
     ...
     ValueError: model.gguf: what is written is a safetensors file, wanted a name without .gguf or the layout gguf
     """
-    kind = os.path.splitext(path)[1].lower()
-    if kind in _OTHER_NAMES:
-        wanted = f"a name without {kind}{_OTHER_NAMES[kind]}"
-        raise ValueError(f"{printable(path)}: what is written is a safetensors file, wanted {wanted}")
+    ending = os.path.splitext(path)[1].lower()
+    for kind in KINDS:
+        if ending in kind.endings:
+            layout = f" or the layout {kind.endings[ending]}" * bool(kind.endings[ending])
+            wanted = f"a name without {ending}{layout}"
+            raise ValueError(f"{printable(path)}: what is written is a safetensors file, wanted {wanted}")
 
 
 def what_it_is(first: bytes) -> str | None:
-    """Return what a file is and what reads it, or None where its first bytes do not tell.
+    """Return what a file is that is no safetensors file, and what reads it; None where its first bytes do not tell.
 
     Parameters
     ----------
@@ -65,20 +150,5 @@ def what_it_is(first: bytes) -> str | None:
     >>> what_it_is(b"GGUF" + bytes(20))
     'is GGUF, as llama.cpp has it: heterocompute.open_checkpoint reads it'
     """
-    for magic, (kind, reader) in _KINDS.items():
-        if first.startswith(magic):
-            return f"is {kind}: {reader}"
-    if first.startswith(b"PK\x03\x04"):
-        name = first[30 : 30 + int.from_bytes(first[26:28], "little")]
-        if name.endswith(b".npy"):
-            return f"is an archive of NumPy (.npz): {_OURS}"
-        if name.endswith(b"/data.pkl") or name.startswith(b"archive/"):
-            return f"is an archive of torch.save (.pt, .pth, .bin): {_OURS}"
-        return "is a zip archive: unpack it, or read it with what wrote it"
-    if first.lstrip()[:1] == b"{":
-        if b'"weight_map"' in first or b'"total_size"' in first:
-            return "is the index of a checkpoint in parts: call it model.safetensors.index.json, or pass its folder"
-        return "is JSON text: pass the file of the weights"
-    if first[4:8] == b"TFL3":
-        return "is a TFLite model: its interpreter reads the weights"
-    return None
+    kind = kind_of(first)
+    return None if kind is None else f"is {kind.words}: {kind.how}"

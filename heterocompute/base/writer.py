@@ -15,7 +15,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .container import FILE_NAMES, MAX_HEADER, nbytes_of
+from .container import FILE_NAMES, nbytes_of
+from .magic import MAX_HEADER
 from .regular import check_regular
 from .tensors import CHUNK, Info, Tensors
 from .texts import file_name, quoted

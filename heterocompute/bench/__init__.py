@@ -19,6 +19,11 @@ from .show import markdown as markdown_of, show
 
 __all__ = ["NAMES", "main"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 NAMES = (
     "limits",
     "gemm",

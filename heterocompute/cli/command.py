@@ -8,57 +8,42 @@ from __future__ import annotations
 
 import argparse
 import errno
-import functools
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
 from ..base.interrupt import over, seen
 from ..base.regular import check_regular
-from ..base.runtime import show_config, use
-from ..base.texts import counted, is_same_file, near_words, printable, sentence, shortened
+from ..base.runtime import use
+from ..base.texts import is_same_file, near_words, printable, sentence, shortened
 from ..base.values import shown
-from ..report.numbers import quantity
-from ..report.table import Column, width_of
 from . import (
-    accelerators as cli_accelerators,
-    completion as cli_completion,
-    explore as cli_explore,
-    formats as cli_formats,
-    hardware as cli_hardware,
-    map as cli_map,
-    ptq as cli_ptq,
-    search as cli_search,
-    study as cli_study,
+    accelerators,
+    bench,
+    completion,
+    dequantize,
+    explore,
+    formats,
+    hardware,
+    info,
+    inspect,
+    map,
+    prune,
+    ptq,
+    quantize,
+    search,
+    study,
 )
-from .parts import (
-    ProgressBar,
-    UsageError,
-    add_format,
-    add_patterns,
-    add_threads,
-    interruptible,
-    note,
-    note_instead,
-    note_lines,
-    note_skipped,
-    open_streams,
-    print_json,
-    print_table,
-    recipe_of,
-    refuse_closed_output,
-    say,
-    say_words,
-    standard_output,
-    thread_count,
-    tidy,
-)
+from .parts import UsageError, note, note_lines, open_streams, refuse_closed_output, say, standard_output, tidy
 
 __all__ = ["UsageError", "main"]
+
+# The rooms of the commands, in the order of the help; each has `register`, which adds its arguments and names its run.
+ROOMS = (study, formats, quantize, ptq, search, prune, dequantize, inspect, bench, hardware, map, accelerators, explore,
+         info, completion)  # fmt: skip
 
 # What names a file to write, and one to read, in any command.
 WRITTEN = {
@@ -73,7 +58,6 @@ READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recip
 READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
-IN_LAYOUT = "the program that has quantized it: compressed-tensors, gptq, awq or bitsandbytes"
 FOLDERS = ("quantize", "prune", "dequantize", "ptq")  # whose OUT may be a folder
 READ |= {"device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
@@ -240,115 +224,6 @@ def _check_output(path: str, folder: bool) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
-# What each subcommand does.
-
-
-def _quantize(arguments: argparse.Namespace) -> int:
-    if arguments.format is None and arguments.recipe is None:
-        raise UsageError("--format or --recipe is needed")
-    from ..files.checkpoint import quantize_checkpoint  # 18 ms
-
-    options = ("fake", "workers", "resume", "shard_size", "consume", "layout")
-    rewrite = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
-    return _rewrite(arguments, "quantized", rewrite, arguments.format, recipe_of(arguments.recipe))
-
-
-def _prune(arguments: argparse.Namespace) -> int:
-    if arguments.pattern is None and arguments.recipe is None:
-        raise UsageError("--pattern or --recipe is needed")
-    from ..files.checkpoint import prune_checkpoint  # 18 ms
-    from ..files.recipes import parse_pattern_text  # 18 ms
-
-    recipe = recipe_of(arguments.recipe, parse_pattern_text)
-    return _rewrite(arguments, "pruned", prune_checkpoint, arguments.pattern, recipe)
-
-
-def _rewrite(arguments: argparse.Namespace, done: str, rewrite: Callable[..., Any], change: Any, recipe: Any) -> int:
-    patterns = {"include": arguments.include, "exclude": arguments.exclude, "recipe": recipe, "needed": True}
-    return _summarize(arguments, done, lambda *paths, progress: rewrite(*paths, change, progress=progress, **patterns))
-
-
-def _dequantize(arguments: argparse.Namespace) -> int:
-    from ..files.checkpoint import dequantize_checkpoint  # 18 ms
-
-    return _summarize(
-        arguments,
-        "dequantized",
-        functools.partial(dequantize_checkpoint, dtype=arguments.dtype, layout=arguments.layout, needed=True),
-    )
-
-
-def _summarize(arguments: argparse.Namespace, done: str, rewrite: Callable[..., Any]) -> int:
-    with ProgressBar(arguments.command, arguments.input) as progress:
-        summary = interruptible(lambda: rewrite(arguments.input, arguments.output, progress=progress.update))
-    note_skipped(arguments.input, summary["skipped"])
-    note_instead(arguments.output, summary)
-    if arguments.json:
-        return print_json(summary)
-    n_changed = sum(row["format"] is not None for row in summary["tensors"])
-    before, after = summary["bytes_before"], summary["bytes"]
-    say(
-        f"{arguments.output}: {counted(n_changed, 'tensor')} {done}, {len(summary['tensors']) - n_changed} "
-        f"copied, {quantity(before, 'B')} -> {quantity(after, 'B')}" + (f" ({after / before:.1%})" if before else "")
-    )
-    return 0
-
-
-def _inspect(arguments: argparse.Namespace) -> int:
-    from ..files.checkpoint import inspect  # 18 ms
-    from ..files.layouts.table import layout_said  # 18 ms
-    from ..files.opening import reader_of  # 18 ms
-
-    with ProgressBar("inspect", arguments.file) as progress:
-        rows = interruptible(lambda: inspect(arguments.file, progress.update, arguments.layout))
-    with reader_of(arguments.file) as reader:
-        said = layout_said(reader) if arguments.layout is None else None
-    note_skipped(arguments.file, reader.skipped)
-    if arguments.json:
-        return print_json({"tensors": rows})
-    columns = [
-        Column("name", "tensor"),
-        Column("dtype", "dtype", leaves=3, left=True),
-        Column("shape", "shape", lambda shape: " x ".join(map(str, shape)) or "()"),
-        Column("format", "format", lambda text: text or "-", left=True),
-        Column("bytes", "bytes", "{:,}".format, leaves=2),
-        Column("min", "min", _number, leaves=4),
-        Column("max", "max", _number, leaves=4),
-        Column("nan", "NaN", leaves=1),
-    ]
-    print_table(columns, rows)
-    say(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
-    if said is not None:
-        say_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
-    return 0
-
-
-def _bench(arguments: argparse.Namespace) -> int:
-    from .. import bench  # 8 ms
-
-    unknown = [name for name in arguments.names if name not in bench.NAMES]
-    if unknown:
-        raise UsageError(f"unknown benchmark {shown(unknown[0])}, there are {', '.join(bench.NAMES)}")
-    if arguments.json and arguments.markdown:
-        raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
-    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
-    return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))
-
-
-def _info(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        return print_json(show_config(mode="dicts"))
-    width = width_of(sys.stdout)
-    for name, value in (show_config(mode="dicts") or {}).items():
-        words = " ".join(value) if isinstance(value, list) else value
-        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-        say("\n".join(textwrap.wrap(f"{name:10s} {words}", width, subsequent_indent=" " * 11, **options)))
-    return 0
-
-
-# Arguments.
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="heterocompute",
@@ -362,135 +237,10 @@ def _parser() -> argparse.ArgumentParser:
         lines = "".join(f"\n  heterocompute {example}" for example in examples)
         brief = text.replace("%", "%%")  # of these three texts the first alone is a template
         added: _Parser = commands.add_parser(name, help=brief, description=text, epilog=f"example:{lines}")
-        added.set_defaults(run=run, parser=added)
+        added.set_defaults(run=run, parser=added, whole=parser)
         added.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
         return added
 
-    cli_study.register(command)
-    cli_formats.register(command)
-
-    quantize = command(
-        "quantize",
-        _quantize,
-        "Quantize a checkpoint, one tensor in memory at a time. What is written is safetensors.",
-        "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
-        "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
-        "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
-        "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
-    )
-    quantize.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    quantize.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
-    add_format(quantize, "format of every selected tensor")
-    quantize.add_argument("--fake", action="store_true", help="write rounded values as plain tensors, not codes")
-    quantize.add_argument("--layout", metavar="L", help="that of another program: compressed-tensors, gptq, awq, ...")
-    add_patterns(quantize)
-    quantize.add_argument(
-        "--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1"
-    )
-    quantize.add_argument(
-        "--shard-size", default="5GB", type=_one_size, metavar="S", help="largest file of a folder: 5GB, 4GiB, ..."
-    )
-    quantize.add_argument("--consume", action="store_true", help="delete each file of the folder IN when it is done")
-    quantize.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
-    )
-    add_threads(quantize)
-
-    cli_ptq.register(command)
-    cli_search.register(command)
-
-    prune = command(
-        "prune",
-        _prune,
-        "Prune a checkpoint, one tensor in memory at a time. N:M is stored packed; after P% of each row, "
-        "global:P% of each tensor (not of the file) and block:RxC:P% of its blocks the tensors are as before, with "
-        "zeros in them.",
-        "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
-        "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
-    )
-    prune.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    prune.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
-    prune.add_argument(
-        "--pattern", type=_one_pattern, metavar="PATTERN", help="of every selected tensor: 2:4, 50%%, ..."
-    )
-    add_patterns(prune)
-    add_threads(prune)
-
-    dequantize = command(
-        "dequantize",
-        _dequantize,
-        "Write the packed tensors of a checkpoint as plain ones, which any framework loads.",
-        "dequantize small.safetensors plain.safetensors --dtype bf16",
-        "dequantize gptq-model plain-model --layout gptq --dtype bf16",
-    )
-    dequantize.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    dequantize.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
-    dequantize.add_argument(
-        "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
-    )
-    dequantize.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: what its configuration says")
-    add_threads(dequantize)
-
-    inspect = command(
-        "inspect",
-        _inspect,
-        "List the tensors of a checkpoint: formats, bytes, ranges, NaN.",
-        "inspect model.safetensors",
-    )
-    inspect.add_argument("file", metavar="FILE", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    inspect.add_argument("--layout", metavar="L", help=IN_LAYOUT)
-    add_threads(inspect)
-
-    bench = command(
-        "bench",
-        _bench,
-        "Measure the kernels on this machine against OpenBLAS and the peers that are installed.",
-        "bench gemm gemv --quick",
-        "bench conv --threads 1 --markdown",
-    )
-    bench.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
-    bench.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
-    bench.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
-    add_threads(bench)
-
-    cli_hardware.add_commands(command)
-    cli_map.register(command)
-    cli_accelerators.register(command)
-    cli_explore.register(command)
-    command("info", _info, "Show instruction sets, BLAS, threads and build.", "info")
-    cli_completion.register(command, parser)
+    for room in ROOMS:
+        room.register(command)
     return parser
-
-
-def _one_pattern(text: str) -> Any:
-    from ..files.recipes import parse_pattern_text  # 18 ms
-
-    try:
-        return parse_pattern_text(text, formats=False)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _one_size(text: str) -> int:
-    from ..files.rewrite import size_of  # 18 ms
-
-    try:
-        return size_of(text) or 0
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _one_dtype(text: str) -> str:
-    from ..files.checkpoint import plain_dtype  # 18 ms
-
-    try:
-        return plain_dtype(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-# Output.
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

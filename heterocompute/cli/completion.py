@@ -11,28 +11,25 @@ SHELLS = ("bash", "zsh")
 FILES = ("FILE", "IN", "OUT", "MODEL", "PATH")  # metavars of arguments that name files
 
 
-def register(command: Callable[..., argparse.ArgumentParser], parser: argparse.ArgumentParser) -> None:
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser.
 
     Parameters
     ----------
     command : callable
         ``command(name, run, text, *examples)`` adds a parser and returns it.
-    parser : argparse.ArgumentParser
-        The whole one.
     """
     text = "Print a script that completes commands, options and files in a shell."
-    added = command("completion", lambda arguments: run(arguments, parser), text, "completion bash")
+    added = command("completion", run, text, "completion bash")
     added.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
 
 
-def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run the command.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-    parser : argparse.ArgumentParser
 
     Returns
     -------
@@ -43,10 +40,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         import shtab  # optional
     except ImportError:
         raise ImportError("completion needs shtab: pip install 'heterocompute[completion]'") from None
-    for action in _actions(parser):
+    for action in _actions(arguments.whole):
         if action.metavar in FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    say(shtab.complete(parser, shell=arguments.shell).rstrip())
+    say(shtab.complete(arguments.whole, shell=arguments.shell).rstrip())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`heterocompute formats`: every family with its texts, and what each stores. Registered by one line of command.py."""
+"""`heterocompute formats`: every family with its texts, and what each stores."""
 
 from __future__ import annotations
 

@@ -13,11 +13,17 @@ from ..report.numbers import four_digits
 from ..report.table import Column
 from .parts import UsageError, print_json, print_table, say_words
 
-__all__ = ["add_commands", "batch_of", "shape_of", "show"]
+__all__ = ["batch_of", "register", "shape_of", "show"]
 
 
-def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the subcommands; `command` is cli.py's (name, function, what it does, example) -> parser."""
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
     devices = command("devices", _devices, "List the chips that the package knows, or one with its sources.",
                       "devices a100-sxm-80gb")  # fmt: skip
     devices.add_argument("name", metavar="NAME", nargs="?", help="one device with every figure and its source")

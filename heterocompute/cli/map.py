@@ -1,4 +1,4 @@
-"""`heterocompute map`: count a mapping, or look for one. Registered by one line of cli.py."""
+"""`heterocompute map`: count a mapping, or look for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heterocompute ptq`: a checkpoint rounded under what its layers are given. Registered by one line of command.py."""
+"""`heterocompute ptq`: a checkpoint rounded under what its layers are given."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .parts import (
     recipe_of,
     say,
 )
+from .rewriting import add_input_and_output
 
 COLUMNS = (
     Column("name", "tensor"),
@@ -53,8 +54,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
         "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
-    ptq.add_argument("input", metavar="IN", help="checkpoint: safetensors, a folder, .npz, .pt, .onnx, .gguf")
-    ptq.add_argument("output", metavar="OUT", help="file to write, an existing one is replaced; or new folder")
+    add_input_and_output(ptq)
     add_format(ptq, "format of every selected tensor")
     ptq.add_argument(
         "--calibration",

@@ -1,4 +1,4 @@
-"""`heterocompute search`: which tensor gets which format, within budgets. Registered by one line of command.py."""
+"""`heterocompute search`: which tensor gets which format, within budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heterocompute study`: formats, or with --density how few weights are enough. Registered by one line of cli.py."""
+"""`heterocompute study`: formats, or with --density how few weights are enough."""
 
 from __future__ import annotations
 

@@ -11,3 +11,7 @@ from .product import matmul
 from .text import accepts, parse
 
 __all__ = ["INSTRUCTIONS", "Instruction", "accepts", "conv2d", "linear", "matmul", "parse"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.json_text import strict_json
+from ..base.magic import INDEX
 from ..base.texts import printable, read_small
 from .containers.container import inside
-from .containers.folder import INDEX
 
 __all__ = ["CONFIG", "OLDER_CONFIGS", "files_beside"]
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from ..base.container import MAX_DIMENSIONS, nbytes_of
 from ..base.json_text import is_count, strict_json
+from ..base.magic import INDEX
 from ..base.tensors import Info
 from ..base.texts import printable, quoted, read_small
-from .containers.folder import INDEX, Located, weight_map
+from .containers.folder import Located, weight_map
 from .opening import reader_of
 
 __all__ = ["SHARD_NAME", "VERSION", "read_manifest", "refuse_links", "source_in"]

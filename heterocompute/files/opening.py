@@ -10,18 +10,18 @@ from typing import Any, Self
 
 from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
-from ..base.container import MAX_HEADER, Reader
+from ..base.container import Reader
 from ..base.float_env import counts_subnormals
-from ..base.magic import FIRST_BYTES
+from ..base.magic import FIRST_BYTES, INDEX, kind_of
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, file_name, printable, quoted
-from .containers.folder import INDEX, Folder, index_in
+from .containers.folder import Folder, index_in
 from .containers.gguf_files import Gguf
 from .containers.gguf_parts import whole
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
-from .containers.torch_files import LEGACY, LegacyTorch, ZipTorch
+from .containers.torch_files import LegacyTorch, ZipTorch
 from .layouts.table import readers_in, refuse_codes, refuse_layout
 from .safetensors import contents, entries, read_array
 
@@ -52,34 +52,27 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
     if "\0" not in place and os.path.isdir(place):
         place = index_in(place)
     with open_regular(place) as file:
-        first = file.read(FIRST_BYTES) or b""
-    if int.from_bytes(first[:8], "little") <= MAX_HEADER and first[8:9] == b"{":
-        return Reader(place)  # the length of its header, and the header
-    if first.startswith(b"\x93NUMPY"):
-        return Npy(place)
-    if first.startswith(b"GGUF"):
-        return whole(Gguf(place))
-    if first.startswith(LEGACY):
-        return LegacyTorch(place)
-    if first.startswith(b"PK\x03\x04"):
-        name = first[30 : 30 + int.from_bytes(first[26:28], "little")]
-        if name.endswith(b".npy"):
-            return Npz(place)
-        if name.endswith((b"/data.pkl", b"/.format_version", b"/byteorder", b"/version")) or b"/data" in name:
-            return ZipTorch(place)
-    if first.startswith(b"PK\x05\x06"):  # without a member
-        return Npz(place)
-    if place.endswith(INDEX) and first.lstrip()[:1] == b"{":
-        return Folder(place, open_part=_open_part)
-    if first.startswith(b"\x08") or place.endswith(".onnx"):
-        return Onnx(place)
-    return Reader(place)  # refuses it, and says what it is
+        kind = kind_of(file.read(FIRST_BYTES) or b"", place)
+    return READERS.get("" if kind is None else kind.name, Reader)(place)  # which says what a file of no kind is
 
 
 def _open_part(path: str) -> Tensors:
     if path.endswith(INDEX) or os.path.isdir(path):
         raise ValueError(f"{printable(path)}: an index inside an index")
     return reader_of(path)
+
+
+# The readers of the kinds of files in base/magic.py.
+READERS: Mapping[str, Callable[[str], Tensors]] = {
+    "safetensors": Reader,
+    "folder": partial(Folder, open_part=_open_part),
+    "npz": Npz,
+    "npy": Npy,
+    "torch": ZipTorch,
+    "legacy torch": LegacyTorch,
+    "onnx": Onnx,
+    "gguf": lambda place: whole(Gguf(place)),
+}
 
 
 class Checkpoint(Mapping[str, Any]):

@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.float_env import call_back
-from ..base.magic import refuse_other_name
+from ..base.magic import INDEX, refuse_other_name
 from ..base.tensors import Tensors
 from ..base.texts import counted, file_name, is_same_file, printable, quoted
 from ..base.values import as_int, shown
@@ -28,7 +28,7 @@ from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
-from .containers.folder import INDEX, Located
+from .containers.folder import Located
 from .layouts.table import LAYOUTS, check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of

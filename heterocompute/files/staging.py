@@ -19,10 +19,11 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from ..base.magic import INDEX
 from ..base.texts import file_name, printable, quoted
 from ..base.version import __version__
 from ..base.writer import sync_folder
-from .containers.folder import INDEX, Located
+from .containers.folder import Located
 from .manifest import SHARD_NAME, VERSION, read_manifest, source_in
 from .shards import Shard, State, file_names, free, placed, write_whole
 

@@ -30,6 +30,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def format(text: str | Format) -> Format:
     """Return the format that a text names; the inverse of ``str``.
 

@@ -22,6 +22,10 @@ from ..training.stochastic import as_seed
 __all__ = ["fake_quantize", "linear"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def fake_quantize(
     x: Any,
     fmt: Format | str,

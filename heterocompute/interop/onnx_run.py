@@ -31,6 +31,11 @@ from .onnx.sessions import Refused, Sessions
 
 __all__ = ["OnnxNetwork", "run_onnx"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Array = np.ndarray[Any, Any]
 Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
 OLDEST = 7  # onnxruntime has the operators of this opset and later ones

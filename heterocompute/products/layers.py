@@ -18,6 +18,10 @@ from .window import Padding, as_pair, as_window
 __all__ = ["avg_pool2d", "fold_batch_norm", "max_pool2d"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @counts_subnormals
 def max_pool2d(
     x: Any, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0

@@ -16,6 +16,11 @@ from ..base.values import as_real, shown
 
 __all__ = ["sparsegpt", "wanda"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Array = np.ndarray[Any, Any]
 
 _AT_ONCE = 1 << 18  # values that are float64 at a time

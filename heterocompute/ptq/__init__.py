@@ -32,3 +32,7 @@ __all__ = [
     "rescale",
     "search",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def quantize(x: Any, fmt: Any, axis: Any = -1, clip: Any = None, importance: Any = None) -> dict[str, Array]:
     """Quantize an array.
 

@@ -16,6 +16,15 @@ NAMESPACE = "http://www.w3.org/2000/svg"  # a name, never fetched
 FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 
 
+def picture(width: float, height: float, title: str, lines: Sequence[str], size: float = 13) -> str:
+    """Return a whole SVG file of these parts, in the letters and the grey of all pictures."""
+    head = (
+        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="{FONT}" font-size="{size}" fill="{GREY}">'
+    )
+    return "\n".join([head, f"<title>{title}</title>", *lines, "</svg>", ""])
+
+
 @dataclass(frozen=True)
 class Dot:
     """A dot: place on the axes, mark, name, and how it differs from others of its family."""

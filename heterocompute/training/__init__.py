@@ -8,3 +8,7 @@ from .straight_through import (
 )
 
 __all__ = ["fake_quantize", "mask_flips", "sparsity_at", "sr_ste"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -20,6 +20,13 @@ from ..products.conv import conv2d
 from ..products.matmul import matmul
 from ..zoo.layers import STRIDES
 
+__all__ = ["cross_entropy", "distort", "exponential", "gradients", "product"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 F32 = NDArray[np.float32]
 
 LN2_HIGH = float.fromhex("0x1.62e42fefap-1")  # 37 bits: times the exponent of a float64 it is exact

@@ -5,3 +5,7 @@ from .digit_images import Digits, digits
 from .network import Network
 
 __all__ = ["Adder", "Digits", "Network", "adder", "digits"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,7 +15,9 @@ import pytest
 from common import assert_refused, same_bits
 
 import heterocompute as hc
+from heterocompute.base.magic import KINDS
 from heterocompute.cli import main
+from heterocompute.files.opening import READERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*left out")  # tests/cli/test_nothing_to_do.py asks for it
 BYTES = {
@@ -111,6 +113,12 @@ def test_other_dtypes_are_an_error_and_never_nothing(
         assert "1 tensor that cannot be read" in capsys.readouterr().err
     np.savez(archive, w=array, beside=np.ones((2, 32), np.float32))
     assert list(hc.load(archive)) == ["beside"]
+
+
+def test_every_kind_of_file_has_its_reader_or_an_advice() -> None:
+    readable = {kind.name for kind in KINDS if kind.name}
+    assert readable == set(READERS) and all(kind.words and kind.how for kind in KINDS)
+    assert all(kind.name in readable for kind in KINDS if kind.brief or kind.endings)
 
 
 @pytest.mark.parametrize("name", ["fc.weight_scale", "fc.scale_weight", "fc.weight.scale"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import importlib.util
 import re
 import runpy
 import shutil
@@ -13,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -450,6 +452,24 @@ def test_the_definition_needs_numpy_only() -> None:
         if target.split(".")[0] not in {"numpy", "heterocompute", *sys.stdlib_module_names}
     }
     report("reference/ is plain NumPy", sorted(foreign))
+
+
+def public_modules() -> Iterator[ModuleType]:
+    """The package, the modules among its public names, and those that pages import by their path."""
+    import heterocompute as hc  # here, so that a package that cannot be imported breaks no other rule
+
+    yield hc
+    yield from (found for public in hc.__all__ if isinstance(found := getattr(hc, public), ModuleType))
+    for other in ("bench", "cli", "formats", "interop", "interop.onnx_run", "reference", "training.gradients"):
+        yield importlib.import_module(f"heterocompute.{other}")
+    for other in ("torch", "jax"):
+        if importlib.util.find_spec(other) is not None:
+            yield importlib.import_module(f"heterocompute.interop.{other}")
+
+
+def test_a_public_module_shows_public_names_alone() -> None:
+    for module in public_modules():
+        assert sorted(dir(module)) == sorted(getattr(module, "__all__", ["jax", "torch"])), module.__name__
 
 
 def test_public_names_stand_in_the_table_and_where_they_are_defined() -> None:

@@ -53,9 +53,7 @@ def test_letters_are_large_enough_where_they_are_shown(checkout: Path) -> None:
         assert sizes and min(sizes) * scale * 0.75 >= LEAST * 0.98, (path.name, min(sizes) * scale * 0.75)
 
 
-@pytest.mark.parametrize(
-    "script", ["ranking.py", "figures/study_density.py", "figures/hardware_rooflines.py", "figures/systems.py"]
-)
+@pytest.mark.parametrize("script", ["ranking.py", "study_density.py", "hardware_rooflines.py", "systems.py"])
 @pytest.mark.sweep(every=4)
 def test_drawing_again_changes_nothing(script: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is drawn from stored numbers, and from the model alone."""
@@ -65,7 +63,7 @@ def test_drawing_again_changes_nothing(script: str, checkout: Path, monkeypatch:
     monkeypatch.setattr(
         "heterocompute.studies.density_result.write_text", lambda at, text: written.update({at.name: text})
     )
-    runpy.run_path(str(checkout / "docs" / script), run_name="__main__")
+    runpy.run_path(str(checkout / "docs" / "figures" / script), run_name="__main__")
     assert written
     for name, text in written.items():
         assert text == (checkout / "docs" / name).read_text(encoding="utf-8"), name

@@ -11,9 +11,9 @@ from zero_rows import matrices, outer_products
 
 from heterocompute.hardware.accelerators import AcceleratorReport
 from heterocompute.hardware.accelerators.report import PARTS
-from heterocompute.report.chart import FONT, NAMESPACE, text
+from heterocompute.report.chart import picture as whole, text
 from heterocompute.report.numbers import quantity
-from heterocompute.report.palette import FAMILIES, GREY
+from heterocompute.report.palette import FAMILIES
 
 NAMES = ("vsq", "int", "codebook", "nf4", "log", "float", "mixed", "plain")
 COLORS = {part: FAMILIES[name].color for part, name in zip(PARTS, NAMES, strict=True)}
@@ -54,9 +54,6 @@ def picture(title: str, bars: Bars) -> str:
     most = max(sum(parts.values()) for _, parts in rows)
     height = TOP + ROW * len(rows) + 8
     lines = [
-        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-family="{FONT}" font-size="{SIZE}" fill="{GREY}">',
-        f"<title>{title}</title>",
         text(4, 20, f"{title}: energy of a multiply-add", weight=600),
     ]
     across = 4.0
@@ -73,7 +70,7 @@ def picture(title: str, bars: Bars) -> str:
                 lines.append(f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="22" fill="{COLORS[part]}"/>')
             x += wide
         lines.append(text(x + 8, y + 16, quantity(sum(parts.values()) * 1e-12, "J")))
-    return "\n".join([*lines, "</svg>", ""])
+    return whole(WIDTH, height, title, lines, SIZE)
 
 
 def _parts(found: AcceleratorReport, dram: bool) -> Mapping[str, float]:

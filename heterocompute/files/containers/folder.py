@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from ...arrays.layout import KEY
 from ...base.json_text import strict_json
+from ...base.magic import INDEX
 from ...base.tensors import Info, Tensors
 from ...base.texts import printable, quoted, read_small
 from ...base.values import shown
 from .container import inside
 
-__all__ = ["INDEX", "Folder", "Located", "index_in", "weight_map"]
+__all__ = ["Folder", "Located", "index_in", "weight_map"]
 
 MAX_INDEX = 64 << 20
 MAX_PARTS = 1 << 14
 ALONE = ("model.safetensors", "pytorch_model.bin")
-INDEX = ".index.json"
 
 
 def index_in(folder: str) -> str:

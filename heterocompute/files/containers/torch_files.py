@@ -26,14 +26,13 @@ from .container import MAX_NAME, Container
 from .inert import INERT, PickledArray
 from .pickled import Global, Inert, Table, Unknown, unpickled
 
-__all__ = ["LEGACY", "LegacyTorch", "ZipTorch"]
+__all__ = ["LegacyTorch", "ZipTorch"]
 
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
 MAX_LOOKS = 1 << 22  # at values of lists, which may stand in several places
 MAX_EXPANDED = 1 << 26  # bytes of all tensors that repeat the values of their storages, such as those of torch's expand
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the magic number
 
 STORAGES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",

@@ -1,4 +1,4 @@
-"""Draw mapping.svg and print the tables of mapping.md: python docs/mapping.py
+"""Draw docs/mapping.svg and print the tables of mapping.md: python docs/figures/mapping.py
 
 Every number is computed here and now. The published ones stand beside their source.
 """
@@ -6,12 +6,13 @@ Every number is computed here and now. The published ones stand beside their sou
 from __future__ import annotations
 
 import time
-from pathlib import Path
+
+from runner import DOCS
 
 from heterocompute import _heterocompute as core, hardware as hw
 from heterocompute.hardware.mapper import dataflow, model
 from heterocompute.hardware.mapper.nest import nest
-from heterocompute.report.chart import FONT
+from heterocompute.report.chart import picture
 from heterocompute.report.palette import GREY, SERIES
 
 RF = {"words": 64, "read": 0.42564, "write": 0.42564, "update": 0.42564, "leak": 0.000861}
@@ -116,9 +117,6 @@ def draw(bars: list[tuple[str, list[float]]]) -> None:
     left, top, row, scale = 76, 56, 30, 26
     height = top + row * len(bars) + 34
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" width="760" height="{height}" '
-        f'font-family="{FONT}" font-size="13" fill="{GREY}">',
-        "<title>Energy of AlexNet's third convolution against the size of the global buffer</title>",
         '<text x="0" y="16" font-weight="600">AlexNet conv3: best mapping found, by words of the global buffer</text>',
     ]
     for i, (name, colour) in enumerate(colours.items()):
@@ -132,7 +130,8 @@ def draw(bars: list[tuple[str, list[float]]]) -> None:
             x += share * scale
         lines.append(f'<text x="{x + 8:.1f}" y="{y + 15}">{sum(shares):.2f}</text>')
     lines.append(f'<text x="{left}" y="{height - 10}">energy for each multiply-add, in multiply-adds</text>')
-    Path(__file__).with_name("mapping.svg").write_text("\n".join([*lines, "</svg>", ""]))
+    title = "Energy of AlexNet's third convolution against the size of the global buffer"
+    (DOCS / "mapping.svg").write_text(picture(760, height, title, lines))
 
 
 if __name__ == "__main__":

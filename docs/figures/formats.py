@@ -1,15 +1,15 @@
-"""Draw the picture of each family but `log`: python docs/formats/pictures.py
+"""Draw the picture of each family in docs/formats/ but `log`: python docs/figures/formats.py
 
 SQNR of the shipped network's weights as bars, with the stored bits of a value behind each.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from runner import DOCS
 
 import heterocompute as hc
-from heterocompute.report.chart import FONT
-from heterocompute.report.palette import FAMILIES, GREY
+from heterocompute.report.chart import picture
+from heterocompute.report.palette import FAMILIES
 
 PICTURES = {
     "int": [
@@ -38,15 +38,12 @@ PICTURES = {
 WIDTH, LEFT, RIGHT, TOP, STEP = 760, 150, 130, 36, 24
 
 
-def picture(name: str, texts: list[str]) -> str:
+def bars(texts: list[str]) -> str:
     """Return the picture of these formats, best first, each in the colour of its family."""
     rows = [row for row in hc.study(hc.zoo.digits().weights, texts).table if row["format"] in texts]
     rows.sort(key=lambda row: -row["sqnr_db"])
     height, top_db = TOP + STEP * len(rows) + 8, max(row["sqnr_db"] for row in rows)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-family="{FONT}" font-size="13" fill="{GREY}">',
-        "<title>SQNR of the digits network's weights by format</title>",
         '<text x="8" y="20" font-weight="600">SQNR of the digits network\'s weights, dB; bits a value</text>',
     ]
     for i, row in enumerate(rows):
@@ -57,9 +54,9 @@ def picture(name: str, texts: list[str]) -> str:
             f'<rect x="{LEFT}" y="{y}" width="{length}" height="18" fill="{color}"/>',
             f'<text x="{LEFT + length + 8}" y="{y + 14}">{row["sqnr_db"]:.1f} dB, {row["bits"]:.2f}</text>',
         ]
-    return "\n".join([*lines, "</svg>", ""])
+    return picture(WIDTH, height, "SQNR of the digits network's weights by format", lines)
 
 
 if __name__ == "__main__":
     for name, texts in PICTURES.items():
-        Path(__file__).with_name(f"{name}.svg").write_text(picture(name, texts))
+        (DOCS / "formats" / f"{name}.svg").write_text(bars(texts))

@@ -1,4 +1,4 @@
-"""Fill the tables of benchmarks.md from what `heterocompute bench` measured: python docs/benchmarks.py FIGURES.json ...
+"""Fill the tables of benchmarks.md from what `heterocompute bench` measured: python docs/figures/benchmarks.py FILES
 
 The files are those of `heterocompute bench --json`; several, each with other benchmarks or threads, are joined. Only
 what stands between `<!-- NAME -->` and `<!-- / -->` is written again; a table without new figures stays as it is.
@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PAGE = Path(__file__).with_name("benchmarks.md")
+from runner import DOCS
+
+PAGE = DOCS / "benchmarks.md"
 SGEMM, SGEMV = "OpenBLAS sgemm", "OpenBLAS sgemv"
 BIG, SMALL, TINY = "Products 512 x 4096 x 4096", "Products 64 x 4096 x 4096", "Products 512 x 768 x 768"
 AVX2 = "Products 512 x 4096 x 4096, AVX2 alone, OpenBLAS with its Haswell kernels"

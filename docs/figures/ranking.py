@@ -1,6 +1,6 @@
-"""Measure every format, draw ranking.svg, fill the tables of ranking.md and of the README: python docs/ranking.py
+"""Measure every format, draw docs/ranking.svg, fill tables of ranking.md and README: python docs/figures/ranking.py
 
-`python docs/ranking.py --draw` measures nothing: it draws again what the table of ranking.md says.
+`python docs/figures/ranking.py --draw` measures nothing: it draws again what the table of ranking.md says.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 import re
 import sys
-from pathlib import Path
 from typing import Any
+
+from runner import DOCS, fill, table
 
 from heterocompute.bench.formats import limits, measure
 from heterocompute.bench.measure import Options
 from heterocompute.formats import format as parse_format
-from heterocompute.report.chart import FONT, NAMESPACE, Chart, Dot, outline, text
+from heterocompute.report.chart import Chart, Dot, outline, picture, text
 from heterocompute.report.palette import FAMILIES, GREY
 from heterocompute.report.scale import linear
 
-FOLDER = Path(__file__).parent
 KINDS = (("gaussian", "Gaussian numbers"), ("laplace", "Laplace numbers"), ("digits", "weights of the digits network"))
 README = (
     ("int8", 'hc.Int(8)', "codes of 2 to 8 bits (16 and 24 for activations), a float32 scale a row"),
@@ -104,9 +104,6 @@ def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
     """Draw a row of panels for each kind of numbers below a legend of the families."""
     height = TOP + ROW * len(KINDS)
     lines = [
-        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-family="{FONT}" font-size="{SIZE}" fill="{GREY}">',
-        "<title>SQNR against stored bits a value, by format</title>",
         text(4, 20, "SQNR less 6.02 dB for each stored bit: higher is better at equal bits", weight=600),
     ]
     families = [name for name in FAMILIES if any(mark_of(row["name"]) == name for row in rows)]
@@ -126,29 +123,35 @@ def draw(rows: list[dict[str, Any]], theory: list[dict[str, Any]]) -> None:
         for which, (left, *_) in enumerate(PANELS):
             parts = panel(rows, theory, kind, words, which)
             lines += [f'<g transform="translate({left} {TOP + i * ROW})">', *parts, "</g>"]
-    (FOLDER / "ranking.svg").write_text("\n".join([*lines, "</svg>", ""]), encoding="utf-8")
+    drawn = picture(WIDTH, height, "SQNR against stored bits a value, by format", lines, SIZE)
+    (DOCS / "ranking.svg").write_text(drawn, encoding="utf-8")
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def ranked(rows: list[dict[str, Any]]) -> str:
     """Return the rows as Markdown, the least loss against the Gaussian bound at equal bits first."""
-    lines = [
-        "| format | bits | Gaussian dB | below the bound | Laplace dB | digits: bits | digits dB | encode GB/s |",
-        "|---|---|---|---|---|---|---|---|",
+    heads = [
+        "format",
+        "bits",
+        "Gaussian dB",
+        "below the bound",
+        "Laplace dB",
+        "digits: bits",
+        "digits dB",
+        "encode GB/s",
     ]
+    lines = []
     for row in sorted(rows, key=lambda row: STEP * row["bits"] - row["gaussian_db"]):
         loss = STEP * row["bits"] - row["gaussian_db"]
-        lines.append(
-            f"| `{row['name']}` | {row['bits']:.2f} | {row['gaussian_db']:.1f} | {loss:.1f} | {row['laplace_db']:.1f} "
-            f"| {row['digits_bits']:.2f} | {decibels(row)} | {row['rate']:.2f} |"
-        )
-    return "\n".join(lines)
+        numbers = [f"{row['bits']:.2f}", f"{row['gaussian_db']:.1f}", f"{loss:.1f}", f"{row['laplace_db']:.1f}"]
+        lines.append([f"`{row['name']}`", *numbers, f"{row['digits_bits']:.2f}", decibels(row), f"{row['rate']:.2f}"])
+    return table(heads, lines)
 
 
 def stored() -> list[dict[str, Any]]:
     """Return the rows of the table that the page has."""
     keys = ("bits", "gaussian_db", "below", "laplace_db", "digits_bits", "digits_db", "rate")
     found = []
-    for line in re.findall(r"^\| `(.*) \|$", (FOLDER / "ranking.md").read_text(encoding="utf-8"), re.MULTILINE):
+    for line in re.findall(r"^\| `(.*) \|$", (DOCS / "ranking.md").read_text(encoding="utf-8"), re.MULTILINE):
         name, *cells = line.replace("`", "").split(" | ")
         numbers = {key: float(cell) for key, cell in zip(keys, cells, strict=True) if cell != "exact"}
         found.append({"name": name, **numbers})
@@ -158,20 +161,12 @@ def stored() -> list[dict[str, Any]]:
 def readme_table(rows: list[dict[str, Any]]) -> str:
     """Return the README's table: one or two formats of every family."""
     found = {row["name"]: row for row in rows}
-    lines = ["| text | constructor | what is stored | bits | digits dB | GB/s |", "|---|---|---|---|---|---|"]
+    lines = []
     for text_of, constructor, words in README:
         row = found[text_of]
         rate = f"{row['rate']:.{1 if row['rate'] > 1 else 2}f}"
-        numbers = f"{row['digits_bits']:.2f} | {decibels(row)} | {rate}"
-        lines.append(f"| `{text_of}` | `{constructor}` | {words} | {numbers} |")
-    return "\n".join(lines)
-
-
-def fill(page: Path, name: str, words: str) -> None:
-    """Replace what stands between two marks."""
-    begin, end = f"<!-- {name} begin -->\n", f"\n<!-- {name} end -->"
-    head, rest = page.read_text().split(begin)
-    page.write_text(head + begin + words + end + rest.split(end)[1])
+        lines.append([f"`{text_of}`", f"`{constructor}`", words, f"{row['digits_bits']:.2f}", decibels(row), rate])
+    return table(["text", "constructor", "what is stored", "bits", "digits dB", "GB/s"], lines)
 
 
 def main() -> None:
@@ -180,8 +175,8 @@ def main() -> None:
         draw(stored(), limits()["rows"])
         return
     measured, theory = measure(Options(quick=False, threads=[1], name="formats"))
-    fill(FOLDER / "ranking.md", "table", table(measured["rows"]))
-    fill(FOLDER.parent / "README.md", "formats", readme_table(measured["rows"]))
+    fill(DOCS / "ranking.md", "table", ranked(measured["rows"]))
+    fill(DOCS.parent / "README.md", "formats", readme_table(measured["rows"]))
     draw(stored(), theory["rows"])  # the digits that the table has, so that --draw draws the same
 
 

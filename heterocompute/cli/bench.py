@@ -1,0 +1,55 @@
+"""`heterocompute bench`: the kernels on this machine, measured."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from ..base.values import shown
+from .parts import UsageError, add_threads, interruptible
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    added = command(
+        "bench",
+        run,
+        "Measure the kernels on this machine against OpenBLAS and the peers that are installed.",
+        "bench gemm gemv --quick",
+        "bench conv --threads 1 --markdown",
+    )
+    added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
+    added.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
+    added.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
+    add_threads(added)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    from .. import bench  # 8 ms
+
+    unknown = [name for name in arguments.names if name not in bench.NAMES]
+    if unknown:
+        raise UsageError(f"unknown benchmark {shown(unknown[0])}, there are {', '.join(bench.NAMES)}")
+    if arguments.json and arguments.markdown:
+        raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
+    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
+    return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))

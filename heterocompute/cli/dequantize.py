@@ -1,0 +1,65 @@
+"""`heterocompute dequantize`: the packed tensors of a checkpoint as plain ones."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+
+from .parts import add_threads
+from .rewriting import IN_LAYOUT, add_input_and_output, summarize
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    added = command(
+        "dequantize",
+        run,
+        "Write the packed tensors of a checkpoint as plain ones, which any framework loads.",
+        "dequantize small.safetensors plain.safetensors --dtype bf16",
+        "dequantize gptq-model plain-model --layout gptq --dtype bf16",
+    )
+    add_input_and_output(added)
+    added.add_argument(
+        "--dtype", type=_one_dtype, metavar="DTYPE", help="f32, f16, bf16 or f64; by default that of before packing"
+    )
+    added.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: what its configuration says")
+    add_threads(added)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    from ..files.checkpoint import dequantize_checkpoint  # 18 ms
+
+    return summarize(
+        arguments,
+        "dequantized",
+        functools.partial(dequantize_checkpoint, dtype=arguments.dtype, layout=arguments.layout, needed=True),
+    )
+
+
+def _one_dtype(text: str) -> str:
+    from ..files.checkpoint import plain_dtype  # 18 ms
+
+    try:
+        return plain_dtype(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

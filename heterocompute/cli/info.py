@@ -1,0 +1,50 @@
+"""`heterocompute info`: what this machine and this build have."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from ..base.magic import KINDS
+from ..base.runtime import show_config
+from ..report.table import width_of
+from .parts import print_json, say
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    command("info", run, "Show instruction sets, BLAS, threads, build and the kinds of files that are read.", "info")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    found = {**(show_config(mode="dicts") or {}), "files": [kind.brief for kind in KINDS if kind.brief]}
+    if arguments.json:
+        return print_json(found)
+    width = width_of(sys.stdout)
+    for name, value in found.items():
+        words = ", ".join(value) if name == "files" else " ".join(value) if isinstance(value, list) else value
+        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        say("\n".join(textwrap.wrap(f"{name:10s} {words}", width, subsequent_indent=" " * 11, **options)))
+    return 0

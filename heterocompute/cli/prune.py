@@ -1,0 +1,67 @@
+"""`heterocompute prune`: a checkpoint with fewer nonzeros, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from .parts import UsageError, add_patterns, add_threads, recipe_of
+from .rewriting import add_input_and_output, rewrite
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    added = command(
+        "prune",
+        run,
+        "Prune a checkpoint, one tensor in memory at a time. N:M is stored packed; after P% of each row, "
+        "global:P% of each tensor (not of the file) and block:RxC:P% of its blocks the tensors are as before, with "
+        "zeros in them.",
+        "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
+        "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
+    )
+    add_input_and_output(added)
+    added.add_argument(
+        "--pattern", type=_one_pattern, metavar="PATTERN", help="of every selected tensor: 2:4, 50%%, ..."
+    )
+    add_patterns(added)
+    add_threads(added)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    if arguments.pattern is None and arguments.recipe is None:
+        raise UsageError("--pattern or --recipe is needed")
+    from ..files.checkpoint import prune_checkpoint  # 18 ms
+    from ..files.recipes import parse_pattern_text  # 18 ms
+
+    recipe = recipe_of(arguments.recipe, parse_pattern_text)
+    return rewrite(arguments, "pruned", prune_checkpoint, arguments.pattern, recipe)
+
+
+def _one_pattern(text: str) -> Any:
+    from ..files.recipes import parse_pattern_text  # 18 ms
+
+    try:
+        return parse_pattern_text(text, formats=False)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

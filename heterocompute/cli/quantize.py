@@ -1,0 +1,75 @@
+"""`heterocompute quantize`: a checkpoint in a number format, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+
+from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of, thread_count
+from .rewriting import add_input_and_output, rewrite
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    added = command(
+        "quantize",
+        run,
+        "Quantize a checkpoint, one tensor in memory at a time. What is written is safetensors.",
+        "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
+        "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
+        "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
+        "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
+    )
+    add_input_and_output(added)
+    add_format(added, "format of every selected tensor")
+    added.add_argument("--fake", action="store_true", help="write rounded values as plain tensors, not codes")
+    added.add_argument("--layout", metavar="L", help="that of another program: compressed-tensors, gptq, awq, ...")
+    add_patterns(added)
+    added.add_argument("--workers", type=thread_count, metavar="N", help="files that are written at once; default: 1")
+    added.add_argument(
+        "--shard-size", default="5GB", type=_one_size, metavar="S", help="largest file of a folder: 5GB, 4GiB, ..."
+    )
+    added.add_argument("--consume", action="store_true", help="delete each file of the folder IN when it is done")
+    added.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="make anew what an earlier run has finished"
+    )
+    add_threads(added)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    if arguments.format is None and arguments.recipe is None:
+        raise UsageError("--format or --recipe is needed")
+    from ..files.checkpoint import quantize_checkpoint  # 18 ms
+
+    options = ("fake", "workers", "resume", "shard_size", "consume", "layout")
+    work = functools.partial(quantize_checkpoint, **{key: getattr(arguments, key) for key in options})
+    return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe))
+
+
+def _one_size(text: str) -> int:
+    from ..files.rewrite import size_of  # 18 ms
+
+    try:
+        return size_of(text) or 0
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
