@@ -6,6 +6,7 @@ Frameworks are never imported: what has the attributes of their objects is taken
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base.values import shown
 
-__all__ = ["Unreadable", "as_exported", "as_foreign", "exports_dlpack", "on_cpu", "refuse_unreadable"]
+__all__ = ["Unreadable", "alike", "as_exported", "as_foreign", "exports_dlpack", "on_cpu", "refuse_unreadable"]
 
 
 class Unreadable(TypeError):
@@ -24,6 +25,28 @@ class Unreadable(TypeError):
 def exports_dlpack(value: Any) -> bool:
     """Tell whether a value is an array of another library, which lends its memory by DLPack."""
     return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic)
+
+
+def alike(answer: np.ndarray[Any, Any], given: Any) -> Any:
+    """Return an answer as the caller passed the argument: a tensor of PyTorch for a tensor, else the array itself.
+
+    Parameters
+    ----------
+    answer : ndarray
+    given : object
+        The argument.
+
+    Returns
+    -------
+    ndarray or torch.Tensor
+        The tensor shares the memory of the array.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(given, getattr(torch, "Tensor", ())):
+        return answer
+    if answer.dtype.name == "bfloat16":  # which PyTorch takes from NumPy as integers alone
+        return torch.from_numpy(answer.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(answer)
 
 
 def on_cpu(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 Each runs in a process of its own, with settings that keep idle workers of OpenBLAS from spinning on the processors
 of the others for long. `measure` says how times are taken, `limits`, `gemm`, `gemv`, `quantize`, `formats`, `kmeans`,
-`headers`, `conv` and `imports` what is timed.
+`headers`, `conv`, `models` and `imports` what is timed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ NAMES = (
     "kmeans",
     "headers",
     "plan",
+    "models",
     "import",
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
+from ..arrays.foreign import alike
 from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
 from ..base.float_env import counts_subnormals
@@ -48,8 +49,8 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     Returns
     -------
     SparseArray, or ndarray
-        A SparseArray for N:M; with the other patterns the array itself, with zeros in it. Values have w's dtype; what
-        is float64 becomes float32.
+        A SparseArray for N:M; with the other patterns the array itself, with zeros in it, a tensor where w is a tensor
+        of PyTorch. Values have w's dtype; what is float64 becomes float32.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         for index, kept in _kept(values, given, pattern, axes, "prune"):
             part = np.ascontiguousarray(turned[index], exact).view(f"u{exact.itemsize}")
             pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # of bits: an infinity times 0 would be NaN
-        return answer
+        return alike(answer, w)
     if values.dtype == np.float64:
         _check_range(values)
     return choose(values, given, *nm, axes, "prune")
@@ -95,7 +96,7 @@ def _check_range(values: Array) -> None:
         as_single(values, "prune: w")  # only where it can refuse: it copies
 
 
-def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Array:
+def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
     """Return which values `prune` keeps.
 
     Parameters
@@ -106,6 +107,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
     Returns
     -------
     ndarray of bool, of w's shape
+        A tensor where w is a tensor of PyTorch.
 
     Examples
     --------
@@ -113,7 +115,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
     >>> hc.prune_mask(np.float32([[1, -4, 3, 2]]), "2:4")
     array([[False,  True,  True, False]])
     """
-    return mask_of(w, pattern, axis, scores, "prune_mask")
+    return alike(mask_of(w, pattern, axis, scores, "prune_mask"), w)
 
 
 @counts_subnormals

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, refuse_infinite
+from ..arrays.foreign import alike
 from ..arrays.sparse import pattern_of
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
@@ -39,7 +40,7 @@ def _matrix(value: Any, name: str) -> Array:
 
 
 @counts_subnormals
-def wanda(w: Any, x: Any) -> Array:
+def wanda(w: Any, x: Any) -> Any:
     """Score weights by magnitude times the norm of the input that they meet.
 
     Parameters
@@ -51,7 +52,7 @@ def wanda(w: Any, x: Any) -> Array:
 
     Returns
     -------
-    ndarray of float32, of w's shape
+    ndarray of float32, of w's shape, or a tensor where w is a tensor of PyTorch
         ``|w_ij| * sqrt(sum_s x_sj^2)``, for ``hc.prune(w, pattern, scores=...)``.
 
     Raises
@@ -88,7 +89,7 @@ def wanda(w: Any, x: Any) -> Array:
                     f"wanda: the score of w at index ({some.start + row}, {column}) is beyond float32's largest; "
                     "scale w or x"
                 )
-    return scores
+    return alike(scores, w)
 
 
 def _squares(inputs: Array) -> Array:
@@ -107,7 +108,7 @@ def _row_blocks(matrix: Array) -> Iterator[slice]:
 
 
 @counts_subnormals
-def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01) -> Array:
+def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01) -> Any:
     """Prune weights one column after the other and let the columns behind make good for what is lost.
 
     Parameters
@@ -123,7 +124,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
 
     Returns
     -------
-    ndarray of float32, of w's shape
+    ndarray of float32, of w's shape, or a tensor where w is a tensor of PyTorch
         The changed weights, with zeros where the pattern keeps none: ``hc.prune(result, pattern)`` keeps the others.
 
     Raises
@@ -159,7 +160,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     if not 0 <= share < np.inf:
         raise ValueError(f"sparsegpt: damping is {shown(damping)}, wanted a finite number, 0 or more")
     if not weights.size:
-        return weights.astype(np.float32)
+        return alike(weights.astype(np.float32), w)
     dead = np.diag(h) == 0
     weights[:, dead] = 0
     with np.errstate(over="ignore"):
@@ -178,7 +179,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
         changed: Array = weights.astype(np.float32)
     if not np.isfinite(changed).all():
         raise ValueError("sparsegpt: changed weights are beyond float32's largest; scale w, or raise damping")
-    return changed
+    return alike(changed, w)
 
 
 def _prune_columns(w: Array, upper: Array, n: int, m: int) -> Array:

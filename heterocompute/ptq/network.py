@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,29 +16,29 @@ from ..arrays.dense import as_array
 from ..arrays.foreign import as_exported, exports_dlpack
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
+from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import shown
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
+from ..formats.base import or_words
 from ..products.arguments import as_format
 from ..report import rounding as report
 from ..report.files import Tabular, write_text
+from .calibration import Calibration
 from .error import layer_error
+from .gptq import Options
 from .hessian import Hessian
 from .layer import check_options, round_layer
+from .methods import METHODS, by_method
 from .recorder import Recorder
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 
 Array = np.ndarray[Any, Any]
 Evaluate = Callable[..., Any]
-
-
-class Calibration(dict[str, Hessian]):
-    """The Hessian of each weight by its name, in the order of the weights; `axes`: those along which it is summed."""
-
-    axes: dict[str, tuple[int, ...]]
+MEMORY = 1 << 30  # bytes of Hessians at a time
 
 
 def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[str, Any], Evaluate]:
@@ -77,20 +78,26 @@ def tied(arrays: Mapping[str, Any]) -> dict[str, str]:
 @counts_subnormals
 def calibrate(
     weights: Any,
-    evaluate: Evaluate | None = None,
+    evaluate: Any = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
+    held: Any = None,
 ) -> Calibration:
     """Gather the Hessian of every layer in one run of the network.
 
     Parameters
     ----------
-    weights : mapping of str to array_like, or a network with `weights` and `evaluate`
-    evaluate : callable
+    weights : mapping of str to array_like, network with `weights` and `evaluate`, or torch.nn.Module
+    evaluate : callable, or the batches of a module
         Runs the network on the calibration inputs: it is called once as ``evaluate(weights)`` with weights that hear
         what `hc.linear`, `hc.matmul`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply them with. Its answer is not used.
+        A module needs batches instead: a DataLoader, a list of tensors, tuples or dicts, one tensor, one dict, or a
+        function without arguments that returns batches. One batch is in memory at a time. Tokens that an
+        ``attention_mask`` marks as padding are left out.
     include, exclude : str or iterable of str, optional
         Globs of names; float arrays of two or more dimensions by default.
+    held : batches, optional
+        Of a module: batches to judge by (`Calibration.held`). Default: every fourth batch. False: none.
 
     Returns
     -------
@@ -117,6 +124,13 @@ def calibrate(
     >>> {name: h.k for name, h in hs.items()}
     {'conv1.weight': 9, 'conv2.weight': 288, 'conv3.weight': 576, 'fc1.weight': 256, 'fc2.weight': 64}
     """
+    if is_module(weights):
+        from ..interop.models.calibration import calibrated  # optional: torch
+
+        return calibrated(weights, evaluate, include, exclude, held)
+    if held is not None:
+        raise ValueError("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
+                         "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
     return _heard(found, call, _listening(found, include, exclude), tied(found))
 
@@ -197,13 +211,15 @@ def _cell(value: Any) -> str:
 @counts_subnormals
 def quantize(
     weights: Any,
-    evaluate: Evaluate | None = None,
+    evaluate: Any = None,
     formats: Format | str | Mapping[str, Format | str | None] = "int4-g32",
     sequential: bool = False,
-    held: Mapping[str, Hessian] | None = None,
+    held: Any = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     progress: Progress | None = None,
+    method: str = "gptq",
+    memory: int = MEMORY,
     **options: Any,
 ) -> Rounded:
     """Round every layer of a network under what it is given.
@@ -211,15 +227,20 @@ def quantize(
     Parameters
     ----------
     weights, evaluate, include, exclude
-        As in `calibrate`.
+        As in `calibrate`. The second argument of a module may also be what `calibrate` returned.
     formats : Format, str or mapping of str to these
         One format, or pattern -> format or None, the first match wins; what fits none stays as it is.
     sequential : bool
         Calibrate each layer with those before it rounded: one run of the network a layer.
     held : mapping of str to Hessian, optional
-        What `calibrate` gathered on other inputs, to judge by.
+        What `calibrate` gathered on other inputs, to judge by. Of a module also batches; by default every fourth of
+        its batches.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each tensor, and once at the end.
+    method : {"gptq", "search", "rtn"}
+        ``"search"`` and ``"rtn"`` round each weight by itself, see `heterocompute.study`; the report is the same.
+    memory : int
+        Of a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
     **options
         `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq`.
 
@@ -249,44 +270,122 @@ def quantize(
     >>> all(row["after"] > row["before"] for row in found.table)
     True
     """
-    arrays, call = _network(weights, evaluate, "quantize")
     how = check_options(options, "quantize")
+    if method not in METHODS or (options and method != "gptq"):
+        wanted = f"'gptq', the one with options such as {next(iter(options))}" if options else or_words(METHODS)
+        raise ValueError(f"quantize: method is {shown(method)}, expected {wanted}")
+    round_ = partial(_round, method=method, how=how)
+    if is_module(weights):
+        from ..interop.models.rounding import rounded  # optional: torch
+
+        of_weights = partial(round_layers, round_=round_, progress=progress)
+        found: Rounded = rounded(weights, evaluate, formats, of_weights, sequential, held, include, exclude, memory)
+        return found
+    arrays, call = _network(weights, evaluate, "quantize")
     layers, twins = _listening(arrays, include, exclude), tied(arrays)
-    hessians = _heard(arrays, call, layers, twins)
+    groups = [_heard(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
         raise TypeError(f"quantize: held is {shown(held)}, wanted what calibrate returns")
+
+    def again(rounded: Mapping[str, Any], names: list[str]) -> Calibration:
+        return _heard(rounded, call, {name: layers[name] for name in names}, twins)
+
     match = _formats_of(formats, arrays)
-    chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
-    for name, fmt in chosen.items():
-        if chosen.get(twins[name], fmt) != fmt:
-            raise ValueError(
-                f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
-            )
-    answer = dict(arrays)
+    return round_layers(
+        {**arrays, **layers}, list(layers), groups, held, again if sequential else None, match, round_, progress
+    )
+
+
+def round_layers(
+    arrays: Mapping[str, Any],
+    names: list[str],
+    groups: Iterable[Calibration],
+    held: Mapping[str, Hessian] | None,
+    again: Callable[..., Calibration] | None,
+    match: Callable[[str], Format | None],
+    round_: Callable[..., Any],
+    progress: Progress | None,
+) -> Rounded:
+    """Round the weights that were heard, some at a time.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array_like
+        All weights.
+    names : list of str
+        Those to round.
+    groups : iterable of Calibration
+        Their Hessians.
+    held : mapping of str to Hessian, optional
+        To judge by; else `Calibration.held` of each group.
+    again : callable, optional
+        ``again(weights, names=names)`` calibrates with what is rounded so far.
+    match : callable
+        From a name to its format, None where it stays as it is.
+    round_ : callable
+        Rounds one weight.
+    progress : callable, optional
+        As in `quantize`.
+
+    Returns
+    -------
+    Rounded
+    """
+    answer, twins, heard = dict(arrays), tied(arrays), set[str]()
     table: list[dict[str, Any]] = []
-    step = Steps(len(chosen), progress, "quantize")
-    for name, fmt in chosen.items():
-        step(f"{name}  {fmt}")
-        if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
-            answer[name] = answer[twins[name]]
-            continue
-        h = hessians[name]
-        if sequential and table:
-            alike = {one: layers[one] for one in chosen if twins[one] == twins[name]}
-            h = _heard(answer, call, alike, twins)[name]
-        w = layers[name]
-        try:
-            found = round_layer(w, h, fmt, hessians.axes[name], how)
-        except ValueError as problem:
-            raise ValueError(f"quantize: {shown(name)}: {problem}") from None
-        row = {"name": name, "format": str(fmt), **found.report}
-        if held is not None and name in held:
-            pairs = (("before", found.plain), ("after", found.q))
-            row |= {f"held_{key}": layer_error(w, q, held[name]).output_db for key, q in pairs}
-        answer[name] = found.q
-        table.append(row)
+    step = Steps(sum(match(name) is not None for name in names), progress, "quantize")
+    for hessians in groups:
+        heard.update(hessians)
+        judges = hessians.held if held is None else held
+        chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
+        for name, fmt in chosen.items():
+            if chosen.get(twins[name], fmt) != fmt:
+                raise ValueError(
+                    f"quantize: {shown(twins[name])} and {shown(name)} are one array, wanted one format for both"
+                )
+        for name, fmt in chosen.items():
+            step(f"{name}  {fmt}")
+            if isinstance(answer[twins[name]], QuantizedArray) and twins[name] in chosen and twins[name] != name:
+                answer[name] = answer[twins[name]]
+                continue
+            h, axis = hessians[name], hessians.axes[name]
+            if again is not None and table:
+                h = again(answer, names=[one for one in chosen if twins[one] == twins[name]])[name]
+            try:
+                answer[name], report = round_(name, arrays[name], fmt, axis, h, (judges or {}).get(name))
+            except ValueError as problem:
+                raise ValueError(f"quantize: {shown(name)}: {problem}") from None
+            table.append({"name": name, "format": str(fmt), **report})
     step.finish()
-    return Rounded(answer, table, [name for name in layers if name not in hessians and match(name) is not None])
+    return Rounded(answer, table, [name for name in names if name not in heard and match(name) is not None])
+
+
+def _round(
+    name: str,
+    value: Any,
+    fmt: Format,
+    axis: tuple[int, ...],
+    h: Hessian,
+    judge: Hessian | None,
+    method: str,
+    how: Options,
+) -> tuple[QuantizedArray, dict[str, Any]]:
+    """Round one weight, and say how that went. A weight that was trained in the format stays as it is."""
+    held = ("held_before", "held_after") if judge is not None else ()
+    if isinstance(value, QuantizedArray) and (value.format, value.axis) == (fmt, axis):
+        lost = dict.fromkeys(("before", "after", *held), inf)
+        return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
+    w = value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"quantize: {name}")
+    if method == "gptq":
+        q, plain, report = round_layer(w, h, fmt, axis, how)
+    else:
+        plain = by_method(w, fmt, axis, "rtn")
+        q = plain if method == "rtn" else by_method(w, fmt, axis, method)
+        before, after = (layer_error(w, one, h).output_db for one in (plain, q))
+        report = {"tokens": h.tokens, "damping": 0.0, "dead": 0, "before": before, "after": after}
+    for key, one in zip(held, (plain, q), strict=False):
+        report[key] = layer_error(w, one, judge).output_db
+    return q, report
 
 
 def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:

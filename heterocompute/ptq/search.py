@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
+from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
 from ..files.opening import check_weights
@@ -55,12 +56,13 @@ def search(
     device: Any = None,
     activations: Format | str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
+    calibration: Any = None,
 ) -> Plan:
     """Choose a format for every tensor so that the network loses least within a budget.
 
     Parameters
     ----------
-    weights : mapping of str to array_like, or a network with `weights` and `evaluate`
+    weights : mapping of str to array_like, network with `weights` and `evaluate`, or torch.nn.Module
     formats : sequence of Format or str
         To choose from.
     budget : mapping
@@ -71,6 +73,7 @@ def search(
     evaluate : callable, optional
         ``evaluate(weights)`` returns a number, or a dict of numbers of which `metric` names one: a loss, a divergence,
         a root mean square, which grows smoothly with errors. Without it every tensor's relative error counts alike.
+        Of a module it is ``evaluate(module)``, which gets a copy with packed layers.
     metric : str, optional
         Needed where evaluate returns several numbers. Accuracy is refused.
     hessians : mapping of str to Hessian, optional
@@ -88,6 +91,8 @@ def search(
         Of the other operand, for budgets of time, energy and area; floats by default.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
+    calibration : Calibration or batches, optional
+        Of a module, in place of `hessians`: what `calibrate` returned, or the batches to calibrate with.
 
     Returns
     -------
@@ -108,6 +113,19 @@ def search(
     >>> plan.bits <= 4.5, plan.gap
     (True, 0.0)
     """
+    if is_module(weights):
+        from ..interop.models.searching import searched  # optional: torch
+
+        if hessians is not None:
+            raise ValueError("search: hessians is for weights; pass calibration= with a torch.nn.Module")
+        of_weights = partial(
+            search, formats=formats, budget=budget, metric=metric, groups=groups, probe=probe, device=device,
+            activations=activations, progress=progress,
+        )  # fmt: skip
+        plan: Plan = searched(of_weights, weights, evaluate, calibration, include, exclude)
+        return plan
+    if calibration is not None:
+        raise ValueError("search: calibration is for a torch.nn.Module; pass hessians= with weights")
     if evaluate is None and hasattr(weights, "weights"):
         evaluate = weights.evaluate
     held = getattr(weights, "weights", weights)

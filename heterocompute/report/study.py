@@ -10,7 +10,7 @@ import html
 import io
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -228,13 +228,18 @@ def row_name(row: Row) -> str:
     return clean(" / ".join([*words, *["retrained"] * bool(row.get("retrained"))]))
 
 
-def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metric: str, higher: bool = True) -> str:
-    """Return what `show` prints on standard output, without its colours."""
+def captured(print_: Callable[[Any], None]) -> str:
+    """Return what a function prints on the console that it is given, without colours."""
     out = io.StringIO()
     console = terminal(out)
     console.width = width_of(sys.stdout)
-    show(rows, layers, front, metric, higher, console)
+    print_(console)
     return out.getvalue().rstrip()
+
+
+def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metric: str, higher: bool = True) -> str:
+    """Return what `show` prints on standard output, without its colours."""
+    return captured(lambda console: show(rows, layers, front, metric, higher, console))
 
 
 # HTML

@@ -63,6 +63,7 @@ def page(
     higher: bool,
     histograms: Sequence[Row],
     others: Sequence[Judge] = (),
+    more: str = "",
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -78,6 +79,8 @@ def page(
         `Study.histograms`; the first 40 are shown.
     others : sequence of Judge, optional
         Further metrics that the page lets one choose.
+    more : str, optional
+        HTML that follows the table.
 
     Returns
     -------
@@ -116,7 +119,7 @@ def page(
         "choice": _choice(judges),
         "keys": legend(rows),
         "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges),
-        "table": table_html(given, front, metric, higher, style=False),
+        "table": table_html(given, front, metric, higher, style=False) + more,
     }
     here = Path(__file__)
     body = re.sub(

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..base.float_env import counts_subnormals
+from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_real, shown
 from ..files.selection import axis_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .callers import evaluator, retrainer, several, train_again
 from .density_result import DensityStudy
-from .source import Source, named, network_of
+from .source import Source, module_of, named, network_of
 
 __all__ = ["study_density"]
 
@@ -42,14 +43,15 @@ def study_density(
 
     Parameters
     ----------
-    weights : network, mapping of str to array, or path
+    weights : network, mapping of str to array, path, or torch.nn.Module
         As in `heterocompute.study`; without a network `evaluate` is needed.
     patterns : mapping of str to sequence of str, or sequence of str, optional
         What `heterocompute.prune` takes, by the name of the curve, such as ``{"blocks": ["block:4x1:50%"]}``. Default:
         a share of each row from 30 to 98 percent removed, and N:M from 3:4 to 1:32.
     evaluate : callable, optional
         ``evaluate(weights)`` as in `heterocompute.study`: it gets a `SparseArray` for each array pruned to N:M, a
-        float32 ndarray with zeros in it for the other patterns.
+        float32 ndarray with zeros in it for the other patterns. Of a module it is ``evaluate(module)``, which gets a
+        copy with the pruned weights.
     retrain : bool or callable, optional
         ``retrain(weights, changed)`` as in `heterocompute.study`; what was pruned must stay zero. Default: the
         network's own method if it has one. False: none.
@@ -87,6 +89,9 @@ def study_density(
     >>> [(row["layers"], row["pattern"], round(row["density"], 2)) for row in r.table]
     [(None, None, 1.0), ('linear', '50%', 0.5), ('linear', '90%', 0.1)]
     """
+    if is_module(weights):
+        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, None, retrain, "study_density")
+        include = exclude = None
     network = network_of(weights)
     if evaluate is None:
         evaluate = network.evaluate

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..report import study as report, study_page
+from ..report import alone as alone_report, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
 from ..report.study_page import Judge
+from ..report.table import terminal
 
 __all__ = ["Study"]
 
@@ -57,17 +58,24 @@ class Study(Tabular):
     histograms : list of dict
         For each tensor: ``counts`` in equal bins over [-``range``, ``range``], the share of values ``outside``, and
         ``levels``: for each format the values that row ``row`` takes after quantization.
+    alone : list of dict
+        With ``per_layer``: for each tensor and format ``name``, ``format``, ``method`` and what `evaluate` returned
+        with this tensor alone rounded, those that cost most first.
     """
 
     table: list[dict[str, Any]]
     layers: list[dict[str, Any]]
     metrics: list[str]
     histograms: list[dict[str, Any]]
+    alone: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         order = {name: i for i, name in enumerate(report.worst_first(self.layers))}
         object.__setattr__(self, "layers", sorted(self.layers, key=lambda row: order[row["name"]]))
         object.__setattr__(self, "histograms", sorted(self.histograms, key=lambda one: order[one["name"]]))
+        if self.alone:
+            costly = alone_report.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
+            object.__setattr__(self, "alone", [row for _, row in costly])
 
     @counts_subnormals
     def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
@@ -146,6 +154,8 @@ class Study(Tabular):
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": table, "layers": layers, "pareto": indices}``, ready for JSON (no NaN, no infinity).
 
+        With ``per_layer`` also ``"alone"``.
+
         Returns
         -------
         dict
@@ -154,6 +164,7 @@ class Study(Tabular):
             "rows": [dict(row) for row in self.table],
             "layers": [dict(row) for row in self.layers],
             "pareto": self.pareto(),
+            **({"alone": [dict(row) for row in self.alone]} if self.alone else {}),
         }
 
     @counts_subnormals
@@ -169,8 +180,9 @@ class Study(Tabular):
         """
         first, *others = self._judges
         page = study_page.page(
-            title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others
-        )
+            title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others,
+            "" if not self.alone else alone_report.section(*self._harm),
+        )  # fmt: skip
         write_text(path, page)
 
     @counts_subnormals
@@ -203,6 +215,37 @@ class Study(Tabular):
             write_figure(path, figure)
         return figure
 
+    @property
+    def _harm(self) -> tuple[list[dict[str, Any]], dict[str, Any], str, bool]:
+        return self.alone, self.table[0], self._metric, more_is_better(self._metric)
+
+    @counts_subnormals
+    def plot_layers(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw what each layer costs if it alone is rounded, the most harmful first.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the figure there, in the format of the suffix.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra ``plot`` brings it.
+        ValueError
+            The study has no rows of single layers: it was made without ``per_layer=True``.
+        """
+        if not self.alone:
+            raise ValueError("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
+        figure = alone_report.figure(*self._harm)
+        if path is not None:
+            write_figure(path, figure)
+        return figure
+
     @counts_subnormals
     def show(
         self, console: Any = None, more: Sequence[str] = ("table",), more_layers: Sequence[str] = ("layers",)
@@ -216,11 +259,14 @@ class Study(Tabular):
         more, more_layers : sequence of str, optional
             What shows the columns that a narrow terminal leaves out, of the formats and of the tensors.
         """
+        console = terminal() if console is None else console
         report.show(*self._shown, console, more, more_layers)
+        if self.alone:
+            alone_report.show(*self._harm, console)
 
     @counts_subnormals
     def __repr__(self) -> str:
-        return report.text(*self._shown)
+        return report.captured(self.show)
 
     @counts_subnormals
     def _repr_html_(self) -> str:

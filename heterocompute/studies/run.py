@@ -20,8 +20,9 @@ from ..arrays.components import component_layout
 from ..arrays.dense import as_single, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
+from ..base.modules import is_module
 from ..base.progress import Progress, Steps
-from ..base.values import as_int
+from ..base.values import as_int, check_flag
 from ..files.selection import axis_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
@@ -30,6 +31,7 @@ from ..products.quantize import quantize
 from ..ptq.error import error as output_error
 from ..ptq.methods import by_method
 from ..report.study import labelled
+from .alone import count_alone, judge_alone
 from .asked import (
     Way,
     activations_of,
@@ -44,7 +46,7 @@ from .asked import (
 )
 from .callers import MODELLED, RESERVED, evaluator, finite, retrainer, seeded, train_again
 from .result import Study
-from .source import Source, named, network_of
+from .source import Source, module_of, named, network_of
 
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
@@ -74,8 +76,12 @@ def run(
     seeds: Any = 1,
     methods: Any = None,
     hessians: Any = None,
+    per_layer: Any = False,
 ) -> Study:
     """Do what `heterocompute.study` describes."""
+    if is_module(weights):
+        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, emulate, retrain)
+        include = exclude = None
     network = network_of(weights)
     weights = network.weights
     to_retrain: list[str] | None = None  # None: each that loses something
@@ -95,6 +101,8 @@ def run(
     emulations = emulations_of(emulate, evaluate)
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
+    if check_flag("study", "per_layer", per_layer) and call is None:
+        raise ValueError("study: per_layer needs evaluate, or a network: nothing else tells what a layer costs")
     ways = methods_of(methods, hessians)
     entries = by_methods(entries_of(formats), ways)
     modelled = modelled_by(device)
@@ -118,7 +126,14 @@ def run(
         total += sum(
             len(trainings) + len(kinds_of_entry) for kinds_of_entry, twice in zip(plan, again, strict=True) if twice
         )
+        total += count_alone(entries, names) if per_layer else 0
         step = Steps(total, progress)
+
+        def rounded(name: str, way: Way) -> Any:
+            if way.slow:
+                return packed[name, way]
+            assert way.fmt is not None
+            return quantize(source.load(name), way.fmt, axis=axes[name])
 
         clock = Clock()
         measured: dict[tuple[str, Way], _Measured] = {}
@@ -145,10 +160,8 @@ def run(
             if call:
                 for name in names:
                     way = entry.of(name)
-                    if way.slow:
-                        replaced[name] = packed[name, way]
-                    elif way.fmt is not None:
-                        replaced[name] = quantize(source.load(name), way.fmt, axis=axes[name])
+                    if way.fmt is not None:
+                        replaced[name] = rounded(name, way)
             judged = [replaced]
             for retrained in (None, True) if twice else (None,):
                 if retrained:
@@ -175,6 +188,7 @@ def run(
                         options = {"activations": kind, "emulate": text}
                         row.update(_mean([call(dict(one), options) for one in judged]))
                     rows.append(row)
+        alone = judge_alone(entries, names, everything, rounded, call, step) if call and per_layer else []
         step.finish()
 
     added = [key for key in MODELLED if rows and key in rows[0]]
@@ -190,7 +204,7 @@ def run(
         for row in rows
     ]
     layers = [measured[name, way].row for name in names for way in wanted[name]]
-    return Study(rows, layers, metrics, pictures)
+    return Study(rows, layers, metrics, pictures, alone)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ import numpy as np
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
-from ..base.modules import is_module
 from ..base.texts import quoted, sentence
 from ..base.values import shown
 from ..files.opening import Checkpoint, check_weights, open_checkpoint
 
-__all__ = ["Network", "Source", "named", "network_of"]
+__all__ = ["Network", "Source", "module_of", "named", "network_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -85,13 +84,33 @@ class Network(NamedTuple):
 
 def network_of(weights: Any) -> Network:
     """Return the weights of a network and what it can do; anything else is weights that can do nothing."""
-    if is_module(weights):
-        return Network(weights.state_dict(), None, None)
     found = getattr(weights, "weights", None)
     if isinstance(weights, Mapping) or not isinstance(found, Mapping):
         return Network(weights, None, None)
     evaluate, retrain = getattr(weights, "evaluate", None), getattr(weights, "retrain", None)
     return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
+
+
+def module_of(
+    model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
+) -> tuple[Any, Any]:
+    """Return the weights of a torch.nn.Module, and what judges it with other ones in their place.
+
+    Raises
+    ------
+    ValueError
+        An argument that does not apply to a module.
+    """
+    for value, name, how in (
+        (axis, "axis", "the layers of a module say theirs"),
+        (emulate, "emulate", "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
+        (retrain or None, "retrain", "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
+    ):
+        if value is not None:
+            raise ValueError(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
+    from ..interop.models.network import module_network  # optional: torch
+
+    return module_network(model, evaluate, include, exclude, study)
 
 
 class named:

@@ -34,6 +34,7 @@ def study(
     seeds: int = 1,
     methods: str | Sequence[str] | None = None,
     hessians: Mapping[str, Any] | None = None,
+    per_layer: bool = False,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -41,7 +42,7 @@ def study(
     ----------
     weights : array, mapping of str to array, path, torch.nn.Module, or network
         One array (called ``array``), arrays by name, the path of a safetensors file (read one tensor at a time) or of
-        an ONNX file, a module (its ``state_dict()``), or an object with the mapping ``weights`` and a method
+        an ONNX file, a module (the weights of its layers), or an object with the mapping ``weights`` and a method
         ``evaluate(weights, activations=None, emulate=None)``, perhaps also ``retrain(weights, changed)``.
     formats : sequence of str, Format or mapping, optional
         A mapping ``{name pattern: format}`` gives each tensor a format of its own; the first pattern that fits wins,
@@ -50,7 +51,8 @@ def study(
     evaluate : callable, optional
         ``evaluate(weights)`` gets the mapping with every selected tensor replaced by its `QuantizedArray`
         (``numpy.asarray`` gives floats) and returns a number (column ``metric``) or a mapping of str to numbers, for
-        instance with what `heterocompute.kl_divergence` says.
+        instance with what `heterocompute.kl_divergence` says. Of a module it is ``evaluate(module)``: it gets a copy
+        with packed layers, made by `heterocompute.interop.torch.convert`, which shares all other parameters.
     include, exclude : str or iterable of str, optional
         Globs over the names. Without them: float tensors with two or more dimensions.
     activations : sequence of str, Format or None, optional
@@ -83,6 +85,8 @@ def study(
     hessians : mapping of str to Hessian, optional
         What `heterocompute.ptq.calibrate` gathered; ``"gptq"`` needs one of each tensor. The tables then have
         ``output_db``, the signal-to-noise ratio of layers' outputs on these inputs.
+    per_layer : bool, optional
+        Also evaluate with each tensor rounded alone, to each format: `Study.alone` says which one hurts.
 
     Returns
     -------
@@ -94,9 +98,10 @@ def study(
         `evaluate` takes no keyword `activations` or `emulate` but some are asked for, or it returned no number;
         `retrain` is no function, or takes no keyword `seed` where there are several.
     ValueError
-        An unknown format, pattern, tensor, device or emulation; an emulation without `evaluate`, or that no row can
-        have; retraining without `evaluate`, or that returned something else; ``"gptq"`` without Hessians; nothing to
-        study; NaN or infinity in a tensor.
+        An unknown format, pattern, tensor, device or emulation; an emulation or `per_layer` without `evaluate`; an
+        emulation that no row can have; an emulation, axis or retraining of a module; an `evaluate` that changes the
+        module's parameters; retraining without `evaluate`, or that returned something else; ``"gptq"`` without
+        Hessians; nothing to study; NaN or infinity in a tensor.
     OSError
         A file that cannot be read.
 
@@ -110,5 +115,5 @@ def study(
     """
     return run(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
-        methods, hessians,
+        methods, hessians, per_layer,
     )  # fmt: skip

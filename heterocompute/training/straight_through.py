@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
+from ..arrays.foreign import alike
 from ..base.float_env import counts_subnormals
 from ..base.values import as_real, shown
 from ..formats import Format
@@ -114,7 +115,7 @@ def fake_quantize(
 
 
 @counts_subnormals
-def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:
+def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Any:
     """Add to a gradient what pulls pruned weights to zero, so that the pattern comes to rest.
 
     Parameters
@@ -128,7 +129,7 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:
     Returns
     -------
     ndarray of float32
-        ``g + decay * (1 - mask) * w``.
+        ``g + decay * (1 - mask) * w``; a tensor of g's dtype where g is a tensor.
 
     Raises
     ------
@@ -153,7 +154,8 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Array:
     if not isfinite(decay):
         raise ValueError(f"sr_ste: decay is {decay}, wanted a finite number")
     pull = np.float32(decay) * weights.astype(np.float32)
-    return gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
+    answer = gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
+    return answer if isinstance(g, np.ndarray) else alike(answer.astype(gradient.dtype, copy=False), g)
 
 
 @counts_subnormals

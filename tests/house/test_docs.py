@@ -34,7 +34,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 # Of Python blocks: without it such a block is left out, and with it those that use what it would have made.
-OPTIONAL = ("sklearn", "scipy", "torch", "onnx")
+OPTIONAL = ("sklearn", "scipy", "torch", "onnx", "transformers")
 # Commands that take seconds to minutes, and have tests of their own: bench, the whole main job, training, emulation,
 # every machine with every layer of a large network.
 LEFT_OUT = re.compile(

@@ -23,6 +23,8 @@ def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)  # examples may write files
     if name.startswith("heterocompute.interop.torch."):  # its package alone can be imported without torch
         pytest.importorskip("torch")
+    if name == "heterocompute.interop.transformers":
+        pytest.importorskip("transformers", minversion="5")
     module = importlib.import_module(name)
     failures, _ = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     assert failures == 0, f"{failures} examples of {name} fail: see the captured output"

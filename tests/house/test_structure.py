@@ -58,8 +58,9 @@ PY_ROOMS: dict[str, set[str]] = {
 ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "cli", "__main__"}
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
 PY_ROOMS["cli"] |= {"__version__"}
-# Imports against the layers, inside a function: the operators of an array are products, and a network is retrained.
-UPWARD = {("arrays", "products"), ("zoo", "training")}
+# Imports against the layers, inside a function: the operators of an array are products, a network is retrained, and a
+# module of PyTorch is calibrated by interop.
+UPWARD = {("arrays", "products"), ("zoo", "training"), ("ptq", "interop")}
 OPERATORS = ("heterocompute.arrays.base", "heterocompute.products.matmul")  # the one circle of modules
 
 # What may be imported inside a function: packages and modules that may be missing, and what takes long to import.
@@ -75,6 +76,7 @@ OPTIONAL = {
     "onnxruntime",
     "gguf",
     "torch",
+    "peft",
     "jax",
     "shtab",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import Any
 
 import torch
@@ -12,15 +11,17 @@ import torch
 from ...arrays.quantized import QuantizedArray
 from ...base.texts import quoted
 from ...base.values import shown
-from ...files.recipes import parse_recipe
 from ...files.selection import patterns, unknown
 from ...formats import Format
+from ...formats.base import or_words
 from ...products.arguments import as_format
-from ...products.quantize import quantize
+from ...ptq.methods import METHODS
+from ...ptq.network import quantize as rounded_network
 from . import modules
 from .attention import PackedMultiheadAttention
+from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .modules import Packed
-from .reading import is_called, now
+from .reading import is_called
 from .walk import Layer, check_matches, every_layer, matching
 from .weights import PackedWeight, restored
 
@@ -35,6 +36,8 @@ def convert(
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     inplace: bool = False,
+    method: str = "rtn",
+    calibration: Any = None,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
 
@@ -42,16 +45,22 @@ def convert(
     ----------
     model : torch.nn.Module
         On the CPU. Weights that pruning or parametrizations compute are packed as they are computed now.
-    format : Format, str, mapping or Plan
+    format : Format, str, mapping, Plan or Rounded
         One format, or a recipe: pattern -> format, where the first pattern that fits wins and ``"skip"`` or None leaves
-        a layer as it is. A recipe packs the layers that one of its patterns fits. `heterocompute.ptq.search` returns a
-        plan, which is a recipe too.
+        a layer as it is. A recipe packs the layers that one of its patterns fits. The value of a pattern may also be
+        the rounded weight itself, a QuantizedArray. `heterocompute.ptq.search` and `heterocompute.ptq.quantize` return
+        such weights: they are packed as they are.
     activations : Format or str, optional
         Round the inputs of each packed layer to this format.
     include, exclude : str or iterable of str, optional
         Patterns of names of weights or modules, as of `layers`.
     inplace : bool
         Change the model itself. By default the packed layers are put into a copy.
+    method : {"rtn", "search", "gptq"}
+        The nearest codes; those under searched scales; or `heterocompute.ptq.gptq` under what the layers are given,
+        where weights that nothing is multiplied by, such as tables that are looked up, have searched scales.
+    calibration : batches or Calibration, optional
+        What ``"gptq"`` needs, as `heterocompute.ptq.calibrate` takes or returns it.
 
     Returns
     -------
@@ -73,9 +82,19 @@ def convert(
     (Int(bits=4, group=32, symmetric=True, scale='f32'), Int(bits=8, group=None, symmetric=True, scale='f32'))
     """
     found = every_layer(model, "convert")
+    if method not in METHODS:
+        raise ValueError(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
+    if method == "gptq" and calibration is None:
+        raise ValueError("convert: calibration is missing, expected the batches that method='gptq' rounds under")
+    if method != "gptq" and calibration is not None:
+        raise ValueError(f"convert: calibration is for method='gptq', not for {shown(method)}")
     recipe = recipe_of(format)
+    if method == "gptq":
+        wanted_formats: Any = recipe
+        heard = rounded_network(model, calibration, wanted_formats, include=include, exclude=exclude, held=False)
+        recipe = {**recipe_of(heard), **recipe}
     wanted, unwanted = patterns(include), patterns(exclude)
-    check_matches(model, found, (*wanted, *unwanted, *(recipe if isinstance(format, Mapping) else ())), "convert")
+    check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
     if activations is not None:
         activations = as_format(activations, "convert: activations")
     included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
@@ -83,14 +102,18 @@ def convert(
     chosen = []
     for layer in found:
         fmt = (of_layer(layer) or (None,))[0]
-        if fmt is None or layer.problem or layer.packed is not None or excluded(layer):
+        if fmt is None or layer.packed is not None or excluded(layer):
+            continue
+        if layer.problem:
+            if isinstance(fmt, QuantizedArray):
+                raise ValueError(f"convert: {quoted(layer.name)} is rounded, but cannot be packed: {layer.problem}")
             continue
         if wanted and not included(layer):
             continue
         chosen.append((layer, fmt))
     if not chosen:
         raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
-    weights = packed_weights(chosen, activations)
+    weights = packed_weights(chosen, activations, method)
     picked = [layer for layer, _ in chosen]
     return replaced(model if inplace else copied(model, picked), picked, weights)
 
@@ -165,81 +188,32 @@ def load_packed(
     return model
 
 
-def recipe_of(format: Any) -> dict[str, Format | None]:
-    """Return a format, a recipe or a plan as pattern -> format."""
-    table = getattr(format, "recipe", format)
-    if isinstance(table, Mapping):
-        patterns(table)
-        return parse_recipe(table)
-    return {"*": as_format(table, "convert: format")}
-
-
 def _why_none(found: list[Layer]) -> str:
     reasons = [f"{quoted(layer.name)}: {layer.problem or 'packed already'}" for layer in found]
     reasons = [one for layer, one in zip(found, reasons, strict=True) if layer.problem or layer.packed is not None]
     return reasons[0] if reasons else ("the patterns leave out all" if found else "the model has no weights")
 
 
-def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
-    """Return the weight that a layer computes with, as the kernels take it."""
-    with torch.no_grad():
-        module = layer.module
-        made = now(module, layer.attribute)
-        if hasattr(module, "rounded"):
-            made = module.rounded(made)
-    if made.device.type == "meta":
-        raise TypeError(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
-    if made.device.type != "cpu":
-        raise TypeError(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
-    return made.detach()
-
-
-def packed_weights(chosen: list[tuple[Layer, Format]], activations: Format | None) -> list[PackedWeight]:
+def packed_weights(
+    chosen: list[tuple[Layer, Format | QuantizedArray]], activations: Format | None, method: str = "rtn"
+) -> list[PackedWeight]:
     """Return the packed weight of each layer; tied layers with one format have the same."""
     known: dict[Any, PackedWeight] = {}
     found = []
     for layer, fmt in chosen:
-        key = (*_identity(layer), fmt, layer.axis, layer.kind.startswith("conv_t"))
+        way = id(fmt) if isinstance(fmt, QuantizedArray) else fmt
+        key = (*_identity(layer), way, layer.axis, layer.kind.startswith("conv_t"))
         if key not in known:
             try:
-                known[key] = PackedWeight(packed_of(layer, weight_now(layer), fmt), activations)
+                if isinstance(fmt, QuantizedArray):
+                    q = formed_of(layer, fmt)
+                else:
+                    q = packed_of(layer, weight_now(layer), fmt, method)
             except ValueError as problem:
                 raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+            known[key] = PackedWeight(q, activations)
         found.append(known[key])
     return found
-
-
-def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format) -> QuantizedArray:
-    """Return a weight in a format, in the shape that the packed layer has it."""
-    if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
-        raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
-    if layer.kind == "experts" and not fmt.splits_into_rows:
-        raise ValueError(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
-    if layer.kind.startswith("conv"):
-        if layer.module.transposed:
-            weight = turned(weight, layer.module.groups)
-        weight = weight.flatten(2)[..., None] if weight.dim() == 5 else weight
-        return quantize(weight if weight.dim() == 4 else weight[:, :, None], fmt, (2, 3, 1))
-    q = quantize(weight, fmt, layer.axis)
-    return q.T if layer.axis == (0,) else q
-
-
-def packed_shape(layer: Layer) -> tuple[int, ...]:
-    """Return the shape of a weight in its packed layer."""
-    if not layer.kind.startswith("conv"):
-        return layer.shape[::-1] if layer.axis == (0,) else layer.shape
-    k, c, *taps = layer.shape
-    if layer.module.transposed:
-        k, c = c * layer.module.groups, k // layer.module.groups
-    return k, c, *{1: (1, *taps), 2: tuple(taps), 3: (prod(taps), 1)}[len(taps)]
-
-
-def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return filters of a transposed convolution as those of the convolution that computes it."""
-    inputs, outputs = weight.shape[:2]
-    split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
-    flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
-    return flat.flip(*range(2, weight.dim()))
 
 
 def _identity(layer: Layer) -> tuple[Any, ...]:

@@ -1,0 +1,180 @@
+"""Batches: calls of a model, from what people have.
+
+    tensor, array                  model(tensor)                          one batch
+    mapping of names               model(**those that forward accepts)    one batch, as tokenizers return it
+    list, DataLoader, iterator     each item is a batch                   of (images, labels): model(images)
+    function without arguments     what it returns, at each pass
+
+A batch that is a tuple or a list fills the arguments that `forward` requires, and what follows them is left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...base.float_env import call_back
+from ...base.texts import sentence
+from ...base.values import shown
+
+__all__ = ["Batches", "Problem"]
+
+_WANTED = (
+    "expected a DataLoader, a list of batches, a tensor, a dict of tensors, or a function without arguments that "
+    "returns batches"
+)
+
+
+class Problem(ValueError):
+    """A sentence of ours, raised while the model runs: it is not the model's own refusal of a batch."""
+
+
+class Batches:
+    """Batches that can be passed through a model several times, one in memory at a time.
+
+    Parameters
+    ----------
+    source : object
+        As the table above says.
+    name : str
+        The function and argument that sentences begin with, such as ``"calibrate: batches"``.
+
+    Raises
+    ------
+    TypeError
+        The source holds no batches.
+    """
+
+    def __init__(self, source: Any, name: str) -> None:
+        self.name = name
+        self._once = isinstance(source, Iterator)
+        self._passes = 0
+        self._read: Callable[[], Iterable[Any]]
+        if _is_array(source) or isinstance(source, Mapping):
+            self._read = lambda: [source]
+        elif isinstance(source, (str, bytes)):
+            raise TypeError(f"{name} is {shown(source)}, {_WANTED}")
+        elif hasattr(source, "__iter__") or hasattr(source, "__getitem__"):
+            self._read = lambda: source
+        elif callable(source) and not hasattr(source, "parameters"):
+            self._read = lambda: self._returned(source)
+        else:
+            raise TypeError(f"{name} is {shown(source)}, {_WANTED}")
+
+    def _returned(self, source: Callable[[], Any]) -> Iterable[Any]:
+        found = call_back(source)
+        if _is_array(found) or isinstance(found, Mapping):
+            return [found]
+        if isinstance(found, (str, bytes)) or not hasattr(found, "__iter__"):
+            raise TypeError(f"{self.name} is a function that returned {shown(found)}, expected batches")
+        return found  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each batch; a second pass over what can be read once is refused."""
+        self._passes += 1
+        if self._once and self._passes > 1:
+            raise ValueError(
+                f"{self.name} is an iterator, which can be read once, but several passes are needed: pass a list, a "
+                "DataLoader or a function that returns the batches"
+            )
+        count = 0
+        for count, batch in enumerate(self._read(), 1):  # noqa: B007
+            yield batch
+        if not count:
+            raise ValueError(f"{self.name} is empty, expected one batch or more")
+
+    def run(self, model: Any, batch: Any, index: int) -> Any:
+        """Call the model with a batch.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+        batch : object
+        index : int
+            Of the batch, which the sentence names if the model refuses it.
+
+        Returns
+        -------
+        object
+            The model's answer.
+
+        Raises
+        ------
+        ValueError
+            The model raised an error.
+        """
+        args, kwargs = self._arguments(model, batch, index)
+        try:
+            return call_back(model, *args, **kwargs)
+        except (Problem, MemoryError):
+            raise
+        except Exception as problem:  # whatever a model raises
+            kinds = ", ".join([*map(_kind, args), *(f"{key} {_kind(value)}" for key, value in kwargs.items())])
+            raise ValueError(
+                f"{self.name}: the model refuses batch {index} ({kinds}): {sentence(problem)}"
+            ) from problem
+
+    def _arguments(self, model: Any, batch: Any, index: int) -> tuple[list[Any], dict[str, Any]]:
+        positional, keys = _accepted(model)
+        if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
+            batch = batch[0]
+        if isinstance(batch, Mapping):
+            chosen = {key: _tensor(value) for key, value in batch.items() if keys is None or key in keys}
+            if not chosen:
+                raise ValueError(
+                    f"{self.name}: batch {index} has the keys {', '.join(map(str, batch))}, but the model accepts "
+                    f"{', '.join(keys or ()) or 'none'}"
+                )
+            return [], chosen
+        if isinstance(batch, (tuple, list)):
+            if not batch:
+                raise ValueError(f"{self.name}: batch {index} is empty, expected the inputs of the model")
+            return [_tensor(one) for one in batch[:positional]], {}
+        if not _is_array(batch):
+            raise TypeError(
+                f"{self.name}: batch {index} is {shown(batch)}, expected a tensor, a tuple or a dict of tensors"
+            )
+        return [_tensor(batch)], {}
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and hasattr(value, "shape"))
+
+
+def _tensor(value: Any) -> Any:
+    """Return an array of NumPy as a tensor, anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    import torch  # optional
+
+    return torch.from_numpy(np.require(value, requirements="W"))
+
+
+def _kind(value: Any) -> str:
+    if _is_array(value):
+        size = "x".join(map(str, value.shape)) or "one value"
+        return f"{str(value.dtype).removeprefix('torch.')} {size}"
+    return type(value).__name__
+
+
+def _accepted(model: Any) -> tuple[int | None, set[str] | None]:
+    """Return how many items of a tuple the model is given, None for all, and the names it accepts, None for any."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # of a scripted module, for example
+        return None, None
+    kinds = inspect.Parameter
+    names = {one.name for one in parameters if one.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
+    required = [
+        one
+        for one in parameters
+        if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) and one.default is kinds.empty
+    ]
+    everything = any(one.kind is kinds.VAR_POSITIONAL for one in parameters)
+    return (
+        None if everything else max(len(required), 1),
+        None if any(one.kind is kinds.VAR_KEYWORD for one in parameters) else names,
+    )

@@ -1,0 +1,85 @@
+"""Calibration and rounding of a PyTorch model: the inputs of its layers, and its weights rounded under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...ptq.calibration import Calibration
+from ..torch.walk import Layer
+from .batches import Batches
+from .listening import Ear, listening
+from .weights import chosen_layers, made_by
+
+__all__ = ["calibrated", "calibrated_in_groups"]
+
+EVERY = 4  # of so many batches one is held out
+
+
+def calibrated(
+    model: Any, batches: Any, include: Any = None, exclude: Any = None, held: Any = None, name: str = "calibrate"
+) -> Calibration:
+    """Do what `heterocompute.ptq.calibrate` describes for a module."""
+    found = Calibration()
+    found.axes, found.held = {}, Calibration()
+    found.held.axes = {}
+    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name):
+        found.update(group)
+        found.axes.update(group.axes)
+        if group.held is not None:
+            found.held.update(group.held)
+            found.held.axes.update(group.held.axes)
+    if not found.held:
+        found.held = None
+    return found
+
+
+def calibrated_in_groups(
+    model: Any, batches: Any, include: Any, exclude: Any, held: Any, memory: int | None, name: str
+) -> Iterator[Calibration]:
+    """Yield the Hessians of as many weights as fit the memory, one pass over the batches for each yield."""
+    left = chosen_layers(model, include, exclude, name)
+    source = Batches(batches, f"{name}: batches")
+    judges = None if held is None or held is False else Batches(held, f"{name}: held")
+    order = [one.name for one in left]
+    while left:
+        ears = [Ear(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)]
+        _hear(model, source, left, ears if held is None else ears[:1])
+        if judges is not None:
+            _hear(model, judges, left, ears[1:])
+        yield _calibration(ears, order)
+        left = [one for one in left if one.name in ears[0].postponed]
+
+
+def _hear(model: Any, batches: Batches, weights: list[Layer], ears: list[Ear]) -> None:
+    """Run the batches, each for one ear: of two ears the second hears every fourth batch."""
+    for index, batch in enumerate(batches):
+        ear = ears[-1 if index % EVERY == EVERY - 1 else 0]
+        ear.keep = _tokens(batch)
+        with listening(model, ear, weights):
+            batches.run(model, batch, index)
+        ear.forget()
+
+
+def _tensors(weights: Iterable[Layer]) -> dict[str, Any]:
+    return {one.name: getattr(one.module, one.attribute) for one in weights if made_by(one) == "held"}
+
+
+def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
+    found = []
+    for ear in ears:
+        part = Calibration({name: ear.heard[name] for name in order if name in ear.heard})
+        part.axes = {name: ear.axes[name] for name in part}
+        found.append(part)
+    found[0].held = found[1] or None
+    return found[0]
+
+
+def _tokens(batch: Any) -> Any:
+    """Return what of a batch is a token, by its attention mask; None where it has none."""
+    mask = batch.get("attention_mask") if hasattr(batch, "get") else None
+    if mask is None or len(mask.shape) != 2:
+        return None
+    return np.asarray(mask) != 0

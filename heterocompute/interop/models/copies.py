@@ -1,0 +1,64 @@
+"""Copies of a PyTorch model that share its parameters: a study judges many of them, and holds one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...base.texts import quoted
+from ..torch.walk import every_layer
+from .weights import made_by
+
+__all__ = ["put", "shared_copy"]
+
+
+def shared_copy(model: Any) -> Any:
+    """Return a copy of a module with the same parameters: the same tensors. Buffers are copies.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+
+    Returns
+    -------
+    torch.nn.Module
+    """
+    return copy.deepcopy(model, {id(one): one for one in model.parameters()})
+
+
+def put(model: Any, values: Mapping[str, Any], name: str) -> None:
+    """Give weights of a module other values, in parameters of their own; tied weights stay tied.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A copy of the caller's.
+    values : mapping of str to array_like
+        By the names of `heterocompute.interop.torch.layers`.
+    name : str
+        Of the function.
+
+    Raises
+    ------
+    ValueError
+        A weight that is no parameter, but computed by a parametrization or a hook.
+    """
+    import torch  # optional
+
+    made: dict[int, Any] = {}
+    for weight in every_layer(model, name):
+        if weight.name not in values:
+            continue
+        before = weight.module._parameters.get(weight.attribute)
+        if before is None or made_by(weight) != "held":
+            raise ValueError(
+                f"{name}: {quoted(weight.name)} is computed in each forward pass, expected a parameter: "
+                "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove make it one"
+            )
+        if id(before) not in made:
+            tensor = torch.from_numpy(np.array(values[weight.name])).to(before.dtype)
+            made[id(before)] = torch.nn.Parameter(tensor.reshape(before.shape), requires_grad=before.requires_grad)
+        weight.module._parameters[weight.attribute] = made[id(before)]

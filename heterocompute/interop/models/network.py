@@ -1,0 +1,136 @@
+"""A PyTorch model as a study and a search take it: weights by name, and a judge of the model with other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...arrays.base import PackedArray
+from ...arrays.dense import as_array
+from ...arrays.quantized import QuantizedArray
+from ...base.float_env import call_back
+from ...base.texts import quoted
+from ..torch.conversion import convert
+from ..torch.forms import form_axis, formed, weight_now
+from ..torch.rounding import fake_quantize
+from .copies import put, shared_copy
+from .weights import chosen_layers
+
+__all__ = ["ModuleWeights", "module_network"]
+
+
+class ModuleWeights(dict[str, Any]):
+    """The weights that a model computes with, by name, as packed layers have them; tied ones by their first name.
+
+    Attributes
+    ----------
+    axes : dict of str to tuple of int
+        The axes that each weight is summed along.
+    twins : dict of str to str
+        The first name of each weight, for all of its names.
+    """
+
+    axes: dict[str, tuple[int, ...]]
+    twins: dict[str, str]
+
+
+def module_network(
+    model: Any, evaluate: Any, include: Any, exclude: Any, name: str
+) -> tuple[ModuleWeights, Callable[..., Any] | None]:
+    """Return the weights of a module that can be packed, and what judges others in their place.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    evaluate : callable or None
+        ``evaluate(module)``: it gets a copy of the model, which shares the parameters that are not replaced.
+    include, exclude
+        Patterns of names of weights or modules.
+    name : str
+        Of the function, for errors.
+
+    Returns
+    -------
+    (ModuleWeights, callable)
+        The second is ``evaluate`` if that is not callable.
+    """
+    layers = [layer for layer in chosen_layers(model, include, exclude, name) if not layer.problem]
+    if not layers:
+        raise ValueError(f"{name}: the model has no layer that can be packed")
+    weights = ModuleWeights()
+    first: dict[Any, str] = {}
+    weights.axes, weights.twins = {}, {}
+    twins = weights.twins
+    for layer in layers:
+        parameter = layer.module._parameters.get(layer.attribute)
+        key: Any = id(parameter) if parameter is not None else (id(layer.module), layer.attribute)
+        twins[layer.name] = first.setdefault(key, layer.name)
+        if twins[layer.name] == layer.name:
+            weights[layer.name] = as_array(formed(layer, weight_now(layer, name)), f"{name}: {layer.name}")
+            weights.axes[layer.name] = form_axis(layer)
+    if not callable(evaluate):
+        return weights, evaluate
+
+    def judged(changed: Mapping[str, Any], activations: Any = None) -> Any:
+        packed = {one: changed[at] for one, at in twins.items() if isinstance(changed[at], QuantizedArray)}
+        dense = {
+            one: _values(changed[at])
+            for one, at in twins.items()
+            if one not in packed and changed[at] is not weights[at]
+        }
+        small = shared_copy(model)
+        put(small, dense, name)
+        for layer in layers if activations is not None else ():
+            if layer.name not in packed:
+                module = small.get_submodule(layer.path)
+                module.register_forward_pre_hook(_rounding(activations, getattr(module, "groups", None)))
+        if packed:
+            small = convert(small, packed, activations=activations, inplace=True)
+        before = _versions(model)
+        answer = _numbers(call_back(evaluate, small))
+        for path, version in _versions(model).items():
+            if before.get(path, version) != version:
+                raise ValueError(
+                    f"{name}: evaluate changed the parameter {quoted(path)} of the model, expected a function that "
+                    "only reads the model"
+                )
+        return answer
+
+    return weights, judged
+
+
+def _numbers(answer: Any) -> Any:
+    """Return tensors of one value as numbers."""
+    if isinstance(answer, Mapping):
+        return {key: _numbers(value) for key, value in answer.items()}
+    return answer.item() if hasattr(answer, "detach") and answer.numel() == 1 else answer
+
+
+def _values(value: Any) -> Any:
+    return value._values() if isinstance(value, PackedArray) else value
+
+
+def _versions(model: Any) -> dict[str, int]:
+    """Return how often each parameter was written to."""
+    return {path: one._version for path, one in model.named_parameters() if not one.is_inference()}
+
+
+def _rounding(fmt: Any, groups: int | None) -> Callable[[Any, Any], Any]:
+    """Return a hook that rounds what a layer of floats is given, as packed layers round it.
+
+    Of a linear layer each row is rounded by itself, of a convolution each image, along its channels first.
+    """
+
+    def rounded(module: Any, inputs: Any) -> Any:
+        x, *others = inputs
+        if not x.is_floating_point():  # indices of an embedding
+            return None
+        if groups is None:
+            return (fake_quantize(x, fmt, -1), *others)
+        spatial = len(module.kernel_size)
+        images = x if x.dim() == spatial + 2 else x[None]
+        apart = images.reshape(len(images), groups, -1, *images.shape[2:])
+        y = fake_quantize(apart, fmt, (*range(3, 3 + spatial), 1, 2))
+        return (y.reshape(x.shape), *others)
+
+    return rounded

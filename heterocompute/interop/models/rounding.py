@@ -1,0 +1,101 @@
+"""Rounding a PyTorch model: what `heterocompute.ptq.quantize` does with a module and its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...arrays.dense import as_array
+from ...arrays.quantized import QuantizedArray
+from ...base.values import as_int
+from ...files.selection import escaped
+from ...formats import Format
+from ...ptq.calibration import Calibration
+from ..torch.forms import recipe_of
+from ..torch.reading import computed_with
+from ..torch.walk import Layer, check_matches, matching
+from .calibration import calibrated, calibrated_in_groups
+from .copies import put, shared_copy
+from .weights import chosen_layers, made_by
+
+__all__ = ["rounded"]
+
+
+def rounded(
+    model: Any,
+    calibration: Any,
+    formats: Any,
+    round_: Callable[..., Any],
+    sequential: bool,
+    held: Any,
+    include: Any,
+    exclude: Any,
+    memory: int,
+) -> Any:
+    """Round the layers of a module.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    calibration : Calibration or batches
+    formats : Format, str or mapping of str to these
+    round_ : callable
+        `heterocompute.ptq.network.round_layers` with its method.
+    sequential, held, include, exclude, memory
+        As in `heterocompute.ptq.quantize`.
+
+    Returns
+    -------
+    Rounded
+    """
+    limit = as_int(memory, "quantize: memory", 1)
+    layers = chosen_layers(model, include, exclude, "quantize")
+    names = [layer.name for layer in layers]
+    groups: Iterable[Calibration]
+    judges = held if isinstance(held, Calibration) else None
+    if isinstance(calibration, Calibration):
+        if sequential:
+            raise ValueError("quantize: sequential runs the model again: pass the batches, not what calibrate returned")
+        groups = [_chosen(calibration, names)]
+        if held is not None and judges is None:
+            judges = calibrated(model, held, include, exclude, False, "quantize")
+    else:
+        apart = False if judges is not None else held
+        groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize")
+    again = _Again(model, layers, calibration, held) if sequential else None
+    arrays = {
+        name: as_array(value, name) if name in names and not isinstance(value, QuantizedArray) else value
+        for name, value in computed_with(model).items()
+    }
+    return round_(arrays, names, groups, judges, again, _formats(model, layers, formats))
+
+
+def _formats(model: Any, layers: list[Layer], formats: Any) -> Callable[[str], Format | None]:
+    """Return the function from the name of a weight to its format: patterns fit weights or modules."""
+    recipe = recipe_of(formats)
+    if isinstance(formats, Mapping):
+        check_matches(model, layers, recipe, "quantize")
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    return {layer.name: (of_layer(layer) or (None,))[0] for layer in layers}.get
+
+
+def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
+    found = Calibration({name: calibration[name] for name in names if name in calibration})
+    found.axes, found.held = calibration.axes, calibration.held
+    return found
+
+
+class _Again:
+    """Calibrates a module with what is rounded so far: a copy of the weights that are."""
+
+    def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
+        self._model, self._batches, self._held_out = shared_copy(model), batches, None if held is None else False
+        self._held = {one.name for one in layers if made_by(one) == "held"}
+
+    def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:
+        done = {
+            name: value for name, value in weights.items() if name in self._held and isinstance(value, QuantizedArray)
+        }
+        self._held -= {*done}  # they stay in the copy
+        put(self._model, {name: value.dequantize() for name, value in done.items()}, "quantize")
+        return calibrated(self._model, self._batches, list(map(escaped, names)), None, self._held_out, "quantize")

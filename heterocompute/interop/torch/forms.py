@@ -1,0 +1,117 @@
+"""Weights in the form that packed layers have them, outputs first or filters of an image, and recipes of formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import torch
+
+from ...arrays.quantized import QuantizedArray
+from ...base.texts import quoted
+from ...files.recipes import parse_recipe
+from ...files.selection import escaped, patterns
+from ...formats import Format
+from ...products.arguments import as_format
+from ...ptq.methods import by_method, takes
+from .reading import now
+from .walk import Layer
+
+__all__ = [
+    "check_rows",
+    "form_axis",
+    "formed",
+    "formed_of",
+    "packed_of",
+    "packed_shape",
+    "recipe_of",
+    "turned",
+    "weight_now",
+]
+
+
+def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
+    """Return a format, a recipe, or what rounded a model, as pattern -> format or rounded weight."""
+    rounded = getattr(format, "weights", None)
+    if isinstance(rounded, Mapping):
+        return {escaped(name): value for name, value in rounded.items() if isinstance(value, QuantizedArray)}
+    if isinstance(format, Mapping):
+        patterns(format)
+        return parse_recipe(format)
+    return {"*": as_format(format, "convert: format")}
+
+
+def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
+    """Return the weight that a layer computes with, as the kernels take it."""
+    with torch.no_grad():
+        module = layer.module
+        made = now(module, layer.attribute)
+        if hasattr(module, "rounded"):
+            made = module.rounded(made)
+    if made.device.type == "meta":
+        raise TypeError(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
+    if made.device.type != "cpu":
+        raise TypeError(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
+    return made.detach()
+
+
+def packed_of(layer: Layer, weight: torch.Tensor, fmt: Format, method: str = "rtn") -> QuantizedArray:
+    """Return a weight in a format, in the form that the packed layer has it; without Hessians gptq is search."""
+    check_rows(layer, fmt)
+    way = "search" if method != "rtn" and takes("search", fmt) else "rtn"
+    return by_method(formed(layer, weight), fmt, form_axis(layer), way)
+
+
+def formed(layer: Layer, weight: torch.Tensor) -> torch.Tensor:
+    """Return the values of a weight in the form that the packed layer has it: outputs first, filters of an image."""
+    if layer.kind.startswith("conv"):
+        if layer.module.transposed:
+            weight = turned(weight, layer.module.groups)
+        weight = weight.flatten(2)[..., None] if weight.dim() == 5 else weight
+        return weight if weight.dim() == 4 else weight[:, :, None]
+    return weight.t() if layer.axis == (0,) else weight
+
+
+def form_axis(layer: Layer) -> tuple[int, ...]:
+    """Return the axes that `formed` is summed along."""
+    return (2, 3, 1) if layer.kind.startswith("conv") else (1,) if layer.axis == (0,) else layer.axis
+
+
+def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
+    """Return a rounded weight, in the layer's own shape or as `formed`, in the form of the packed layer."""
+    check_rows(layer, q.format)
+    shape = packed_shape(layer)
+    if (tuple(q.shape), q.axis) == (shape, form_axis(layer)):
+        return q
+    if (tuple(q.shape), q.axis) != (layer.shape, layer.axis) or layer.kind.startswith("conv_t"):
+        raise ValueError(
+            f"the rounded weight has shape {tuple(q.shape)} and axis {q.axis}, expected {layer.shape} and {layer.axis}"
+        )
+    return q.T if layer.axis == (0,) else q._remade(q.components, shape, form_axis(layer))
+
+
+def check_rows(layer: Layer, fmt: Format) -> None:
+    """Refuse a format for a weight of which rows are decoded alone."""
+    if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
+        raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+    if layer.kind == "experts" and not fmt.splits_into_rows:
+        raise ValueError(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+
+
+def packed_shape(layer: Layer) -> tuple[int, ...]:
+    """Return the shape of a weight in its packed layer."""
+    if not layer.kind.startswith("conv"):
+        return layer.shape[::-1] if layer.axis == (0,) else layer.shape
+    k, c, *taps = layer.shape
+    if layer.module.transposed:
+        k, c = c * layer.module.groups, k // layer.module.groups
+    return k, c, *{1: (1, *taps), 2: tuple(taps), 3: (prod(taps), 1)}[len(taps)]
+
+
+def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return filters of a transposed convolution as those of the convolution that computes it."""
+    inputs, outputs = weight.shape[:2]
+    split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
+    flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
+    return flat.flip(*range(2, weight.dim()))

@@ -1,0 +1,149 @@
+"""Studies, searches and pruning of PyTorch modules; each tensor alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+
+def test_each_tensor_alone_says_which_one_hurts():
+    net = hc.zoo.digits()
+    r = hc.study(net, ["int2", "int8"], per_layer=True, activations=["int8"])
+    assert len({(row["name"], row["format"]) for row in r.alone}) == len(r.alone) == 10
+    worst = r.alone[0]
+    alone = {**net.weights, worst["name"]: hc.quantize(net.weights[worst["name"]], worst["format"], (2, 3, 1))}
+    assert worst["accuracy"] == net.evaluate(alone)["accuracy"] == min(row["accuracy"] for row in r.alone)
+    assert f"→ {worst['name']} hurts most: int2 in it alone takes accuracy from 0.9950 to" in repr(r)
+    assert json.loads(json.dumps(r.to_dict()))["alone"] == r.alone
+
+
+def test_a_table_and_a_picture_of_layers(tmp_path):
+    pytest.importorskip("matplotlib")
+    w = {"a<b": np.eye(8, 16, dtype=np.float32), "b": np.ones((8, 16), np.float32)}
+    r = hc.study(
+        w,
+        ["int4", "int2"],
+        lambda weights: {"loss": float(np.abs(np.asarray(weights["a<b"]) - w["a<b"]).sum())},
+        per_layer=True,
+    )
+    r.plot_layers(tmp_path / "layers.png")
+    r.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "loss with one layer alone in a format" in page and "a&lt;b" in page
+    assert (tmp_path / "layers.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match="plot_layers: the study has no rows of single layers"):
+        hc.study(w, ["int4"]).plot_layers()
+    with pytest.raises(ValueError, match="study: per_layer needs evaluate"):
+        hc.study(w, ["int4"], per_layer=True)
+
+
+torch = pytest.importorskip("torch")
+from heterocompute.interop import torch as ht  # noqa: E402
+
+nn = torch.nn
+X = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def loss_of(net):
+    with torch.no_grad():
+        exact = net(X)
+
+    def loss(module):
+        with torch.no_grad():
+            return {"mse": (module(X) - exact).square().mean()}
+
+    return loss
+
+
+def test_evaluate_gets_a_converted_copy():
+    net, seen = model(), []
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    loss = loss_of(net)
+
+    def evaluate(module):
+        seen.append(module)
+        return loss(module)
+
+    r = hc.study(net, ["int4", {"0.weight": "int8"}], evaluate, activations=["int8"], per_layer=True, exclude="4")
+    rows = {(row["format"], row["activations"]): row["mse"] for row in r.table}
+    assert rows["fp32", None] == 0 and rows["fp32", "int8"] > 0
+    assert rows["int4", None] == float(loss(ht.convert(net, "int4", exclude="4"))["mse"])
+    assert rows["int4", "int8"] == float(loss(ht.convert(net, "int4", activations="int8", exclude="4"))["mse"])
+    assert {type(one[0]).__name__ for one in seen} == {"Linear", "PackedLinear"}
+    assert all(one[4].weight is net[4].weight for one in seen)  # shared, not copied
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert not any(one._forward_pre_hooks for one in net.modules())
+    alone = {row["name"]: row["mse"] for row in r.alone if row["format"] == "int4"}
+    assert alone["2.weight"] == float(loss(ht.convert(net, {"2": "int4"}))["mse"])
+
+
+def test_methods_are_judged_under_what_the_layers_are_given():
+    net = model()
+    hs = hc.ptq.calibrate(net, [X] * 4)
+    r = hc.study(net, ["int3-g16"], loss_of(net), methods=["rtn", "gptq"], hessians=hs)
+    rtn, gptq = r.table[1:]
+    assert gptq["output_db"] > rtn["output_db"] and gptq["mse"] < rtn["mse"]
+
+
+def test_a_plan_is_what_convert_takes():
+    net = model()
+    loss = loss_of(net)
+    formats = ["int2-g16", "int4-g16", "int8"]
+    plan = hc.ptq.search(net, formats, {"bits": 7.0}, loss, calibration=[X])
+    small = ht.convert(net, plan)
+    assert float(loss(small)["mse"]) == plan.measured
+    assert {str(one.weight.format) for one in (small[0], small[2], small[4])} == set(plan.recipe.values())
+    assert hc.ptq.search(net, formats, {"bits": 7.0}, loss, calibration=hc.ptq.calibrate(net, X)).recipe == plan.recipe
+    assert set(hc.ptq.search(net, formats, {"bits": 7.0}, exclude="0").recipe) == {"2.weight", "4.weight"}
+
+
+def test_pruned_copies_are_judged():
+    net = model()
+    r = hc.study_density(net, ["50%", "2:4"], loss_of(net), exclude="0")
+    assert [row["pattern"] for row in r.table] == [None, "50%", "2:4"]
+    assert r.table[1]["mse"] > 0 and abs(r.table[2]["density"] - 0.5) < 0.01
+
+
+def test_convolutions_are_rounded_as_packed_ones_are():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, groups=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=4), nn.Conv2d(8, 4, 1))
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        exact = net(x)
+        r = hc.study(net, ["int8"], lambda m: (m(x) - exact).square().mean(), activations="int8")
+        assert 0 < r.table[1]["metric"] < r.table[3]["metric"] < 1e-3  # activations alone, and with weights
+        assert r.table[3]["metric"] == float((ht.convert(net, "int8", activations="int8")(x) - exact).square().mean())
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda m: hc.study(m, ["int4"], len, emulate="hmma"), "study: emulate does not apply to a torch.nn.Module"),
+        (lambda m: hc.study(m, ["int4"], len, axis=0), "study: axis does not apply to a torch.nn.Module"),
+        (lambda m: hc.study(m, ["int4"], len, retrain=True), "study: retrain does not apply to a torch.nn.Module"),
+        (lambda m: hc.study(m.to("meta"), ["int4"]), "study: '0.weight' of the model is on meta"),
+        (lambda m: hc.study(nn.LSTM(4, 4), ["int4"]), "study: the model has no layer that can be packed"),
+        (lambda m: hc.study(m, ["int4"], exclude="*head"), "study: pattern '[*]head', which is no weight or module"),
+        (lambda m: hc.study(m, ["int4"], 7), "study: evaluate is of type int"),
+        (
+            lambda m: hc.study(m, ["int4"], lambda n: torch.no_grad()(m[0].weight.mul_)(2).sum()),
+            "evaluate changed the parameter",
+        ),
+        (lambda m: hc.study_density(m, ["2:4"]), "study_density: weights alone have nothing that judges them"),
+        (lambda m: hc.ptq.search(m, ["int4"], {"bits": 5}, hessians={}), "search: hessians is for weights"),
+        (lambda m: hc.ptq.search({}, ["int4"], {"bits": 5}, calibration=[]), "search: calibration is for a torch"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence) as problem:
+        call(model())
+    assert "\n" not in str(problem.value)
