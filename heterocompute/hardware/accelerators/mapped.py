@@ -254,6 +254,11 @@ def _layer(
     if machine.instruction_pj:
         energy["instructions"] = loops.macs * machine.instruction_pj
     listed: dict[str, float] = {}
+    if machine.operand_pj:
+        for tensor in "WI":
+            if tensor not in stores[-1].keeps:
+                pj = loops.macs * value_bits(format, tensor) * machine.operand_pj
+                energy[TENSOR_PARTS[tensor]] = listed[f"registers {tensor}"] = pj
     work = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
     dram, waits = 0.0, 0.0
     for (name, tensor), access in stats.accesses.items():
