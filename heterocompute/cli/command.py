@@ -32,6 +32,7 @@ from . import (
     hardware as cli_hardware,
     map as cli_map,
     ptq as cli_ptq,
+    reproduce as cli_reproduce,
     search as cli_search,
     study as cli_study,
 )
@@ -456,6 +457,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_hardware.add_commands(command)
     cli_map.register(command)
     cli_accelerators.register(command)
+    cli_reproduce.register(command)
     cli_explore.register(command)
     command("info", _info, "Show instruction sets, BLAS, threads and build.", "info")
     cli_completion.register(command, parser)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .network.lookup import *
     from .network.loops import *
     from .network.plain import *
-    from .published.figure import *
-    from .published.ledger import *
+    from .ledger.figure import *
+    from .ledger.records import *
     from .silicon.checks import *
     from .silicon.mac import *
     from .silicon.operands import *
@@ -79,9 +79,9 @@ else:  # a type checker would take any name for granted
             "network.plain": (
                 "Activation AdaptiveAvgPool2d Add AvgPool2d Concat Flatten MaxPool2d Multiply Select Softmax"
             ),
-            "published.figure": "PublishedFigure",
-            "published.ledger": "published",
-            "silicon.checks": "MacCheck mac_checks ranked",
+            "ledger.figure": "PublishedFigure",
+            "ledger.records": "published",
+            "silicon.checks": "ranked",
             "silicon.mac": "MacCost mac",
             "silicon.operands": "Operand operand state_arithmetic",
             "silicon.speedup": "Overhead explain_gain overhead series",

@@ -95,7 +95,7 @@ def _figure(path: Path, source: dict[str, Any], row: dict[str, Any]) -> Publishe
         read_printed(text)
     model = row.get("model")
     if model is not None and model not in MODELS:
-        raise ValueError(f"{path.name}: model is {shown(model)}, expected a function of published/models")
+        raise ValueError(f"{path.name}: model is {shown(model)}, expected a function of ledger/models")
     return PublishedFigure(
         name=f"{path.stem}/{row['name']}",
         topic=both["topic"],

@@ -69,6 +69,26 @@ def read_printed(text: str) -> tuple[float, float, float]:
     return float(plain), float(plain), float(f"5e{last - 1}")
 
 
+def as_written(text: str) -> str:
+    """Return a printed figure without the power of ten that says which of its digits count.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> as_written("1.35e3"), as_written("2.7e-5"), as_written("15 to 30")
+    ('1,350', '2.7e-5', '15 to 30')
+    """
+    number = NUMBER.fullmatch(text.replace(",", ""))
+    return f"{float(text):,.0f}" if number and number[3] and float(text) >= 10 else text
+
+
 @dataclass(frozen=True)
 class PublishedFigure:
     """A figure of a source, and what the model gives for it.
@@ -184,7 +204,7 @@ class PublishedFigure:
         keys = ("name", "topic", "claim", "unit", "kind", "source", "version", "where", "process", "voltage", "takes",
                 "why", "status", "verdict")  # fmt: skip
         rows = [
-            {"row": name, "printed": text, **self.rows.get(name, {"modelled": None, "deviation": None, "limit": None})}
+            {"row": name, "printed": as_written(text), **self.rows.get(name, {"modelled": None, "deviation": None, "limit": None})}
             for name, text in self.printed.items()
         ]
         return {**{key: getattr(self, key) for key in keys}, "figures": rows}
