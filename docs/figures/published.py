@@ -12,8 +12,8 @@ from heterocompute.report.numbers import four_digits
 PAGE = Path(__file__).resolve().parents[1] / "published.md"
 INTRODUCTION = """# Published figures
 
-Every figure of a paper, data sheet or lecture that the model side is held against, next to what the model gives. `hw.published()`
-returns the records, and `heterocompute reproduce` computes them on your machine in under a minute.
+Every figure of a paper, data sheet or lecture that the model side is held against, next to what the model gives.
+`hw.published()` returns the records, and `heterocompute reproduce` computes them on your machine in under a minute.
 
 ```sh
 heterocompute reproduce                             # every figure, with counts by status
@@ -32,8 +32,8 @@ figure.printed["ws"], figure.status     # ('1.4 to 2.5', 'reproduced')
 
 ## The rule
 
-A figure is reproduced where the model deviates by no more than half a unit of the last digit that the source printed, plus the
-stated error of the model for that kind of quantity. No figure has a limit of its own.
+A figure is reproduced where the model deviates by no more than half a unit of the last digit that the source printed,
+plus the stated error of the model for that kind of quantity. No figure has a limit of its own.
 
 {kinds}
 
@@ -44,13 +44,14 @@ stated error of the model for that kind of quantity. No figure has a limit of it
 | off | {off} | outside the limit, with the factor or points, and the reason |
 | not modelled | {missing} | a claim without a model, with the reason |
 
-The deviation from a range is that from its nearer end. A figure with several rows has the status of its worst row. Shares are
-compared in points. A row of a TOML file in `heterocompute/hardware/ledger/sources/` is a figure; its `model` names a function of
-`ledger/models/`, and `takes` says what that function takes from the source.
+The deviation from a range is that from its nearer end. A figure with several rows has the status of its worst row.
+Shares are compared in points. A row of a TOML file in `heterocompute/hardware/ledger/sources/` is a figure; its
+`model` names a function of `ledger/models/`, and `takes` says what that function takes from the source.
 
-Energy scales with the square of the voltage, so a figure at one voltage says nothing about another one: the records name theirs.
-The model of VS-Quant's test chip is 2.8 to 3.8 times too good at the voltage of each measurement. Clock, control and leakage have no
-model, and gates do not shrink by the square of a node's name.
+Energy scales with the square of the voltage, so a figure at one voltage says nothing about another one: the records
+name theirs. The model of VS-Quant's test chip is 2.8 to 3.8 times too good at the voltage of each measurement. Clock,
+control and leakage have no model, and gates do not shrink by the square of a node's name.
+
 """
 
 

@@ -1,4 +1,4 @@
-"""`heterocompute reproduce`: published figures beside what the model gives, and tables of papers on a network of yours."""
+"""`heterocompute reproduce`: published figures next to the model's, and tables of papers on a network of yours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from ..base.texts import counted
 from ..report.numbers import four_digits
 from ..report.table import Column
-from .hardware import show
 from .parts import ProgressBar, UsageError, interruptible, print_json, print_table, say_words
 
 __all__ = ["register"]
@@ -57,15 +56,18 @@ def _run(arguments: argparse.Namespace) -> int:
             return records
 
         records = interruptible(work)
-    count = Counter(record["status"] for record in records)
-    counts = {status: count[status] for status in ("reproduced", "restated", "off", "not modelled")}
+    counts = Counter({status: 0 for status in ("reproduced", "restated", "off", "not modelled")})
+    counts.update(record["status"] for record in records)
     if arguments.json:
         return print_json({"counts": counts, "figures": records})
     if arguments.html:
         from ..report.files import write_text  # 5 ms
         from ..report.published import published_page  # 20 ms
 
-        write_text(arguments.html, published_page(arguments.name or "", counts, records))
+        write_text(
+            arguments.html,
+            published_page(f"Published figures: {arguments.name}" if arguments.name else "Published figures", records),
+        )
     columns = [
         Column("name", "figure"),
         Column("printed", "published", leaves=1, left=True),
@@ -82,18 +84,24 @@ def _row(record: dict[str, Any]) -> dict[str, str]:
     rows = record["figures"]
     named = len(rows) > 1
     cells = [
-        (f"{row['row']} " if named else "", row["printed"], "-" if row["modelled"] is None else _number(row["modelled"]))
+        (
+            f"{row['row']} " if named else "",
+            row["printed"],
+            "-" if row["modelled"] is None else _number(row["modelled"]),
+        )
         for row in rows
     ]
     return {
         "name": record["name"],
         "printed": ", ".join(name + printed for name, printed, _ in cells),
         "modelled": ", ".join(name + value for name, _, value in cells),
-        "verdict": record["verdict"] if not named or record["status"] != "off" else f"{record['verdict']}",
+        "verdict": record["verdict"],
     }
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value:,.0f}" if abs(value) >= 1e5 and value == round(value) else four_digits(value)
 
 
@@ -110,8 +118,19 @@ def _paper(arguments: argparse.Namespace) -> int:
         )
     if arguments.json:
         return print_json(found.to_dict())
+    if arguments.html:
+        from ..report.files import write_text  # 5 ms
+        from ..report.published import published_page  # 20 ms
+
+        heads = list(found.columns.values())
+        rows = [
+            [(_cell(row[key]), "" if row[key] is None else row[key]) for key in found.columns] for row in found.table
+        ]
+        write_text(arguments.html, published_page(found.title, found.published, (found.summary, heads, rows)))
     columns = [Column(key, title, _cell, left=key in found.texts) for key, title in found.columns.items()]
-    return show(arguments, found.title, [found.summary], columns, found.table)
+    print_table(columns, found.table)
+    say_words(found.summary)
+    return 0
 
 
 def _cell(value: Any) -> str:

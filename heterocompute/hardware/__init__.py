@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .cost.fusion import *
     from .cost.pairing import *
     from .cost.roofline import *
+    from .ledger.figure import *
+    from .ledger.records import *
     from .mapper import *
     from .network.builtin import *
     from .network.conventions import *
@@ -29,8 +31,6 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .network.lookup import *
     from .network.loops import *
     from .network.plain import *
-    from .ledger.figure import *
-    from .ledger.records import *
     from .silicon.checks import *
     from .silicon.mac import *
     from .silicon.operands import *

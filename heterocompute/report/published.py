@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,32 +22,42 @@ WIDTH, LEFT, ROW, TOP, SIZE = 860, 150, 22, 58, 13
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
-def published_page(name: str, counts: Mapping[str, int], records: Sequence[Mapping[str, Any]]) -> str:
+def published_page(
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    paper: tuple[str, Sequence[str], Sequence[Sequence[Any]]] | None = None,
+) -> str:
     """Return one whole page.
 
     Parameters
     ----------
-    name : str
-        What was asked for.
-    counts : mapping of str to int
-        Figures by status.
+    title : str
     records : sequence of mapping
         As `PublishedFigure.to_dict` returns them.
+    paper : (str, sequence of str, sequence of rows), optional
+        A table of a paper on another network: what it is, titles of columns, cells as of `report.page.table`.
 
     Returns
     -------
     str
     """
-    title = f"Published figures: {name}" if name else "Published figures"
-    shown = [(str(count), status) for status, count in counts.items()]
+    counts = Counter(record["status"] for record in records)
+    shown = [(str(counts[status]), status) for status in ("reproduced", "restated", "off", "not modelled")]
     words = (
         "A mark is a figure: the model's value over the published one. Figures of one topic share a line. A figure is "
         "reproduced where the deviation is within the source's rounding plus the stated error for its kind of quantity."
     )
     heads = ["figure", "claim", "published", "here", "status", "source", "the model takes"]
     lines = [[(cell, cell) for cell in _cells(record)] for record in records]
-    body = section(title, "", tiles(shown)) + section("Factors", words, picture(records))
-    return page(title, body + section("Figures", "", table(heads, lines, range(len(heads)))))
+    body = ""
+    if paper is not None:
+        summary, titles, rows = paper
+        texts = [i for i in range(len(titles)) if any(isinstance(row[i][1], str) and row[i][1] for row in rows)]
+        body += section("On this network", summary, table(titles, rows, texts))
+    if records:
+        body += section("Published", "", tiles(shown)) + section("Factors", words, picture(records))
+        body += section("Figures", "", table(heads, lines, range(len(heads))))
+    return page(title, body)
 
 
 def _cells(record: Mapping[str, Any]) -> list[str]:
@@ -86,7 +97,7 @@ def picture(records: Sequence[Mapping[str, Any]]) -> str:
     for tick in TICKS:
         x = _x(tick)
         stroke = 1.6 if tick == 1 else 0.5
-        path = f'M{x:.1f} {TOP - 12}V{height - 26}'
+        path = f"M{x:.1f} {TOP - 12}V{height - 26}"
         lines.append(f'<path d="{path}" stroke="{GREY}" stroke-width="{stroke}" fill="none"/>')
         lines.append(text(x, height - 8, f"{tick:g} x", "middle"))
     for i, topic in enumerate(topics):

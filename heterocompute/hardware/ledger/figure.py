@@ -204,7 +204,11 @@ class PublishedFigure:
         keys = ("name", "topic", "claim", "unit", "kind", "source", "version", "where", "process", "voltage", "takes",
                 "why", "status", "verdict")  # fmt: skip
         rows = [
-            {"row": name, "printed": as_written(text), **self.rows.get(name, {"modelled": None, "deviation": None, "limit": None})}
+            {
+                "row": name,
+                "printed": as_written(text),
+                **self.rows.get(name, {"modelled": None, "deviation": None, "limit": None}),
+            }
             for name, text in self.printed.items()
         ]
         return {**{key: getattr(self, key) for key in keys}, "figures": rows}

@@ -134,7 +134,9 @@ def waves(blocks: int, name: str, registers: int) -> float:
     return utilization(blocks, name, registers=registers).waves
 
 
-def attainable(row: str = "", name: str = "tpu-v1", dtype: str = "int8", reuse: float = 0.0, unit: float = 1e12) -> float:
+def attainable(
+    row: str = "", name: str = "tpu-v1", dtype: str = "int8", reuse: float = 0.0, unit: float = 1e12
+) -> float:
     """Return operations/s under the roof, where each weight is used `reuse` times, or as one of the six networks."""
     times = reuse or REUSE[row]
     work: list[dict[str, Any]] = [

@@ -37,7 +37,7 @@ def params(network: str) -> float:
 
 def macs(network: str, like: str = "mac", unit: float = 1e9) -> float:
     """Return the operations of a network as a tool counts them."""
-    return count(network, like=like).total / unit
+    return float(count(network, like=like).total) / unit
 
 
 def conv_macs(network: str, batch: int = 1, unit: float = 1e9) -> float:

@@ -168,8 +168,10 @@ def scnn_even(of: str) -> float:
     gains: dict[str, Callable[[float], float]] = {
         "time": lambda density: scnn_speed(network="googlenet", density=density),
         "energy": lambda density: 1 / scnn_energy("googlenet", density),
-        "gated": lambda density: _gated("googlenet", density)
-        / sum(layer.picojoules for layer in outer_products("googlenet", density).layers),
+        "gated": lambda density: (
+            _gated("googlenet", density)
+            / sum(layer.picojoules for layer in outer_products("googlenet", density).layers)
+        ),
     }
     places = [(density, math.log(gains[of](density))) for density in (0.7, 0.75, 0.8, 0.85, 0.9)]
     pairs = zip(places, places[1:], strict=False)

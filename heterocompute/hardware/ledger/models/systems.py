@@ -52,7 +52,7 @@ def tensor_parallel_share(width: int, blocks: int, count: int) -> float:
 
 
 def eyeriss_at(volts: str, clock: str, figure: str) -> float:
-    """Return frames/s or 10^9 multiply-adds a joule of Eyeriss at another voltage, from 278 mW, 34.7 frames/s at 1 V."""
+    """Return frames/s or 10^9 multiply-adds a joule of Eyeriss at another voltage, from its figures at 1 V."""
     found = dvfs("278 mW", f"{1 / 34.7} s", ("1 V", volts), ("200 MHz", clock))
     return 1 / found["time"].value if figure == "frames" else 0.665784864 / found["energy"].value
 

@@ -93,9 +93,7 @@ def _same_values(format: str) -> tuple[tuple[str, Any], ...]:
     weights, _, activations = format.partition(" x ")
     plain = Design()
     wide = {"weight_kib": weights, "input_kib": activations or weights, "global_kib": activations or weights}
-    return tuple(
-        (name, getattr(plain, name) / (2 if "4" in text.split("-")[0] else 1)) for name, text in wide.items()
-    )
+    return tuple((name, getattr(plain, name) / (2 if "4" in text.split("-")[0] else 1)) for name, text in wide.items())
 
 
 def vsq_energy(format: str, same_values: bool = True) -> float:
