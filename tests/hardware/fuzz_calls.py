@@ -47,14 +47,14 @@ def shapes(layer: hw.Layer, *inputs: tuple[int, ...]) -> dict[str, Call]:
 
 # Values that functions return: nobody makes them by hand.
 RESULTS = {
-    "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch", "MacCheck",
+    "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch",
     "MacCost", "Measurement", "Overhead", "PipelineRun", "Roofline", "Stats", "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
     "accelerators.Layer", "Operand", "Quantity",
 }  # fmt: skip
 # Without arguments, or with none that is a number or a text.
 PLAIN = {
-    "Add", "Concat", "Flatten", "Layer", "MatMul", "Multiply", "Softmax", "glossary", "growth", "mac_checks", "series",
+    "Add", "Concat", "Flatten", "Layer", "MatMul", "Multiply", "Softmax", "glossary", "growth", "series",
     "multi.growth", "accelerators.names", "accelerators.diannao", "accelerators.eyeriss", "accelerators.nvdla",
     "accelerators.scnn", "accelerators.simba", "accelerators.tpu_v1",
     "host", "state_arithmetic",  # one measures for seconds, the other registers a family for good

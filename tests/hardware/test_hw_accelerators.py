@@ -1,4 +1,4 @@
-"""The accelerators: every published figure within its limit or marked with the reason, sums, formats, refusals."""
+"""The accelerators: sums, formats, zeros, voltage, refusals."""
 
 from __future__ import annotations
 
@@ -17,16 +17,7 @@ from heterocompute.cli import main
 from heterocompute.hardware.accelerators import row_stationary, sparse
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "figures" / "accelerators"))
-ROWS = SCRIPT["rows"]()
 MACHINES = [hw.accelerators.accelerator(name) for name in hw.accelerators.names()]
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.machine}: {row.what}"[:90])
-@pytest.mark.sweep(every=12)
-def test_what_was_published(row: Any) -> None:
-    """Within the limit without a word, or outside of it with the reason: a reason that is no longer needed goes."""
-    assert row.source
-    assert row.holds != bool(row.missed), f"modelled {row.modelled()}, deviation {row.deviation}"
 
 
 @pytest.mark.sweep(every=0)
@@ -102,6 +93,30 @@ def test_the_same_every_time() -> None:
     mapped._costed.cache_clear()
     mapped._searched.cache_clear()
     assert machine.report("digits").to_dict() == first
+
+
+def test_energy_on_chip_goes_with_the_square_of_the_voltage() -> None:
+    for machine in (hw.accelerators.eyeriss(), hw.accelerators.scnn()):
+        usual = machine.report("digits")
+        assert usual.voltage is not None
+        half = machine.report("digits", voltage=usual.voltage / 2)
+        for part, joules in usual.energy_parts.items():
+            assert half.energy_parts[part] == pytest.approx(joules * (1 if part == "DRAM" else 0.25))
+        assert half.seconds == usual.seconds and half.to_dict()["voltage"] == usual.voltage / 2
+    for volts in (0, -1, math.nan, 11, "low"):
+        with pytest.raises(ValueError, match="eyeriss.report: voltage is"):
+            hw.accelerators.eyeriss().report("digits", voltage=volts)  # type: ignore[arg-type]
+
+
+def test_an_operand_without_a_pad_takes_a_register_file_for_each_use() -> None:
+    layer = hw.Conv2d(16, 32, 3)
+    stationary = row_stationary.dataflow_machine("ws")
+    unit = stationary.mac_pj
+    (found,) = stationary.report(layer, input_shape=(16, 14, 14)).layers
+    assert unit is not None and found.stores["registers I"] == pytest.approx(unit * found.macs)
+    assert "registers W" not in found.stores
+    (rows,) = row_stationary.dataflow_machine("rs").report(layer, input_shape=(16, 14, 14)).layers
+    assert not [name for name in rows.stores if name.startswith("registers")]
 
 
 def test_zeros_leave_dram_and_stop_the_multiplier() -> None:

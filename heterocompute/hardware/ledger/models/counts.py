@@ -32,7 +32,7 @@ __all__ = [
 
 def params(network: str) -> float:
     """Return the parameters of a network."""
-    return count(network).params
+    return float(count(network).params)
 
 
 def macs(network: str, like: str = "mac", unit: float = 1e9) -> float:
