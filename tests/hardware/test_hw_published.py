@@ -1,4 +1,4 @@
-"""Published figures: records whose status agrees with their reasons, the rule, the page, the command."""
+"""Published figures: statuses, the rule, the page, the command; worked examples, and the pages that scripts write."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,10 @@ from heterocompute.studies.papers import PAPERS, reproduce_paper
 
 FIGURES = hw.published()
 SLOW = ("eie", "simba", "magnet", "vs-quant", "scnn", "eyeriss", "tensor cores", "diannao", "groq_lpu", "nvdla")
-SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "figures" / "published.py"
+SCRIPTS = Path(__file__).resolve().parents[2] / "docs" / "figures"
+
+WORKED = runpy.run_path(str(SCRIPTS / "hardware_examples"))
+EXAMPLES: list[Any] = WORKED["examples"]()
 
 
 def check(figure: hw.PublishedFigure) -> None:
@@ -118,7 +122,7 @@ def test_names_choose_figures() -> None:
 
 @pytest.mark.sweep(every=0)
 def test_the_page_is_what_its_script_writes() -> None:
-    names = runpy.run_path(str(SCRIPT))
+    names = runpy.run_path(str(SCRIPTS / "published.py"))
     assert names["PAGE"].read_text(encoding="utf-8") == names["page"](), "run python docs/figures/published.py"
 
 
@@ -162,3 +166,35 @@ def test_a_paper_without_examples(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="paper is 'vsquant', expected one of vs-quant"):
         reproduce_paper("vsquant")
     assert set(PAPERS) >= {"vs-quant", "eyeriss"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.what[:90])
+def test_the_model_gives_the_other_figure(example: Any) -> None:
+    assert example.source and 0 <= example.within <= 0.25
+    assert example.holds != bool(example.missed), f"modelled {example.modelled()}, deviation {example.deviation}"
+
+
+@pytest.mark.parametrize("script", ["hardware_examples", "hardware_devices.py"])
+def test_pages_are_what_their_scripts_write(script: str) -> None:
+    names = runpy.run_path(str(SCRIPTS / script))
+    assert names["PAGE"].read_text(encoding="utf-8") == names["page"](), f"run python docs/figures/{script}"
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    names = runpy.run_path(str(SCRIPTS / "hardware_rooflines.py"))
+    assert names["PICTURE"].read_text(encoding="utf-8") == names["picture"]()
+
+
+def test_the_silicon_table_has_todays_figures() -> None:
+    names = runpy.run_path(str(SCRIPTS / "hardware_silicon.py"))
+    rows = names["measure"]()
+    words = names["PAGE"].read_text(encoding="utf-8")
+    for line in names["table"](rows).splitlines():
+        assert line in words, "run python docs/figures/hardware_silicon.py"
+    assert names["PICTURE"].read_text(encoding="utf-8") == names["picture"](rows)
+
+
+def test_no_measurement_of_tpu_v1_is_above_its_roof() -> None:
+    (found,) = hw.published("tpu-v1-isca-2017/rates")
+    for row in found.rows.values():
+        assert row["high"] <= row["modelled"] <= hw.device("tpu-v1").peak("int8") / 1e12
