@@ -197,4 +197,4 @@ def test_the_silicon_table_has_todays_figures() -> None:
 def test_no_measurement_of_tpu_v1_is_above_its_roof() -> None:
     (found,) = hw.published("tpu-v1-isca-2017/rates")
     for row in found.rows.values():
-        assert row["high"] <= row["modelled"] <= hw.device("tpu-v1").peak("int8") / 1e12
+        assert row["high"] <= row["modelled"] <= 1.000001 * hw.device("tpu-v1").peak("int8") / 1e12

@@ -39,7 +39,7 @@ def eyeriss() -> Accelerator:
             Store("DRAM", None, DRAM * unit, loops="NKCPQ", bandwidth=link, part="DRAM", coded=RUNS),
             Store("GLB", 100 * KIB, GLB * unit, "IO", over="PK", loops="NKCPQ", wire=WIRE * unit),
             Store("columns", None, 0.0, "", 14, "RPCK", ""),
-            Store("pads", {"W": 448, "I": 24, "O": 48}, RF * unit, "WIO", 168, loops="SCK"),
+            Store("pads", {"W": 448, "I": 24, "O": 48}, RF * unit, "WIO", 168, loops="SCK", idle="WO"),
         ]
 
     return Accelerator(
@@ -57,7 +57,8 @@ def eyeriss() -> Accelerator:
         mac_pj=unit * BITS,
         notes=(
             "energies are the paper's ratios: pad 1, between PEs 2, global buffer 6, DRAM 200 multiply-adds",
-            "zeros of activations are left out of DRAM by run-length coding and stop the multiplier",
+            "zeros of activations are left out of DRAM by run-length coding; they stop the multiplier and the pads of "
+            "weights and sums",
         ),
         gated="I",
     )

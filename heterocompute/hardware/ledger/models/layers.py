@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ...accelerators.catalogue import accelerator, groq_lpu, tensor_core, tpu_v1
+from ...accelerators.catalogue import accelerator, groq_lpu, nvdla, tensor_core, tpu_v1
 from ...accelerators.report import AcceleratorReport
 from ...chips.database import device
 from ...cost.roofline import roofline
@@ -13,7 +13,7 @@ from ...network.layers import Linear
 from ...network.plain import Activation
 
 __all__ = ["frames", "groq_chips", "groq_over", "groq_tokens", "instructions_share", "mlp0", "mlp0_over", "mlp0_waits",
-           "power"]  # fmt: skip
+           "nvdla_frames", "power"]  # fmt: skip
 
 
 @cache
@@ -25,6 +25,11 @@ def report(machine: str, network: str, format: str | None = None) -> Accelerator
 def frames(machine: str, network: str) -> float:
     """Return images/s, one at a time."""
     return 1 / report(machine, network).seconds
+
+
+def nvdla_frames(network: str) -> float:
+    """Return images/s of NVDLA with Winograd, one at a time."""
+    return 1 / nvdla(winograd=True).report(network).seconds
 
 
 def power(machine: str, network: str) -> float:

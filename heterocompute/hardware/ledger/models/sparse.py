@@ -14,7 +14,7 @@ from ...accelerators.report import AcceleratorReport
 from ...accelerators.sparse import dense_energy
 from ...network.builtin import networks
 from ...network.layers import Linear
-from ...silicon.gate_costs import mux, scaled, table_read
+from ...silicon.gate_costs import mux, scaled, sram_area
 
 __all__ = ["dram_over_sram", "eie_frames", "eie_half_dense", "eie_operations", "eie_over_memory", "eie_power",
            "eie_skipping", "eie_stored", "eie_work", "eie_zero_weights", "scnn_active", "scnn_area",
@@ -211,7 +211,7 @@ def scnn_area(row: str) -> float:
     """Return mm^2 of one of SCNN's parts, or of the whole chip."""
     multipliers = 1024 * multiplier("int16", 32, 1, "16nm").area["multiplier"] / 1e6
     bits = 64 * (8 * 20 * 1024 + 8 * 512 + 2 * 1024 * 24)  # activations, weights in flight, two banks of sums
-    memories = scaled(table_read(1, bits), "16nm").area / 1e6
+    memories = sram_area(bits, "16nm") / 1e6
     crossbars = 64 * 32 * scaled(mux(24, 16), "16nm").area / 1e6
     parts = {"multipliers": multipliers, "memories": memories, "crossbars": crossbars}
     return parts[row] if row in parts else sum(parts.values())

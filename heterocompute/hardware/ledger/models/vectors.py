@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ...accelerators.catalogue import magnet, simba
+from ...accelerators.catalogue import magnet, simba, tensor_core
 from ...accelerators.design import Design
 from ...accelerators.exploring import explore
 from ...accelerators.report import AcceleratorReport
+from ...network.layers import Linear
 
-__all__ = ["density_mm2", "magnet_over_ws", "magnet_share", "simba_ms", "simba_rate", "tops_a_watt", "femtojoules",
-           "vsq_area", "vsq_energy"]  # fmt: skip
+__all__ = ["density_mm2", "magnet_over_ws", "magnet_share", "pattern_gain", "simba_ms", "simba_rate", "tops_a_watt",
+           "femtojoules", "vsq_area", "vsq_energy"]  # fmt: skip
 
 
 @cache
@@ -76,6 +77,17 @@ def magnet_share(dataflow: str, format: str = "int8") -> float:
 def _design(format: str, fields: tuple[tuple[str, Any], ...] = ()) -> dict[str, Any]:
     space = {name: [value] for name, value in fields} | {"format": [format]}
     return explore({"dataflow": ["os-lws"], **space}, "resnet50").table[0]
+
+
+def pattern_gain(layer: str, batch: int) -> float:
+    """Return the time of dense int8 weights over that of 2:4 ones, on an A100's tensor cores."""
+    machine = tensor_core("ampere")
+    model: Any = [Linear(4096, 4096, bias=False)] if layer == "product" else layer
+    shape = (4096,) if layer == "product" else None
+    dense, sparse = (
+        machine.report(model, format, batch, input_shape=shape).seconds for format in ("int8", "int8+2:4 x int8")
+    )
+    return dense / sparse
 
 
 SIMBA = {"elements": 16, "lanes": 8, "vector": 8, "weight_kib": 32, "input_kib": 8, "sum_kib": 3, "global_kib": 64,
