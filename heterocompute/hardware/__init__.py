@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .systems.arithmetic import *
     from .systems.batches import *
     from .systems.dispatch import *
+    from .systems.logs import *
     from .systems.pipeline import *
     from .systems.quantities import *
     from .systems.this_cpu import *
@@ -88,12 +89,13 @@ else:  # a type checker would take any name for granted
             "systems.arithmetic": "dvfs efficiency energy_ratio precision_ratio ratio throughput",
             "systems.batches": "LargestBatch largest_batch",
             "systems.dispatch": "Dispatch dispatch product_work",
+            "systems.logs": "read_smi",
             "systems.multi": "",
             "systems.pipeline": "Feed PipelineRun pipeline",
             "systems.quantities": "Quantity quantity",
             "systems.this_cpu": "check_host",
             "systems.timing": "Measurement measure possible",
-            "systems.utilization": "Utilization hbm_bandwidth utilization",
+            "systems.utilization": "Utilization hbm_bandwidth saturating_sms utilization",
             "systolic": "",
         },
     )

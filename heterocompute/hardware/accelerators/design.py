@@ -160,7 +160,7 @@ class Design:
         Examples
         --------
         >>> round(Design().area("int8"), 2)
-        0.74
+        1.46
         """
         arithmetic = self.products * multiplier(format, SUM, self.vector, self.process).area_um2
         bits = 8 * _bytes(self.global_kib)
