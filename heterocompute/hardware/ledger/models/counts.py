@@ -42,7 +42,7 @@ def macs(network: str, like: str = "mac", unit: float = 1e9) -> float:
 
 def conv_macs(network: str, batch: int = 1, unit: float = 1e9) -> float:
     """Return the multiply-adds of a network's convolutions."""
-    return batch * sum(row["macs"] for row in count(network).layers if row["kind"] == "Conv2d") / unit
+    return batch * float(sum(row["macs"] for row in count(network).layers if row["kind"] == "Conv2d")) / unit
 
 
 def conv_ratio(network: str, other: str) -> float:

@@ -62,9 +62,9 @@ def systolic_cycle(row: str) -> float:
 def sparseloop_cycles(row: str) -> float:
     """Return the cycles that skipping leaves."""
     dims, tensors, densities, skip, spread = SKIPPING[row]
-    packed: dict[str, float] = dict.fromkeys(densities, 0.0)
+    packed: dict[str, Any] = dict.fromkeys(densities, 0)
     levels = [Level("DRAM", compress=packed), Level("B", compress=packed, skip=skip, instances=spread)]
-    loops = [(dim, bound // (spread if dim == "M" else 1)) for dim, bound in dims.items()]
-    spatial = {"DRAM": [("M", spread)]} if spread > 1 else {}
-    problem = Problem(dims, tensors, "Z", densities=densities)
-    return evaluate(problem, Arch(levels), Mapping({"B": loops}, spatial)).cycles
+    loops: Any = {"B": [(dim, bound // (spread if dim == "M" else 1)) for dim, bound in dims.items()]}
+    spatial: Any = {"DRAM": [("M", spread)]} if spread > 1 else {}
+    shares: Any = densities
+    return evaluate(Problem(dims, tensors, "Z", shares), Arch(levels), Mapping(loops, spatial)).cycles

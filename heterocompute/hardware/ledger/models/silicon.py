@@ -5,12 +5,17 @@ from __future__ import annotations
 from ...accelerators.energies import DRAM, sram
 from ...silicon.mac import mac
 
-__all__ = ["arithmetic_pj", "dram_pj", "mac_ratio", "sram_pj"]
+__all__ = ["arithmetic_pj", "dram_pj", "log_saving", "mac_ratio", "sram_pj"]
 
 
 def mac_ratio(format: str, other: str) -> float:
     """Return the energy of a multiply-add of vectors of 32 over another format's."""
     return mac(format, format, vector=32).energy_pj / mac(other, other, vector=32).energy_pj
+
+
+def log_saving(row: str, format: str, sharing: int) -> float:
+    """Return the energy that log numbers save over a format, where so many products share a conversion."""
+    return 1 - mac(format, format, log_sharing=sharing).energy_pj / mac(row, row).energy_pj
 
 
 def arithmetic_pj(format: str, accumulator: int, lanes: int, products: int) -> float:
