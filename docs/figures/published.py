@@ -30,6 +30,28 @@ figure = hw.published("eyeriss-isca-2016/dataflows-conv")[0]
 figure.printed["ws"], figure.status     # ('1.4 to 2.5', 'reproduced')
 ```
 
+## A paper's table on your network
+
+```sh
+heterocompute reproduce vs-quant --model digits                                     # a network that ships
+heterocompute reproduce vs-quant --model model.onnx --data x.npy --labels y.npy     # yours, judged by its accuracy
+heterocompute reproduce mx --model model.safetensors                                # weights alone: their error
+heterocompute reproduce eyeriss --model resnet18                                    # a machine, layer by layer
+```
+
+| name | table | measured | modelled |
+|---|---|---|---|
+| `vs-quant` | bits of weights and activations, vector size, bits of a scale | accuracy | energy, area of a product |
+| `mx` | microscaling formats and NVFP4, weights and activations | accuracy | energy, area of a product |
+| `gptq` | nearest codes and GPTQ at 4, 3 and 2 bits | accuracy, error of the layers' outputs | |
+| `nm-sparsity` | N:M patterns, alone and with integers | accuracy, bytes | multiply-adds, energy |
+| `deep-compression` | pruning, shared values, entropy | accuracy, bytes | |
+| `eyeriss`, `tpu-v1` | layers on the machine | | time, energy, DRAM |
+| `mixed-precision-memory` | types, optimizers, recomputation | | memory of training |
+
+`--html` writes one page: the table, and the published figures of the paper with their status. Nothing is retrained,
+so accuracies at few bits and low densities are below those of papers that retrain.
+
 ## The rule
 
 A figure is reproduced where the model deviates by no more than half a unit of the last digit that the source printed,

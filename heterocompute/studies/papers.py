@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import hardware as hw
 from ..arrays.eie import encode_csr
+from ..base.regular import open_regular
 from ..base.texts import near_words, printable
 from ..base.values import shown
 from ..interop.onnx_run import OnnxNetwork
@@ -25,6 +26,7 @@ from .study import study
 
 __all__ = ["PAPERS", "PaperTable", "reproduce_paper"]
 
+Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int, str], None]
 NETWORKS = {"digits": digits, "adder": adder}
 CALIBRATION = 128  # examples
@@ -137,9 +139,20 @@ def _subject(model: str, data: str | None, labels: str | None) -> _Subject:
         raise ValueError("reproduce: data and labels go together: inputs, and the class of each")
     if data is None or labels is None:
         return _Subject(model, model)
-    x, classes = (np.load(path, allow_pickle=False) for path in (data, labels))
+    x, classes = _array(data), _array(labels)
     found = OnnxNetwork(model, x, classes)
     return _Subject(model, found, found.axis, lambda held: found.run(x[:CALIBRATION], held))
+
+
+def _array(path: str) -> Array:
+    try:
+        with open_regular(path) as file:
+            found = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"reproduce: {printable(path)} is no array of NumPy (.npy): {error}") from None
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"reproduce: {printable(path)} is an archive of NumPy, expected one array (.npy)")
+    return found
 
 
 def _studied(subject: _Subject, formats: Sequence[str], activations: Sequence[str] | None, **options: Any) -> Any:
@@ -296,7 +309,7 @@ def _deep_compression(subject: _Subject, tell: Progress) -> Any:
     return "Deep compression", summary, columns, rows
 
 
-def _entropy(values: np.ndarray[Any, Any]) -> float:
+def _entropy(values: Array) -> float:
     """Bits of a value."""
     _, counts = np.unique(values, return_counts=True)
     shares = counts / max(values.size, 1)
@@ -349,7 +362,7 @@ PAPERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "mx": ("formats", _mx),
     "gptq": ("", _gptq),
     "nm-sparsity": ("sparsity", _nm_sparsity),
-    "deep-compression": ("eie", _deep_compression),
+    "deep-compression": ("deep-compression", _deep_compression),
     "eyeriss": ("eyeriss", _machine("eyeriss", 1)),
     "tpu-v1": ("tpu_v1", _machine("tpu_v1", 1)),
     "mixed-precision-memory": ("memory", _mixed_precision),
