@@ -1,7 +1,4 @@
-"""Draw docs/mapping.svg and print the tables of mapping.md: python docs/figures/mapping.py
-
-Every number is computed here and now. The published ones stand beside their source.
-"""
+"""Draw docs/mapping.svg and print the figures of mapping.md: python docs/figures/mapping.py"""
 
 from __future__ import annotations
 
@@ -14,14 +11,6 @@ from heterocompute.hardware.mapper import dataflow, model
 from heterocompute.hardware.mapper.nest import nest
 from heterocompute.report.chart import picture
 from heterocompute.report.palette import GREY, SERIES
-
-RF = {"words": 64, "read": 0.42564, "write": 0.42564, "update": 0.42564, "leak": 0.000861}
-SRAM = {"words": 262144, "block": 8, "read": 43.353054, "write": 30.878292, "update": 30.878292, "leak": 0.007972}
-DRAM = {"block": 32, "read": 2048.0, "write": 2048.0, "update": 2048.0}
-ONE = hw.Problem({"P": 16, "R": 3}, {"W": [{"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"P": 1}]}, "O")
-MANY = hw.Problem(
-    {"K": 32, "P": 16, "R": 3}, {"W": [{"K": 1}, {"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"K": 1}, {"P": 1}]}, "O"
-)
 
 
 def eyeriss(words: int = 54 * 1024) -> hw.Arch:
@@ -40,48 +29,6 @@ SIZES = (512, 2048, 8192, 32768, 131072, 524288)
 CONV3 = hw.Problem.conv2d(c=256, k=384, p=13, q=13, r=3, s=3)
 
 
-def examples() -> None:
-    """Print the worked examples."""
-    two = hw.Arch([hw.Level("MM", **SRAM), hw.Level("Buf", **RF)], mac=0.845)
-    three = hw.Arch([hw.Level("DRAM", **DRAM), hw.Level("GB", **SRAM), hw.Level("RF", **RF)], mac=0.845)
-    cases = [
-        ("00 one level", ONE, hw.Arch([hw.Level("Buf", **RF)], mac=0.845), {"Buf": [("P", 16), ("R", 3)]}, 2406.541),
-        ("01 weight stationary", ONE, two, {"MM": [("R", 3)], "Buf": [("P", 16)]}, 7500.0805),
-        ("01 output stationary", ONE, two, {"MM": [("P", 16)], "Buf": [("R", 3)]}, 7500.0805),
-        ("02 output stationary", MANY, two, {"MM": [("K", 32), ("P", 16)], "Buf": [("R", 3)]}, 6258.1961),
-        ("03 no bypass", MANY, three, {"GB": [("K", 16), ("P", 16)], "RF": [("K", 2), ("R", 3)]}, 32130.5139),
-    ]
-    for name, problem, arch, temporal, published in cases:
-        found = hw.evaluate(problem, arch, hw.Mapping(temporal)).energy_per_compute * 1000
-        print(f"| Timeloop {name} | {published} fJ | {found:.4f} fJ | {found / published - 1:+.1e} |")
-    for kind, published in (("ws", 11_199), ("os", 10_175)):
-        found = hw.systolic.gemm(256, 128, 256, dataflow=kind).last_cycle
-        print(f"| SCALE-Sim 32 x 32, 256 x 128 x 256, {kind} | {published} | {found} | {found / published - 1:+.1e} |")
-
-
-def zeros() -> None:
-    """Print the cycles that skipping leaves."""
-    dot = {"A": [{"K": 1}], "B": [{"K": 1}], "Z": []}
-    product = {"A": [{"M": 1}, {"K": 1}], "B": [{"K": 1}, {"N": 1}], "Z": [{"M": 1}, {"N": 1}]}
-    conv = {"A": [{"M": 1}, {"S": 1}], "B": [{"S": 1, "Q": 1}], "Z": [{"M": 1}, {"Q": 1}]}
-    one, both = {"B": {"A"}, "Z": {"A"}}, {"A": {"B"}, "B": {"A"}, "Z": {"A", "B"}}
-    cases = [
-        ("dot product of 16, density 0.25", {"K": 16}, dot, {"A": 0.25}, one, 1, 4),
-        ("8 x 8 x 8, densities 0.25 and 0.5", {"M": 8, "K": 8, "N": 8}, product, {"A": 0.25, "B": 0.5}, both, 1, 64),
-        ("convolution 9 x 3, density 0.43", {"Q": 9, "S": 3, "M": 1}, conv, {"A": 0.43}, one, 1, 12),
-        ("and 16 filters, density 0.4333", {"Q": 9, "S": 3, "M": 16}, conv, {"A": 0.4333}, one, 1, 188),
-        ("and 4 of them side by side", {"Q": 9, "S": 3, "M": 16}, conv, {"A": 0.4333}, one, 4, 47),
-    ]
-    for name, dims, tensors, densities, skip, spread, published in cases:
-        packed = dict.fromkeys(densities, 0)
-        problem = hw.Problem(dims, tensors, "Z", densities=densities)
-        arch = hw.Arch([hw.Level("DRAM", compress=packed), hw.Level("B", compress=packed, skip=skip, instances=spread)])
-        loops = [(dim, bound // (spread if dim == "M" else 1)) for dim, bound in dims.items()]
-        spatial = {"DRAM": [("M", spread)]} if spread > 1 else {}
-        found = hw.evaluate(problem, arch, hw.Mapping({"B": loops}, spatial)).cycles
-        print(f"| Sparseloop, {name} | {published} | {found} | {found / published - 1:+.1e} |")
-
-
 def speed() -> None:
     """Print how many mappings a thread counts in a second of its own time."""
     laid = nest(CONV3, eyeriss(), hw.Mapping({"DRAM": list(CONV3.dims.items())}))
@@ -96,8 +43,6 @@ def speed() -> None:
 
 def main() -> None:
     """Print the tables and draw the figure."""
-    examples()
-    zeros()
     speed()
     bars = []
     for words in SIZES:

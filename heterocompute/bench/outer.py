@@ -1,7 +1,8 @@
 """Convolution by the products of what is not zero against the dense one, and the density at which they take as long.
 
 The layer is VGG-16's conv3_2, one image; both operands have the same density. Lists, panels and the answer in its own
-order are part of every time. Rates count the operations of the dense layer, what is skipped included.
+order are part of every time. Rates count the operations of the dense layer, what is skipped included. The dense one is
+`conv2d` as called, which is Winograd's here, and `direct`, which adds the same products in the same order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
 SIZES, QUICK_SIZES = (256, 256, 56), (9, 17, 6)  # channels, filters, height and width
-OUTER = "outer product"
+OUTER, DIRECT = "outer product", "dense, direct"
 
 
 def measure(options: Options) -> list[Table]:
@@ -44,15 +45,28 @@ def measure(options: Options) -> list[Table]:
                 "GFLOP/s",
                 details={"family": OWN, "density": 1.0},
             )
+            direct = Candidate(
+                DIRECT,
+                lambda: conv2d(x, w, padding=1, algorithm="direct", out=out),
+                work,
+                "GFLOP/s",
+                details={"family": DIRECT, "density": 1.0},
+            )
             some = [
                 _candidate(density, np.where(chances[0] < density, x, 0), np.where(chances[1] < density, w, 0), out)
                 for density in DENSITIES
             ]
-            times = Times([dense, *some], options, threads)
-        rows = [times.row(name, to_dense=times.speedup(name, OWN)) for name in times.candidates]
+            times = Times([dense, direct, *some], options, threads)
+        rows = [
+            times.row(name, to_dense=times.speedup(name, OWN), to_direct=times.speedup(name, DIRECT))
+            for name in times.candidates
+        ]
+        outer = [row for row in rows if row["family"] == OUTER]
         shape = [channels, filters, side, side]
         tables.append({"title": f"Outer product, {title}", "threads": threads, "shape": shape, "rows": rows})
-        tables.append({"title": "Break-even", "threads": threads, "shape": shape, "rows": break_evens(rows)})
+        for to, key in (("conv2d", "to_dense"), ("direct", "to_direct")):
+            found = break_evens([{**row, "to_dense": row[key]} for row in outer])
+            tables.append({"title": f"Break-even with {to}", "threads": threads, "shape": shape, "rows": found})
     return tables
 
 
@@ -60,7 +74,11 @@ def _candidate(density: float, x: Array, w: Array, out: Array) -> Candidate:
     name = f"{OUTER} {density}"
 
     def check() -> None:
-        expect_equal(name, conv2d_outer(x, w, padding=1) + np.float32(0), conv2d(x, w, padding=1) + np.float32(0))
+        expect_equal(
+            name,
+            conv2d_outer(x, w, padding=1) + np.float32(0),
+            conv2d(x, w, padding=1, algorithm="direct") + np.float32(0),
+        )
 
     work = 2.0 * out.size * w[0].size
     details = {"family": OUTER, "density": density}

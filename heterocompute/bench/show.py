@@ -34,6 +34,7 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "in_packed": ("in packed layers", lambda value: f"{value:.0%}"),
     "to_sgemm": ("to sgemm", lambda value: f"{value:.2f} x"),
     "to_dense": ("to dense", lambda value: f"{value:.2f} x"),
+    "to_direct": ("to direct", lambda value: f"{value:.2f} x"),
     "lowest": ("at density", lambda value: f"{value:.3g}"),
     "break_even": ("break-even", lambda value: f"{value:.3g}"),
     "to_sgemv": ("to sgemv", lambda value: f"{value:.2f} x"),

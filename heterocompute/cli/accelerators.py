@@ -137,7 +137,7 @@ def _all(arguments: argparse.Namespace, machines: list[Any], network: Any, batch
         row["on_chip"] = row["energy"] - row["energy_parts"]["DRAM"]
     summary = [
         f"{network.name}, batch {batch}: time and energy of the whole batch; energy includes DRAM, arithmetic is the "
-        "share of the energy on chip; models, see docs/accelerators.md for how far they are from what was published"
+        "share of the energy on chip; `heterocompute reproduce` says how far such models are from what was published"
     ]
     summary += [row["reason"] for row in refused]
     return show(arguments, f"{network.name} on accelerators", summary, columns, rows)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .cost.fusion import *
     from .cost.pairing import *
     from .cost.roofline import *
+    from .ledger.figure import *
+    from .ledger.records import *
     from .mapper import *
     from .network.builtin import *
     from .network.conventions import *
@@ -37,6 +39,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .systems.arithmetic import *
     from .systems.batches import *
     from .systems.dispatch import *
+    from .systems.logs import *
     from .systems.pipeline import *
     from .systems.quantities import *
     from .systems.this_cpu import *
@@ -77,19 +80,22 @@ else:  # a type checker would take any name for granted
             "network.plain": (
                 "Activation AdaptiveAvgPool2d Add AvgPool2d Concat Flatten MaxPool2d Multiply Select Softmax"
             ),
-            "silicon.checks": "MacCheck mac_checks ranked",
+            "ledger.figure": "PublishedFigure",
+            "ledger.records": "published",
+            "silicon.checks": "ranked",
             "silicon.mac": "MacCost mac",
             "silicon.operands": "Operand operand state_arithmetic",
             "silicon.speedup": "Overhead explain_gain overhead series",
             "systems.arithmetic": "dvfs efficiency energy_ratio precision_ratio ratio throughput",
             "systems.batches": "LargestBatch largest_batch",
             "systems.dispatch": "Dispatch dispatch product_work",
+            "systems.logs": "read_smi",
             "systems.multi": "",
             "systems.pipeline": "Feed PipelineRun pipeline",
             "systems.quantities": "Quantity quantity",
             "systems.this_cpu": "check_host",
             "systems.timing": "Measurement measure possible",
-            "systems.utilization": "Utilization hbm_bandwidth utilization",
+            "systems.utilization": "Utilization hbm_bandwidth saturating_sms utilization",
             "systolic": "",
         },
     )

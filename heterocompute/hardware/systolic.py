@@ -13,7 +13,7 @@ as SCALE-Sim counts (Samajdar et al., ISPASS 2020), without stalls. It prints th
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -157,15 +157,18 @@ def conv(
     K: int,
     R: int,
     S: int,
-    stride: int = 1,
-    padding: int = 0,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
     batch: int = 1,
     rows: int = 32,
     cols: int = 32,
     dataflow: str = "ws",
     sram_words: int | tuple[int, int, int] | None = None,
+    groups: int = 1,
 ) -> Run:
     """Count a convolution as the product that unrolled windows give: M = batch P Q, N = K filters, K = C R S.
+
+    Groups are products of their own, one after the other.
 
     Parameters
     ----------
@@ -173,13 +176,21 @@ def conv(
         Channels, height and width of the input.
     K, R, S : int
         Filters, their height and width.
-    stride, padding, batch : int, optional
+    stride, padding : int or (int, int), optional
+        Down and across.
+    batch : int, optional
     rows, cols, dataflow, sram_words : as in `gemm`
         Words of the input are those of the unrolled windows.
+    groups : int, optional
 
     Returns
     -------
     Run
+
+    Raises
+    ------
+    ValueError
+        Sizes that are not positive integers, a filter larger than the input, channels that groups do not divide.
 
     Examples
     --------
@@ -187,13 +198,18 @@ def conv(
     >>> run.sram_reads_input, run.sram_reads_weight, run.sram_writes_output
     (3294225, 34848, 3484800)
     """
-    names = {"C": C, "H": H, "W": W, "K": K, "R": R, "S": S, "stride": stride, "batch": batch}
-    c, h, w, k, r, s, step, n = (_size(value, name) for name, value in names.items())
-    pad = _size(padding, "padding", 0)
-    p, q = (h + 2 * pad - r) // step + 1, (w + 2 * pad - s) // step + 1
-    if h + 2 * pad < r or w + 2 * pad < s:
-        raise ValueError(f"systolic: the filter {r} x {s} is larger than the input {h + 2 * pad} x {w + 2 * pad}")
-    return gemm(n * p * q, k, c * r * s, rows, cols, dataflow, sram_words)
+    names = {"C": C, "H": H, "W": W, "K": K, "R": R, "S": S, "batch": batch, "groups": groups}
+    c, h, w, k, r, s, n, g = (_size(value, name) for name, value in names.items())
+    (down, across), (high, wide) = _pair(stride, "stride", 1), _pair(padding, "padding", 0)
+    for name, value in (("C", c), ("K", k)):
+        if value % g:
+            raise ValueError(f"systolic: {name} is {value}, expected a multiple of groups {g}")
+    tall, broad = h + 2 * high, w + 2 * wide
+    if tall < r or broad < s:
+        raise ValueError(f"systolic: the filter {r} x {s} is larger than the input {tall} x {broad}")
+    p, q = (tall - r) // down + 1, (broad - s) // across + 1
+    one = gemm(n * p * q, k // g, c // g * r * s, rows, cols, dataflow, sram_words)
+    return one if g == 1 else _times(one, g)
 
 
 @dataclass(frozen=True)
@@ -269,6 +285,22 @@ def _matrix(name: str, value: Any) -> NDArray[np.float64]:
     if not (np.abs(found) <= LARGEST).all():  # so that sums of products are numbers
         raise ValueError(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, wanted finite ones")
     return found
+
+
+def _times(one: Run, groups: int) -> Run:
+    """Return the counts of so many equal products, one after the other."""
+    extensive = [
+        field.name for field in fields(Run) if field.name == "folds" or field.name.startswith(("sram", "dram"))
+    ]
+    many = {name: getattr(one, name) * groups for name in (*extensive, "cycles", "macs")}
+    return replace(one, **many)
+
+
+def _pair(value: Any, name: str, least: int) -> tuple[int, int]:
+    both = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(both) != 2:
+        raise ValueError(f"systolic: {name} is {shown(value)}, expected a number or two, down and across")
+    return _size(both[0], name, least), _size(both[1], name, least)
 
 
 def _size(value: Any, name: str, least: int = 1) -> int:

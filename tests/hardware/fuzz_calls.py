@@ -47,15 +47,16 @@ def shapes(layer: hw.Layer, *inputs: tuple[int, ...]) -> dict[str, Call]:
 
 # Values that functions return: nobody makes them by hand.
 RESULTS = {
-    "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch", "MacCheck",
-    "MacCost", "Measurement", "Overhead", "PipelineRun", "Roofline", "Stats", "Utilization", "Feed", "memory.Memory",
+    "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch",
+    "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "Roofline", "Stats",
+    "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
     "accelerators.Layer", "Operand", "Quantity",
 }  # fmt: skip
 # Without arguments, or with none that is a number or a text.
 PLAIN = {
-    "Add", "Concat", "Flatten", "Layer", "MatMul", "Multiply", "Softmax", "glossary", "growth", "mac_checks", "series",
-    "multi.growth", "accelerators.names", "accelerators.diannao", "accelerators.eyeriss", "accelerators.nvdla",
+    "Add", "Concat", "Flatten", "Layer", "MatMul", "Multiply", "Softmax", "glossary", "growth", "series",
+    "multi.growth", "accelerators.names", "accelerators.diannao", "accelerators.eyeriss",
     "accelerators.scnn", "accelerators.simba", "accelerators.tpu_v1",
     "host", "state_arithmetic",  # one measures for seconds, the other registers a family for good
 }  # fmt: skip
@@ -114,6 +115,10 @@ CALLS: dict[str, Call] = {
     "Problem.relevant": call(PROBLEM.relevant, tensor=NAMES[0]),
     "Problem.gemm": call(hw.Problem.gemm, m=4, n=2, k=3),
     "Problem.conv2d": call(hw.Problem.conv2d, c=3, k=4, p=5, q=5, r=3, s=3, n=1, stride=1, dilation=1),
+    "multi.collective": call(hw.multi.collective, kind="broadcast", size=1e9, count=8, link=1e9, latency=1e-6),
+    "read_smi": call(hw.read_smi, path="never.csv"),
+    "saturating_sms": call(hw.saturating_sms, chip=CHIP, latency=5e-7, bytes_a_thread=16, threads=1024),
+    "published": call(hw.published, name="links"),
     "Quantity.like": call(hw.quantity("1 s").like, other=hw.quantity("2 s"), what="time"),
     "Roofline.to_html": call(lambda title: None, title="a"),
     "Scores": call(hw.Scores, heads=4, kv_heads=2, cached=3),
@@ -123,6 +128,7 @@ CALLS: dict[str, Call] = {
     "accelerators.eie": call(hw.accelerators.eie, depth=8),
     "accelerators.groq_lpu": call(hw.accelerators.groq_lpu, chips=2),
     "accelerators.magnet": call(hw.accelerators.magnet, dataflow="ws", process="16nm"),
+    "accelerators.nvdla": call(hw.accelerators.nvdla, winograd=True, compressed=False),
     "accelerators.tensor_core": call(hw.accelerators.tensor_core, generation="volta"),
     "accelerators.Accelerator": call(hw.accelerators.Accelerator, name="a", title="A", source="s", year=2020,
                                      process="16nm", clock=1e9, formats={"int8": 64}, cost=lambda *_: None,
@@ -131,7 +137,8 @@ CALLS: dict[str, Call] = {
                                      waits="DRAM", notes=()),
     "Accelerator.peak": call(hw.accelerators.tpu_v1().peak, format="int8"),
     "Accelerator.report": call(hw.accelerators.eie().report, model="digits", format="int16", batch=1,
-                               input_shape=(1, 8, 8), zeros={"fc1": {"W": 0.5}}, layers=["fc1"]),
+                               input_shape=(1, 8, 8), zeros={"fc1": {"W": 0.5}}, layers=["fc1"],
+                               voltage=0.8, dram="hbm2"),
     "amdahl": call(hw.amdahl, share=0.5, speedup=4.0),
     "as_network": call(hw.as_network, model=[hw.Linear(8, 4)], input_shape=(3, 8), training=0),
     "batch_sweep": call(hw.batch_sweep, network="digits", device_name=CHIP, batches=(1, 2), dtype="fp16",

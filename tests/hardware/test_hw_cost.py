@@ -109,14 +109,7 @@ def test_floats_are_aligned_and_added_as_integers() -> None:
     assert hw.mac("fp32", "fp16").energy["alignment"] == 0 < hw.mac("fp16", "fp16").energy["alignment"]
 
 
-def test_published_ratios_of_float_formats_are_met_within_a_quarter() -> None:
-    """Chen et al., arXiv 2510.25602: to MXFP8, NVFP4 takes 0.55 and MXINT8 0.63 of the energy."""
-    found = {check.what: check for check in hw.mac_checks()}
-    assert len(found) == 2
-    for what, published in (("energy, NVFP4 to MXFP8", 0.55), ("energy, MXINT8 to MXFP8", 0.63)):
-        check = found[what]
-        assert check.published == published and check.holds
-        assert 0.75 * published <= check.modelled <= 1.25 * published
+def test_formats_with_a_reproduced_figure_are_ranked() -> None:
     assert hw.ranked("mxfp8_e4m3", "mxint8", "nvfp4", "int8", "fp32")
     assert not hw.ranked("int8", "mxfp4") and not hw.ranked("log8-8") and not hw.ranked("vsq4-g16-s4")
     assert hw.ranked("int4", "fp32", by="area") and not hw.ranked("nvfp4", by="area")

@@ -182,6 +182,18 @@ def test_more_chiplets_are_faster_until_links_bind() -> None:
     assert 2 * found.to_dict()["layers"][0]["macs"] / (36 * 16 * 127.8e12 / 576) <= found.layers[0]["seconds"]
 
 
+def test_collectives_add_up() -> None:
+    """An all-reduce by a ring is a reduce-scatter and an all-gather; an all-to-all sends what stays elsewhere."""
+    both = sum(multi.collective(kind, 1e9, 8, 300e9, 1e-6) for kind in ("reduce-scatter", "all-gather"))
+    assert both == pytest.approx(multi.allreduce(1e9, 8, 300e9, 1e-6))
+    assert multi.collective("broadcast", 1e9, 8, 1e9, 1e-3) == pytest.approx(1.003)
+    assert multi.collective("scatter", 1e9, 8, 1e9) == multi.collective("gather", 1e9, 8, 1e9) == 0.875
+    assert multi.collective("all-to-all", 1e9, 8, "a100-sxm-80gb") == pytest.approx(0.875e9 / 300e9)
+    assert multi.collective("reduce", 1e9, 1, 1e9, 1.0) == 0
+    with pytest.raises(ValueError, match="multi.collective: kind is 'gossip', expected one of broadcast"):
+        multi.collective("gossip", 1, 2, 1e9)
+
+
 def test_growth_is_a_series() -> None:
     rows = {row["name"]: row for row in multi.growth()}
     assert rows["AlexNet"]["gain"] == 1 and rows["AlexNet"]["doubling_months"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +144,63 @@ def test_what_makes_room_is_said_in_bytes() -> None:
     assert none.batch == 0 and none.target == 1 and none.bytes > none.limit
     with pytest.raises(ValueError, match="its memory is not known"):
         hw.largest_batch("resnet18", "eyeriss")
+
+
+def test_multiprocessors_that_saturate_the_memory() -> None:
+    """A100, 40 GB: 1555e9 B/s for 500 ns are 777,500 bytes in flight, 2,048 threads with 16 bytes each 32,768."""
+    assert hw.saturating_sms("a100-sxm-40gb", 500e-9) == math.ceil(1555e9 * 500e-9 / 32768) == 24
+    assert hw.saturating_sms("a100-sxm-40gb", 500e-9, threads=1024) == 48
+    with pytest.raises(ValueError, match="needs 190 multiprocessors .* has 108"):
+        hw.saturating_sms("a100-sxm-40gb", 500e-9, bytes_a_thread=4, threads=1024)
+    with pytest.raises(ValueError, match="multiprocessors of tpu-v2 are not known"):
+        hw.saturating_sms("tpu-v2", 500e-9)
+
+
+QUERY = """\
+timestamp, index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], power.draw [W], clocks.sm [MHz]
+2026/11/26 10:00:00.000, 0, 90 %, 40 %, 1024 MiB, 300.00 W, 1400 MHz
+2026/11/26 10:00:00.010, 1, 0 %, 0 %, 3 MiB, [N/A], 210 MHz
+2026/11/26 10:00:02.000, 0, 100 %, 50 %, 2048 MiB, 310.00 W, 1410 MHz
+"""
+DMON = """# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec   mclk   pclk
+# Idx      W      C      C      %      %      %      %    MHz    MHz
+    0    300     60      -     90     40      0      0   1215   1400
+    0    310     62      -    100     50      0      0   1215   1410
+"""
+
+
+def test_logs_of_nvidia_smi(tmp_path: Path) -> None:
+    (tmp_path / "query.csv").write_text(QUERY)
+    first, second = hw.read_smi(tmp_path / "query.csv")
+    assert first["gpu"] == "0" and first["samples"] == 2 and first["busy"] == 95 and first["memory_busy"] == 45
+    assert first["memory"] == 2048 << 20 and first["watts"] == 305 and first["clock"] == 1.405e9
+    assert first["seconds"] == pytest.approx(2) and first["joules"] == pytest.approx(610)
+    assert second["gpu"] == "1" and "watts" not in second and "joules" not in second
+    (tmp_path / "dmon.txt").write_text(DMON)
+    (found,) = hw.read_smi(str(tmp_path / "dmon.txt"))
+    assert found == {
+        "gpu": "0",
+        "samples": 2,
+        "busy": 95,
+        "memory_busy": 45,
+        "watts": 305,
+        "clock": 1.405e9,
+        "celsius": 61,
+    }
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "is empty"),
+        ("a, b\n1, 2\n", "no line of names"),
+        (QUERY.splitlines()[0], "no sample"),
+        (QUERY.replace("90 %", "ninety %"), "utilization.gpu in line 2 .* is 'ninety %', expected a number"),
+        (QUERY.replace(", 300.00 W", ""), "line 2 .* has 6 values, expected 7"),
+        ("# what\n0 1 2\n", "line 2 .* stands before the names of columns"),
+    ],
+)
+def test_what_is_no_log_of_nvidia_smi(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(ValueError, match=f"read_smi: .*{message}"):
+        hw.read_smi(tmp_path / "log")

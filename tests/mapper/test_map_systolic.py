@@ -85,3 +85,19 @@ def test_wrong_sizes(arguments: dict[str, object], sentence: str) -> None:
         systolic.simulate(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(ValueError, match="the filter 5 x 5 is larger than the input 4 x 4"):
         systolic.conv(C=1, H=4, W=4, K=1, R=5, S=5)
+
+
+def test_strides_by_axis_and_groups() -> None:
+    both = systolic.conv(C=8, H=15, W=16, K=8, R=3, S=3, stride=(2, 1), padding=(1, 0), rows=8, cols=8)
+    assert both.macs == 8 * 14 * 8 * 8 * 9  # 8 rows down, 14 columns across
+    assert systolic.conv(C=8, H=9, W=9, K=8, R=3, S=3, stride=(2, 2)) == systolic.conv(
+        C=8, H=9, W=9, K=8, R=3, S=3, stride=2
+    )
+    one = systolic.conv(C=2, H=9, W=9, K=2, R=3, S=3, rows=4, cols=4)
+    four = systolic.conv(C=8, H=9, W=9, K=8, R=3, S=3, rows=4, cols=4, groups=4)
+    assert four.cycles == 4 * one.cycles and four.sram_reads_input == 4 * one.sram_reads_input
+    assert four.utilisation == one.utilisation and four.folds == 4 * one.folds
+    with pytest.raises(ValueError, match="C is 8, expected a multiple of groups 3"):
+        systolic.conv(C=8, H=9, W=9, K=9, R=3, S=3, groups=3)
+    with pytest.raises(ValueError, match="stride is .* expected a number or two"):
+        systolic.conv(C=8, H=9, W=9, K=9, R=3, S=3, stride=(1, 2, 3))  # type: ignore[arg-type]

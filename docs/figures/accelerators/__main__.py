@@ -1,53 +1,17 @@
-"""Fill the tables and draw the pictures of docs/accelerators.md: what was published beside what the model gives.
-
-    python docs/figures/accelerators
-
-`within` is the deviation that is allowed, as a share of what was published, or in its unit where `absolute`. A row that
-misses it says why, and is marked as not reproduced.
-"""
+"""Fill the tables and draw the pictures of docs/accelerators.md: python docs/figures/accelerators"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dense_rows import dense, peaks, streams, tpu
-from eyeriss_rows import row_stationary
 from pictures import pictures
-from row import Row, machines, report
-from sparse_rows import eie_statements, scnn_statements
-from tpu_rows import applications
-from vector_rows import tensor_cores, vectors
-from zero_rows import matrices, zeros_skipped
 
+from heterocompute import hardware as hw
+from heterocompute.hardware.ledger.models.layers import report
+from heterocompute.hardware.ledger.models.sparse import matrices
 from heterocompute.report.numbers import four_digits
 
 PAGE = Path(__file__).resolve().parents[2] / "accelerators.md"
-SECTIONS = (
-    peaks, dense, tpu, applications, streams, row_stationary, zeros_skipped, eie_statements, scnn_statements, vectors,
-    tensor_cores,
-)  # fmt: skip
-
-
-def rows() -> list[Row]:
-    """Return all rows."""
-    return [row for section in SECTIONS for row in section()]
-
-
-def line(row: Row) -> str:
-    """Return a row of the table."""
-    low_high = row.published if isinstance(row.published, tuple) else (row.published,)
-    deviation = f"{row.deviation:+.3f}" if row.absolute else f"{100 * row.deviation:+.3g} %"
-    if not row.deviation:
-        deviation = "0"
-    said = row.what if row.holds else f"{row.what} **(not reproduced: {row.missed})**"
-    published = " to ".join(map(four_digits, low_high)).replace("to inf", "or more")
-    return f"| {row.machine} | {said} | {published} | {four_digits(row.modelled())} | {deviation} | {row.source} |"
-
-
-def table() -> str:
-    """Return the table as Markdown."""
-    head = ["| machine | what | published | modelled | deviation | source |", "|---|---|---|---|---|---|"]
-    return "\n".join([*head, *(line(row) for row in rows())])
 
 
 def costs() -> str:
@@ -56,11 +20,10 @@ def costs() -> str:
         "| machine | format | ms | mJ with DRAM | mJ on chip | arithmetic of it | of the peak | DRAM MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name in machines.names():
-        machine = machines.accelerator(name)
-        for format in machine.formats:
+    for name in hw.accelerators.names():
+        for format in hw.accelerators.accelerator(name).formats:
             try:
-                found = report(name, "resnet50", 1, format)
+                found = report(name, "resnet50", format)
             except NotImplementedError:
                 continue
             on_chip = found.energy - found.energy_parts["DRAM"]
@@ -83,7 +46,7 @@ def queues() -> str:
 
 def filled(page: str) -> str:
     """Return the page with today's tables."""
-    for name, words in (("published", table()), ("resnet50", costs()), ("queues", queues())):
+    for name, words in (("resnet50", costs()), ("queues", queues())):
         begin, end = f"<!-- {name} begin -->\n", f"\n<!-- {name} end -->"
         head, rest = page.split(begin)
         page = head + begin + words + end + rest.split(end)[1]

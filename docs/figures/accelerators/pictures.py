@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from eyeriss_rows import DATAFLOWS, conv_only, on_equal_area
-from row import machines, report
-from vector_rows import resnet
-from zero_rows import matrices, outer_products
-
+from heterocompute.hardware import accelerators as machines
 from heterocompute.hardware.accelerators import AcceleratorReport
 from heterocompute.hardware.accelerators.report import PARTS
+from heterocompute.hardware.accelerators.row_stationary import DATAFLOWS
+from heterocompute.hardware.ledger.models.eyeriss import conv_only, on_equal_area
+from heterocompute.hardware.ledger.models.layers import report
+from heterocompute.hardware.ledger.models.sparse import matrices, outer_products
+from heterocompute.hardware.ledger.models.vectors import on_magnet as resnet
 from heterocompute.report.chart import picture as whole, text
 from heterocompute.report.numbers import quantity
 from heterocompute.report.palette import FAMILIES
@@ -44,7 +45,7 @@ def families() -> Iterator[tuple[str, str, Bars]]:
 
 
 def _resnet(name: str, format: str) -> tuple[str, AcceleratorReport, bool]:
-    return f"{name.replace('tensor_core_', '')} {format}", report(name, "resnet50", 1, format), False
+    return f"{name.replace('tensor_core_', '')} {format}", report(name, "resnet50", format), False
 
 
 def picture(title: str, bars: Bars) -> str:

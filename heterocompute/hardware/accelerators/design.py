@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ...base.values import shown
-from ..silicon.gate_costs import PROCESSES, scaled, table_read
+from ..silicon.gate_costs import PROCESSES, sram_area
 from .accelerator import Accelerator, Store
 from .energies import DRAM, latches, registers, sram, value_bits
 from .mapped import mapped_cost, multiplier
@@ -147,7 +147,7 @@ class Design:
         return sram(_bytes(kib) / banks, self.process)
 
     def area(self, format: str) -> float:
-        """Return mm^2 of multipliers, adders and the cells of all memories; wires, periphery and control are not there.
+        """Return mm^2 of multipliers, adders and all memories; registers, wires and control are not there.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Design:
         Examples
         --------
         >>> round(Design().area("int8"), 2)
-        0.74
+        1.46
         """
         arithmetic = self.products * multiplier(format, SUM, self.vector, self.process).area_um2
         bits = 8 * _bytes(self.global_kib)
@@ -169,7 +169,7 @@ class Design:
         row = value_bits(format) * self.vector
         entries = {"ws": row, "ws-los": self.entries * row + SUM, "os-lws": self.entries * SUM + row}
         bits += self.elements * self.lanes * entries[self.dataflow]
-        return (arithmetic + scaled(table_read(1, bits), self.process).area) / 1e6
+        return (arithmetic + sram_area(bits, self.process)) / 1e6
 
 
 def _bytes(kib: float) -> int:

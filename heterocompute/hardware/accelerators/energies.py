@@ -8,12 +8,53 @@ of the same source, in every process. Wires, clocks, control and leakage are not
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
+from ...base.values import check_number, shown
 from ..silicon.gate_costs import SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ, Cost, mux, scaled, table_read
 from ..silicon.operands import operand
 
 #: pJ a bit; Horowitz, ISSCC 2014.
 DRAM = 640 / 32
+#: pJ a bit by kind. GDDR5 and HBM2: O'Connor et al., Fine-grained DRAM, MICRO 2017. GDDR6, GDDR6X and HBM2E: Micron's
+#: comparison of its ultra-bandwidth solutions (power of the device). LPDDR, DDR3 and LPDDR4: the table of Accelergy
+#: (Malladi et al., ISCA 2012; Chatterjee et al., HPCA 2017; public data). Kinds without a source are absent.
+DRAMS: Mapping[str, float] = {
+    "ddr3": 70.0,
+    "lpddr": 40.0,
+    "gddr5": 14.0,
+    "lpddr4": 8.0,
+    "gddr6": 7.5,
+    "gddr6x": 7.25,
+    "hbm2e": 6.0,
+    "hbm2": 3.9,
+}
+
+
+def dram_bit(function: str, kind: str | float) -> float:
+    """Return pJ of a bit of DRAM.
+
+    Parameters
+    ----------
+    function : str
+        What asks.
+    kind : str or float
+        One of `DRAMS`, or pJ a bit.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        No such kind, a number that is not positive.
+    """
+    if isinstance(kind, str):
+        if kind.lower() not in DRAMS:
+            raise ValueError(f"{function}: dram is {shown(kind)}, expected pJ a bit or one of {', '.join(DRAMS)}")
+        return DRAMS[kind.lower()]
+    return check_number(function, "dram", kind)
 
 
 def sram(size_bytes: float, process: str) -> float:
@@ -90,7 +131,7 @@ def operands(format: str) -> tuple[str, str]:
 
 @functools.cache
 def value_bits(format: str, tensor: str = "W") -> int:
-    """Bits of a stored value; scales of groups are not among them.
+    """Bits of a stored value, with its place among M where N of M are stored; scales of groups are not among them.
 
     Parameters
     ----------
@@ -103,7 +144,8 @@ def value_bits(format: str, tensor: str = "W") -> int:
 
     Examples
     --------
-    >>> value_bits("vsq4-g16-s4 x int8", "W"), value_bits("vsq4-g16-s4 x int8", "I"), value_bits("2:4")
-    (4, 8, 32)
+    >>> value_bits("vsq4-g16-s4 x int8", "W"), value_bits("vsq4-g16-s4 x int8", "I"), value_bits("int8+2:4")
+    (4, 8, 10)
     """
-    return operand(operands(format)[0 if tensor == "W" else 1]).bits
+    one = operand(operands(format)[0 if tensor == "W" else 1])
+    return one.bits + (0 if one.pattern is None else (one.pattern[1] - 1).bit_length())

@@ -11,7 +11,7 @@ from ...base.values import shown
 from ..chips.database import device
 from ..silicon.gate_costs import Cost, scaled
 from .accelerator import Accelerator, Store
-from .energies import DRAM, sram
+from .energies import DRAMS, sram
 from .mapped import mapped_cost
 
 __all__: list[str] = []
@@ -19,11 +19,14 @@ __all__: list[str] = []
 KIB, MIB = 1024, 1 << 20
 OVERHEAD_PJ = 30.0  # an instruction: fetch, decode, operands; 45 nm
 
-#: chip, process, GHz, SMs, tensor cores of one, tile (filters, pixels, channels), L2 MiB, shared KiB, formats and rates
+#: Multiply-adds over those of fp16. With 2:4 weights a lane has the half of the products that are there.
+SPARSE = {"fp16": 1, "int8": 2, "fp16+2:4 x fp16": 1, "int8+2:4 x int8": 2}
+#: chip, process, GHz, SMs, tensor cores of one, tile (filters, pixels, channels), L2 MiB, shared KiB, DRAM, formats and
+#: rates
 GENERATIONS = {
-    "volta": ("v100-sxm2", "12nm", 1.53, 80, 8, (4, 4, 4), 6, 96, {"fp16": 1}),
-    "ampere": ("a100-sxm-80gb", "7nm", 1.41, 108, 4, (8, 4, 8), 40, 164, {"fp16": 1, "int8": 2}),
-    "hopper": ("h100-sxm", "5nm", 1.83, 132, 4, (8, 4, 16), 50, 228, {"fp16": 1, "int8": 2}),
+    "volta": ("v100-sxm2", "12nm", 1.53, 80, 8, (4, 4, 4), 6, 96, "hbm2", {"fp16": 1}),
+    "ampere": ("a100-sxm-80gb", "7nm", 1.41, 108, 4, (8, 4, 8), 40, 164, "hbm2e", SPARSE),
+    "hopper": ("h100-sxm", "5nm", 1.83, 132, 4, (8, 4, 16), 50, 228, "hbm2e", SPARSE),
 }
 
 
@@ -40,14 +43,14 @@ def tensor_core(generation: str = "volta") -> Accelerator:
     """
     if not isinstance(generation, str) or generation not in GENERATIONS:
         raise ValueError(f"tensor_core: generation is {shown(generation)}, wanted one of {', '.join(GENERATIONS)}")
-    chip, process, ghz, sms, cores, (filters, pixels, channels), l2, shared, rates = GENERATIONS[generation]
+    chip, process, ghz, sms, cores, (filters, pixels, channels), l2, shared, dram, rates = GENERATIONS[generation]
     one = filters * pixels * channels
     bandwidth = device(chip).need("bandwidth")
 
     def stores(_: str) -> list[Store]:
         depth = sms * cores
         return [
-            Store("DRAM", None, DRAM, bandwidth=bandwidth, part="DRAM"),
+            Store("DRAM", None, DRAMS[dram], bandwidth=bandwidth, part="DRAM"),
             Store("L2", l2 * MIB, sram(64 * KIB, process), over="PKNQ"),
             Store("shared memory", shared * KIB, sram(4 * KIB, process), "WI", sms, "KPQ"),
             Store("registers", 64 * KIB * 4 // cores, sram(4 * KIB, process), "O", depth, "K", "NCRSPQ", "O"),
@@ -70,7 +73,13 @@ def tensor_core(generation: str = "volta") -> Accelerator:
         instruction_pj=scaled(Cost(OVERHEAD_PJ), process).energy / one,
         notes=(
             "L2 and shared memory are read by banks of 64 and 4 KiB; operands of a tensor core are shared by its tile",
-            "HBM is counted as dear as any DRAM, 20 pJ a bit, so energy with DRAM is above what HBM takes",
+            f"DRAM takes {DRAMS[dram]:g} pJ a bit, as {dram.upper()} does"
+            + ("; for HBM3 no source was found" if generation == "hopper" else ""),
+            *(
+                ("with 2:4 weights a lane has two of four products, and multiplexers choose their inputs",)
+                if "int8" in rates
+                else ()
+            ),
             f"an instruction costs {OVERHEAD_PJ:g} pJ at 45 nm beside its arithmetic and does one tile",
         ),
     )

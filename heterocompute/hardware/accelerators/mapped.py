@@ -26,8 +26,10 @@ from ..mapper.nest import nest
 from ..mapper.problem import Problem
 from ..network.loops import Loops
 from ..silicon.mac import MacCost, mac
+from ..silicon.operands import operand
 from .energies import operands, value_bits
 from .report import Layer
+from .shortcuts import Shortcut, additions_pj, shortcut
 
 if TYPE_CHECKING:
     from .accelerator import Accelerator, Store
@@ -73,21 +75,25 @@ class _Key:
 
 @functools.lru_cache(maxsize=4096)
 def _costed(key: _Key, loops: Loops, format: str, shares: tuple[float, float, float]) -> Layer:
-    stores, stats, mapping = _searched(key, loops, format)
-    return _layer(key.machine, loops, format, stores, stats, mapping, dict(zip("WIO", shares, strict=True)))
+    by_tensor = dict(zip("WIO", shares, strict=True))
+    found = []
+    for run in dict.fromkeys(shortcut(loops, format, winograd) for winograd in (False, key.machine.winograd)):
+        stores, stats, mapping = _searched(key, run, format)
+        found.append(_layer(key.machine, loops, run, format, stores, stats, mapping, by_tensor))
+    return min(found, key=lambda layer: (layer.cycles, layer.picojoules))
 
 
 @functools.lru_cache(maxsize=4096)
-def _searched(key: _Key, loops: Loops, format: str) -> tuple[list[Store], Stats, Mapping]:
+def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats, Mapping]:
     machine = key.machine
     stores = list(machine.stores(format))
-    problem = _evened(loops.problem(), stores)
+    problem = _evened(run.loops.problem(), stores)
     if machine.resident:
         inside = _resident(stores)
-        found = _try(machine, problem, inside, format)
+        found = _try(machine, problem, inside, run, format)
         if found is not None:
             return inside, *found
-    found = _try(machine, problem, stores, format)
+    found = _try(machine, problem, stores, run, format)
     if found is None:
         raise ValueError(f"{machine.name}: no mapping of {problem.dims} fits its memories")
     return stores, *found
@@ -112,24 +118,32 @@ def _evened(problem: Problem, stores: list[Store]) -> Problem:
     return replace(problem, dims=dims)
 
 
-def _bits(machine: Accelerator, store: Store, tensor: str, format: str) -> int:
-    return machine.accumulator_bits if tensor in store.wide else value_bits(format, tensor)
+def _word(run: Shortcut, tensor: str, format: str) -> float:
+    return {"W": run.weight_bits, "I": run.input_bits, "O": value_bits(format, "O")}[tensor]
 
 
-def _widest(machine: Accelerator, store: Store, format: str) -> int:
+def _bits(machine: Accelerator, store: Store, tensor: str, run: Shortcut, format: str) -> float:
+    if tensor in store.wide:
+        return machine.accumulator_bits
+    return _word(run, tensor, format) * (run.stored if tensor == "W" and store.part == "DRAM" else 1.0)
+
+
+def _widest(machine: Accelerator, store: Store, run: Shortcut, format: str) -> float:
     """Bits of a word of a store, for which the mapper counts energy."""
-    return max([_bits(machine, store, tensor, format) for tensor in store.keeps] or [value_bits(format)])
+    return max([_bits(machine, store, tensor, run, format) for tensor in store.keeps] or [value_bits(format)])
 
 
-def _arch(machine: Accelerator, stores: list[Store], format: str) -> Arch:
+def _arch(machine: Accelerator, stores: list[Store], run: Shortcut, format: str) -> Arch:
     levels = []
     for store in stores:
-        bits = _widest(machine, store, format)
+        bits = _widest(machine, store, run, format)
         words: int | dict[str, int] | None = None
         if isinstance(store.size, MappingABC):
-            words = {t: max(1, size * 8 // _bits(machine, store, t, format)) for t, size in store.size.items()}
+            words = {
+                t: max(1, int(size * 8 // _bits(machine, store, t, run, format))) for t, size in store.size.items()
+            }
         elif store.size is not None:
-            words = max(1, store.size * 8 // bits)
+            words = max(1, int(store.size * 8 // bits))
         rate = None if store.bandwidth is None else store.bandwidth * 8 / bits / machine.clock
         pj, read = store.pj * bits, (store.pj if store.read is None else store.read) * bits
         levels.append(
@@ -187,12 +201,14 @@ def multiplier(format: str, accumulator_bits: int, vector: int, process: str) ->
     """
     pair = operands(format)
     if all(one.startswith("int") for one in pair):
-        accumulator_bits = max(accumulator_bits, value_bits(format, "W") + value_bits(format, "I"))
+        accumulator_bits = max(accumulator_bits, sum(operand(one).bits for one in pair))
     return mac(*pair, accumulator_bits, vector, process)
 
 
-def _try(machine: Accelerator, problem: Problem, stores: list[Store], format: str) -> tuple[Stats, Mapping] | None:
-    arch = _arch(machine, stores, format)
+def _try(
+    machine: Accelerator, problem: Problem, stores: list[Store], run: Shortcut, format: str
+) -> tuple[Stats, Mapping] | None:
+    arch = _arch(machine, stores, run, format)
     keeps = [frozenset(store.keeps) for store in stores]
     first = next(i for i, store in enumerate(stores) if store.loops)
     start = Mapping({stores[first].name: [(dim, bound) for dim, bound in problem.dims.items() if bound > 1]})
@@ -241,6 +257,7 @@ def _spread(model: Model, problem: Problem, stores: list[Store]) -> NDArray[np.i
 def _layer(
     machine: Accelerator,
     loops: Loops,
+    run: Shortcut,
     format: str,
     stores: list[Store],
     stats: Stats,
@@ -250,46 +267,59 @@ def _layer(
     by_name = {store.name: store for store in stores}
     groups = loops.groups
     gated = math.prod(shares[tensor] for tensor in machine.gated)
-    energy = {"arithmetic": loops.macs * mac_energy(machine, format) * gated}
+    multiplied = run.loops.macs if run.additions else loops.macs  # hw.mac has the N of M products of a dense one
+    energy = {"arithmetic": multiplied * mac_energy(machine, format) * gated}
+    if run.additions:
+        energy["arithmetic"] += additions_pj(run, value_bits(format, "I"), machine.process)
     if machine.instruction_pj:
-        energy["instructions"] = loops.macs * machine.instruction_pj
+        energy["instructions"] = run.loops.macs * machine.instruction_pj
     listed: dict[str, float] = {}
+    if machine.operand_pj:
+        for tensor in "WI":
+            if tensor not in stores[-1].keeps:
+                pj = run.loops.macs * _word(run, tensor, format) * machine.operand_pj
+                energy[TENSOR_PARTS[tensor]] = listed[f"registers {tensor}"] = pj
     work = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
     dram, waits = 0.0, 0.0
     for (name, tensor), access in stats.accesses.items():
         store = by_name[name]
         if name == OUTSIDE:
             continue
-        bits = _bits(machine, store, tensor, format)
+        bits = _bits(machine, store, tensor, run, format)
         part = store.part or TENSOR_PARTS[tensor]
-        joules = access.energy * groups * (bits / _widest(machine, store, format))
+        joules = access.energy * groups * (bits / _widest(machine, store, run, format))
+        if tensor in store.idle:  # not read or written where a zero stops the multiplier
+            joules *= gated
+        if tensor in store.masked:
+            joules *= min(1.0, shares[tensor] + 1 / bits)
         if part == "DRAM":
             # zeros are left out of what comes in; of what goes out only where no sums come back
             coded = store.coded and (tensor == "I" or (tensor == "O" and not access.reads))
             share = min(1.0, shares[tensor] * store.coded) if coded else 1.0
+            mask = min(1.0, shares[tensor] + 1 / bits) if tensor in store.masked else 1.0
             words = access.reads + access.fills + access.updates
             if stores[0].name == OUTSIDE:  # weights came to DRAM once and for all
-                words, joules = access.reads, access.reads * bits * store.pj * groups
-            dram += words * bits * groups * share
+                words, joules = access.reads, access.reads * bits * store.pj * groups * mask
+            dram += words * bits * groups * share * mask
             joules *= share
             if store.bandwidth is not None:
                 waits = dram / 8 / store.bandwidth * machine.clock
         energy[part] = energy.get(part, 0.0) + joules
         listed[f"{name} {tensor}"] = joules
     energy["movement"] = energy.get("movement", 0.0) + groups * math.fsum(
-        _moved(machine, stores, place, stats, format) for place, store in enumerate(stores) if store.wire
+        _moved(machine, stores, place, stats, run, format) for place, store in enumerate(stores) if store.wire
     )
-    active = stats.utilisation * loops.macs / (groups * stats.computes)
+    active = stats.utilisation * run.loops.macs / (groups * stats.computes)
     detail = {"mapping": str(mapping)}
     return Layer(loops.name, loops.macs, max(work, waits), work, dram, energy, active, listed, detail)
 
 
-def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, format: str) -> float:
+def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str) -> float:
     """pJ of the words that pass the wires between a store and what lies below its fan-out."""
     store, below = stores[place], stores[place + 1 :]
     moved = 0.0
     for tensor in "WIO":
-        bits = machine.accumulator_bits if tensor == "O" else value_bits(format, tensor)
+        bits = machine.accumulator_bits if tensor == "O" else _word(run, tensor, format)
         holder = next((one for one in below if tensor in one.keeps), None)
         if holder is None:  # every multiply-add takes its operand, or passes its sum on
             words = float(stats.computes)

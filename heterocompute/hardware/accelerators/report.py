@@ -74,6 +74,8 @@ class AcceleratorReport:
         What the model assumes and leaves out.
     waits : str
         What the multipliers wait for where they do: DRAM, or the links between chips.
+    voltage : float or None
+        V.
     """
 
     accelerator: str
@@ -85,6 +87,7 @@ class AcceleratorReport:
     layers: Sequence[Layer] = field(compare=False)
     notes: tuple[str, ...] = ()
     waits: str = "DRAM"
+    voltage: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -148,7 +151,7 @@ class AcceleratorReport:
         dict
         """
         keys = ("accelerator", "network", "format", "batch", "seconds", "energy", "energy_parts", "arithmetic_share",
-                "utilisation", "active", "dram_bytes", "macs", "bound", "watts")  # fmt: skip
+                "utilisation", "active", "dram_bytes", "macs", "bound", "watts", "voltage")  # fmt: skip
         return {
             **{key: getattr(self, key) for key in keys},
             "notes": list(self.notes),

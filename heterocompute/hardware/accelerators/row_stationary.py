@@ -39,7 +39,7 @@ def eyeriss() -> Accelerator:
             Store("DRAM", None, DRAM * unit, loops="NKCPQ", bandwidth=link, part="DRAM", coded=RUNS),
             Store("GLB", 100 * KIB, GLB * unit, "IO", over="PK", loops="NKCPQ", wire=WIRE * unit),
             Store("columns", None, 0.0, "", 14, "RPCK", ""),
-            Store("pads", {"W": 448, "I": 24, "O": 48}, RF * unit, "WIO", 168, loops="SCK"),
+            Store("pads", {"W": 448, "I": 24, "O": 48}, RF * unit, "WIO", 168, loops="SCK", idle="WO"),
         ]
 
     return Accelerator(
@@ -57,7 +57,8 @@ def eyeriss() -> Accelerator:
         mac_pj=unit * BITS,
         notes=(
             "energies are the paper's ratios: pad 1, between PEs 2, global buffer 6, DRAM 200 multiply-adds",
-            "zeros of activations are left out of DRAM by run-length coding and stop the multiplier",
+            "zeros of activations are left out of DRAM by run-length coding; they stop the multiplier and the pads of "
+            "weights and sums",
         ),
         gated="I",
     )
@@ -81,7 +82,9 @@ def dataflow_machine(kind: str) -> Accelerator:
     """Return one of the machines of the ISCA comparison: 256 PEs, the area of 512 B of pads and of buffer a PE.
 
     Row stationary has 512 B in a PE, for weights, inputs and sums as a layer wants them. The others keep one word, and
-    what that saves becomes global buffer.
+    what that saves becomes global buffer. Each weight and input of a multiply-add costs one access to a register file
+    also where no pad keeps it: the last term of the paper's ``a EC(DRAM) + ab EC(buffer) + abc EC(array) + abcd
+    EC(RF)``, whose product abcd is the number of uses of a value.
 
     Parameters
     ----------
@@ -120,4 +123,5 @@ def dataflow_machine(kind: str) -> Accelerator:
         accumulator_bits=16,
         mac_pj=unit * BITS,
         still=keeps if len(keeps) == 1 else "",
+        operand_pj=RF * unit,
     )

@@ -1,74 +1,16 @@
-"""What was published about the cost of a multiply-add, beside the model; a format without a check is not ranked.
+"""Which formats a table may rank by their modelled cost: those whose circuits or published figures support it.
 
-Ratios of whole units: Chen et al., "INT v.s. FP: a comprehensive study of fine-grained low-bit quantization formats",
-arXiv 2510.25602, hardware cost analysis (one vector a group, energy relative to MXFP8). No number of the model was
-chosen to meet them.
+Published figures are records of hardware/ledger, of the topic ``formats``. No number of the model was chosen to meet
+them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...base.values import shown
-from .mac import mac
+from ..ledger.records import published
 from .operands import operand
 
-__all__ = ["MacCheck", "mac_checks", "ranked"]
-
-#: A model that deviates by more is no ground for a ranking.
-LIMIT = 0.25
-
-CHEN = "Chen et al., arXiv 2510.25602"
-
-
-@dataclass(frozen=True)
-class MacCheck:
-    """One published figure.
-
-    Attributes
-    ----------
-    formats : tuple of str
-        Weights and activations alike.
-    what : str
-    published, modelled : float
-    source : str
-    """
-
-    formats: tuple[str, ...]
-    what: str
-    published: float
-    modelled: float
-    source: str
-
-    @property
-    def deviation(self) -> float:
-        """Of the model from what was published, as a share."""
-        return self.modelled / self.published - 1
-
-    @property
-    def holds(self) -> bool:
-        """Whether the model is within 25 %."""
-        return abs(self.deviation) <= LIMIT
-
-
-def mac_checks() -> list[MacCheck]:
-    """Return every published figure beside the model's.
-
-    Returns
-    -------
-    list of MacCheck
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> [(check.what, check.published, round(check.modelled, 2)) for check in hw.mac_checks()]
-    [('energy, MXINT8 to MXFP8', 0.63, 0.76), ('energy, NVFP4 to MXFP8', 0.55, 0.53)]
-    """
-    base, int8, four = (mac(one, one, vector=32).energy_pj for one in ("mxfp8_e4m3", "mxint8", "nvfp4"))
-    return [
-        MacCheck(("mxint8", "mxfp8_e4m3"), "energy, MXINT8 to MXFP8", 0.63, int8 / base, CHEN),
-        MacCheck(("nvfp4", "mxfp8_e4m3"), "energy, NVFP4 to MXFP8", 0.55, four / base, CHEN),
-    ]
+__all__ = ["ranked"]
 
 
 def ranked(*formats: str, by: str = "energy") -> bool:
@@ -78,13 +20,13 @@ def ranked(*formats: str, by: str = "energy") -> bool:
     ----------
     *formats : str
     by : {"energy", "area"}, optional
-        What is published above is energy.
+        What is published of formats is energy.
 
     Returns
     -------
     bool
         Of every format: it is one of plain integers or fp32, whose circuits are those of the table that the model is
-        made of, or its published figures are all met within 25 %.
+        made of, or its figures in ``hw.published("formats")`` are all reproduced.
 
     Raises
     ------
@@ -108,5 +50,5 @@ def _plain(name: str) -> bool:
 
 
 def _met(name: str) -> bool:
-    checks = [check for check in mac_checks() if name in check.formats]
-    return bool(checks) and all(check.holds for check in checks)
+    figures = [one for one in published("formats") if name in one.arguments.values()]
+    return bool(figures) and all(one.holds for one in figures)

@@ -23,6 +23,7 @@ __all__ = [
     "int_multiply",
     "mux",
     "scaled",
+    "sram_area",
     "table_read",
 ]
 
@@ -37,6 +38,15 @@ SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ = 32, 8192, 5.0
 # OpenROAD: 1.33 x 1.4 and 3.04 x 1.4).
 MUX_SHARE = 1.33 / 3.04
 SRAM_CELL_UM2 = 0.346
+
+#: um^2 of a six-transistor cell by node: Intel 45 and 14 nm; TSMC 65, 28, 16 (and 12), 7 and 5 nm (IEDM papers; all but
+#: that of 5 nm from memory).
+SRAM_CELLS = {
+    "65nm": 0.525, "45nm": 0.346, "28nm": 0.127, "16nm": 0.07, "14nm": 0.0588, "12nm": 0.07, "7nm": 0.027, "5nm": 0.021,
+}  # fmt: skip
+#: Share of an array's area that is cells: TSMC's N3E has 31.8 Mib/mm^2 with cells of 0.021 um^2, which alone would be
+#: 45.4 (WikiChip, IEDM 2022).
+ARRAY_EFFICIENCY = 31.8 / 45.4
 
 ASSUMPTIONS = (
     "a 2:1 multiplexer costs 0.4375 of an adder's bit, as its cell's area does in the Nangate 45 nm library (the table "
@@ -159,6 +169,33 @@ def table_read(entries: int, bits: int) -> Cost:
     size_bytes = entries * bits / 8
     energy = SRAM_READ_PJ * bits / SRAM_BITS * math.sqrt(size_bytes / SRAM_BYTES)
     return Cost(energy, SRAM_CELL_UM2 * entries * bits)
+
+
+def sram_area(bits: float, process: str) -> float:
+    """Return um^2 of an SRAM: cells of the node, and the periphery of a large array.
+
+    Parameters
+    ----------
+    bits : float
+    process : str
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        An unknown process.
+
+    Examples
+    --------
+    >>> round(sram_area(8 * 2**20, "5nm") / 1e6, 3)
+    0.251
+    """
+    if not isinstance(process, str) or process not in SRAM_CELLS:
+        raise ValueError(f"sram_area: process is {shown(process)}, expected one of {', '.join(SRAM_CELLS)}")
+    return bits * SRAM_CELLS[process] / ARRAY_EFFICIENCY
 
 
 def mux(bits: float, inputs: int) -> Cost:

@@ -9,6 +9,7 @@ NVIDIA, "Matrix multiplication background", 3.2 (waves); DCGM, "Profiling metric
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from ...base.values import as_int, check_count, check_number, shown
 from ..chips.chip import Device
 from ..chips.database import device
 
-__all__ = ["Utilization", "hbm_bandwidth", "utilization"]
+__all__ = ["Utilization", "hbm_bandwidth", "saturating_sms", "utilization"]
 
 WARP = 32
 
@@ -49,6 +50,15 @@ _CHIPS: tuple[tuple[str, int, str], ...] = (
     ("l40", 142, "8.9"), ("rtx4090", 128, "8.9"), ("h100-pcie", 114, "9.0"), ("h800-pcie", 114, "9.0"),
     ("h100-sxm", 132, "9.0"), ("h800-sxm", 132, "9.0"), ("h200", 132, "9.0"),
 )  # fmt: skip
+
+
+def _multiprocessors(function: str, one: Device) -> tuple[int, _Limits]:
+    """Return how many multiprocessors a chip has, and what each of them holds."""
+    for begin, count, version in _CHIPS:
+        if one.name.startswith(begin):
+            return count, _LIMITS[version]
+    words = ", ".join(begin for begin, *_ in _CHIPS)
+    raise ValueError(f"{function}: the multiprocessors of {one.name} are not known here; those of {words} are")
 
 
 @dataclass(frozen=True)
@@ -149,11 +159,8 @@ def utilization(
     check_number(name, "tensor_share", tensor_share, high=1.0, closed=True)
     check_number(name, "busy_share", busy_share, high=1.0, closed=True)
     one = device(chip)
-    known = next(((count, version) for begin, count, version in _CHIPS if one.name.startswith(begin)), None)
-    if known is None:
-        words = ", ".join(begin for begin, *_ in _CHIPS)
-        raise ValueError(f"{name}: the multiprocessors of {one.name} are not known here; those of {words} are")
-    count, limits = known[0] if sms is None else check_count(name, "sms", sms), _LIMITS[known[1]]
+    known, limits = _multiprocessors(name, one)
+    count = known if sms is None else check_count(name, "sms", sms)
     warps = -(-threads // WARP)
     held = {
         "threads": limits.threads // (warps * WARP),
@@ -177,6 +184,52 @@ def utilization(
     percent = 100 * busy_share
     return Utilization(one.name, count, blocks, each, bound, waves, 100 * blocks / (waves * places), percent,
                        percent * active, percent * resident, percent * active * tensor_share)  # fmt: skip
+
+
+def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16, threads: int | None = None) -> int:
+    """Return how many multiprocessors saturate a chip's memory, by Little's law.
+
+    Bytes in flight are bandwidth times latency; each thread of a multiprocessor has one load on its way.
+
+    Parameters
+    ----------
+    chip : str or Device
+    latency : float
+        Seconds from a load to its data.
+    bytes_a_thread : int, optional
+        That a thread has on its way: 16 is one 128-bit load.
+    threads : int, optional
+        Of a multiprocessor. Default: the most that it holds.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        A chip whose multiprocessors or bandwidth are not known, numbers that are not positive, more multiprocessors
+        than the chip has.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.saturating_sms("a100-sxm-40gb", 500e-9), hw.saturating_sms("a100-sxm-40gb", 500e-9, bytes_a_thread=8)
+    (24, 48)
+    """
+    name = "saturating_sms"
+    one = device(chip)
+    check_count(name, "bytes_a_thread", bytes_a_thread)
+    count, limits = _multiprocessors(name, one)
+    held = limits.threads if threads is None else as_int(threads, f"{name}: threads", 1, limits.threads)
+    flying = one.need("bandwidth") * check_number(name, "latency", latency)
+    needed = math.ceil(flying / (held * bytes_a_thread))
+    if needed > count:
+        raise ValueError(
+            f"{name}: {one.name} needs {needed} multiprocessors for {flying:.4g} bytes in flight and has {count}; "
+            "more threads or wider loads need fewer"
+        )
+    return needed
 
 
 def hbm_bandwidth(stacks: int, width_bits: int, rate: float) -> float:

@@ -6,7 +6,7 @@
 """
 
 from .chiplets import ChipletTraffic as ChipletTraffic, chiplets as chiplets
-from .collectives import allreduce as allreduce, reduce_bandwidth as reduce_bandwidth
+from .collectives import allreduce as allreduce, collective as collective, reduce_bandwidth as reduce_bandwidth
 from .fabric import NVLINK as NVLINK, Fabric as Fabric, Tier as Tier, fabric as fabric
 from .growth import growth as growth
 from .parallel import (

@@ -1,4 +1,4 @@
-"""The time of an all-reduce: as a ring, as trees, or with switches that add.
+"""The time of collectives: an all-reduce as a ring, as trees, or with switches that add; and its relatives.
 
 Of n devices with S bytes each and a rate B one way out of each:
 ring    2 (n - 1) steps of S / n:                     2 (n - 1) / n S / B + 2 (n - 1) latency
@@ -11,13 +11,14 @@ algorithms for full bandwidth broadcast, reduction and scan", 2009; NCCL calls S
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 from ....base.values import check_count, check_flag, check_number, shown
 from ...chips.chip import Device
 from ...chips.database import device
 from .fabric import Fabric, Tier
 
-__all__ = ["allreduce", "reduce_bandwidth"]
+__all__ = ["allreduce", "collective", "reduce_bandwidth"]
 
 ALGORITHMS = ("ring", "tree", "switch")
 
@@ -81,6 +82,70 @@ def allreduce(
         waiting += steps * (latency + tier.latency)
         size /= tier.count
     return (max(moving) if pipelined else sum(moving)) + waiting
+
+
+#: Of each collective among n devices: the share of its bytes that passes the busiest link one way, and its steps.
+COLLECTIVES: Mapping[str, Callable[[int], tuple[float, float]]] = {
+    "broadcast": lambda n: (1.0, math.ceil(math.log2(n))),
+    "reduce": lambda n: (1.0, math.ceil(math.log2(n))),
+    "scatter": lambda n: ((n - 1) / n, math.ceil(math.log2(n))),
+    "gather": lambda n: ((n - 1) / n, math.ceil(math.log2(n))),
+    "all-gather": lambda n: ((n - 1) / n, n - 1),
+    "reduce-scatter": lambda n: ((n - 1) / n, n - 1),
+    "all-to-all": lambda n: ((n - 1) / n, n - 1),
+}
+
+
+def collective(kind: str, size: float, count: int, link: float | str | Device, latency: float = 0.0) -> float:
+    """Return the time of a collective other than an all-reduce, at the bandwidth of the busiest link.
+
+    Parameters
+    ----------
+    kind : {"broadcast", "reduce", "scatter", "gather", "all-gather", "reduce-scatter", "all-to-all"}
+    size : float
+        Bytes: of the whole at the root (broadcast, reduce, scatter, gather), of the whole that each device ends or
+        begins with (all-gather, reduce-scatter), that each device has for all of them (all-to-all).
+    count : int
+        Devices.
+    link : float, str or Device
+        B/s one way out of each device, or a device, whose fastest link it is (half of the rate of both directions).
+    latency : float, optional
+        Seconds of each step.
+
+    Returns
+    -------
+    float
+        Seconds; 0 for one device.
+
+    Raises
+    ------
+    ValueError
+        Another kind, a count or a link that is not positive, a negative size or latency, a device without links.
+
+    Notes
+    -----
+    Broadcast and reduce are pipelined along a chain or trees, so each link passes the bytes once. An all-reduce by a
+    ring is a reduce-scatter and an all-gather. Chan et al., "Collective communication: theory, practice, and
+    experience", 2007.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> parts = [hw.multi.collective(kind, 1e9, 8, 300e9) for kind in ("reduce-scatter", "all-gather")]
+    >>> sum(parts) == hw.multi.allreduce(1e9, 8, 300e9)
+    True
+    """
+    name = "multi.collective"
+    if not isinstance(kind, str) or kind not in COLLECTIVES:
+        raise ValueError(f"{name}: kind is {shown(kind)}, expected one of {', '.join(COLLECTIVES)}")
+    check_count(name, "count", count)
+    size = check_number(name, "size", size, closed=True)
+    latency = check_number(name, "latency", latency, closed=True)
+    rate = link_rate(link)
+    if count == 1:
+        return 0.0
+    share, steps = COLLECTIVES[kind](count)
+    return share * size / rate + steps * latency
 
 
 def reduce_bandwidth(count: int, link: float | str | Device | Fabric, algorithm: str = "ring") -> float:

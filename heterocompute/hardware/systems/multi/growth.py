@@ -18,16 +18,11 @@ from ...network.plain import Flatten
 
 __all__ = ["growth"]
 
-OPENAI = "OpenAI, AI and compute, 2018, appendix"
-GPT3 = "Brown et al., GPT-3, 2020, table D.1"
-
 
 class _Training(NamedTuple):
     name: str
     year: float
     operations: Callable[[], float]
-    published: float  # petaflop/s-days
-    source: str
 
 
 def _images(network: str, images: float, epochs: float) -> float:
@@ -40,12 +35,12 @@ def _dqn() -> float:
 
 
 TRAININGS = (
-    _Training("AlexNet", 2012.7, lambda: _images("alexnet_original", 1.2e6, 90), 0.0054, OPENAI),
-    _Training("DQN", 2013.9, _dqn, 2.7e-5, OPENAI),
-    _Training("VGG-16", 2014.7, lambda: _images("vgg16", 1.2e6, 74), 0.098, OPENAI),
-    _Training("BERT-Base", 2018.8, lambda: training_flops(networks["bert_base"].params, 250e9), 1.89, GPT3),
-    _Training("GPT-3 Small", 2020.4, lambda: training_flops(networks["gpt2"].params, 300e9), 2.60, GPT3),
-    _Training("GPT-3 175B", 2020.4, lambda: training_flops(networks["gpt3_175b"].params, 300e9), 3640, GPT3),
+    _Training("AlexNet", 2012.7, lambda: _images("alexnet_original", 1.2e6, 90)),
+    _Training("DQN", 2013.9, _dqn),
+    _Training("VGG-16", 2014.7, lambda: _images("vgg16", 1.2e6, 74)),
+    _Training("BERT-Base", 2018.8, lambda: training_flops(networks["bert_base"].params, 250e9)),
+    _Training("GPT-3 Small", 2020.4, lambda: training_flops(networks["gpt2"].params, 300e9)),
+    _Training("GPT-3 175B", 2020.4, lambda: training_flops(networks["gpt3_175b"].params, 300e9)),
 )  # fmt: skip
 
 
@@ -55,9 +50,9 @@ def growth() -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``name``, ``year``, ``operations``, ``petaflop_days`` (10^15 operations/s for a day), ``published`` (the same
-        unit, as its source counted), ``source``, ``gain`` over the first, ``doubling_months`` since the first, None of
-        the first and of those that took less.
+        ``name``, ``year``, ``operations``, ``petaflop_days`` (10^15 operations/s for a day), ``gain`` over the
+        first, ``doubling_months`` since the first, None of the first and of those that took less. The printed figures
+        are in ``hw.published("training")``.
 
     Examples
     --------
@@ -67,10 +62,10 @@ def growth() -> list[dict[str, Any]]:
     ('GPT-3 175B', 3638, 4.8)
     """
     rows: list[dict[str, Any]] = []
-    for name, year, operations, published, source in TRAININGS:
+    for name, year, operations in TRAININGS:
         work = operations()
         gain = work / rows[0]["operations"] if rows else 1.0
         months = 12 * (year - TRAININGS[0].year) * math.log(2) / math.log(gain) if gain > 1 else None
         rows.append({"name": name, "year": year, "operations": work, "petaflop_days": work / PETAFLOP_DAY,
-                     "published": published, "source": source, "gain": gain, "doubling_months": months})  # fmt: skip
+                     "gain": gain, "doubling_months": months})  # fmt: skip
     return rows

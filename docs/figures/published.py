@@ -1,0 +1,120 @@
+"""Write docs/published.md, the page of published figures: python docs/figures/published.py"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from heterocompute import hardware as hw
+from heterocompute.hardware.ledger.figure import KINDS, PublishedFigure, as_written
+from heterocompute.report.numbers import four_digits
+
+PAGE = Path(__file__).resolve().parents[1] / "published.md"
+INTRODUCTION = """# Published figures
+
+Every figure of a paper, data sheet or lecture that the model side is held against, next to what the model gives.
+`hw.published()` returns the records, and `heterocompute reproduce` computes them on your machine in under a minute.
+
+```sh
+heterocompute reproduce                             # every figure, with counts by status
+heterocompute reproduce eyeriss --html eyeriss.html # one machine, source or subject, as a page with a picture
+heterocompute reproduce off --json                  # the figures that the model misses, each with its reason
+```
+
+```python
+from heterocompute import hardware as hw
+
+figure = hw.published("eyeriss-isca-2016/dataflows-conv")[0]
+{name: round(row["modelled"], 2) for name, row in figure.rows.items()}
+# {'ws': 1.47, 'os-a': 2.47, 'os-b': 1.62, 'os-c': 2.41, 'nlr': 2.46}
+figure.printed["ws"], figure.status     # ('1.4 to 2.5', 'reproduced')
+```
+
+## A paper's table on your network
+
+```sh
+heterocompute reproduce vs-quant --model digits                                     # a network that ships
+heterocompute reproduce vs-quant --model model.onnx --data x.npy --labels y.npy     # yours, judged by its accuracy
+heterocompute reproduce mx --model model.safetensors                                # weights alone: their error
+heterocompute reproduce eyeriss --model resnet18                                    # a machine, layer by layer
+```
+
+| name | table | measured | modelled |
+|---|---|---|---|
+| `vs-quant` | bits of weights and activations, vector size, bits of a scale | accuracy | energy, area of a product |
+| `mx` | microscaling formats and NVFP4, weights and activations | accuracy | energy, area of a product |
+| `gptq` | nearest codes and GPTQ at 4, 3 and 2 bits | accuracy, error of the layers' outputs | |
+| `nm-sparsity` | N:M patterns, alone and with integers | accuracy, bytes | multiply-adds, energy |
+| `deep-compression` | pruning, shared values, entropy | accuracy, bytes | |
+| `eyeriss`, `tpu-v1` | layers on the machine | | time, energy, DRAM |
+| `mixed-precision-memory` | types, optimizers, recomputation | | memory of training |
+
+`--html` writes one page: the table, and the published figures of the paper with their status. Nothing is retrained,
+so accuracies at few bits and low densities are below those of papers that retrain.
+
+## The rule
+
+A figure is reproduced where the model deviates by no more than half a unit of the last digit that the source printed,
+plus the stated error of the model for that kind of quantity. No figure has a limit of its own.
+
+{kinds}
+
+| status | figures | meaning |
+|---|---|---|
+| reproduced | {reproduced} | within the limit, and not an input of the model |
+| restated | {restated} | within the limit; the figure follows from what the model takes from the same source |
+| off | {off} | outside the limit, with the factor or points, and the reason |
+| not modelled | {missing} | a claim without a model, with the reason |
+
+The deviation from a range is that from its nearer end. A figure with several rows has the status of its worst row.
+Shares are compared in points. A row of a TOML file in `heterocompute/hardware/ledger/sources/` is a figure; its
+`model` names a function of `ledger/models/`, and `takes` says what that function takes from the source.
+
+Energy scales with the square of the voltage, so a figure at one voltage says nothing about another one: the records
+name theirs. The model of VS-Quant's test chip is 2.8 to 3.8 times too good at the voltage of each measurement. Clock,
+control and leakage have no model, and gates do not shrink by the square of a node's name.
+
+"""
+
+
+def kinds() -> str:
+    """Return the kinds of quantities and their stated errors as Markdown."""
+    lines = ["| kind | stated error | why |", "|---|---|---|"]
+    for kind, (error, why) in KINDS.items():
+        said = "equal" if not error else f"{100 * error:g} points" if kind == "share" else f"{100 * error:g} %"
+        lines.append(f"| {kind} | {said} | {why} |")
+    return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """Return a number with four digits, a whole one with all of them."""
+    return f"{value:,.0f}" if abs(value) >= 1e5 and value == round(value) else four_digits(value)
+
+
+def line(one: PublishedFigure) -> str:
+    """Return a figure as a row of a table."""
+    names = [f"{name} " if name else "" for name in one.printed]
+    printed = ", ".join(name + as_written(text) for name, text in zip(names, one.printed.values(), strict=True))
+    here = ", ".join(f"{name} {number(row['modelled'])}".strip() for name, row in one.rows.items()) or "-"
+    conditions = ", ".join(filter(None, (one.version, one.where, f"{one.voltage:g} V" if one.voltage else "")))
+    source = f"{one.source} ({conditions})" if conditions else one.source
+    cells = [one.claim, printed, here, one.verdict, source]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def page() -> str:
+    """Return the page."""
+    every = hw.published()
+    count = Counter(one.status for one in every)
+    text = INTRODUCTION.replace("{kinds}", kinds())
+    for key, status in (("reproduced",) * 2, ("restated",) * 2, ("off",) * 2, ("missing", "not modelled")):
+        text = text.replace("{" + key + "}", str(count[status]))
+    lines = [text.rstrip()]
+    for topic in sorted({one.topic for one in every}):
+        lines += ["", f"## {topic}", "", "| claim | published | here | status | source |", "|---|---|---|---|---|"]
+        lines += [line(one) for one in every if one.topic == topic]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

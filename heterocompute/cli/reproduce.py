@@ -1,0 +1,137 @@
+"""`heterocompute reproduce`: published figures next to the model's, and tables of papers on a network of yours."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ..base.texts import counted
+from ..report.numbers import four_digits
+from ..report.table import Column
+from .parts import ProgressBar, UsageError, interruptible, print_json, print_table, say_words
+
+__all__ = ["register"]
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    found = command(
+        "reproduce",
+        _run,
+        "Compute published figures and say which the model reproduces, which it misses by how much, and why. With "
+        "--model, run the table of a paper on a network of yours.",
+        "reproduce",
+        "reproduce eyeriss --html eyeriss.html",
+        "reproduce off",
+        "reproduce vs-quant --model digits",
+        "reproduce vs-quant --model model.onnx --data x.npy --labels y.npy",
+    )
+    found.add_argument(
+        "name", metavar="NAME", nargs="?", help="a source, a machine or subject, a status such as off, or a figure"
+    )
+    found.add_argument("--model", metavar="MODEL", help="a network of hc.zoo (digits, adder), or an ONNX file")
+    found.add_argument("--data", metavar="NPY", help="of an ONNX MODEL: its inputs")
+    found.add_argument("--labels", metavar="NPY", help="the class of each input of --data")
+    found.add_argument("--html", metavar="PATH", help="write one whole page with a picture")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.model is not None:
+        return _paper(arguments)
+    for option in ("data", "labels"):
+        if getattr(arguments, option) is not None:
+            raise UsageError(f"--{option} needs --model: published figures have networks of their own")
+    from .. import hardware as hw  # 60 ms
+
+    figures = interruptible(lambda: hw.published(arguments.name))
+    with ProgressBar("reproduce", arguments.name or "published figures") as progress:
+
+        def work() -> list[dict[str, Any]]:
+            records = []
+            for i, one in enumerate(figures):
+                progress.update(i, len(figures), one.name)
+                records.append(one.to_dict())
+            return records
+
+        records = interruptible(work)
+    counts = Counter({status: 0 for status in ("reproduced", "restated", "off", "not modelled")})
+    counts.update(record["status"] for record in records)
+    if arguments.json:
+        return print_json({"counts": counts, "figures": records})
+    if arguments.html:
+        from ..report.files import write_text  # 5 ms
+        from ..report.published import published_page  # 20 ms
+
+        write_text(
+            arguments.html,
+            published_page(f"Published figures: {arguments.name}" if arguments.name else "Published figures", records),
+        )
+    columns = [
+        Column("name", "figure"),
+        Column("printed", "published", leaves=1, left=True),
+        Column("modelled", "here", leaves=1, left=True),
+        Column("verdict", "status", left=True),
+    ]
+    print_table(columns, [_row(record) for record in records])
+    said = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    say_words(f"{counted(len(records), 'figure')}: {said}")
+    return 0
+
+
+def _row(record: dict[str, Any]) -> dict[str, str]:
+    rows = record["figures"]
+    named = len(rows) > 1
+    cells = [
+        (
+            f"{row['row']} " if named else "",
+            row["printed"],
+            "-" if row["modelled"] is None else _number(row["modelled"]),
+        )
+        for row in rows
+    ]
+    return {
+        "name": record["name"],
+        "printed": ", ".join(name + printed for name, printed, _ in cells),
+        "modelled": ", ".join(name + value for name, _, value in cells),
+        "verdict": record["verdict"],
+    }
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1e5 and value == round(value) else four_digits(value)
+
+
+def _paper(arguments: argparse.Namespace) -> int:
+    from ..studies.papers import PAPERS, reproduce_paper  # 40 ms
+
+    if arguments.name not in PAPERS:
+        raise UsageError(f"--model needs NAME to be one of {', '.join(PAPERS)}")
+    with ProgressBar("reproduce", arguments.name) as progress:
+        found = interruptible(
+            lambda: reproduce_paper(
+                arguments.name, arguments.model, arguments.data, arguments.labels, progress=progress.update
+            )
+        )
+    if arguments.json:
+        return print_json(found.to_dict())
+    if arguments.html:
+        from ..report.files import write_text  # 5 ms
+        from ..report.published import published_page  # 20 ms
+
+        heads = list(found.columns.values())
+        rows = [
+            [(_cell(row[key]), "" if row[key] is None else row[key]) for key in found.columns] for row in found.table
+        ]
+        write_text(arguments.html, published_page(found.title, found.published, (found.summary, heads, rows)))
+    columns = [Column(key, title, _cell, left=key in found.texts) for key, title in found.columns.items()]
+    print_table(columns, found.table)
+    say_words(found.summary)
+    return 0
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else four_digits(value)

@@ -1,0 +1,15 @@
+"""Functions that compute a published figure, by the names that the records use: ``eyeriss.frames``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import chips, counts, eyeriss, layers, mapping, silicon, sparse, systems, vectors
+
+__all__ = ["MODELS"]
+
+MODELS: dict[str, Callable[..., float]] = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
+    for module in (chips, counts, eyeriss, layers, mapping, silicon, sparse, systems, vectors)
+    for name in module.__all__
+}

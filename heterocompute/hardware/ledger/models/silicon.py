@@ -1,0 +1,33 @@
+"""Energy of arithmetic, memories and instructions."""
+
+from __future__ import annotations
+
+from ...accelerators.energies import DRAM, sram
+from ...silicon.mac import mac
+
+__all__ = ["arithmetic_pj", "dram_pj", "log_saving", "mac_ratio", "sram_pj"]
+
+
+def mac_ratio(format: str, other: str) -> float:
+    """Return the energy of a multiply-add of vectors of 32 over another format's."""
+    return mac(format, format, vector=32).energy_pj / mac(other, other, vector=32).energy_pj
+
+
+def log_saving(row: str, format: str, sharing: int) -> float:
+    """Return the energy that log numbers save over a format, where so many products share a conversion."""
+    return 1 - mac(format, format, log_sharing=sharing).energy_pj / mac(row, row).energy_pj
+
+
+def arithmetic_pj(format: str, accumulator: int, lanes: int, products: int) -> float:
+    """Return pJ of so many multiply-adds at 45 nm."""
+    return products * mac(format, format, accumulator, lanes).energy_pj
+
+
+def sram_pj(kib: int, bits: int) -> float:
+    """Return pJ of a word of an SRAM at 45 nm."""
+    return bits * sram(kib * 1024, "45nm")
+
+
+def dram_pj(bits: int) -> float:
+    """Return pJ of a word of DRAM."""
+    return bits * DRAM
