@@ -70,6 +70,11 @@ class LanguageModel:
         """Names of the tensors that a product multiplies by, the embedding among them."""
         return [self._roles[role] for role, shape in self._expected.items() if len(shape) > 1]
 
+    @property
+    def tables(self) -> list[str]:
+        """Names of the embedding and, if it is a tensor of its own, of the output."""
+        return [self._roles[role] for role in ("token_embd.weight", "output.weight") if role in self._roles]
+
     @counts_subnormals
     def logits(
         self,
