@@ -30,6 +30,7 @@ from . import (
     explore as cli_explore,
     formats as cli_formats,
     hardware as cli_hardware,
+    language as cli_language,
     map as cli_map,
     ptq as cli_ptq,
     search as cli_search,
@@ -70,7 +71,7 @@ WRITTEN = {
     "save": "--save",
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
-READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
+READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels", "text": "--text"}
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 IN_LAYOUT = "the program that has quantized it: compressed-tensors, gptq, awq or bitsandbytes"
@@ -367,6 +368,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     cli_study.register(command)
+    cli_language.register(command)
     cli_formats.register(command)
 
     quantize = command(

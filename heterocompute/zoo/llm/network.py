@@ -17,12 +17,15 @@ import numpy as np
 
 from ...base.float_env import counts_subnormals
 from ...base.kept import kept
+from ...base.progress import Progress, Steps
 from ...base.runtime import use
 from ...base.texts import quoted
 from ...base.values import as_int, as_real, shown
+from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, swiglu
 from ...products.layers.attention import attention
 from ...products.matmul import linear
+from ...products.quantize import quantize
 from .cache import Cache
 from .shape import Rope, Shape
 from .tokens import Tokens
@@ -74,6 +77,35 @@ class LanguageModel:
     def tables(self) -> list[str]:
         """Names of the embedding and, if it is a tensor of its own, of the output."""
         return [self._roles[role] for role in ("token_embd.weight", "output.weight") if role in self._roles]
+
+    @counts_subnormals
+    def quantized(self, fmt: Any, progress: Progress | None = None) -> dict[str, Any]:
+        """Quantize the matrices of the layers; the embedding and the output stay as stored.
+
+        Parameters
+        ----------
+        fmt : Format or str
+        progress : callable, optional
+            Called as ``progress(done, total, text)``.
+
+        Returns
+        -------
+        dict of str to QuantizedArray
+            For the argument `weights` of `logits`, `generate` and `perplexity`.
+
+        Raises
+        ------
+        ValueError
+            The format does not fit the width of a matrix; NaN or infinity in a tensor.
+        """
+        wanted, tables = as_format(fmt, "quantized: fmt"), set(self.tables)
+        names = [name for name in self.matrices if name not in tables]
+        step, found = Steps(len(names), progress), {}
+        for name in names:
+            step(name)
+            found[name] = quantize(np.asarray(self.weights[name], np.float32), wanted, axis=-1)
+        step.finish()
+        return found
 
     @counts_subnormals
     def logits(
