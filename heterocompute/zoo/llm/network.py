@@ -23,10 +23,9 @@ from ...base.texts import quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, swiglu
-from ...products.layers.attention import attention
+from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
 from ...products.quantize import quantize
-from .cache import Cache
 from .shape import Rope, Shape
 from .tokens import Tokens
 from .weights import embedding_rows, expected
@@ -398,7 +397,8 @@ class Run:
     ) -> None:
         self.net, self.shape, self.activations = net, net.shape, activations
         self._weights, self._taken = weights, {}
-        self.cache = Cache(net.shape, batch, kv_cache)
+        s = net.shape
+        self.cache = KVCache(kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
         """Add tokens (batch, n) and return their logits, or those of the last token alone."""
@@ -443,13 +443,13 @@ class Run:
         return self._norm(x, "output_norm")
 
     def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
-        """Return cosine and sine (n, width / 2) of the next n positions, of each RoPE."""
+        """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
         at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
         found = {}
         for rotation, frequencies in self.net.frequencies.items():
             angles = at * frequencies
             parts = (rotation.amplitude * turn(angles) for turn in (np.cos, np.sin))
-            cosine, sine = (part.astype(np.float32) for part in parts)
+            cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
             found[rotation] = cosine, sine
         return found
 
@@ -470,12 +470,13 @@ class Run:
             q, k, v = np.split(self._product(x, f"{at}attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
         else:
             q, k, v = (self._product(x, f"{at}attn_{part}") for part in "qkv")
-        q, k, v = (part.reshape(batch, n, -1, d).transpose(0, 2, 1, 3) for part in (q, k, v))
+        q, k, v = (part.reshape(batch, n, -1, d) for part in (q, k, v))
         if (weight := self.operand(f"{at}attn_q_norm.weight")) is not None:
             q = rms_norm(q, weight, s.epsilon)
             k = rms_norm(k, self.operand(f"{at}attn_k_norm.weight"), s.epsilon)
         pairs = s.rope.pairs
         q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
+        q, k, v = (part.transpose(0, 2, 1, 3) for part in (q, k, v))
         keys, values = self.cache.add(i, k, v)
         y = attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
         return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), f"{at}attn_output")

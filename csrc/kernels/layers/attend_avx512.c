@@ -1,0 +1,6 @@
+/* hc_attend_avx512: kernels/layers/layers.h. */
+#include "kernels/layers/attend.h"
+
+#include "kernels/kernel.h"
+
+void hc_attend_avx512(const hc_attend *some) { hc_attend_body(some); }
