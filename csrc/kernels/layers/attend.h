@@ -32,17 +32,16 @@ static inline void hc_attend_body(const hc_attend *some) {
         for (int64_t j = low; j < high; j++)
             s[j] = hc_dot_16(some->width, q, some->k + j * some->k_ld) * some->scale;
         if (some->cap > 0)
-            for (int64_t j = low; j < high; j++)
-                s[j] = some->cap * (1.0f - 2.0f / (hc_exp(2.0f * (s[j] / some->cap)) + 1.0f));
+            hc_cap(high - low, some->cap, s + low);
         for (int64_t j = low; j < high; j++)
             largest = s[j] > largest ? s[j] : largest;
-        for (int64_t j = 0; j < HC_KEYS; j++)
-            s[j] = hc_exp(s[j] - largest);
+        hc_exp_below(HC_KEYS, s, largest, s);
         for (int64_t j = 0; j < low; j++)
             s[j] = 0;
         for (int64_t j = high; j < HC_KEYS; j++)
             s[j] = 0;
-        const float factor = hc_exp(some->largest[r] - largest);
+        float factor = some->largest[r];
+        hc_exp_below(1, &factor, largest, &factor);
         some->sum[r] = some->sum[r] * factor + hc_sum_16(HC_KEYS, s);
         some->largest[r] = largest;
         float *answer = some->answer + r * some->width;

@@ -1,4 +1,5 @@
 /* hc_attend_avx2: kernels/layers/layers.h. */
+#define HC_FLOATS 8
 #include "kernels/layers/attend.h"
 
 #include "kernels/kernel.h"

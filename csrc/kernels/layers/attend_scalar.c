@@ -1,4 +1,5 @@
 /* hc_attend_scalar: kernels/layers/layers.h. */
+#define HC_FLOATS 4
 #include "kernels/layers/attend.h"
 
 #include "kernels/kernel.h"

@@ -25,25 +25,43 @@ static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, floa
         float largest = -INFINITY;
         for (int64_t i = 0; i < n; i++)
             largest = x[i] > largest ? x[i] : largest;
-        for (int64_t i = 0; i < n; i++)
-            y[i] = hc_exp(x[i] - largest);
+        hc_exp_below(n, x, largest, y);
         const float sum = hc_sum_16(n, y);
         for (int64_t i = 0; i < n; i++)
             y[i] /= sum;
     }
 }
 
+static inline hc_floats hc_gated(bool gelu, hc_floats x) {
+    hc_floats at = x;
+    if (gelu)
+        at = 1.5957691216f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + hc_exp(-at));
+}
+
+static inline __attribute__((always_inline)) void hc_gate_values(int64_t n, bool gelu, const float *x, const float *up,
+                                                                 float *y) {
+    int64_t i = 0;
+    for (; i + HC_FLOATS <= n; i += HC_FLOATS) {
+        hc_floats u = hc_gated(gelu, *(const hc_floats *)(x + i));
+        if (up)
+            u *= *(const hc_floats *)(up + i);
+        *(hc_floats *)(y + i) = u;
+    }
+    if (i < n) {
+        float rest[HC_FLOATS] = {0};
+        memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+        *(hc_floats *)rest = hc_gated(gelu, *(const hc_floats *)rest);
+        for (int64_t l = 0; l < n - i; l++)
+            y[i + l] = up ? rest[l] * up[i + l] : rest[l];
+    }
+}
+
 static inline void hc_gate_body(int64_t n, bool gelu, const float *x, const float *up, float *y) {
     if (gelu)
-        for (int64_t i = 0; i < n; i++) {
-            const float u = hc_sigmoid_times(x[i], 1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]));
-            y[i] = up ? u * up[i] : u;
-        }
+        hc_gate_values(n, true, x, up, y);
     else
-        for (int64_t i = 0; i < n; i++) {
-            const float u = hc_sigmoid_times(x[i], x[i]);
-            y[i] = up ? u * up[i] : u;
-        }
+        hc_gate_values(n, false, x, up, y);
 }
 
 static inline void hc_rope_body(const hc_rope_form *form, int64_t first, int64_t rows, const float *x,
