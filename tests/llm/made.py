@@ -38,7 +38,9 @@ def weights(seed: int = 0, config: dict[str, Any] = CONFIG) -> dict[str, np.ndar
     def drawn(*shape: int) -> np.ndarray[Any, Any]:
         return (rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 0.1) + (len(shape) == 1)).astype(np.float32)
 
-    found = {"model.embed_tokens.weight": drawn(len(vocabulary()), width), "model.norm.weight": drawn(width)}
+    table = drawn(len(vocabulary()), width)
+    table[2 + 94 : 2 + 256] = 0  # bytes that are no ASCII letter or sign: their logit is 0, so that they never come next
+    found = {"model.embed_tokens.weight": table, "model.norm.weight": drawn(width)}
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}."
         found |= {f"{at}{name}.weight": drawn(width) for name in ("input_layernorm", "post_attention_layernorm")}

@@ -22,7 +22,7 @@ from ...base.runtime import use
 from ...base.texts import quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
-from ...products.layers import gelu, rms_norm, rope, swiglu
+from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
 from ...products.quantize import quantize
@@ -414,7 +414,8 @@ class Run:
         """Return the logits of hidden states."""
         table = self.operand("output.weight")
         table = self.operand("token_embd.weight") if table is None else table
-        found = self._linear(x, table, None)
+        with use(blas="own"):  # a BLAS sums in another order with other threads
+            found = self._linear(x, table, None)
         cap = self.shape.logit_cap
         return found if cap is None else np.float32(cap) * np.tanh(found / np.float32(cap))
 
@@ -428,6 +429,10 @@ class Run:
 
     def hidden(self, ids: IntArray) -> FloatArray:
         """Add tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
+        with use(blas="own"):  # a BLAS sums in another order with other threads
+            return self._layers(ids)
+
+    def _layers(self, ids: IntArray) -> FloatArray:
         s = self.shape
         x = embedding_rows(self.operand("token_embd.weight"), ids)
         if s.options.scaled_embedding:
@@ -457,8 +462,7 @@ class Run:
         return rms_norm(x, self.operand(f"{role}.weight"), self.shape.epsilon)
 
     def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
-        with use(blas="own"):  # a BLAS sums in another order with other threads
-            return linear(x, w, bias, activations=self.activations)
+        return linear(x, w, bias, activations=self.activations)
 
     def _product(self, x: FloatArray, role: str) -> FloatArray:
         return self._linear(x, self.operand(f"{role}.weight"), self.operand(f"{role}.bias"))
@@ -512,13 +516,16 @@ class Run:
 
 
 class _Reference:
-    """Log-probabilities of a window by the network as stored, a piece at a time."""
+    """Probabilities of a window by the network as stored, a piece at a time."""
 
     def __init__(self, run: Run, tokens: IntArray, first: int) -> None:
         self._run, self._x = run, run.hidden_of(tokens)[first - 1 : -1]
 
-    def part(self, rows: slice) -> Array:
-        return log_softmax(self._run.scores(self._x[rows]))
+    def part(self, rows: slice) -> tuple[FloatArray, FloatArray]:
+        """Return probabilities of some rows, and their logarithms."""
+        logits = self._run.scores(self._x[rows])
+        shares = softmax(logits)
+        return shares, log_softmax(logits, shares)
 
 
 class _Totals:
@@ -529,20 +536,22 @@ class _Totals:
         self.count = self.same = 0
 
     def add(self, run: Run, tokens: IntArray, first: int, reference: _Reference | None) -> None:
+        """Add the tokens of a window from the first that is predicted in it."""
         x, targets = run.hidden_of(tokens)[first - 1 : -1], tokens[first:]
         step = max(1, LOGITS // run.shape.vocabulary)
         for begin in range(0, len(targets), step):
             rows = slice(begin, begin + step)
-            logs = log_softmax(run.scores(x[rows]))
-            wanted = targets[rows]
+            logits, wanted = run.scores(x[rows]), targets[rows]
+            logs = log_softmax(logits, softmax(logits))
             self.loss -= float(logs[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
             self.count += len(wanted)
             if reference is not None:
-                stored = reference.part(rows)
-                self.kl += float((np.exp(stored) * (stored - logs)).sum(dtype=np.float64))
+                shares, stored = reference.part(rows)
+                self.kl += float(np.einsum("ij,ij->i", shares, stored - logs).sum(dtype=np.float64))
                 self.same += int((stored.argmax(axis=-1) == logs.argmax(axis=-1)).sum())
 
     def found(self, compare: bool) -> dict[str, float]:
+        """Return the means."""
         mean = self.loss / self.count
         found = {"perplexity": math.exp(mean) if mean < 700 else math.inf}
         if compare:
@@ -550,8 +559,7 @@ class _Totals:
         return found
 
 
-def log_softmax(logits: FloatArray) -> FloatArray:
-    """Return log(softmax) along the last axis, sums in float64."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    total = np.exp(shifted).sum(axis=-1, dtype=np.float64, keepdims=True)
-    return shifted - np.log(total).astype(np.float32)
+def log_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return log(softmax(logits)) along the last axis; the largest of the shares is 1 / sum(exp(logits - max))."""
+    total = np.log(shares.max(axis=-1, keepdims=True).astype(np.float64)).astype(np.float32)
+    return logits - logits.max(axis=-1, keepdims=True) + total
