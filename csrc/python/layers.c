@@ -75,7 +75,8 @@ static bool take_heads(PyObject *object, const char *name, hc_view *view, int64_
     for (int i = 0; fits && i < 4; i++)
         fits = view->shape[i] <= 1 || (i < 3 ? view->strides[i] % 4 == 0 : view->strides[i] == 4);
     if (!fits) {
-        PyErr_Format(PyExc_ValueError, "%s: wanted float32 (batch, heads, tokens, width), the last axis contiguous", name);
+        PyErr_Format(PyExc_ValueError, "%s: wanted float32 (batch, heads, tokens, width), the last axis contiguous",
+                     name);
         return false;
     }
     for (int i = 0; i < 3; i++)

@@ -1,4 +1,4 @@
-"""`heterocompute generate`: a language model continues a prompt, in any format. Registered by one line of command.py."""
+"""`heterocompute generate`: a language model continues a prompt. Registered by one line of command.py."""
 
 from __future__ import annotations
 
@@ -31,9 +31,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     generate.add_argument("model", metavar="MODEL", help="GGUF file or Hugging Face folder")
     generate.add_argument("prompt", metavar="PROMPT", help="the text to continue")
     generate.add_argument("--tokens", type=_count, default=64, metavar="N", help="tokens to add at most; default: 64")
-    for name, what in (("format", "of the layers' weights"), ("activations", "of inputs"), ("kv-cache", "of keys and values")):
+    for name, what in (
+        ("format", "of the layers' weights"),
+        ("activations", "of inputs"),
+        ("kv-cache", "of keys and values"),
+    ):
         generate.add_argument(f"--{name}", type=_one_format, metavar="F", help=f"format {what}; default: as they are")
-    generate.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token")
+    generate.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token"
+    )
     generate.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws with a temperature")
     add_threads(generate)
 

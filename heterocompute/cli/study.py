@@ -13,6 +13,7 @@ from ..base.regular import open_regular
 from ..base.texts import printable
 from ..base.values import shown
 from .hardware import chip_of
+from .language import language_model, text_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -24,7 +25,6 @@ from .parts import (
     recipe_of,
     standard_output,
 )
-from .language import language_model, text_of
 from .ptq import function_of, names_function
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo

@@ -69,7 +69,8 @@ def _normed(d: FloatArray, weight: FloatArray | None, bias: FloatArray | None, e
         factor = F(1) / np.sqrt(summed(d * d) / F(d.shape[-1]) + F(epsilon))
         y = d * factor[..., None]
         y = y if weight is None else y * weight
-        return y if bias is None else y + bias
+        found: FloatArray = y if bias is None else y + bias
+        return found
 
 
 def softmax(x: FloatArray) -> FloatArray:
@@ -121,7 +122,8 @@ def _attended(
     q: FloatArray, k: FloatArray, v: FloatArray, first: int, last: int, scale: np.float32, cap: float | None
 ) -> FloatArray:
     """Return the answer of one query that sees keys from first to before last."""
-    largest, total, answer = F(-np.inf), F(0), np.zeros(v.shape[1], F)
+    largest, total = F(-np.inf), F(0)
+    answer: FloatArray = np.zeros(v.shape[1], F)
     with np.errstate(all="ignore"):
         for tile in range(first - first % KEYS, last, KEYS):
             low, high = max(first - tile, 0), min(last - tile, KEYS)
@@ -136,4 +138,4 @@ def _attended(
             for j in range(low, high):
                 answer = answer + p[j] * v[tile + j]
             largest = most
-        return answer / total
+        return np.asarray(answer / total, F)

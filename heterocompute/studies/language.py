@@ -15,13 +15,13 @@ import numpy as np
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
 from ..base.progress import Progress, Steps
-from ..base.values import shown
 from ..files.selection import check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import by_method
-from .asked import Entry, activations_of, by_methods, entries_of, methods_of, modelled_by
+from ..ptq.network import calibrate
+from .asked import activations_of, by_methods, entries_of, methods_of, modelled_by
 from .parts import finite, named
 from .result import Study
 
@@ -136,8 +136,6 @@ def bits_of_cache(fmt: Format | None, width: int) -> float:
 
 def hessians_of_text(net: Any, names: list[str], ids: Any) -> Mapping[str, Any]:
     """Return what each matrix is given by the beginning of a text."""
-    from ..ptq.network import calibrate  # 18 ms
-
     held = {name: np.asarray(net.weights[name], np.float32) for name in names}
 
     def run(weights: Mapping[str, Any]) -> None:
@@ -151,7 +149,8 @@ class _Times:
     """Times of products with one row; tensors of one shape and format take the same time."""
 
     def __init__(self) -> None:
-        self._clock, self._known = Clock(), {}
+        self._clock = Clock()
+        self._known: dict[tuple[tuple[int, ...], str], list[float | None]] = {}
 
     def of(self, w: Any, kinds: list[Format | None]) -> list[float | None]:
         matrix = w if w.ndim == 2 else w[0] if w.ndim == 3 and len(w) else None
@@ -189,7 +188,7 @@ class _Part:
 def _pooled(parts: list[_Part], i: int) -> dict[str, Any]:
     stored, size = sum(part.nbytes for part in parts), sum(part.size for part in parts)
     signal, noise = math.fsum(part.signal for part in parts), math.fsum(part.noise for part in parts)
-    known = [part.seconds[i] for part in parts if part.seconds[i] is not None]
+    known = [seconds for part in parts if (seconds := part.seconds[i]) is not None]
     return {
         "bits": 8 * stored / size,
         "bytes": stored,

@@ -39,12 +39,16 @@ def weights(seed: int = 0, config: dict[str, Any] = CONFIG) -> dict[str, np.ndar
         return (rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 0.1) + (len(shape) == 1)).astype(np.float32)
 
     table = drawn(len(vocabulary()), width)
-    table[2 + 94 : 2 + 256] = 0  # bytes that are no ASCII letter or sign: their logit is 0, so that they never come next
+    table[2 + 94 : 2 + 256] = (
+        0  # bytes that are no ASCII letter or sign: their logit is 0, so that they never come next
+    )
     found = {"model.embed_tokens.weight": table, "model.norm.weight": drawn(width)}
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}."
         found |= {f"{at}{name}.weight": drawn(width) for name in ("input_layernorm", "post_attention_layernorm")}
-        found |= {f"{at}self_attn.{n}_proj.weight": drawn(rows, width) for n, rows in (("q", width), ("k", kv), ("v", kv))}
+        found |= {
+            f"{at}self_attn.{n}_proj.weight": drawn(rows, width) for n, rows in (("q", width), ("k", kv), ("v", kv))
+        }
         found[f"{at}self_attn.o_proj.weight"] = drawn(width, width)
         found |= {f"{at}mlp.{name}_proj.weight": drawn(hidden, width) for name in ("gate", "up")}
         found[f"{at}mlp.down_proj.weight"] = drawn(width, hidden)
@@ -108,7 +112,9 @@ def gguf_keys() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_gguf(path: Path, kind: str = "f32", keys: dict[str, Any] | None = None, seed: int = 0, **tensors: Any) -> Path:
+def write_gguf(
+    path: Path, kind: str = "f32", keys: dict[str, Any] | None = None, seed: int = 0, **tensors: Any
+) -> Path:
     """A GGUF file; `keys` change its keys (None: without that one), `tensors` its tensors."""
     given = {**gguf_keys(), **(keys or {})}
     held = {**gguf_tensors(seed), **{name.replace("__", "."): w for name, w in tensors.items()}}

@@ -42,7 +42,7 @@ def test_attention_has_the_bits_of_its_definition(sizes: tuple[int, ...], option
 
 @pytest.mark.parametrize(("sizes", "options"), CASES)
 def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[str, Any]) -> None:
-    """Scores err by (width / 16 + 6) eps sum|q k|, which exp turns into relative errors; sums of shares add (m + 20) eps."""
+    """Scores err by (width / 16 + 6) eps sum|q k|, which exp makes relative errors; sums of shares add (m + 20) eps."""
     q, k, v = heads(*sizes)
     group, n, m, width = len(q) // len(k), q.shape[1], k.shape[1], q.shape[2]
     exact = q.astype(np.float64), np.repeat(k, group, 0).astype(np.float64), np.repeat(v, group, 0).astype(np.float64)
@@ -59,7 +59,9 @@ def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[st
     assert (np.abs(hc.attention(q, k, v, **options) - shares @ exact[2]) <= bound * (shares @ np.abs(exact[2]))).all()
 
 
-@pytest.mark.parametrize("fmt", ["int8", "int4-g32", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn", "nf4-g64", "bf16", "q8_0", "nvfp4", "cb4"])
+@pytest.mark.parametrize(
+    "fmt", ["int8", "int4-g32", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn", "nf4-g64", "bf16", "q8_0", "nvfp4", "cb4"]
+)
 @pytest.mark.parametrize("isa", ["scalar", None])
 def test_packed_keys_and_values_give_what_their_values_give(fmt: str, isa: str | None) -> None:
     q, k, v = drawn(2, 4, 3, 64), drawn(2, 2, 150, 64, seed=1), drawn(2, 2, 150, 64, seed=2)

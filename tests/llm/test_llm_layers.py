@@ -87,7 +87,11 @@ def test_infinities_and_nan_are_not_silent() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: hc.layers.rms_norm(np.ones((2, 3)), np.ones(2)), ValueError, r"weight has shape \(2,\), expected \(3,\)"),
+        (
+            lambda: hc.layers.rms_norm(np.ones((2, 3)), np.ones(2)),
+            ValueError,
+            r"weight has shape \(2,\), expected \(3,\)",
+        ),
         (lambda: hc.layers.rms_norm(np.ones(3), epsilon=-1.0), ValueError, "epsilon is -1.0, expected 0 or more"),
         (lambda: hc.layers.layer_norm(np.float32(1)), ValueError, "x has no dimensions"),
         (lambda: hc.layers.swiglu(np.ones(2), np.ones(3)), ValueError, r"up has shape \(3,\), expected \(2,\)"),

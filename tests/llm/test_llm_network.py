@@ -1,4 +1,4 @@
-"""A language model computes what transformers and llama.cpp compute, whatever file it comes from, always the same bits."""
+"""A language model computes what transformers and llama.cpp compute, always with the same bits."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ def test_perplexity_is_that_of_the_logits(net: Any) -> None:
 
     def loss(tokens: Any, first: int) -> Any:
         logits = net.logits(tokens).astype(np.float64)
-        logits -= np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) + logits.max(-1, keepdims=True)
+        logits -= np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) + logits.max(
+            -1, keepdims=True
+        )
         return -logits[np.arange(first - 1, len(tokens) - 1), tokens[first:]]
 
     whole = loss(ids, 1)

@@ -81,7 +81,11 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         (["study", "{net}", "--kv-cache", "int8"], 2, "--kv-cache needs --text"),
         (["study", "--text", "{text}"], 2, "--text needs MODEL"),
-        (["study", "{net}", "--text", "{text}", "--emulate", "int16-sat"], 2, "--text and --emulate do not go together"),
+        (
+            ["study", "{net}", "--text", "{text}", "--emulate", "int16-sat"],
+            2,
+            "--text and --emulate do not go together",
+        ),
         (["study", "{net}", "--text", "{bytes}"], 1, "no UTF-8"),
         (["study", "{net}", "--text", "{empty}"], 1, "text has 0 tokens"),
         (["study", "{text}", "--text", "{text}"], 1, "corpus.txt"),
@@ -99,7 +103,12 @@ def test_usage_and_files_that_are_wrong(
     pytest.importorskip("tokenizers")
     for name, data in (("corpus.txt", made.TEXT.encode()), ("bytes.txt", b"\xff\xfe"), ("empty.txt", b"")):
         (tmp_path / name).write_bytes(data)
-    places = {"net": net.path, "text": tmp_path / "corpus.txt", "bytes": tmp_path / "bytes.txt", "empty": tmp_path / "empty.txt"}
+    places = {
+        "net": net.path,
+        "text": tmp_path / "corpus.txt",
+        "bytes": tmp_path / "bytes.txt",
+        "empty": tmp_path / "empty.txt",
+    }
     try:
         found = main([word.format(**places) for word in words])
     except SystemExit as end:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import made
 import numpy as np
@@ -12,7 +11,14 @@ import pytest
 import heterocompute as hc
 from heterocompute.zoo.llm import tokens as llm_tokens
 
-TEXTS = ["the winter in a hat", "  two  spaces\n\nand lines\t", "12 + 345 = 357", "naïve Ångström — 東京 🙂", "", "<s>the</s>"]
+TEXTS = [
+    "the winter in a hat",
+    "  two  spaces\n\nand lines\t",
+    "12 + 345 = 357",
+    "naïve Ångström — 東京 🙂",
+    "",
+    "<s>the</s>",
+]
 
 
 def test_a_folder_and_a_gguf_file_have_the_same_tokens(tmp_path: Path) -> None:
@@ -53,7 +59,20 @@ def test_pieces_with_scores_join_by_the_highest_score(tmp_path: Path) -> None:
     """SentencePiece: the pair whose joint has the highest score joins first; unknown characters become bytes."""
     pytest.importorskip("tokenizers")
     space = "\u2581"
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), space, "a", "b", "c", "ab", "bc", f"{space}a", "abc"]
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{b:02X}>" for b in range(256)),
+        space,
+        "a",
+        "b",
+        "c",
+        "ab",
+        "bc",
+        f"{space}a",
+        "abc",
+    ]
     scores = [0.0] * 259 + [-10.0, -11.0, -12.0, -13.0, -3.0, -2.0, -4.0, -1.0]
     kinds = [2, 3, 3] + [6] * 256 + [1] * 8
     keys = {
@@ -71,7 +90,9 @@ def test_pieces_with_scores_join_by_the_highest_score(tmp_path: Path) -> None:
     for text in ("abc ab", "é 東", "a  b"):
         assert net.tokens.decode(net.tokens.encode(text)) == text
     prefixed = hc.zoo.open_llm(
-        made.write_gguf(tmp_path / "p.gguf", keys={**keys, "tokenizer.ggml.add_space_prefix": True}, token_embd__weight=table)
+        made.write_gguf(
+            tmp_path / "p.gguf", keys={**keys, "tokenizer.ggml.add_space_prefix": True}, token_embd__weight=table
+        )
     )
     assert prefixed.tokens.encode("a", special=False) == [named[f"{space}a"]]
     assert prefixed.tokens.decode(prefixed.tokens.encode("ab c")) == "ab c"
@@ -87,5 +108,3 @@ def test_without_the_package_tokens_still_work(tmp_path: Path, monkeypatch: pyte
 
 def test_rules_are_known_by_one_name() -> None:
     assert {"gpt-2", "smollm", "llama-bpe", "qwen2"} <= set(llm_tokens.WORDS)
-
-

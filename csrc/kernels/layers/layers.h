@@ -43,7 +43,7 @@ typedef struct {
     const float *k, *v; /* (keys, width) */
     int64_t k_ld, v_ld;
     const int32_t *low, *high;
-    float scale, cap; /* cap 0: none */
+    float scale, cap;     /* cap 0: none */
     float *largest, *sum; /* (rows): m, at first -infinity, and l, at first 0 */
     float *answer;        /* (rows, width), contiguous: a, at first 0 */
 } hc_attend;

@@ -107,8 +107,8 @@ static hc_status check_kept(const char *name, const hc_attention *given, const h
     const hc_status status = hc_check_packed(name, kept->packed, geometry, error);
     if (status != HC_OK)
         return status;
-    const int64_t most = (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] +
-                         (given->m - 1) * kept->step[2];
+    const int64_t most =
+        (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] + (given->m - 1) * kept->step[2];
     if (geometry->columns != given->width || kept->packed->format.m > 0 || most >= geometry->rows ||
         kept->packed->n_axes != 1 || kept->packed->axes[0] != kept->packed->ndim - 1)
         return hc_fail(error, HC_VALUE, "attention: %s does not hold rows of %lld values for every head and token",

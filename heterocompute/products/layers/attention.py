@@ -58,8 +58,8 @@ def attention(
         The queries of the last n tokens.
     k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
         Keys and values of all m tokens, n or more; or what `KVCache.add` returns. Packed ones are quantized along the
-        last axis and decoded tile by tile. heads is a multiple of kv_heads: head i uses head ``i // (heads // kv_heads)``
-        of them.
+        last axis and decoded tile by tile. heads is a multiple of kv_heads: query head i uses head
+        ``i // (heads // kv_heads)``.
     causal : bool
         A query sees no token after its own.
     scale : float, optional
@@ -137,7 +137,7 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
     elif isinstance(x, QuantizedArray):
         if x.ndim < 3 or x.axis != (x.ndim - 1,) or has_pattern(x.format):
             raise ValueError(
-                f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., heads, tokens, "
+                f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., tokens, "
                 "width), quantized along the last axis and without a pattern"
             )
         heads, tokens, width = x.shape[-3:]
@@ -173,8 +173,8 @@ class KVCache:
     Raises
     ------
     ValueError
-        A format that shares something between rows, such as the scale of the whole tensor or a learned codebook, or one with a
-        pattern.
+        A format with a pattern, or whose rows share something, such as the scale of the whole tensor or a learned
+        codebook.
 
     Examples
     --------
@@ -204,13 +204,14 @@ class KVCache:
         if len(self.windows) != self.layers:
             raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
         self.rows = self.heads * self.batch  # of a token
+        self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
         if self.format is not None:
             layout = layout_of(self.format, (1, self.width), (1,))
             if has_pattern(self.format) or not all(per_row for _, _, per_row in layout.values()):
                 raise ValueError(
-                    f"KVCache: format is {self.format}, whose rows share a scale, a codebook or a pattern; expected one with "
-                    "all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
+                    f"KVCache: format is {self.format}, whose rows share a scale, codebook or pattern; expected one "
+                    "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
                 )
             self._parts = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in layout.items()}
         self._memory: list[list[dict[str, np.ndarray[Any, Any]]]] = [[{}, {}] for _ in range(self.layers)]
@@ -248,13 +249,15 @@ class KVCache:
             Shapes that do not fit; NaN or infinity that the format does not hold.
         """
         i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
-        parts = [np.asarray(as_floats(one, name) if not _is_plain(one) else one) for one, name in ((k, "KVCache.add: k"), (v, "KVCache.add: v"))]
+        parts = [
+            np.asarray(as_floats(one, name) if not _is_plain(one) else one)
+            for one, name in ((k, "KVCache.add: k"), (v, "KVCache.add: v"))
+        ]
         n = parts[0].shape[2] if parts[0].ndim == 4 else 0
         for one, name in zip(parts, "kv", strict=True):
             if one.shape != (self.batch, self.heads, n, self.width):
-                raise ValueError(
-                    f"KVCache.add: {name} has shape {one.shape}, expected {(self.batch, self.heads, 'tokens', self.width)}"
-                )
+                wanted = (self.batch, self.heads, "tokens", self.width)
+                raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
         self._drop(i)
         begin = self._held[i]
         answers = [self._append(self._memory[i][side], begin, n, one) for side, one in enumerate(parts)]
@@ -294,7 +297,7 @@ class KVCache:
             return
         old -= old % TILE
         for memory in self._memory[layer]:
-            for name, held in memory.items():
+            for held in memory.values():
                 left = held[old * self.rows : self._held[layer] * self.rows].copy()
                 held[: len(left)] = left
         self._held[layer] -= old

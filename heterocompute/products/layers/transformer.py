@@ -53,8 +53,8 @@ def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
     --------
     >>> import numpy as np, heterocompute as hc
     >>> hc.layers.rms_norm(np.float32([[3, 4], [0, 5]]), epsilon=0.0)
-    array([[0.8485281, 1.1313709],
-           [0.       , 1.4142135]], dtype=float32)
+    array([[0.84852815, 1.1313709 ],
+           [0.        , 1.4142137 ]], dtype=float32)
     """
     xs = as_floats(x, "rms_norm: x")
     return _layer("rms_norm", RMS_NORM, xs, _vector(weight, xs, "rms_norm: weight"), None, epsilon)
@@ -225,8 +225,8 @@ def gelu(x: Any, up: Any = None) -> FloatArray:
 
     Notes
     -----
-    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016 (arXiv 1606.08415), section 2: the tanh form. It is computed
-    as ``x sigmoid(1.5957691 (x + 0.044715 x^3))``, which is equal.
+    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016 (arXiv 1606.08415), section 2: the tanh form. It is
+    computed as ``x sigmoid(1.5957691 (x + 0.044715 x^3))``, which is equal.
 
     Examples
     --------

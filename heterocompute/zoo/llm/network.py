@@ -18,17 +18,15 @@ import numpy as np
 from ...base.float_env import counts_subnormals
 from ...base.kept import kept
 from ...base.progress import Progress, Steps
-from ...base.runtime import use
 from ...base.texts import quoted
 from ...base.values import as_int, as_real, shown
 from ...products.arguments import as_format
-from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
-from ...products.layers.attention import KVCache, attention
-from ...products.matmul import linear
 from ...products.quantize import quantize
+from .judge import Reference, Totals
+from .run import Run
 from .shape import Rope, Shape
 from .tokens import Tokens
-from .weights import embedding_rows, expected
+from .weights import expected
 
 __all__ = ["LanguageModel"]
 
@@ -37,8 +35,6 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 WINDOW = 512  # tokens of a window of `perplexity`
-AT_ONCE = 512  # tokens that go through the layers together
-LOGITS = 1 << 24  # logits at a time
 
 
 class LanguageModel:
@@ -65,7 +61,8 @@ class LanguageModel:
 
     def __repr__(self) -> str:
         s = self.shape
-        return f"LanguageModel({s.family}, {s.layers} layers, width {s.width}, vocabulary {s.vocabulary}, context {s.context})"
+        sizes = f"{s.layers} layers, width {s.width}, vocabulary {s.vocabulary}, context {s.context}"
+        return f"LanguageModel({s.family}, {sizes})"
 
     @property
     def matrices(self) -> list[str]:
@@ -296,18 +293,24 @@ class LanguageModel:
             ``agreement``, the fraction of tokens where both have the same likeliest token.
         """
         ids = self._text_ids(text)
-        totals = [_Totals() for _ in ways]
+        totals = [Totals() for _ in ways]
         for tokens, first in self.windows(ids, stride, window):
-            reference: _Reference | None = None
+            reference: Reference | None = None
             if compare:
-                reference = _Reference(Run(self, None, None, None, 1), tokens, first)
+                reference = Reference(Run(self, None, None, None, 1), tokens, first)
             for total, (weights, activations, kv_cache) in zip(totals, ways, strict=True):
                 total.add(Run(self, weights, activations, kv_cache, 1), tokens, first, reference)
         return [total.found(compare) for total in totals]
 
-    def windows(self, ids: IntArray, stride: int | None = None, window: int | None = None) -> Iterator[tuple[IntArray, int]]:
-        """Yield the windows of a text: their tokens, and the index of the first one that is predicted in this window."""
-        size = min(WINDOW, self.shape.context) if window is None else as_int(window, "perplexity: window", 2, self.shape.context)
+    def windows(
+        self, ids: IntArray, stride: int | None = None, window: int | None = None
+    ) -> Iterator[tuple[IntArray, int]]:
+        """Yield the windows of a text: their tokens, and the index of the first that is predicted in each."""
+        size = (
+            min(WINDOW, self.shape.context)
+            if window is None
+            else as_int(window, "perplexity: window", 2, self.shape.context)
+        )
         begin = self.tokens.begin
         inner = size - (begin is not None)  # tokens of the text in a window
         if inner < 2:
@@ -320,7 +323,7 @@ class LanguageModel:
                 part = ids[at:end]
                 shift = 0
                 if begin is not None:
-                    part, shift = np.concatenate([np.int64([begin]), part]), 1
+                    part, shift = np.concatenate([np.array([begin], np.int64), part]), 1
                 yield part, max(done - at, 0 if shift else 1) + shift
                 done = end
             if end == len(ids):
@@ -381,185 +384,9 @@ class LanguageModel:
 def _drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> IntArray:
     """Return one token per row of logits."""
     if heat == 0:
-        return logits.argmax(axis=-1).astype(np.int64)
+        return np.asarray(logits.argmax(axis=-1), np.int64)
     scaled = logits.astype(np.float64)
     scaled = np.exp((scaled - scaled.max(axis=-1, keepdims=True)) / heat)
     shares = np.cumsum(scaled, axis=-1)
     draws = rng.random(len(logits)) * shares[:, -1]
-    return np.minimum((shares <= draws[:, None]).sum(axis=-1), logits.shape[-1] - 1).astype(np.int64)
-
-
-class Run:
-    """One pass over sequences of a batch, with the keys and values of all tokens so far."""
-
-    def __init__(
-        self, net: LanguageModel, weights: Mapping[str, Any] | None, activations: Any, kv_cache: Any, batch: int
-    ) -> None:
-        self.net, self.shape, self.activations = net, net.shape, activations
-        self._weights, self._taken = weights, {}
-        s = net.shape
-        self.cache = KVCache(kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
-
-    def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
-        """Add tokens (batch, n) and return their logits, or those of the last token alone."""
-        parts = [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
-        x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)
-        return self.scores(x)
-
-    def hidden_of(self, tokens: IntArray) -> FloatArray:
-        """Add the tokens (n,) of one sequence and return their states (n, width)."""
-        return np.concatenate([self.hidden(tokens[None, i : i + AT_ONCE])[0] for i in range(0, len(tokens), AT_ONCE)])
-
-    def scores(self, x: FloatArray) -> FloatArray:
-        """Return the logits of hidden states."""
-        table = self.operand("output.weight")
-        table = self.operand("token_embd.weight") if table is None else table
-        with use(blas="own"):  # a BLAS sums in another order with other threads
-            found = self._linear(x, table, None)
-        cap = self.shape.logit_cap
-        return found if cap is None else np.float32(cap) * np.tanh(found / np.float32(cap))
-
-    def operand(self, role: str) -> Any:
-        """Return the operand of a role; None if the network has none."""
-        try:
-            return self._taken[role]
-        except KeyError:
-            found = self._taken[role] = self.net.taken(role, self._weights)
-            return found
-
-    def hidden(self, ids: IntArray) -> FloatArray:
-        """Add tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
-        with use(blas="own"):  # a BLAS sums in another order with other threads
-            return self._layers(ids)
-
-    def _layers(self, ids: IntArray) -> FloatArray:
-        s = self.shape
-        x = embedding_rows(self.operand("token_embd.weight"), ids)
-        if s.options.scaled_embedding:
-            x = x * np.float32(math.sqrt(s.width))
-        turns = self._turns(ids.shape[1])
-        for i in range(s.layers):
-            at = f"blk.{i}."
-            y = self._attention(i, at, self._norm(x, at + "attn_norm"), turns[s.local_rope if s.windows[i] else s.rope])
-            x = x + (self._norm(y, at + "post_attention_norm") if s.options.post_norms else y)
-            y = self._norm(x, at + "ffn_norm")
-            y = self._experts(at, y) if s.experts else self._feed_forward(at, y)
-            x = x + (self._norm(y, at + "post_ffw_norm") if s.options.post_norms else y)
-        return self._norm(x, "output_norm")
-
-    def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
-        """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
-        at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
-        found = {}
-        for rotation, frequencies in self.net.frequencies.items():
-            angles = at * frequencies
-            parts = (rotation.amplitude * turn(angles) for turn in (np.cos, np.sin))
-            cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
-            found[rotation] = cosine, sine
-        return found
-
-    def _norm(self, x: FloatArray, role: str) -> FloatArray:
-        return rms_norm(x, self.operand(f"{role}.weight"), self.shape.epsilon)
-
-    def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
-        return linear(x, w, bias, activations=self.activations)
-
-    def _product(self, x: FloatArray, role: str) -> FloatArray:
-        return self._linear(x, self.operand(f"{role}.weight"), self.operand(f"{role}.bias"))
-
-    def _attention(self, i: int, at: str, x: FloatArray, turns: tuple[FloatArray, FloatArray]) -> FloatArray:
-        s, (batch, n) = self.shape, x.shape[:2]
-        d, kv = s.head_width, s.kv_heads
-        if self.operand(f"{at}attn_qkv.weight") is not None:
-            q, k, v = np.split(self._product(x, f"{at}attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
-        else:
-            q, k, v = (self._product(x, f"{at}attn_{part}") for part in "qkv")
-        q, k, v = (part.reshape(batch, n, -1, d) for part in (q, k, v))
-        if (weight := self.operand(f"{at}attn_q_norm.weight")) is not None:
-            q = rms_norm(q, weight, s.epsilon)
-            k = rms_norm(k, self.operand(f"{at}attn_k_norm.weight"), s.epsilon)
-        pairs = s.rope.pairs
-        q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
-        q, k, v = (part.transpose(0, 2, 1, 3) for part in (q, k, v))
-        keys, values = self.cache.add(i, k, v)
-        y = attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
-        return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), f"{at}attn_output")
-
-    def _gated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
-        return swiglu(gate, up) if self.shape.options.activation == "silu" else gelu(gate, up)
-
-    def _feed_forward(self, at: str, x: FloatArray) -> FloatArray:
-        if self.operand(f"{at}ffn_gate_up.weight") is not None:
-            gate, up = np.split(self._product(x, f"{at}ffn_gate_up"), 2, axis=-1)
-        else:
-            gate, up = self._product(x, f"{at}ffn_gate"), self._product(x, f"{at}ffn_up")
-        return self._product(self._gated(gate, up), f"{at}ffn_down")
-
-    def _experts(self, at: str, x: FloatArray) -> FloatArray:
-        """Sum the experts that a router picks for each token, each with its share."""
-        s, rows = self.shape, x.reshape(-1, x.shape[-1])
-        router = self._linear(rows, self.operand(f"{at}ffn_gate_inp.weight"), None)
-        picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
-        best = np.take_along_axis(router, picked, axis=-1)
-        shares = np.exp(best - best.max(axis=-1, keepdims=True))
-        shares /= shares.sum(axis=-1, keepdims=True)
-        stacks = [self.operand(f"{at}ffn_{part}_exps.weight") for part in ("gate", "up", "down")]
-        out = np.zeros_like(rows)
-        for expert in range(s.experts):
-            token, place = np.nonzero(picked == expert)
-            if len(token):
-                gate, up, down = (stack[expert] for stack in stacks)
-                some = rows[token]
-                y = self._linear(self._gated(self._linear(some, gate, None), self._linear(some, up, None)), down, None)
-                out[token] += y * shares[token, place][:, None]
-        return out.reshape(x.shape)
-
-
-class _Reference:
-    """Probabilities of a window by the network as stored, a piece at a time."""
-
-    def __init__(self, run: Run, tokens: IntArray, first: int) -> None:
-        self._run, self._x = run, run.hidden_of(tokens)[first - 1 : -1]
-
-    def part(self, rows: slice) -> tuple[FloatArray, FloatArray]:
-        """Return probabilities of some rows, and their logarithms."""
-        logits = self._run.scores(self._x[rows])
-        shares = softmax(logits)
-        return shares, log_softmax(logits, shares)
-
-
-class _Totals:
-    """Sums over the tokens of a text, in float64."""
-
-    def __init__(self) -> None:
-        self.loss = self.kl = 0.0
-        self.count = self.same = 0
-
-    def add(self, run: Run, tokens: IntArray, first: int, reference: _Reference | None) -> None:
-        """Add the tokens of a window from the first that is predicted in it."""
-        x, targets = run.hidden_of(tokens)[first - 1 : -1], tokens[first:]
-        step = max(1, LOGITS // run.shape.vocabulary)
-        for begin in range(0, len(targets), step):
-            rows = slice(begin, begin + step)
-            logits, wanted = run.scores(x[rows]), targets[rows]
-            logs = log_softmax(logits, softmax(logits))
-            self.loss -= float(logs[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
-            self.count += len(wanted)
-            if reference is not None:
-                shares, stored = reference.part(rows)
-                self.kl += float(np.einsum("ij,ij->i", shares, stored - logs).sum(dtype=np.float64))
-                self.same += int((stored.argmax(axis=-1) == logs.argmax(axis=-1)).sum())
-
-    def found(self, compare: bool) -> dict[str, float]:
-        """Return the means."""
-        mean = self.loss / self.count
-        found = {"perplexity": math.exp(mean) if mean < 700 else math.inf}
-        if compare:
-            found |= {"kl": max(self.kl / self.count, 0.0), "agreement": self.same / self.count}
-        return found
-
-
-def log_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return log(softmax(logits)) along the last axis; the largest of the shares is 1 / sum(exp(logits - max))."""
-    total = np.log(shares.max(axis=-1, keepdims=True).astype(np.float64)).astype(np.float32)
-    return logits - logits.max(axis=-1, keepdims=True) + total
+    return np.asarray(np.minimum((shares <= draws[:, None]).sum(axis=-1), logits.shape[-1] - 1), np.int64)

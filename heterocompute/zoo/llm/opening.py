@@ -73,7 +73,9 @@ def _gguf(path: str) -> LanguageModel:
         if FACTORS in reads:
             factors = np.asarray(reads[FACTORS](), np.float32)
             if factors.shape != (shape.rope.width // 2,) or not (np.isfinite(factors) & (factors > 0)).all():
-                raise ValueError(f"{printable(path)}: tensor {quoted(FACTORS)} holds no {shape.rope.width // 2} numbers above 0")
+                raise ValueError(
+                    f"{printable(path)}: tensor {quoted(FACTORS)} holds no {shape.rope.width // 2} numbers above 0"
+                )
         tokens = texts.of_gguf(path, reader.metadata, reader.listed, vocabulary)
     except BaseException:
         reader.close()
@@ -119,7 +121,9 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
     ends: set[int] = set()
     for found in (config, inner if isinstance(inner, Mapping) else {}, more):
         value = found.get("eos_token_id")
-        ends |= {one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary}
+        ends |= {
+            one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary
+        }
     settings = os.path.join(path, "tokenizer_config.json")
     options = _json(settings) if os.path.exists(settings) else {}
     begin = config.get("bos_token_id")
@@ -154,4 +158,6 @@ def _check(path: str, shape: shapes.Shape, roles: Mapping[str, str], sizes: Mapp
         if name is None:
             raise ValueError(f"{printable(path)}: the tensor {quoted(role)} is missing")
         if name in sizes and tuple(sizes[name]) != wanted:
-            raise ValueError(f"{printable(path)}: tensor {quoted(name)} has shape {tuple(sizes[name])}, expected {wanted}")
+            raise ValueError(
+                f"{printable(path)}: tensor {quoted(name)} has shape {tuple(sizes[name])}, expected {wanted}"
+            )

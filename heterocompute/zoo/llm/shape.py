@@ -167,7 +167,9 @@ def _checked(keys: _Keys, shape: Shape) -> Shape:
         keys.fail(f"{shape.heads} heads share {shape.kv_heads} heads of keys, expected a multiple")
     for rope in (shape.rope, shape.local_rope):
         if rope.width % 2 or not 2 <= rope.width <= shape.head_width:
-            keys.fail(f"RoPE rotates {rope.width} of {shape.head_width} values, expected an even number of at most these")
+            keys.fail(
+                f"RoPE rotates {rope.width} of {shape.head_width} values, expected an even number of at most these"
+            )
     return shape
 
 
@@ -225,7 +227,9 @@ def of_gguf(path: str, metadata: Mapping[str, str], vocabulary: int, factors: bo
     rope = Rope(base, rotated, family.pairs, "none" if factors else scaling, factor, original)
     if rope.scaling == "yarn":
         amplitude = keys.number(f"{name}.rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(max(factor, 1.0)))
-        low, high = (keys.number(f"{name}.rope.scaling.yarn_beta_{at}", value) for at, value in (("slow", 1.0), ("fast", 32.0)))
+        low, high = (
+            keys.number(f"{name}.rope.scaling.yarn_beta_{at}", value) for at, value in (("slow", 1.0), ("fast", 32.0))
+        )
         rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
     window = keys.count(f"{name}.attention.sliding_window", 0, low=0) or None
     local = Rope(family.local_base, rotated, family.pairs) if family.local_base else rope

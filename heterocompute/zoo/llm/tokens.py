@@ -1,11 +1,11 @@
 """Text to tokens and back by the package `tokenizers`: from tokenizer.json, or from the vocabulary of a GGUF file.
 
-GGUF holds texts, scores or merges, and the name of the rule that cuts a text into words. llama.cpp, src/llama-vocab.cpp.
+GGUF holds texts, scores or merges, and the name of the rule that cuts a text into words: llama.cpp,
+src/llama-vocab.cpp.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +18,8 @@ from ...base.values import check_text, shown
 __all__ = ["Tokens", "of_gguf", "of_json"]
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+LLAMA3 += r"|\s+(?!\S)|\s+"
 # The words of each rule; a digit is a word of its own first where the flag says so.
 WORDS = {
     "gpt-2": (GPT2, False),
@@ -120,9 +119,7 @@ def of_json(path: str, begin: int | None, ends: Iterable[int]) -> Tokens:
     return Tokens(make, begin, ends)
 
 
-def of_gguf(
-    path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int
-) -> Tokens:
+def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> Tokens:
     """Return the tokens of a GGUF file.
 
     Parameters
@@ -148,15 +145,21 @@ def of_gguf(
         package = _package()
         texts = listed("tokenizer.ggml.tokens")
         if not isinstance(texts, list) or not 0 < len(texts) <= vocabulary:
-            raise ValueError(f"{printable(path)}: the key tokenizer.ggml.tokens is missing or longer than the embedding")
+            raise ValueError(
+                f"{printable(path)}: the key tokenizer.ggml.tokens is missing or longer than the embedding"
+            )
         pieces = [text.decode("utf-8", "replace") for text in texts]
         types = listed("tokenizer.ggml.token_type")
         kinds = np.full(len(pieces), NORMAL) if types is None or len(types) != len(pieces) else np.asarray(types)
         if kind == "gpt2":
-            made = _byte_level(package, path, pieces, listed("tokenizer.ggml.merges"), metadata.get("tokenizer.ggml.pre", "gpt-2"))
+            made = _byte_level(
+                package, path, pieces, listed("tokenizer.ggml.merges"), metadata.get("tokenizer.ggml.pre", "gpt-2")
+            )
         elif kind == "llama":
             scores = listed("tokenizer.ggml.scores")
-            made = _sentence_piece(package, path, pieces, scores, metadata.get("tokenizer.ggml.add_space_prefix", "True") == "True")
+            made = _sentence_piece(
+                package, path, pieces, scores, metadata.get("tokenizer.ggml.add_space_prefix", "True") == "True"
+            )
         else:
             raise ValueError(
                 f"{printable(path)}: tokenizer.ggml.model is {shown(kind)}, expected gpt2 or llama; put tokenizer.json "
@@ -183,7 +186,9 @@ def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rul
     pairs = [tuple(text.decode("utf-8", "replace").split(" ", 1)) for text in merges]
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     pairs = [pair for pair in pairs if len(pair) == 2 and all(one in vocabulary for one in (*pair, pair[0] + pair[1]))]
-    made = package.Tokenizer(package.models.BPE(vocab=vocabulary, merges=pairs, fuse_unk=False, ignore_merges=rule.startswith("llama")))
+    made = package.Tokenizer(
+        package.models.BPE(vocab=vocabulary, merges=pairs, fuse_unk=False, ignore_merges=rule.startswith("llama"))
+    )
     words, digits = WORDS[rule]
     steps = [package.pre_tokenizers.Digits(individual_digits=True)] if digits else []
     steps.append(package.pre_tokenizers.Split(package.Regex(words), "isolated"))

@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.base import PackedArray
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import converted
-from ...base.texts import printable, quoted
+from ...base.texts import printable
 from ...products.quantize import quantize
 from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
 from .shape import Shape
@@ -74,10 +74,9 @@ def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.n
     -------
     ndarray of float32, ids.shape + (width,)
     """
-    if not isinstance(table, QuantizedArray):
-        return np.asarray(table, np.float32)[ids]
-    if not table.format.splits_into_rows:
-        return table.dequantize()[ids]
+    if not isinstance(table, QuantizedArray) or not table.format.splits_into_rows:
+        found: np.ndarray[Any, np.dtype[np.float32]] = np.asarray(table, np.float32)[ids]
+        return found
     used, place = np.unique(ids.reshape(-1), return_inverse=True)
     rows = np.empty((len(used), table.shape[1]), np.float32)
     for i, row in enumerate(used.tolist()):
@@ -125,7 +124,9 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
     for i in range(shape.layers):
         at = f"blk.{i}."
         found[f"{at}attn_norm.weight"] = found[f"{at}ffn_norm.weight"] = (width,)
-        parts = {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
+        parts = (
+            {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
+        )
         for part, rows in parts.items():
             found[f"{at}{part}.weight"] = (rows, width)
         found[f"{at}attn_output.weight"] = (width, q)
