@@ -72,6 +72,11 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
     answer = json.loads(capsys.readouterr().out)
     kept = net.quantized("vsq4-g16-s4")
     assert answer["text"] == net.generate("the cat", 5, weights=kept, activations="int8", kv_cache="int8")
+    recipe = tmp_path / "recipe.toml"
+    options = ["--budget", "bits=7", "--formats", "int8,int4-g16", "--save", str(recipe), "--json"]
+    assert main(["search", net.path, "--text", str(text), *options]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "int4-g16" in json.dumps(plan) and "attn_q" in recipe.read_text()
     assert main(["generate", net.path, "the cat", "--tokens", "3"]) == 0
     assert capsys.readouterr().out.startswith("the cat")
 
@@ -81,6 +86,7 @@ def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         (["study", "{net}", "--kv-cache", "int8"], 2, "--kv-cache needs --text"),
         (["study", "--text", "{text}"], 2, "--text needs MODEL"),
+        (["search", "--text", "{text}", "--budget", "bits=4"], 2, "--text needs MODEL"),
         (
             ["study", "{net}", "--text", "{text}", "--emulate", "int16-sat"],
             2,

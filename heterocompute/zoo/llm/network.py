@@ -10,7 +10,7 @@ Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -301,6 +301,37 @@ class LanguageModel:
             for total, (weights, activations, kv_cache) in zip(totals, ways, strict=True):
                 total.add(Run(self, weights, activations, kv_cache, 1), tokens, first, reference)
         return [total.found(compare) for total in totals]
+
+    def judge(
+        self, text: Any, tables: bool = False
+    ) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], dict[str, float]]]:
+        """Return weights as floats and a function that judges them by a text, for `heterocompute.ptq.search`.
+
+        Parameters
+        ----------
+        text : str or array_like of int
+        tables : bool
+            Also return the embedding and the output.
+
+        Returns
+        -------
+        tuple
+            float32 matrices by name, in memory; and a function of such a mapping, which returns ``perplexity``, ``kl``
+            and ``agreement`` as `judged` does.
+
+        Examples
+        --------
+        >>> weights, evaluate = net.judge(text)  # doctest: +SKIP
+        >>> plan = hc.ptq.search(weights, ["int8", "int4-g32"], {"bits": 5}, evaluate, "kl")  # doctest: +SKIP
+        """
+        ids, left = self._text_ids(text), set() if tables else set(self.tables)
+        held = {name: np.asarray(self.weights[name], np.float32) for name in self.matrices if name not in left}
+
+        def evaluate(weights: Mapping[str, Any]) -> dict[str, float]:
+            changed = {name: w for name, w in weights.items() if w is not held.get(name)}
+            return self.judged(ids, [(changed, None, None)], compare=True)[0]
+
+        return held, evaluate
 
     def windows(
         self, ids: IntArray, stride: int | None = None, window: int | None = None
