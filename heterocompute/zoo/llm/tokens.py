@@ -203,14 +203,15 @@ def _sentence_piece(package: Any, path: str, pieces: Sequence[str], scores: Any,
     if scores is None or len(scores) != len(pieces):
         raise ValueError(f"{printable(path)}: the key tokenizer.ggml.scores is missing or has another length")
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    found = []
+    found: list[tuple[float, int, int, str, str]] = []
+    place = vocabulary.get
     for piece, i in vocabulary.items():
-        splits = [
-            (vocabulary[piece[:at]], vocabulary[piece[at:]], piece[:at], piece[at:])
-            for at in range(1, len(piece))
-            if piece[:at] in vocabulary and piece[at:] in vocabulary
-        ]
-        found += [(-float(scores[i]), first, second, left, right) for first, second, left, right in sorted(splits)]
+        splits = []
+        for at in range(1, len(piece)):
+            first = place(piece[:at])
+            if first is not None and (second := place(piece[at:])) is not None:
+                splits.append((-float(scores[i]), first, second, piece[:at], piece[at:]))
+        found += sorted(splits) if len(splits) > 1 else splits
     found.sort(key=lambda one: one[0])
     merges = [(left, right) for _, _, _, left, right in found]
     has_bytes = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
