@@ -397,6 +397,16 @@ class LanguageModel:
             found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
         return found
 
+    @kept
+    def layer_roles(self) -> list[list[tuple[str, str]]]:
+        """Roles of the tensors of each layer: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
+        found: list[list[tuple[str, str]]] = [[] for _ in range(self.shape.layers)]
+        for role in self._expected:
+            if role.startswith("blk."):
+                _, i, name = role.split(".", 2)
+                found[int(i)].append((name, role))
+        return found
+
     def taken(self, role: str, weights: Mapping[str, Any] | None) -> Any:
         """Return the operand of a role, checked for its shape; None if the network has no such tensor."""
         name = self._roles.get(role)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.runtime import use
-from ...products.layers import gelu, rms_norm, rope, swiglu
+from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
 from .shape import Rope
@@ -35,6 +35,7 @@ class Run:
         self.net, self.shape, self.activations = net, net.shape, activations
         self._weights = weights
         self._taken: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
         s = net.shape
         self.cache = KVCache(kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
 
@@ -76,14 +77,16 @@ class Run:
         if s.options.scaled_embedding:
             x = x * np.float32(math.sqrt(s.width))
         turns = self._turns(ids.shape[1])
-        for i in range(s.layers):
-            at = f"blk.{i}."
-            y = self._attention(i, at, self._norm(x, at + "attn_norm"), turns[s.local_rope if s.windows[i] else s.rope])
-            x = x + (self._norm(y, at + "post_attention_norm") if s.options.post_norms else y)
-            y = self._norm(x, at + "ffn_norm")
-            y = self._experts(at, y) if s.experts else self._feed_forward(at, y)
-            x = x + (self._norm(y, at + "post_ffw_norm") if s.options.post_norms else y)
-        return self._norm(x, "output_norm")
+        for i, part in enumerate(self._parts):
+            if not part:  # the tensors of the layer, by their roles in it
+                part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
+            y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
+            y = self._attention(i, part, y, turns[s.local_rope if s.windows[i] else s.rope])
+            x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if s.options.post_norms else y)
+            y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
+            y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
+            x = x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if s.options.post_norms else y)
+        return rms_norm(x, self.operand("output_norm.weight"), s.epsilon)
 
     def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
         """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
@@ -96,52 +99,49 @@ class Run:
             found[rotation] = cosine, sine
         return found
 
-    def _norm(self, x: FloatArray, role: str) -> FloatArray:
-        return rms_norm(x, self.operand(f"{role}.weight"), self.shape.epsilon)
-
     def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
 
-    def _product(self, x: FloatArray, role: str) -> FloatArray:
-        return self._linear(x, self.operand(f"{role}.weight"), self.operand(f"{role}.bias"))
+    def _product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
+        return self._linear(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
 
-    def _attention(self, i: int, at: str, x: FloatArray, turns: tuple[FloatArray, FloatArray]) -> FloatArray:
+    def _attention(
+        self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
+    ) -> FloatArray:
         s, (batch, n) = self.shape, x.shape[:2]
         d, kv = s.head_width, s.kv_heads
-        if self.operand(f"{at}attn_qkv.weight") is not None:
-            q, k, v = np.split(self._product(x, f"{at}attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
+        if "attn_qkv.weight" in part:
+            q, k, v = np.split(self._product(x, part, "attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
         else:
-            q, k, v = (self._product(x, f"{at}attn_{part}") for part in "qkv")
-        q, k, v = (part.reshape(batch, n, -1, d) for part in (q, k, v))
-        if (weight := self.operand(f"{at}attn_q_norm.weight")) is not None:
-            q = rms_norm(q, weight, s.epsilon)
-            k = rms_norm(k, self.operand(f"{at}attn_k_norm.weight"), s.epsilon)
+            q, k, v = (self._product(x, part, name) for name in ("attn_q", "attn_k", "attn_v"))
+        q, k, v = (one.reshape(batch, n, -1, d) for one in (q, k, v))
+        if "attn_q_norm.weight" in part:
+            q = rms_norm(q, part["attn_q_norm.weight"], s.epsilon)
+            k = rms_norm(k, part["attn_k_norm.weight"], s.epsilon)
         pairs = s.rope.pairs
         q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
-        q, k, v = (part.transpose(0, 2, 1, 3) for part in (q, k, v))
+        q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
         keys, values = self.cache.add(i, k, v)
         y = attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
-        return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), f"{at}attn_output")
+        return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
 
     def _gated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
         return swiglu(gate, up) if self.shape.options.activation == "silu" else gelu(gate, up)
 
-    def _feed_forward(self, at: str, x: FloatArray) -> FloatArray:
-        if self.operand(f"{at}ffn_gate_up.weight") is not None:
-            gate, up = np.split(self._product(x, f"{at}ffn_gate_up"), 2, axis=-1)
+    def _feed_forward(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
+        if "ffn_gate_up.weight" in part:
+            gate, up = np.split(self._product(x, part, "ffn_gate_up"), 2, axis=-1)
         else:
-            gate, up = self._product(x, f"{at}ffn_gate"), self._product(x, f"{at}ffn_up")
-        return self._product(self._gated(gate, up), f"{at}ffn_down")
+            gate, up = self._product(x, part, "ffn_gate"), self._product(x, part, "ffn_up")
+        return self._product(self._gated(gate, up), part, "ffn_down")
 
-    def _experts(self, at: str, x: FloatArray) -> FloatArray:
+    def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
         """Sum the experts that a router picks for each token, each with its share."""
         s, rows = self.shape, x.reshape(-1, x.shape[-1])
-        router = self._linear(rows, self.operand(f"{at}ffn_gate_inp.weight"), None)
+        router = self._linear(rows, part["ffn_gate_inp.weight"], None)
         picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
-        best = np.take_along_axis(router, picked, axis=-1)
-        shares = np.exp(best - best.max(axis=-1, keepdims=True))
-        shares /= shares.sum(axis=-1, keepdims=True)
-        stacks = [self.operand(f"{at}ffn_{part}_exps.weight") for part in ("gate", "up", "down")]
+        shares = softmax(np.take_along_axis(router, picked, axis=-1))
+        stacks = [part[f"ffn_{name}_exps.weight"] for name in ("gate", "up", "down")]
         out = np.zeros_like(rows)
         for expert in range(s.experts):
             token, place = np.nonzero(picked == expert)
