@@ -239,6 +239,50 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, 
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,
                       hc_error *error);
 
+/* The layers of transformers between products, rows x n contiguous float32 (kernels/layers/layers.h has the equations): norms
+ * with weight and bias (n) or NULL, gates with weight = what they are multiplied by (rows x n) or NULL, rope with weight and
+ * bias = cosine and sine (turns x half) of row (r / repeat) % turns. y may be x, but for rope. */
+typedef enum {
+    HC_LAYER_RMS_NORM,
+    HC_LAYER_NORM,
+    HC_LAYER_SOFTMAX,
+    HC_LAYER_SILU,
+    HC_LAYER_GELU,
+    HC_LAYER_ROPE,
+    HC_N_LAYERS
+} hc_layer_kind;
+typedef struct {
+    hc_layer_kind kind;
+    int64_t rows, n;
+    const float *x, *weight, *bias;
+    float *y;
+    float epsilon;
+    int64_t half, repeat, turns;
+    bool pairs;
+} hc_layer;
+void hc_run_layer(const hc_run *run, const hc_layer *layer);
+
+/* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and values
+ * of batch b, head h, token t are the row b step[0] + h step[1] + t step[2] of what is packed, or the `width` floats there.
+ * causal: a query sees no later token; window > 0: the last `window` tokens up to its own alone; cap > 0: scores are
+ * cap tanh(s / cap). Steps of q and out (batch, head, token) in floats. */
+typedef struct {
+    const hc_packed *packed; /* or NULL */
+    const float *data;
+    int64_t step[3];
+} hc_kept;
+typedef struct {
+    int64_t batch, heads, kv_heads, n, m, width;
+    const float *q;
+    float *out;
+    int64_t q_step[3], out_step[3];
+    hc_kept k, v;
+    bool causal;
+    int64_t window;
+    float scale, cap;
+} hc_attention;
+hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
+
 /* The routes that hc_matmul may take with these arguments, the paths of the CPU's (ops/product/paths.def), and those that it
  * takes: of the first matrix, or first rows of it, that has anything to multiply. reason: why not, or NULL; seconds: an
  * estimate in one thread, 0 where a route or path refuses. chosen, route: -1 where there is nothing to multiply. */

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what the table below opens at run time; tests/house/test_st
     from .products.divergence import *
     from .products.error import *
     from .products.explain import *
+    from .products.layers.attention import *
     from .products.matmul import *
     from .products.outer import *
     from .products.quantize import *
@@ -82,6 +83,7 @@ else:  # a type checker would take any name for granted
             "products.explain": "Explanation explain",
             "products.error": "Error error",
             "products.layers": "",
+            "products.layers.attention": "KVCache attention",
             "products.matmul": "linear matmul",
             "products.quantize": "fake_quantize quantize",
             "products.tune": "tune",

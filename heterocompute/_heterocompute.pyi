@@ -40,6 +40,35 @@ def inside_shape(params: _Format, shape: tuple[int, ...], axes: tuple[int, ...],
 def keep_inside(
     run: _Run, g: _Floats, params: _Format, axes: tuple[int, ...], bits: NDArray[np.uint8], out: _Floats, /
 ) -> None: ...
+def layer(
+    run: _Run,
+    kind: int,
+    rows: int,
+    n: int,
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32] | None,
+    bias: NDArray[np.float32] | None,
+    out: NDArray[np.float32],
+    epsilon: float,
+    half: int,
+    repeat: int,
+    turns: int,
+    pairs: bool,
+    /,
+) -> None: ...
+def attention(
+    run: _Run,
+    q: NDArray[np.float32],
+    k: NDArray[np.float32] | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
+    v: NDArray[np.float32] | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
+    out: NDArray[np.float32],
+    kv_heads: int,
+    causal: bool,
+    window: int,
+    scale: float,
+    cap: float,
+    /,
+) -> None: ...
 def round_by_chance(
     run: _Run,
     x: _Floats,

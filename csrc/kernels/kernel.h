@@ -14,6 +14,7 @@
 #include "kernels/conv/conv.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemv/gemv.h"
+#include "kernels/layers/layers.h"
 #include "kernels/peak/peak.h"
 #include "kernels/ptq/ptq.h"
 #include "kernels/rows/rows.h"

@@ -44,6 +44,10 @@ PyObject *hc_inside_shape_method(PyObject *self, PyObject *args);
 PyObject *hc_keep_inside_method(PyObject *self, PyObject *args);
 PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args);
 
+/* layers.c */
+PyObject *hc_layer_method(PyObject *self, PyObject *args);
+PyObject *hc_attention_method(PyObject *self, PyObject *args);
+
 /* ptq.c */
 PyObject *hc_ptq_gram_method(PyObject *self, PyObject *args);
 PyObject *hc_ptq_factor_method(PyObject *self, PyObject *args);

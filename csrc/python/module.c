@@ -310,6 +310,10 @@ static PyMethodDef METHODS[] = {
     {"keep_inside", hc_keep_inside_method, METH_VARARGS, "keep_inside(run, g, params, axes, bits, out)"},
     {"round_by_chance", hc_round_by_chance_method, METH_VARARGS,
      "round_by_chance(run, x, packed, levels, seed, out), levels: (table or None, fraction, least, low, high)"},
+    {"layer", hc_layer_method, METH_VARARGS,
+     "layer(run, kind, rows, n, x, weight, bias, out, epsilon, half, repeat, turns, pairs), kind: hc_layer_kind"},
+    {"attention", hc_attention_method, METH_VARARGS,
+     "attention(run, q, k, v, out, kv_heads, causal, window, scale, cap), k and v: arrays or (packed, steps, sizes)"},
     {"move_codes", hc_move_codes_method, METH_VARARGS,
      "move_codes(run, rows, columns, flip, from, to), each (array, bits, kind): 0 rows, 1 high half first, 2 columns "
      "of "

@@ -30,6 +30,7 @@ from . import (
     hardware,
     info,
     inspect,
+    language,
     map,
     prune,
     ptq,
@@ -44,7 +45,7 @@ __all__ = ["UsageError", "main"]
 
 # The rooms of the commands, in the order of the help. Each has ``register(command)``; ``command(name, run, text,
 # *examples)`` adds a parser with its help and returns it, for the arguments; ``run(arguments)`` returns the exit code.
-ROOMS = (study, formats, quantize, ptq, search, prune, dequantize, inspect, bench, hardware, map, accelerators,
+ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, inspect, bench, hardware, map, accelerators,
          reproduce, explore, info, completion)  # fmt: skip
 
 # What names a file to write, and one to read, in any command.
@@ -57,7 +58,7 @@ WRITTEN = {
     "save": "--save",
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
-READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels"}
+READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels", "text": "--text"}
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "ptq")  # whose OUT may be a folder

@@ -13,6 +13,7 @@ from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .hardware import chip_of
+from .language import language_model, text_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -52,9 +53,17 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "search --budget bits=4 --html report.html",
         "search model.safetensors --budget bits=4 --evaluate my_model:loss --save recipe.toml",
         "search model.safetensors --budget bytes=9e6,device_us=120 --device t4 --group '*.query,*.key,*.value'",
+        "search model.gguf --text corpus.txt --budget bytes=60e6 --save recipe.toml",
     )
     search.add_argument(
-        "model", metavar="MODEL", nargs="?", help="checkpoint: safetensors, .npz ...; default: a network shipped here"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="checkpoint: safetensors, .npz ..., with --text a GGUF file or Hugging Face folder; default: a network "
+        "shipped here",
+    )
+    search.add_argument(
+        "--text", metavar="FILE", help="of a language model: the UTF-8 text that judges it; --metric kl or perplexity"
     )
     search.add_argument("--network", choices=NETWORKS, help="which of those: digits (the default), or adder")
     search.add_argument(
@@ -109,6 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--network is a network shipped here, MODEL a file: give one of them")
     if arguments.device_file is not None and arguments.device is None:
         raise UsageError("--device-file needs --device, the name of one device in it")
+    if arguments.text is not None and (arguments.model is None or arguments.evaluate or arguments.calibration):
+        raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model, and no other judge")
     name = arguments.model or arguments.network or NETWORKS[0]
     with ProgressBar("search", name) as progress:
         plan = interruptible(lambda: _search(arguments, budget, progress))
@@ -132,8 +143,11 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
     from ..ptq.search import search  # 40 ms
 
     weights: Any
-    metric = arguments.metric
-    if arguments.model is None:
+    metric, evaluate = arguments.metric, None
+    if arguments.text is not None:
+        weights, evaluate = language_model(arguments.model).judge(text_of(arguments.text), bool(arguments.include))
+        metric = metric or "kl"
+    elif arguments.model is None:
         weights = getattr(zoo, arguments.network or NETWORKS[0])()
         metric = metric or (None if arguments.evaluate else "kl")
     else:
@@ -147,9 +161,9 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
         weights,
         arguments.formats or FORMATS,
         budget,
-        None if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
+        evaluate if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
         metric,
-        calibrated(arguments, weights),
+        None if arguments.text is not None else calibrated(arguments, weights),
         [[part.strip() for part in text.split(",")] for text in arguments.group],
         arguments.probe,
         arguments.include or None,

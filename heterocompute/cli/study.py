@@ -13,6 +13,7 @@ from ..base.regular import open_regular
 from ..base.texts import printable
 from ..base.values import shown
 from .hardware import chip_of
+from .language import language_model, text_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -43,10 +44,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "study --formats int4,int3-g16,vsq4-g16-s4 --methods rtn,search,gptq",
         "study --density --html density.html",
         "study model.onnx --data x.npy --labels y.npy --formats int8,vsq4-g16-s4 --activations int8",
+        "study model.gguf --text corpus.txt --formats q8_0,int4-g32,vsq4-g16-s4 --activations int8 --kv-cache int8-g32",
     )
     study.add_argument(
-        "model", metavar="MODEL", nargs="?", help="safetensors or ONNX file; default: a network shipped here"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="safetensors, ONNX or, with --text, GGUF file or Hugging Face folder; default: a network shipped here",
     )
+    study.add_argument("--text", metavar="FILE", help="of a language model: the UTF-8 text that judges it (perplexity)")
     study.add_argument("--data", metavar="NPY", help="of an ONNX MODEL: its inputs, so that formats are judged by it")
     study.add_argument("--labels", metavar="NPY", help="the class of each input of --data")
     study.add_argument(
@@ -55,6 +61,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
     study.add_argument("--formats", "--format", **lists, help="formats to compare; fp32 is added")
     study.add_argument("--activations", **lists, help="formats of the other operand; 'none' is added")
+    study.add_argument("--kv-cache", **lists, help="with --text, formats of keys and values; 'none' is added")
     study.add_argument(
         "--methods",
         type=_method_list,
@@ -129,6 +136,15 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         for option in others:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--density and --{option.replace('_', '-')} do not go together")
+    if arguments.kv_cache is not None and arguments.text is None:
+        raise UsageError("--kv-cache needs --text, which judges a language model")
+    if arguments.text is not None:
+        if arguments.model is None:
+            raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model")
+        for option in ("density", "retrain", "data", "labels", "emulate", "calibration"):
+            if getattr(arguments, option):
+                raise UsageError(f"--text and --{option} do not go together")
+        return
     if "gptq" in (arguments.methods or ()) and arguments.calibration is None and arguments.model is not None:
         raise UsageError("--methods gptq needs --calibration, what the layers are given: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
@@ -149,8 +165,14 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
     def work() -> Any:
         from ..studies.study import study  # 40 ms
 
-        weights, axis = _onnx(arguments) if arguments.data is not None else (_weights(arguments), None)
-        asked = arguments.calibration is not None or "gptq" in (arguments.methods or ())
+        if arguments.text is not None:
+            net, text = language_model(arguments.model), text_of(arguments.text)
+            judged: dict[str, Any] = {"text": text, "kv_cache": arguments.kv_cache}
+            weights, axis = net, None
+        else:
+            judged = {}
+            weights, axis = _onnx(arguments) if arguments.data is not None else (_weights(arguments), None)
+        asked = arguments.calibration is not None or ("gptq" in (arguments.methods or ()) and not judged)
         device = arguments.device
         if arguments.device_file is not None:
             device = chip_of(device, arguments.device_file, str)
@@ -168,6 +190,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             seeds=arguments.seeds or 1,
             methods=arguments.methods,
             hessians=calibrated(arguments, weights, axis) if asked else None,
+            **judged,
         )
 
     return work

@@ -20,7 +20,7 @@ from .table import Column, clean, print_table, say_words, terminal, width_of
 
 Row = dict[str, Any]
 
-TEXTS = ("format", "method", "activations", "emulate", "retrained")
+TEXTS = ("format", "method", "activations", "kv_cache", "emulate", "retrained")
 FIXED = (*TEXTS, "bits", "bytes", "sqnr_db", "output_db", "seconds")
 DECIBELS = ("sqnr_db", "output_db")  # None where nothing was lost
 TITLES = {

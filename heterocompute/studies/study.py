@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.float_env import counts_subnormals
 from ..formats import Format
+from .language import is_language_model, study_text
 from .run import run
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def study(
     methods: str | Sequence[str] | None = None,
     hessians: Mapping[str, Any] | None = None,
     per_layer: bool = False,
+    text: Any = None,
+    kv_cache: str | Format | Sequence[str | Format | None] | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -87,6 +90,12 @@ def study(
         ``output_db``, the signal-to-noise ratio of layers' outputs on these inputs.
     per_layer : bool, optional
         Also evaluate with each tensor rounded alone, to each format: `Study.alone` says which one hurts.
+    text : str or array_like of int, optional
+        What judges a language model of `heterocompute.zoo.open_llm`. Rows then have ``perplexity``, ``kl`` and
+        ``agreement`` (against the network as stored, which is the first row, ``stored``) and ``kv_bits``. Default of
+        `include`: all matrices but the embedding and the output. ``"gptq"`` is given the beginning of this text.
+    kv_cache : sequence of str, Format or None, optional
+        Formats of a language model's keys and values, each with each of `activations`. Column ``kv_cache``.
 
     Returns
     -------
@@ -113,6 +122,16 @@ def study(
     >>> [(row["format"], round(row["bits"], 2)) for row in r.table]
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
+    if is_language_model(weights):
+        others = {"evaluate": evaluate, "axis": axis, "emulate": emulate, "retrain": retrain, "hessians": hessians}
+        others |= {"per_layer": per_layer or None}
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(f"study: {name} does not apply to a language model, which text judges")
+        return study_text(weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods)
+    if text is not None or kv_cache is not None:
+        name = "kv_cache" if text is None else "text"
+        raise ValueError(f"study: {name} is for a language model of heterocompute.zoo.open_llm")
     return run(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
         methods, hessians, per_layer,

@@ -2,9 +2,10 @@
 
 from .addition import Adder, adder
 from .digit_images import Digits, digits
+from .llm import open_llm
 from .network import Network
 
-__all__ = ["Adder", "Digits", "Network", "adder", "digits"]
+__all__ = ["Adder", "Digits", "Network", "adder", "digits", "open_llm"]
 
 
 def __dir__() -> list[str]:

@@ -58,9 +58,9 @@ PY_ROOMS: dict[str, set[str]] = {
 ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "cli", "__main__"}
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
 PY_ROOMS["cli"] |= {"__version__"}
-# Imports against the layers, inside a function: the operators of an array are products, a network is retrained, and a
-# module of PyTorch is calibrated by interop.
-UPWARD = {("arrays", "products"), ("zoo", "training"), ("ptq", "interop")}
+# Imports against the layers, inside a function: the operators of an array are products, a network is retrained, a
+# module of PyTorch is calibrated by interop; a language model is read from its file.
+UPWARD = {("arrays", "products"), ("zoo", "training"), ("ptq", "interop"), ("zoo", "files")}
 OPERATORS = ("heterocompute.arrays.base", "heterocompute.products.matmul")  # the one circle of modules
 
 # What may be imported inside a function: packages and modules that may be missing, and what takes long to import.
@@ -79,6 +79,8 @@ OPTIONAL = {
     "peft",
     "jax",
     "shtab",
+    "tokenizers",
+    "lm_eval",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
 SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "zoo")}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ TEXT, LIST = 8, 9
 VERSIONS = (2, 3)
 MAX_KEYS, MAX_TEXTS, MAX_TEXT = 1 << 16, 1 << 22, 1 << 20
 MAX_DIMENSIONS = 4
+PIECE = 1 << 16  # bytes of texts read at a time
 
 
 def scale_name(name: str) -> str:
@@ -52,7 +54,7 @@ def scale_name(name: str) -> str:
 
 
 class Gguf(Container):
-    """A GGUF file. `metadata` has its numbers and texts; lists, such as a vocabulary, are left out.
+    """A GGUF file. `metadata` has its numbers and texts; `listed` reads lists, such as a vocabulary.
 
     The float32 beside an NVFP4 tensor is none of `names`: its values are multiplied by it.
     """
@@ -60,6 +62,7 @@ class Gguf(Container):
     def _read(self) -> None:
         self._at = 0
         self._blocks: dict[str, tuple[int, int]] = {}
+        self._lists: dict[str, tuple[int, int, int]] = {}  # key -> type and number of its values, where they begin
         if self._take(4) != b"GGUF":
             self._fail("no GGUF file")
         version = self._number("<I")
@@ -74,7 +77,7 @@ class Gguf(Container):
         self._texts = 0
         for _ in range(n_keys):
             key, kind = self._text(), self._number("<I")
-            value = self._value(kind)
+            value = self._value(kind, key)
             if key in self.metadata:
                 self._fail(f"two keys are called {quoted(key)}")
             if value is not None:
@@ -186,7 +189,7 @@ class Gguf(Container):
             self._fail(f"tensor {quoted(name)} has the shape {list(shape)}, whose size overflows")
         return name, shape, self._number("<I"), self._number("<Q")
 
-    def _value(self, kind: int) -> str | None:
+    def _value(self, kind: int, key: str) -> str | None:
         if kind in NUMBERS:
             return str(self._number(NUMBERS[kind]))
         if kind == TEXT:
@@ -194,17 +197,59 @@ class Gguf(Container):
         if kind != LIST:
             self._fail(f"a value of the type {kind}, which is not known")
         inner, count = self._number("<I"), self._number("<Q")
+        if key in self._lists:
+            self._fail(f"two keys are called {quoted(key)}")
+        self._lists[key] = inner, count, self._at
         if inner == TEXT:
             self._texts += count
             if self._texts > MAX_TEXTS:
                 self._fail(f"lists of more than {MAX_TEXTS} texts")
-            for _ in range(count):
-                self._skip(self._number("<Q"))
+            for _ in self._texts_from(self._at, count):
+                pass
         elif inner in NUMBERS:
             self._skip(count * struct.calcsize(NUMBERS[inner]))
         else:
             self._fail(f"a list of the type {inner}; lists of lists are not read")
         return None
+
+    def listed(self, key: str) -> list[bytes] | NDArray[Any] | None:
+        """Read the list of a key: texts as UTF-8, numbers as an array.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        list of bytes, ndarray or None
+            None if the file has no list of this name.
+        """
+        if key not in self._lists:
+            return None
+        inner, count, begin = self._lists[key]
+        if inner == TEXT:
+            return list(self._texts_from(begin, count))
+        dtype = np.dtype(NUMBERS[inner])
+        return self.bytes_at(begin, count * dtype.itemsize, f"key {quoted(key)}").view(dtype)
+
+    def _texts_from(self, begin: int, count: int) -> Iterator[bytes]:
+        """Yield texts that follow each other in the file; a piece of the file is read at a time."""
+        piece, at, self._at = b"", 0, begin
+        self._file.seek(begin)
+        for _ in range(count):
+            if len(piece) - at < 8:
+                piece, at = piece[at:] + self._file.read(PIECE), 0
+            length = int.from_bytes(piece[at : at + 8], "little")
+            if len(piece) - at < 8 or length > self.size:
+                self._fail("cut off in the header")
+            if len(piece) - at < 8 + length:
+                piece, at = piece[at:] + self._file.read(length + PIECE), 0
+                if len(piece) < 8 + length:
+                    self._fail("cut off in the header")
+            yield piece[at + 8 : at + 8 + length]
+            at += 8 + length
+            self._at += 8 + length
+        self._file.seek(self._at)
 
     def _text(self, most: int = MAX_TEXT) -> str:
         length = self._number("<Q")

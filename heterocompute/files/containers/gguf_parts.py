@@ -86,6 +86,7 @@ class GgufParts(Gguf):
             if self._numbers(parts[-1]) != (i, count, n_tensors):
                 self._fail(f"{quoted(name)} is no part of the same model: its keys split.* say something else")
         self.others = [one.path for one in parts if one is not part]
+        self._in_order = parts
         self.metadata, self.skipped = {}, {}
         self._of: dict[str, Gguf] = {}
         for one in parts:
@@ -135,6 +136,10 @@ class GgufParts(Gguf):
     def blocks(self, name: str) -> tuple[str, NDArray[np.uint8]] | None:
         """As of its file."""
         return self._part(name).blocks(name)
+
+    def listed(self, key: str) -> list[bytes] | NDArray[Any] | None:
+        """As of the first part that has the key."""
+        return next((found for part in self._in_order if (found := part.listed(key)) is not None), None)
 
     def _part(self, name: str) -> Gguf:
         self.info(name)  # refuses a name that is not there

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import as_array
-from ..base.float_env import converted, counts_subnormals
-from ..base.values import as_real, shown
-from .arguments import Array, FloatArray
-from .window import Padding, as_pair, as_window
+from ...arrays.dense import as_array
+from ...base.float_env import converted, counts_subnormals
+from ...base.values import as_real, shown
+from ..arguments import Array, FloatArray
+from ..window import Padding, as_pair, as_window
 
 __all__ = ["avg_pool2d", "fold_batch_norm", "max_pool2d"]
 

@@ -1,0 +1,51 @@
+/* The body of attention over a tile of keys: kernels/layers/layers.h. A file for each instruction set compiles it. */
+#include "kernels/layers/sums.h"
+
+/* answer = answer * factor + sum_j p_j v_j, j ascending; n values, n <= 64, kept in registers over the keys. */
+static inline void hc_attend_values(int64_t n, int64_t low, int64_t high, const float *p, const float *v, int64_t ld,
+                                    float factor, float *restrict answer) {
+    enum { WIDE = 64 };
+    if (n == WIDE) {
+        float acc[WIDE];
+        for (int i = 0; i < WIDE; i++)
+            acc[i] = answer[i] * factor;
+        for (int64_t j = low; j < high; j++)
+            for (int i = 0; i < WIDE; i++)
+                acc[i] += p[j] * v[j * ld + i];
+        memcpy(answer, acc, sizeof acc);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        answer[i] *= factor;
+    for (int64_t j = low; j < high; j++)
+        for (int64_t i = 0; i < n; i++)
+            answer[i] += p[j] * v[j * ld + i];
+}
+
+static inline void hc_attend_body(const hc_attend *some) {
+    for (int64_t r = 0; r < some->rows; r++) {
+        const int64_t low = some->low[r], high = some->high[r];
+        if (low >= high)
+            continue;
+        const float *q = some->q + r * some->q_ld;
+        float s[HC_KEYS] = {0}, largest = some->largest[r];
+        for (int64_t j = low; j < high; j++)
+            s[j] = hc_dot_16(some->width, q, some->k + j * some->k_ld) * some->scale;
+        if (some->cap > 0)
+            hc_cap(high - low, some->cap, s + low);
+        for (int64_t j = low; j < high; j++)
+            largest = s[j] > largest ? s[j] : largest;
+        hc_exp_below(HC_KEYS, s, largest, s);
+        for (int64_t j = 0; j < low; j++)
+            s[j] = 0;
+        for (int64_t j = high; j < HC_KEYS; j++)
+            s[j] = 0;
+        float factor = some->largest[r];
+        hc_exp_below(1, &factor, largest, &factor);
+        some->sum[r] = some->sum[r] * factor + hc_sum_16(HC_KEYS, s);
+        some->largest[r] = largest;
+        float *answer = some->answer + r * some->width;
+        for (int64_t i = 0; i < some->width; i += 64)
+            hc_attend_values(hc_min(some->width - i, 64), low, high, s, some->v + i, some->v_ld, factor, answer + i);
+    }
+}

@@ -1,0 +1,97 @@
+/* The bodies of the layers that work on rows: kernels/layers/layers.h. A file for each instruction set compiles them. */
+#include "kernels/layers/sums.h"
+
+static inline void hc_norm_body(int64_t rows, int64_t n, const float *x, bool centered, float epsilon,
+                                const float *weight, const float *bias, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        const float mean = centered ? hc_sum_16(n, x) / (float)n : 0.0f;
+        for (int64_t i = 0; centered && i < n; i++)
+            y[i] = x[i] - mean;
+        const float *d = centered ? y : x;
+        const float factor = 1.0f / sqrtf(hc_dot_16(n, d, d) / (float)n + epsilon);
+        if (weight)
+            for (int64_t i = 0; i < n; i++)
+                y[i] = d[i] * factor * weight[i];
+        else
+            for (int64_t i = 0; i < n; i++)
+                y[i] = d[i] * factor;
+        for (int64_t i = 0; bias && i < n; i++)
+            y[i] += bias[i];
+    }
+}
+
+static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        float largest = -INFINITY;
+        for (int64_t i = 0; i < n; i++)
+            largest = x[i] > largest ? x[i] : largest;
+        hc_exp_below(n, x, largest, y);
+        const float sum = hc_sum_16(n, y);
+        for (int64_t i = 0; i < n; i++)
+            y[i] /= sum;
+    }
+}
+
+static inline hc_floats hc_gated(bool gelu, hc_floats x) {
+    hc_floats at = x;
+    if (gelu)
+        at = 1.5957691216f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + hc_exp(-at));
+}
+
+static inline __attribute__((always_inline)) void hc_gate_values(int64_t n, bool gelu, const float *x, const float *up,
+                                                                 float *y) {
+    int64_t i = 0;
+    for (; i + HC_FLOATS <= n; i += HC_FLOATS) {
+        hc_floats u = hc_gated(gelu, *(const hc_floats *)(x + i));
+        if (up)
+            u *= *(const hc_floats *)(up + i);
+        *(hc_floats *)(y + i) = u;
+    }
+    if (i < n) {
+        float rest[HC_FLOATS] = {0};
+        memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+        *(hc_floats *)rest = hc_gated(gelu, *(const hc_floats *)rest);
+        for (int64_t l = 0; l < n - i; l++)
+            y[i + l] = up ? rest[l] * up[i + l] : rest[l];
+    }
+}
+
+static inline void hc_gate_body(int64_t n, bool gelu, const float *x, const float *up, float *y) {
+    if (gelu)
+        hc_gate_values(n, true, x, up, y);
+    else
+        hc_gate_values(n, false, x, up, y);
+}
+
+static inline void hc_rope_body(const hc_rope_form *form, int64_t first, int64_t rows, const float *x,
+                                const float *cosine, const float *sine, float *restrict y) {
+    const int64_t half = form->half, step = form->pairs ? 2 : 1, apart = form->pairs ? 1 : half;
+    for (int64_t r = first; r < first + rows; r++) {
+        const float *from = x + r * form->width;
+        float *to = y + r * form->width;
+        const int64_t turn = r / form->repeat % form->turns * half;
+        const float *c = cosine + turn, *s = sine + turn;
+        for (int64_t i = 0; i < half; i++) {
+            const float a = from[i * step], b = from[i * step + apart];
+            to[i * step] = a * c[i] - b * s[i];
+            to[i * step + apart] = a * s[i] + b * c[i];
+        }
+        for (int64_t i = 2 * half; i < form->width; i++)
+            to[i] = from[i];
+    }
+}
+
+#define HC_LAYER_ROWS(isa)                                                                                             \
+    void hc_norm_##isa(int64_t rows, int64_t n, const float *x, bool centered, float epsilon, const float *weight,     \
+                       const float *bias, float *y) {                                                                  \
+        hc_norm_body(rows, n, x, centered, epsilon, weight, bias, y);                                                  \
+    }                                                                                                                  \
+    void hc_softmax_##isa(int64_t rows, int64_t n, const float *x, float *y) { hc_softmax_body(rows, n, x, y); }       \
+    void hc_gate_##isa(int64_t n, bool gelu, const float *x, const float *up, float *y) {                              \
+        hc_gate_body(n, gelu, x, up, y);                                                                               \
+    }                                                                                                                  \
+    void hc_rope_##isa(const hc_rope_form *form, int64_t first, int64_t rows, const float *x, const float *cosine,     \
+                       const float *sine, float *y) {                                                                  \
+        hc_rope_body(form, first, rows, x, cosine, sine, y);                                                           \
+    }

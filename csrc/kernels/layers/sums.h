@@ -1,0 +1,92 @@
+/* What the layers share: sums in HC_SUMS accumulators, and exp in steps that every compiler vectorizes (layers.h). */
+#ifndef HC_KERNELS_LAYERS_SUMS_H
+#define HC_KERNELS_LAYERS_SUMS_H
+
+#include "kernels/layers/layers.h"
+
+#include <math.h>
+#include <string.h>
+
+static inline float hc_fold_sums(float acc[HC_SUMS]) {
+    for (int half = HC_SUMS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            acc[i] += acc[i + half];
+    return acc[0];
+}
+
+static inline float hc_dot_16(int64_t n, const float *restrict a, const float *restrict b) {
+    float acc[HC_SUMS] = {0};
+    int64_t i = 0;
+    for (; i + HC_SUMS <= n; i += HC_SUMS)
+        for (int l = 0; l < HC_SUMS; l++)
+            acc[l] += a[i + l] * b[i + l];
+    for (int l = 0; l < n - i; l++)
+        acc[l] += a[i + l] * b[i + l];
+    return hc_fold_sums(acc);
+}
+
+static inline float hc_sum_16(int64_t n, const float *x) {
+    float acc[HC_SUMS] = {0};
+    int64_t i = 0;
+    for (; i + HC_SUMS <= n; i += HC_SUMS)
+        for (int l = 0; l < HC_SUMS; l++)
+            acc[l] += x[i + l];
+    for (int l = 0; l < n - i; l++)
+        acc[l] += x[i + l];
+    return hc_fold_sums(acc);
+}
+
+/* HC_FLOATS float32, and their bits: a compiler left to itself takes one value after the other for what follows. */
+typedef float hc_floats __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
+typedef int32_t hc_ints __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
+
+static inline hc_floats hc_select(hc_ints taken, hc_floats yes, hc_floats no) {
+    return (hc_floats)((taken & (hc_ints)yes) | (~taken & (hc_ints)no));
+}
+
+/* Below -104 all is 0, above 89 infinity; NaN stays. */
+static inline hc_floats hc_exp(hc_floats x) {
+    const hc_floats zero = {0};
+    hc_floats t = hc_select(x < -104.0f, zero - 104.0f, x);
+    t = hc_select(t > 89.0f, zero + 89.0f, t);
+    const hc_floats whole = (t * 1.44269504f + 12582912.0f) - 12582912.0f; /* rint: 1.5 * 2^23 leaves no fraction */
+    const hc_floats r = (t - whole * 0.693359375f) - whole * -2.12194440e-4f;
+    hc_floats p = zero + 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    const hc_ints n = __builtin_convertvector(hc_select(x == x, whole, zero), hc_ints), half = n >> 1;
+    return p * (hc_floats)((half + 127) << 23) * (hc_floats)((n - half + 127) << 23);
+}
+
+/* y = exp(x - largest); y may be x. */
+static inline void hc_exp_below(int64_t n, const float *x, float largest, float *y) {
+    int64_t i = 0;
+    for (; i + HC_FLOATS <= n; i += HC_FLOATS)
+        *(hc_floats *)(y + i) = hc_exp(*(const hc_floats *)(x + i) - largest);
+    if (i < n) {
+        float rest[HC_FLOATS] = {0};
+        memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+        *(hc_floats *)rest = hc_exp(*(const hc_floats *)rest - largest);
+        memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
+    }
+}
+
+/* c tanh(s / c) */
+static inline void hc_cap(int64_t n, float c, float *s) {
+    const hc_floats zero = {0};
+    int64_t i = 0;
+    float rest[HC_FLOATS] = {0};
+    for (; i < n; i += HC_FLOATS) {
+        const int64_t some = hc_min(n - i, HC_FLOATS);
+        memcpy(rest, s + i, (size_t)some * sizeof *s);
+        const hc_floats e = hc_exp(2.0f * (*(const hc_floats *)rest / (zero + c))) + 1.0f;
+        *(hc_floats *)rest = c * (1.0f - 2.0f / e);
+        memcpy(s + i, rest, (size_t)some * sizeof *s);
+    }
+}
+
+#endif

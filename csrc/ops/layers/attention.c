@@ -1,0 +1,145 @@
+/* Attention, tile by tile of keys, with a running maximum (kernels/layers/layers.h states the sums).
+ *
+ *   task      a batch, a head of keys, POSITIONS positions of queries, each with the query heads of that key head
+ *   tile      HC_KEYS keys from a multiple of HC_KEYS on: plain ones are read where they lie, packed ones decoded once a task
+ *
+ * Memory: for each thread queries, answers, maxima and sums of a task, and two tiles.
+ * Dao et al., "FlashAttention", 2022 (arXiv 2205.14135); Milakov and Gimelshein, 2018 (arXiv 1805.02867).
+ */
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/check.h"
+#include "ops/codec/decode.h"
+
+#include <math.h>
+
+enum { POSITIONS = 16 };
+
+typedef struct {
+    const hc_run *run;
+    const hc_attention *given;
+    hc_geometry geometry[2]; /* of packed keys and values */
+    int64_t blocks;          /* of positions */
+    int64_t group, rows, tile_ld[2];
+    float *memory;
+    int64_t thread_floats;
+} attention_job;
+
+/* The tile of keys or values as floats: where they lie, or decoded. */
+static const float *tile_of(const attention_job *job, int side, int64_t batch, int64_t head, int64_t first,
+                            int64_t keys, float *space, int64_t *ld) {
+    const hc_attention *given = job->given;
+    const hc_kept *kept = side ? &given->v : &given->k;
+    const int64_t row = batch * kept->step[0] + head * kept->step[1];
+    if (!kept->packed) {
+        *ld = kept->step[2];
+        return kept->data + row + first * kept->step[2];
+    }
+    hc_components parts = kept->packed->components;
+    for (int i = 0; i < HC_N_COMPONENTS; i++)
+        if (parts.part[i].data) {
+            parts.part[i].data += (row + first * kept->step[2]) * parts.part[i].row_stride;
+            parts.part[i].row_stride *= kept->step[2];
+        }
+    hc_geometry geometry = job->geometry[side];
+    geometry.rows = keys;
+    *ld = geometry.padded;
+    const hc_tile tile = {0, keys, 0, geometry.padded};
+    hc_decode_tile(job->run, &kept->packed->format, &geometry, &parts, &tile, space, geometry.padded);
+    return space;
+}
+
+static void attention_task(void *context, int64_t task, int thread) {
+    const attention_job *job = context;
+    const hc_attention *given = job->given;
+    const int64_t width = given->width, block = task % job->blocks, pair = task / job->blocks;
+    const int64_t head = pair % given->kv_heads, batch = pair / given->kv_heads;
+    const int64_t first = block * POSITIONS, positions = hc_min(POSITIONS, given->n - first);
+    const int64_t rows = positions * job->group;
+    float *q = job->memory + thread * job->thread_floats, *answer = q + job->rows * width;
+    float *largest = answer + job->rows * width, *sum = largest + job->rows, *tiles = sum + job->rows;
+    int32_t low[HC_KEYS], high[HC_KEYS];
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = first + r / job->group, of = head * job->group + r % job->group;
+        const float *from = given->q + batch * given->q_step[0] + of * given->q_step[1] + at * given->q_step[2];
+        for (int64_t i = 0; i < width; i++) {
+            q[r * width + i] = from[i];
+            answer[r * width + i] = 0;
+        }
+        largest[r] = -INFINITY;
+        sum[r] = 0;
+    }
+    const int64_t before = given->m - given->n; /* keys before the first query */
+    const int64_t last = given->causal ? before + first + positions : given->m;
+    int64_t begin = given->window > 0 ? hc_max(0, before + first - given->window + 1) : 0;
+    begin -= begin % HC_KEYS;
+    for (int64_t key = begin; key < last; key += HC_KEYS) {
+        const int64_t keys = hc_min(HC_KEYS, last - key);
+        int64_t k_ld, v_ld;
+        const float *k = tile_of(job, 0, batch, head, key, keys, tiles, &k_ld);
+        const float *v = tile_of(job, 1, batch, head, key, keys, tiles + HC_KEYS * job->tile_ld[0], &v_ld);
+        for (int64_t start = 0; start < rows; start += HC_KEYS) {
+            const int64_t some = hc_min(HC_KEYS, rows - start);
+            for (int64_t r = 0; r < some; r++) {
+                const int64_t at = before + first + (start + r) / job->group;
+                const int64_t from = given->window > 0 ? at - given->window + 1 - key : 0;
+                const int64_t to = given->causal ? at + 1 - key : keys;
+                low[r] = (int32_t)hc_min(hc_max(from, 0), keys);
+                high[r] = (int32_t)hc_min(hc_max(to, 0), keys);
+            }
+            HC_PICK(attend, job->run)
+            (&(hc_attend){some, width, q + start * width, width, k, v, k_ld, v_ld, low, high, given->scale, given->cap,
+                          largest + start, sum + start, answer + start * width});
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = first + r / job->group, of = head * job->group + r % job->group;
+        float *to = given->out + batch * given->out_step[0] + of * given->out_step[1] + at * given->out_step[2];
+        for (int64_t i = 0; i < width; i++)
+            to[i] = answer[r * width + i] / sum[r];
+    }
+}
+
+static hc_status check_kept(const char *name, const hc_attention *given, const hc_kept *kept, hc_geometry *geometry,
+                            hc_error *error) {
+    if (!kept->packed)
+        return HC_OK;
+    const hc_status status = hc_check_packed(name, kept->packed, geometry, error);
+    if (status != HC_OK)
+        return status;
+    const int64_t most =
+        (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] + (given->m - 1) * kept->step[2];
+    if (geometry->columns != given->width || kept->packed->format.m > 0 || most >= geometry->rows ||
+        kept->packed->n_axes != 1 || kept->packed->axes[0] != kept->packed->ndim - 1)
+        return hc_fail(error, HC_VALUE, "attention: %s does not hold rows of %lld values for every head and token",
+                       name, (long long)given->width);
+    return HC_OK;
+}
+
+hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error) {
+    if (given->batch <= 0 || given->heads <= 0 || given->n <= 0 || given->width <= 0)
+        return HC_OK;
+    if (given->m < given->n || given->kv_heads <= 0 || given->heads % given->kv_heads != 0)
+        return hc_fail(error, HC_VALUE, "attention: %lld keys for %lld queries, wanted as many or more",
+                       (long long)given->m, (long long)given->n);
+    attention_job job = {.run = run, .given = given, .blocks = hc_ceil_div(given->n, POSITIONS)};
+    hc_status status = check_kept("k", given, &given->k, &job.geometry[0], error);
+    if (status == HC_OK)
+        status = check_kept("v", given, &given->v, &job.geometry[1], error);
+    if (status != HC_OK)
+        return status;
+    job.group = given->heads / given->kv_heads;
+    job.rows = hc_min(POSITIONS, given->n) * job.group;
+    job.tile_ld[0] = given->k.packed ? job.geometry[0].padded : 0;
+    job.tile_ld[1] = given->v.packed ? job.geometry[1].padded : 0;
+    const int64_t tasks = given->batch * given->kv_heads * job.blocks;
+    const int n_threads = (int)hc_min(run->n_threads, tasks);
+    job.thread_floats =
+        hc_round_up(job.rows * (2 * given->width + 2) + HC_KEYS * (job.tile_ld[0] + job.tile_ld[1]), HC_SUMS);
+    job.memory = hc_alloc_aligned(n_threads * job.thread_floats * (int64_t)sizeof(float));
+    if (!job.memory)
+        return hc_fail(error, HC_MEMORY, "attention: not enough memory");
+    hc_parallel(n_threads, tasks, attention_task, &job);
+    hc_free_aligned(job.memory);
+    return HC_OK;
+}

@@ -1,0 +1,158 @@
+/* The binding of the layers of transformers and of attention: contiguous float32, sizes compared with what they hold. */
+#include "python/call.h"
+#include "python/methods.h"
+
+/* The floats of an array, or NULL for None; false with an error where it is not contiguous float32 of `count` values. */
+static bool take_floats(PyObject *object, const char *name, int64_t count, float **data, hc_held *held) {
+    hc_view view;
+    *data = NULL;
+    if (object == Py_None)
+        return true;
+    if (!hc_parse_view(object, name, &view, held))
+        return false;
+    int64_t size = 4, values = 1;
+    bool contiguous = view.dtype == HC_F32;
+    for (int i = view.ndim - 1; i >= 0; i--) {
+        contiguous = contiguous && (view.shape[i] == 1 || view.strides[i] == size || values == 0);
+        values *= view.shape[i];
+        size *= view.shape[i];
+    }
+    if ((!contiguous && count > 0) || view.dtype != HC_F32 || values != count) {
+        PyErr_Format(PyExc_ValueError, "%s: wanted %lld contiguous float32", name, (long long)count);
+        return false;
+    }
+    *data = view.data;
+    return true;
+}
+
+PyObject *hc_layer_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *x_object, *weight_object, *bias_object, *y_object;
+    int kind, pairs;
+    long long rows, n, half, repeat, turns;
+    hc_run run;
+    hc_layer layer = {0};
+    float *x, *weight, *bias, *y;
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OiLLOOOOfLLLp", &run_object, &kind, &rows, &n, &x_object, &weight_object, &bias_object,
+                          &y_object, &layer.epsilon, &half, &repeat, &turns, &pairs) ||
+        !hc_parse_run(run_object, &run))
+        return NULL;
+    const bool rope = kind == HC_LAYER_ROPE, gate = kind == HC_LAYER_SILU || kind == HC_LAYER_GELU;
+    if (kind < 0 || kind >= HC_N_LAYERS || rows < 0 || n < 0 ||
+        (rope && (half < 0 || 2 * half > n || repeat < 1 || turns < 1))) {
+        PyErr_SetString(PyExc_ValueError, "layer: sizes that do not fit");
+        return NULL;
+    }
+    const int64_t weights = rope ? turns * half : gate ? rows * n : n;
+    if (!take_floats(x_object, "layer: x", rows * n, &x, &held) ||
+        !take_floats(weight_object, "layer: weight", weights, &weight, &held) ||
+        !take_floats(bias_object, "layer: bias", rope ? weights : n, &bias, &held) ||
+        !take_floats(y_object, "layer: out", rows * n, &y, &held))
+        return hc_give_up(&held);
+    layer.kind = (hc_layer_kind)kind;
+    layer.rows = rows;
+    layer.n = n;
+    layer.x = x;
+    layer.weight = weight;
+    layer.bias = bias;
+    layer.y = y;
+    layer.half = half;
+    layer.repeat = repeat;
+    layer.turns = turns;
+    layer.pairs = pairs;
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL((hc_run_layer(&run, &layer), HC_OK));
+    return hc_finish(status, &error, &held);
+}
+
+/* Steps in floats of an array (batch, head, token, width) whose last axis is contiguous; false with an error. */
+static bool take_heads(PyObject *object, const char *name, hc_view *view, int64_t step[3], hc_held *held) {
+    if (!hc_parse_view(object, name, view, held))
+        return false;
+    bool fits = view->dtype == HC_F32 && view->ndim == 4;
+    for (int i = 0; fits && i < 4; i++)
+        fits = view->shape[i] <= 1 || (i < 3 ? view->strides[i] % 4 == 0 : view->strides[i] == 4);
+    if (!fits) {
+        PyErr_Format(PyExc_ValueError, "%s: wanted float32 (batch, heads, tokens, width), the last axis contiguous",
+                     name);
+        return false;
+    }
+    for (int i = 0; i < 3; i++)
+        step[i] = view->strides[i] / 4;
+    return true;
+}
+
+static bool take_kept(PyObject *object, const char *name, hc_kept *kept, hc_packed *packed, int64_t shape[3],
+                      hc_held *held) {
+    long long step[3], sizes[3];
+    hc_view view;
+    if (!PyTuple_Check(object)) {
+        kept->packed = NULL;
+        if (!take_heads(object, name, &view, kept->step, held))
+            return false;
+        kept->data = view.data;
+        for (int i = 0; i < 3; i++)
+            shape[i] = view.shape[i + (i == 2)];
+        shape[2] = view.shape[3];
+        shape[1] = view.shape[2];
+        shape[0] = view.shape[0] * view.shape[1];
+        return true;
+    }
+    PyObject *packed_object;
+    if (!PyArg_ParseTuple(object, "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0], &sizes[1],
+                          &sizes[2]) ||
+        !hc_parse_packed(packed_object, name, false, packed, held))
+        return false;
+    for (int i = 0; i < 3; i++) {
+        kept->step[i] = step[i];
+        shape[i] = sizes[i];
+    }
+    kept->packed = packed;
+    kept->data = NULL;
+    return true;
+}
+
+PyObject *hc_attention_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *q_object, *k_object, *v_object, *out_object;
+    int causal;
+    long long kv_heads, window;
+    hc_run run;
+    hc_attention given = {0};
+    hc_packed packed[2];
+    hc_view q, out;
+    int64_t k_shape[3], v_shape[3];
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOOLpLff", &run_object, &q_object, &k_object, &v_object, &out_object, &kv_heads,
+                          &causal, &window, &given.scale, &given.cap) ||
+        !hc_parse_run(run_object, &run) || !take_heads(q_object, "attention: q", &q, given.q_step, &held) ||
+        !take_heads(out_object, "attention: out", &out, given.out_step, &held) ||
+        !take_kept(k_object, "attention: k", &given.k, &packed[0], k_shape, &held) ||
+        !take_kept(v_object, "attention: v", &given.v, &packed[1], v_shape, &held))
+        return hc_give_up(&held);
+    bool fits = kv_heads > 0 && k_shape[0] == q.shape[0] * kv_heads && k_shape[2] == q.shape[3] && window >= 0;
+    for (int i = 0; i < 4; i++)
+        fits = fits && q.shape[i] == out.shape[i] && (i == 3 || k_shape[i] == v_shape[i]);
+    for (int i = 0; i < 3; i++)
+        fits = fits && given.k.step[i] >= 0 && given.v.step[i] >= 0;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "attention: shapes that do not fit");
+        return hc_give_up(&held);
+    }
+    given.batch = q.shape[0];
+    given.heads = q.shape[1];
+    given.kv_heads = kv_heads;
+    given.n = q.shape[2];
+    given.m = k_shape[1];
+    given.width = q.shape[3];
+    given.q = q.data;
+    given.out = out.data;
+    given.causal = causal;
+    given.window = window;
+    hc_error error;
+    hc_status status;
+    HC_WITHOUT_GIL(hc_attend_all(&run, &given, &error));
+    return hc_finish(status, &error, &held);
+}

@@ -1,0 +1,103 @@
+"""`heterocompute generate`: a language model continues a prompt. Registered by one line of command.py."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from ..base.texts import read_small
+from ..base.values import shown
+from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, say
+
+MAX_TEXT = 64 << 20  # bytes
+
+
+def register(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser.
+
+    Parameters
+    ----------
+    command : callable
+        ``command(name, run, text, *examples)`` adds a parser and returns it.
+    """
+    generate = command(
+        "generate",
+        run,
+        "Continue a prompt by a language model, its weights as stored or in another format.",
+        'generate model.gguf "The capital of France is" --tokens 20',
+        'generate model.gguf "Once upon a time" --format vsq4-g16-s4 --activations int8 --kv-cache int8',
+    )
+    generate.add_argument("model", metavar="MODEL", help="GGUF file or Hugging Face folder")
+    generate.add_argument("prompt", metavar="PROMPT", help="the text to continue")
+    generate.add_argument("--tokens", type=_count, default=64, metavar="N", help="tokens to add at most; default: 64")
+    for name, what in (
+        ("format", "of the layers' weights"),
+        ("activations", "of inputs"),
+        ("kv-cache", "of keys and values"),
+    ):
+        generate.add_argument(f"--{name}", type=_one_format, metavar="F", help=f"format {what}; default: as they are")
+    generate.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest token"
+    )
+    generate.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws with a temperature")
+    add_threads(generate)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Continue the prompt and print it.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        0.
+    """
+    if arguments.seed < 0:
+        raise UsageError(f"--seed is {arguments.seed}, expected 0 or more")
+
+    def work() -> str:
+        net = language_model(arguments.model)
+        weights = None
+        with ProgressBar("generate", arguments.model) as progress:
+            if arguments.format is not None:
+                weights = net.quantized(arguments.format, progress.update)
+        answer: str = net.generate(
+            arguments.prompt, arguments.tokens, arguments.temperature, arguments.seed, weights,
+            arguments.activations, arguments.kv_cache,
+        )  # fmt: skip
+        return answer
+
+    found = interruptible(work)
+    if arguments.json:
+        return print_json({"prompt": arguments.prompt, "text": found})
+    say(arguments.prompt + found)
+    return 0
+
+
+def language_model(path: str) -> Any:
+    """Open the language model of a file or folder."""
+    from ..zoo import open_llm  # 16 ms
+
+    return open_llm(path)
+
+
+def text_of(path: str) -> str:
+    """Return the text of a file of UTF-8."""
+    return read_small(path, MAX_TEXT)
+
+
+def _one_format(text: str) -> Any:
+    found = format_list(text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted one format")
+    return found[0]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:9]) <= 1 << 24:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, wanted a number of tokens from 1 up")
+    return int(text)

@@ -1,0 +1,307 @@
+"""Attention, and the keys and values that it keeps, in any format. The work is in C."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import _heterocompute as _core
+from ...arrays.components import layout_of
+from ...arrays.quantized import QuantizedArray
+from ...base import runtime
+from ...base.float_env import counts_subnormals
+from ...base.values import as_int, as_real, check_flag, shown
+from ...formats import Format, has_pattern
+from ..arguments import FloatArray, as_format
+from ..quantize import quantize
+from .transformer import as_floats
+
+__all__ = ["KVCache", "attention"]
+
+TILE = 64  # keys of a tile, HC_KEYS
+MAX_SCALE = 3e38
+
+
+class Kept(NamedTuple):
+    """Rows of keys or values of a `KVCache`: a packed array (tokens, batch, heads, width)."""
+
+    packed: QuantizedArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(batch, heads, tokens, width)."""
+        tokens, batch, heads, width = self.packed.shape
+        return batch, heads, tokens, width
+
+    def dequantize(self) -> FloatArray:
+        """Return the values, float32 (batch, heads, tokens, width)."""
+        return self.packed.dequantize().transpose(1, 2, 0, 3)
+
+
+@counts_subnormals
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool = True,
+    scale: float | None = None,
+    window: int | None = None,
+    cap: float | None = None,
+) -> FloatArray:
+    """Return ``softmax(scale q k^T) v``.
+
+    Parameters
+    ----------
+    q : array_like, shape (..., heads, n, width)
+        The queries of the last n tokens.
+    k, v : array_like or QuantizedArray, shape (..., kv_heads, m, width)
+        Keys and values of all m tokens, n or more; or what `KVCache.add` returns. Packed ones are quantized along the
+        last axis and decoded tile by tile. heads is a multiple of kv_heads: query head i uses head
+        ``i // (heads // kv_heads)``.
+    causal : bool
+        A query sees no token after its own.
+    scale : float, optional
+        Default: ``width ** -0.5``.
+    window : int, optional
+        A query sees only so many tokens, its own the last of them. Default: all.
+    cap : float, optional
+        Scores become ``cap tanh(score / cap)``.
+
+    Returns
+    -------
+    ndarray of float32, shape of q
+        Bitwise identical on every instruction set and number of threads, and for packed keys and values the answer
+        for what they decode to. Working memory: two tiles of 64 keys and 16 tokens of queries per thread.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit; keys or values that are quantized along another axis or by a format with a pattern.
+
+    Notes
+    -----
+    Vaswani et al., 2017, equation 1; Dao et al., "FlashAttention", 2022 (arXiv 2205.14135), algorithm 1;
+    grouped heads: Ainslie et al., 2023 (arXiv 2305.13245).
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> q = k = np.zeros((1, 2, 4), np.float32)
+    >>> v = np.float32([[[1, 1, 1, 1], [3, 3, 3, 3]]])
+    >>> hc.attention(q, k, v)[0, :, 0]
+    array([1., 2.], dtype=float32)
+    """
+    qs = _heads(q, "q")
+    shape = qs.shape
+    if qs.ndim != 4:
+        qs = qs.reshape(math.prod(shape[:-3]), *shape[-3:])
+    kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
+    (k_shape, keys), (v_shape, values) = kept
+    if k_shape != v_shape:
+        raise ValueError(f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}, expected one shape")
+    batch, heads, n, width = qs.shape
+    if k_shape[1] < 1 or heads % k_shape[1] or k_shape[2] < n:
+        raise ValueError(
+            f"attention: k has {k_shape[1]} heads of {k_shape[2]} tokens, expected a divisor of {heads} heads and at "
+            f"least {n} tokens"
+        )
+    times = width**-0.5 if scale is None else as_real(scale, "attention: scale", "a number")
+    limit = 0.0 if cap is None else as_real(cap, "attention: cap", "a number above 0")
+    if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
+        raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
+    seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
+    hides = check_flag("attention", "causal", causal)
+    out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # as the product after it takes it
+    if out.size:
+        _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)
+    return out if len(shape) == 4 else out.reshape(shape)
+
+
+def _heads(x: Any, name: str) -> FloatArray:
+    """Return heads as float32 whose last axis is contiguous."""
+    if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4:
+        return x
+    found = as_floats(x, f"attention: {name}")
+    if found.ndim < 3:
+        raise ValueError(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
+    return found
+
+
+def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any]:
+    """Return (batch, heads, tokens, width) of keys or values, and what the C core takes for them."""
+    if isinstance(x, Kept):
+        batch, heads, tokens, width = x.shape
+        sizes, steps, packed = x.shape, (heads, 1, batch * heads), x.packed
+    elif isinstance(x, QuantizedArray):
+        if x.ndim < 3 or x.axis != (x.ndim - 1,) or has_pattern(x.format):
+            raise ValueError(
+                f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., tokens, "
+                "width), quantized along the last axis and without a pattern"
+            )
+        heads, tokens, width = x.shape[-3:]
+        sizes, steps, packed = (math.prod(x.shape[:-3]), heads, tokens, width), (heads * tokens, tokens, 1), x
+    else:
+        floats = _heads(x, name)
+        if floats.ndim != 4:
+            floats = floats.reshape(math.prod(floats.shape[:-3]), *floats.shape[-3:])
+        sizes, packed = floats.shape, None
+    given = tuple(x.shape[:-3]) if not isinstance(x, Kept) else x.shape[:-3]
+    if sizes[3] != shape[-1] or sizes[0] != math.prod(shape[:-3]) or (given and given != tuple(shape[:-3])):
+        raise ValueError(
+            f"attention: {name} has shape {tuple(x.shape)}, expected {(*shape[:-3], 'kv_heads', 'tokens', shape[-1])}"
+        )
+    if packed is None:
+        return sizes, floats
+    return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3]))
+
+
+class KVCache:
+    """The keys and values of all tokens so far, as floats or packed in a format.
+
+    Parameters
+    ----------
+    format : Format or str, optional
+        Of keys and values, each head's of a token quantized along its width when the token is added. Default: float32.
+    layers, heads, width : int
+        `heads` counts those of keys.
+    batch : int
+    windows : sequence of int or None, optional
+        Tokens that each layer still needs; older ones are dropped from memory. Default: all.
+
+    Raises
+    ------
+    ValueError
+        A format with a pattern, or whose rows share something, such as the scale of the whole tensor or a learned
+        codebook.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> cache = hc.KVCache("int8", layers=1, heads=2, width=32)
+    >>> token = np.ones((1, 2, 1, 32), np.float32)
+    >>> k, v = cache.add(0, token, token)
+    >>> hc.attention(token, k, v).shape, cache.length, cache.nbytes
+    ((1, 2, 1, 32), 1, 144)
+    """
+
+    def __init__(
+        self,
+        format: Format | str | None = None,
+        layers: int = 1,
+        heads: int = 1,
+        width: int = 64,
+        batch: int = 1,
+        windows: Any = None,
+    ) -> None:
+        self.format = None if format is None else as_format(format, "KVCache: format")
+        sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
+        self.layers, self.heads, self.width, self.batch = (
+            as_int(value, f"KVCache: {name}", 1, 1 << 40) for name, value in sizes.items()
+        )
+        self.windows = [None] * self.layers if windows is None else list(windows)
+        if len(self.windows) != self.layers:
+            raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
+        self.rows = self.heads * self.batch  # of a token
+        self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+        self._parts = {"values": (np.dtype(np.float32), (self.width,))}
+        if self.format is not None:
+            layout = layout_of(self.format, (1, self.width), (1,))
+            if has_pattern(self.format) or not all(per_row for _, _, per_row in layout.values()):
+                raise ValueError(
+                    f"KVCache: format is {self.format}, whose rows share a scale, codebook or pattern; expected one "
+                    "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
+                )
+            self._parts = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in layout.items()}
+        self._memory: list[list[dict[str, np.ndarray[Any, Any]]]] = [[{}, {}] for _ in range(self.layers)]
+        self._held = [0] * self.layers  # tokens in memory
+        self._seen = [0] * self.layers
+
+    @property
+    def length(self) -> int:
+        """Tokens that were added to the last layer."""
+        return self._seen[-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tokens in memory, of all layers."""
+        row = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._parts.values())
+        return 2 * row * self.rows * sum(self._held)
+
+    @counts_subnormals
+    def add(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Append the keys and values of new tokens.
+
+        Parameters
+        ----------
+        layer : int
+        k, v : array_like, shape (batch, heads, tokens, width)
+
+        Returns
+        -------
+        tuple
+            Keys and values of all tokens in memory, for `attention`; valid until the next call for this layer.
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit; NaN or infinity that the format does not hold.
+        """
+        i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
+        parts = [
+            np.asarray(as_floats(one, name) if not _is_plain(one) else one)
+            for one, name in ((k, "KVCache.add: k"), (v, "KVCache.add: v"))
+        ]
+        n = parts[0].shape[2] if parts[0].ndim == 4 else 0
+        for one, name in zip(parts, "kv", strict=True):
+            if one.shape != (self.batch, self.heads, n, self.width):
+                wanted = (self.batch, self.heads, "tokens", self.width)
+                raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
+        self._drop(i)
+        begin = self._held[i]
+        answers = [self._append(self._memory[i][side], begin, n, one) for side, one in enumerate(parts)]
+        self._held[i] += n
+        self._seen[i] += n
+        return answers[0], answers[1]
+
+    def _append(self, memory: dict[str, Any], begin: int, n: int, new: FloatArray) -> Any:
+        tokens = new.transpose(2, 0, 1, 3)  # a token's rows lie together
+        if self.format is None:
+            made = {"values": tokens.reshape(-1, self.width)}
+        else:
+            made = dict(quantize(np.ascontiguousarray(tokens), self.format, axis=-1).components)
+        end = (begin + n) * self.rows
+        found = {}
+        for name, (dtype, shape) in self._parts.items():
+            held = memory.get(name)
+            if held is None or len(held) < end:
+                held = np.empty((max(end, 2 * begin * self.rows, 16 * self.rows), *shape), dtype)
+                if begin:
+                    held[: begin * self.rows] = memory[name][: begin * self.rows]
+                memory[name] = held
+            held[begin * self.rows : end] = made[name]
+            found[name] = held[:end]
+        sizes = (begin + n, self.batch, self.heads, self.width)
+        if self.format is None:
+            return found["values"].reshape(sizes).transpose(1, 2, 0, 3)
+        return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"))
+
+    def _drop(self, layer: int) -> None:
+        """Forget tokens that no query will see: whole tiles, so that what is left is summed as before."""
+        window = self.windows[layer]
+        if window is None:
+            return
+        old = self._held[layer] - (window - 1)
+        if old < max(window, TILE):  # seldom, so that moving costs little
+            return
+        old -= old % TILE
+        for memory in self._memory[layer]:
+            for held in memory.values():
+                left = held[old * self.rows : self._held[layer] * self.rows].copy()
+                held[: len(left)] = left
+        self._held[layer] -= old
+
+
+def _is_plain(x: Any) -> bool:
+    return type(x) is np.ndarray and x.dtype == np.float32

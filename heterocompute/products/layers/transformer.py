@@ -1,0 +1,280 @@
+"""The layers of transformers between products: norms, rotary positions, gated activations, softmax. The work is in C.
+
+Float32, every step rounded by itself, sums in 16 accumulators: the same bits on every instruction set and number of
+threads. `heterocompute/reference/layers.py` is the definition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ... import _heterocompute as _core
+from ...arrays.dense import as_array
+from ...base import runtime
+from ...base.float_env import converted, counts_subnormals
+from ...base.values import as_real, check_flag, shown
+from ..arguments import FloatArray
+
+__all__ = ["as_floats", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
+
+RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE = range(6)  # hc_layer_kind
+
+
+@counts_subnormals
+def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
+    """Divide each row by its root mean square.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., n)
+    weight : array_like, shape (n,), optional
+        Multiplies each value.
+    epsilon : float
+        Added to the mean square.
+
+    Returns
+    -------
+    ndarray of float32, shape of x
+        ``x / sqrt(mean(x x) + epsilon) * weight``.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, a negative epsilon.
+
+    Notes
+    -----
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019 (arXiv 1910.07467), equation 4.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.layers.rms_norm(np.float32([[3, 4], [0, 5]]), epsilon=0.0)
+    array([[0.84852815, 1.1313709 ],
+           [0.        , 1.4142137 ]], dtype=float32)
+    """
+    xs = as_floats(x, "rms_norm: x")
+    return _layer("rms_norm", RMS_NORM, xs, _vector(weight, xs, "rms_norm: weight"), None, epsilon)
+
+
+@counts_subnormals
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> FloatArray:
+    """Subtract the mean of each row and divide by its standard deviation.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., n)
+    weight, bias : array_like, shape (n,), optional
+        Multiplies each value; is added last.
+    epsilon : float
+        Added to the variance.
+
+    Returns
+    -------
+    ndarray of float32, shape of x
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, a negative epsilon.
+
+    Notes
+    -----
+    Ba, Kiros and Hinton, "Layer Normalization", 2016 (arXiv 1607.06450), equation 4.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.layers.layer_norm(np.float32([1, 3]), bias=np.float32([0, 10]), epsilon=0.0)
+    array([-1., 11.], dtype=float32)
+    """
+    xs = as_floats(x, "layer_norm: x")
+    w, b = _vector(weight, xs, "layer_norm: weight"), _vector(bias, xs, "layer_norm: bias")
+    return _layer("layer_norm", NORM, xs, w, b, epsilon)
+
+
+@counts_subnormals
+def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
+    """Rotate pairs of values by the angles of their positions.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., width)
+        Queries or keys.
+    cosine, sine : array_like, shape (..., half)
+        Of the angles; broadcast over the leading axes of x. Values from 2 half on are not rotated.
+    pairs : bool
+        Rotate (2 i, 2 i + 1), as Meta's LLaMA does; else (i, i + half), as GPT-NeoX does.
+
+    Returns
+    -------
+    ndarray of float32, shape of x
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit.
+
+    Notes
+    -----
+    Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021 (arXiv 2104.09864), equation 34.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> angles = np.float32([[0.0], [np.pi / 2]])  # of two positions
+    >>> hc.layers.rope(np.float32([[1, 2], [1, 2]]), np.cos(angles), np.sin(angles)).round(3)
+    array([[ 1.,  2.],
+           [-2.,  1.]], dtype=float32)
+    """
+    xs, cos, sin = as_floats(x, "rope: x"), as_floats(cosine, "rope: cosine"), as_floats(sine, "rope: sine")
+    turned = check_flag("rope", "pairs", pairs)
+    if not xs.ndim or not cos.ndim or cos.shape != sin.shape or 2 * cos.shape[-1] > xs.shape[-1]:
+        raise ValueError(
+            f"rope: cosine has shape {cos.shape} and sine {sin.shape}, expected one shape (..., half) with half of at "
+            f"most {xs.shape[-1] // 2 if xs.ndim else 0}"
+        )
+    half, lead = cos.shape[-1], xs.shape[:-1]
+    if cos.ndim == 3 and cos.shape[1] == 1 and lead[-2:-1] == cos.shape[:1]:  # (tokens, 1, half): of all heads
+        repeat, turns = lead[-1], cos.shape[0]
+    elif cos.ndim == 2 and lead[-1:] == cos.shape[:1]:
+        repeat, turns = 1, cos.shape[0]
+    else:
+        try:
+            cos, sin = (np.ascontiguousarray(np.broadcast_to(part, (*lead, half))) for part in (cos, sin))
+        except ValueError:
+            raise ValueError(f"rope: cosine has shape {cos.shape}, which does not fit x of shape {xs.shape}") from None
+        repeat, turns = 1, math.prod(lead)
+    return _layer("rope", ROPE, xs, cos, sin, 0.0, half, max(repeat, 1), max(turns, 1), turned)
+
+
+@counts_subnormals
+def softmax(x: Any) -> FloatArray:
+    """Return ``exp(x) / sum(exp(x))`` along the last axis, computed from ``x - max(x)``.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., n)
+
+    Returns
+    -------
+    ndarray of float32, shape of x
+        NaN in a row that holds NaN or plus infinity, or minus infinity alone.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.layers.softmax(np.float32([0, 0, -np.inf]))
+    array([0.5, 0.5, 0. ], dtype=float32)
+    """
+    return _layer("softmax", SOFTMAX, as_floats(x, "softmax: x"))
+
+
+@counts_subnormals
+def swiglu(gate: Any, up: Any) -> FloatArray:
+    """Return ``gate sigmoid(gate) up``.
+
+    Parameters
+    ----------
+    gate, up : array_like, of one shape
+
+    Returns
+    -------
+    ndarray of float32
+
+    Raises
+    ------
+    ValueError
+        The shapes differ.
+
+    Notes
+    -----
+    Shazeer, "GLU Variants Improve Transformer", 2020 (arXiv 2002.05202), equation 6.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.layers.swiglu(np.float32([0, 20]), np.float32([3, 3]))
+    array([ 0., 60.], dtype=float32)
+    """
+    xs = as_floats(gate, "swiglu: gate")
+    return _layer("swiglu", SILU, xs, _same(up, xs, "swiglu: up"))
+
+
+@counts_subnormals
+def gelu(x: Any, up: Any = None) -> FloatArray:
+    """Return ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``, times `up`.
+
+    Parameters
+    ----------
+    x : array_like
+    up : array_like, optional
+        Of the shape of x.
+
+    Returns
+    -------
+    ndarray of float32, shape of x
+
+    Raises
+    ------
+    ValueError
+        The shapes differ.
+
+    Notes
+    -----
+    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016 (arXiv 1606.08415), section 2: the tanh form. It is
+    computed as ``x sigmoid(1.5957691 (x + 0.044715 x^3))``, which is equal.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> hc.layers.gelu(np.float32([-20, 0, 20]))
+    array([-0.,  0., 20.], dtype=float32)
+    """
+    xs = as_floats(x, "gelu: x")
+    return _layer("gelu", GELU, xs, None if up is None else _same(up, xs, "gelu: up"))
+
+
+def as_floats(x: Any, name: str) -> FloatArray:
+    """Return an array as contiguous float32: itself if it is one."""
+    if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous:
+        return x
+    found: FloatArray = converted(as_array(x, name), np.float32)
+    return np.ascontiguousarray(found) if found.ndim else found  # which makes one dimension of none
+
+
+def _vector(value: Any, xs: FloatArray, name: str) -> FloatArray | None:
+    if value is None:
+        return None
+    found = as_floats(value, name)
+    if not xs.ndim or found.shape != xs.shape[-1:]:
+        raise ValueError(f"{name} has shape {found.shape}, expected {xs.shape[-1:]}")
+    return found
+
+
+def _same(value: Any, xs: FloatArray, name: str) -> FloatArray:
+    found = as_floats(value, name)
+    if found.shape != xs.shape:
+        raise ValueError(f"{name} has shape {found.shape}, expected {xs.shape}")
+    return found
+
+
+def _layer(
+    name: str, kind: int, xs: FloatArray, weight: Any = None, bias: Any = None, epsilon: Any = 0.0, half: int = 0,
+    repeat: int = 1, turns: int = 1, pairs: bool = False,
+) -> FloatArray:  # fmt: skip
+    added = epsilon if type(epsilon) is float else as_real(epsilon, f"{name}: epsilon", "a number")
+    if not 0.0 <= added < math.inf:
+        raise ValueError(f"{name}: epsilon is {shown(epsilon)}, expected 0 or more")
+    if not xs.ndim:
+        if kind in (SILU, GELU):
+            return _layer(name, kind, xs.reshape(1), None if weight is None else weight.reshape(1)).reshape(())
+        raise ValueError(f"{name}: x has no dimensions, expected (..., n)")
+    out = np.empty(xs.shape, np.float32)
+    n = xs.shape[-1]
+    rows = xs.size // n if n else 0
+    _core.layer(runtime.run(), kind, rows, n, xs, weight, bias, out, added, half, repeat, turns, pairs)
+    return out

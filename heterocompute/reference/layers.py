@@ -1,0 +1,141 @@
+"""The layers of transformers: norms, gates, softmax, rotary positions and attention, as the C core computes them.
+
+    sum       16 accumulators, value i to accumulator i mod 16, folded i with i + 8, + 4, + 2, + 1
+    exp(x)    x = n log(2) + r; a polynomial of r times 2^n
+    attention 64 keys at a time with a running maximum: Dao et al., "FlashAttention", 2022, algorithm 1
+
+Float32, every step rounded by itself. The core gives the same bits on every instruction set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["attention", "exp", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+
+SUMS, KEYS = 16, 64
+F = np.float32
+POLYNOMIAL = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+
+def summed(x: FloatArray) -> FloatArray:
+    """Return the sums along the last axis."""
+    acc = np.zeros((*x.shape[:-1], SUMS), F)
+    for i in range(0, x.shape[-1], SUMS):
+        part = x[..., i : i + SUMS]
+        acc[..., : part.shape[-1]] += part
+    half = SUMS // 2
+    while half:
+        acc = acc[..., :half] + acc[..., half : 2 * half]
+        half //= 2
+    return acc[..., 0]
+
+
+def exp(x: FloatArray) -> FloatArray:
+    """Return e to the power of x: 0 below -104, infinity above 89."""
+    with np.errstate(all="ignore"):
+        t = np.where(x < F(-104), F(-104), x)
+        t = np.where(t > F(89), F(89), t)
+        whole = (t * F(1.44269504) + F(12582912)) - F(12582912)
+        r = (t - whole * F(0.693359375)) - whole * F(-2.12194440e-4)
+        p = np.full_like(r, F(1.9875691500e-4))
+        for c in POLYNOMIAL:
+            p = p * r + F(c)
+        p = p * (r * r) + r + F(1)
+        n = np.where(x == x, whole, F(0)).astype(np.int32)
+        half = n >> 1
+        found: FloatArray = p * np.ldexp(F(1), half) * np.ldexp(F(1), n - half)
+        return found
+
+
+def rms_norm(x: FloatArray, weight: FloatArray | None = None, epsilon: float = 1e-6) -> FloatArray:
+    """Return x / sqrt(mean(x x) + epsilon) * weight."""
+    return _normed(x, weight, None, epsilon)
+
+
+def layer_norm(
+    x: FloatArray, weight: FloatArray | None = None, bias: FloatArray | None = None, epsilon: float = 1e-5
+) -> FloatArray:
+    """Return the same of x - mean(x), plus bias."""
+    return _normed(x - (summed(x) / F(x.shape[-1]))[..., None], weight, bias, epsilon)
+
+
+def _normed(d: FloatArray, weight: FloatArray | None, bias: FloatArray | None, epsilon: float) -> FloatArray:
+    with np.errstate(all="ignore"):
+        factor = F(1) / np.sqrt(summed(d * d) / F(d.shape[-1]) + F(epsilon))
+        y = d * factor[..., None]
+        y = y if weight is None else y * weight
+        found: FloatArray = y if bias is None else y + bias
+        return found
+
+
+def softmax(x: FloatArray) -> FloatArray:
+    """Return exp(x - max(x)) / sum."""
+    with np.errstate(all="ignore"):
+        e = exp(x - np.fmax.reduce(x, axis=-1, keepdims=True, initial=-np.inf))
+        return e / summed(e)[..., None]
+
+
+def swiglu(gate: FloatArray, up: FloatArray) -> FloatArray:
+    """Return gate sigmoid(gate) up."""
+    with np.errstate(all="ignore"):
+        return gate / (F(1) + exp(-gate)) * up
+
+
+def gelu(x: FloatArray, up: FloatArray | None = None) -> FloatArray:
+    """Return x sigmoid(sqrt(8 / pi) (x + 0.044715 x^3)) up."""
+    with np.errstate(all="ignore"):
+        y = x / (F(1) + exp(-(F(1.5957691216) * (x + F(0.044715) * x * x * x))))
+        return y if up is None else y * up
+
+
+def rope(x: FloatArray, cosine: FloatArray, sine: FloatArray, pairs: bool = False) -> FloatArray:
+    """Return x whose pairs of values are turned."""
+    half, y = cosine.shape[-1], x.copy()
+    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if pairs else (slice(half), slice(half, 2 * half))
+    a, b = x[..., first], x[..., second]
+    y[..., first], y[..., second] = a * cosine - b * sine, a * sine + b * cosine
+    return y
+
+
+def attention(
+    q: FloatArray, k: FloatArray, v: FloatArray, causal: bool = True, scale: float | None = None,
+    window: int | None = None, cap: float | None = None,
+) -> FloatArray:  # fmt: skip
+    """Return softmax(scale q k^T) v of (heads, tokens, width)."""
+    heads, n, width = q.shape
+    m, group = k.shape[1], heads // k.shape[0]
+    times, out = F(width**-0.5 if scale is None else scale), np.zeros(q.shape, F)
+    for head, i in np.ndindex(heads, n):
+        at = m - n + i
+        first = max(0, at - window + 1) if window else 0
+        last = at + 1 if causal else m
+        out[head, i] = _attended(q[head, i], k[head // group], v[head // group], first, last, times, cap)
+    return out
+
+
+def _attended(
+    q: FloatArray, k: FloatArray, v: FloatArray, first: int, last: int, scale: np.float32, cap: float | None
+) -> FloatArray:
+    """Return the answer of one query that sees keys from first to before last."""
+    largest, total = F(-np.inf), F(0)
+    answer: FloatArray = np.zeros(v.shape[1], F)
+    with np.errstate(all="ignore"):
+        for tile in range(first - first % KEYS, last, KEYS):
+            low, high = max(first - tile, 0), min(last - tile, KEYS)
+            s = summed(q * k[tile + low : tile + high]) * scale
+            if cap is not None:
+                s = F(cap) * (F(1) - F(2) / (exp(F(2) * (s / F(cap))) + F(1)))
+            most = np.fmax(largest, np.fmax.reduce(s))
+            p = np.zeros(KEYS, F)
+            p[low:high] = exp(s - most)
+            factor = exp(np.asarray(largest - most, F)[None])[0]
+            total, answer = total * factor + summed(p), answer * factor
+            for j in range(low, high):
+                answer = answer + p[j] * v[tile + j]
+            largest = most
+        return np.asarray(answer / total, F)

@@ -1,0 +1,197 @@
+"""How `heterocompute.study` judges a language model by a text: formats of weights, of activations and of the KV cache.
+
+Format by format, all matrices are quantized, and the text goes once through the network as stored and through every
+combination of activations and KV cache: memory holds the network and one format of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays.components import component_layout
+from ..arrays.quantized import QuantizedArray
+from ..base.progress import Progress, Steps
+from ..files.selection import check_patterns, select
+from ..formats import Format
+from ..products.clock import Clock
+from ..products.error import error
+from ..ptq.methods import by_method
+from ..ptq.network import calibrate
+from .asked import activations_of, by_methods, entries_of, methods_of, modelled_by
+from .parts import finite, named
+from .result import Study
+
+__all__ = ["hessians_of_text", "is_language_model", "study_text"]
+
+FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
+STORED = "stored"
+CALIBRATION = 2048  # tokens of the text that `gptq` is given
+
+
+def is_language_model(weights: Any) -> bool:
+    """Tell whether a value is a language model: it has `weights`, `tokens`, and judges ways to run it by a text."""
+    return all(hasattr(weights, name) for name in ("weights", "tokens", "judged", "matrices"))
+
+
+def study_text(
+    net: Any,
+    formats: Any,
+    text: Any,
+    include: str | Iterable[str] | None,
+    exclude: str | Iterable[str] | None,
+    activations: Any,
+    kv_cache: Any,
+    progress: Progress | None,
+    device: Any,
+    methods: Any,
+    stride: int | None = None,
+    window: int | None = None,
+) -> Study:
+    """Do what `heterocompute.study` describes of a language model."""
+    if text is None:
+        raise ValueError("study: text is None, expected the text that judges the language model")
+    kinds, caches = activations_of(activations), caches_of(kv_cache)
+    chosen_methods = methods_of(methods, {})
+    entries = by_methods(entries_of(FORMATS if formats is None else formats), chosen_methods)
+    modelled = modelled_by(device)
+    names = names_of(net, include, exclude)
+    for entry in entries:
+        check_patterns(names, entry.formats)
+    ids = net._text_ids(text)
+    hessians = hessians_of_text(net, names, ids) if "gptq" in chosen_methods else {}
+
+    ways = [(kind, cache) for kind in kinds for cache in caches]
+    step = Steps(sum(len(names) * bool(entry.formats) + 1 for entry in entries), progress)
+    clock = _Times()
+    rows, layers = [], []
+    for entry in entries:
+        made, found = {}, []
+        for name in names:
+            stored = net.weights[name]
+            way = entry.of(name)
+            if way.fmt is None:
+                found.append(_Part(stored, stored, None, kinds, clock))
+                continue
+            step(f"{name}  {way.text}")
+            with named(name):
+                w = np.asarray(stored, np.float32)
+                made[name] = by_method(w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.get(name))
+                part = _Part(w, made[name], way.fmt, kinds, clock)
+            found.append(part)
+            layers.append(part.row(name, way.method))
+        step(f"judge  {entry.text}")
+        compared = net.judged(ids, [(made, kind, cache) for kind, cache in ways], stride, window, compare=True)
+        for (kind, cache), numbers in zip(ways, compared, strict=True):
+            i = kinds.index(kind)
+            rows.append(
+                {
+                    "format": entry.text if entry.formats else STORED,
+                    "method": entry.method,
+                    "activations": None if kind is None else str(kind),
+                    "kv_cache": None if cache is None else str(cache),
+                    "emulate": None,
+                    "retrained": None,
+                    **_pooled(found, i),
+                    **{key: finite(value) for key, value in numbers.items()},
+                    "kv_bits": bits_of_cache(cache, net.shape.head_width),
+                    **modelled([part.matrix for part in found], kind),
+                }
+            )
+    step.finish()
+    for row in rows:
+        row["seconds"] = row.pop("seconds")  # the last of the columns that every study has
+    return Study(rows, layers, ["perplexity", "kl", "agreement", "kv_bits"], [])
+
+
+def names_of(net: Any, include: Any, exclude: Any) -> list[str]:
+    """Return the matrices that are quantized: those of the layers, unless `include` names others."""
+    infos = {name: ("float32", tuple(net.weights[name].shape)) for name in net.matrices}
+    tables = set(net.tables) if include is None else set()
+    names = select({name: info for name, info in infos.items() if name not in tables}, include, exclude)
+    if not names:
+        raise ValueError("study: include and exclude leave no matrix of the language model")
+    return names
+
+
+def caches_of(kv_cache: Any) -> list[Format | None]:
+    """Return the formats of the KV cache, None (float32) first."""
+    try:
+        return activations_of(kv_cache)
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace("study: activations", "study: kv_cache")) from None
+
+
+def bits_of_cache(fmt: Format | None, width: int) -> float:
+    """Return the stored bits per value of keys and values, each head's quantized along its width."""
+    if fmt is None:
+        return 32.0
+    rows = 1024  # so that what all rows share counts for little
+    layout = component_layout(fmt, (rows, width), (1,))
+    return 8 * sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout.values()) / (rows * width)
+
+
+def hessians_of_text(net: Any, names: list[str], ids: Any) -> Mapping[str, Any]:
+    """Return what each matrix is given by the beginning of a text."""
+    held = {name: np.asarray(net.weights[name], np.float32) for name in names}
+
+    def run(weights: Mapping[str, Any]) -> None:
+        for tokens, _ in net.windows(ids[:CALIBRATION], stride=None):
+            net.logits(tokens, weights=weights)
+
+    return calibrate(held, run)
+
+
+class _Times:
+    """Times of products with one row; tensors of one shape and format take the same time."""
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._known: dict[tuple[tuple[int, ...], str], list[float | None]] = {}
+
+    def of(self, w: Any, kinds: list[Format | None]) -> list[float | None]:
+        matrix = w if w.ndim == 2 else w[0] if w.ndim == 3 and len(w) else None
+        if matrix is None or not matrix.size:
+            return [None] * len(kinds)
+        key = (tuple(w.shape), str(getattr(w, "format", "fp32")))
+        if key not in self._known:
+            x = np.random.default_rng(0).standard_normal((1, matrix.shape[1]), dtype=np.float32)
+            self._known[key] = [one * (len(w) if w.ndim == 3 else 1) for one in self._clock.seconds(x, matrix, kinds)]
+        return self._known[key]
+
+
+class _Part:
+    """One tensor in one format."""
+
+    def __init__(self, w: Any, q: Any, fmt: Format | None, kinds: list[Format | None], clock: _Times) -> None:
+        self.fmt, self.size, self.nbytes, self.shape = fmt, math.prod(w.shape), q.nbytes, tuple(w.shape)
+        self.seconds = clock.of(q, kinds)
+        self.sqnr_db, self.signal, self.noise = None, 0.0, 0.0
+        own = fmt if fmt is not None or not isinstance(q, QuantizedArray) else q.format
+        self.matrix = (math.prod(self.shape[:-1]), self.shape[-1], self.nbytes, own)
+        if fmt is not None:
+            lost = error(w, q)
+            self.sqnr_db, self.noise = finite(lost.sqnr_db), lost.mse * self.size
+            self.signal = float(np.square(w, dtype=np.float64).sum())
+
+    def row(self, name: str, method: str | None) -> dict[str, Any]:
+        return {
+            "name": name, "shape": list(self.shape), "format": str(self.fmt), "method": method,
+            "bits": 8 * self.nbytes / self.size if self.size else None, "bytes": self.nbytes, "sqnr_db": self.sqnr_db,
+            "seconds": self.seconds[0],
+        }  # fmt: skip
+
+
+def _pooled(parts: list[_Part], i: int) -> dict[str, Any]:
+    stored, size = sum(part.nbytes for part in parts), sum(part.size for part in parts)
+    signal, noise = math.fsum(part.signal for part in parts), math.fsum(part.noise for part in parts)
+    known = [seconds for part in parts if (seconds := part.seconds[i]) is not None]
+    return {
+        "bits": 8 * stored / size,
+        "bytes": stored,
+        "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
+        "seconds": math.fsum(known) if known else None,
+    }

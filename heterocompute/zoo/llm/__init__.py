@@ -1,0 +1,5 @@
+"""Language models from their files: a description, one forward pass, text judged and generated."""
+
+from .opening import open_llm
+
+__all__ = ["open_llm"]

@@ -1,0 +1,69 @@
+"""How well a language model predicts a text, and how far it is from the network as stored."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...products.layers import softmax
+from .run import Run
+
+__all__ = ["Reference", "Totals"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+LOGITS = 1 << 24  # logits at a time
+
+
+class Reference:
+    """Probabilities of a window by the network as stored, a piece at a time."""
+
+    def __init__(self, run: Run, tokens: IntArray, first: int) -> None:
+        self._run, self._x = run, run.hidden_of(tokens)[first - 1 : -1]
+
+    def part(self, rows: slice) -> tuple[FloatArray, FloatArray]:
+        """Return probabilities of some rows, and their logarithms."""
+        logits = self._run.scores(self._x[rows])
+        shares = softmax(logits)
+        return shares, log_softmax(logits, shares)
+
+
+class Totals:
+    """Sums over the tokens of a text, in float64."""
+
+    def __init__(self) -> None:
+        self.loss = self.kl = 0.0
+        self.count = self.same = 0
+
+    def add(self, run: Run, tokens: IntArray, first: int, reference: Reference | None) -> None:
+        """Add the tokens of a window from the first that is predicted in it."""
+        x, targets = run.hidden_of(tokens)[first - 1 : -1], tokens[first:]
+        step = max(1, LOGITS // run.shape.vocabulary)
+        for begin in range(0, len(targets), step):
+            rows = slice(begin, begin + step)
+            logits, wanted = run.scores(x[rows]), targets[rows]
+            logs = log_softmax(logits, softmax(logits))
+            self.loss -= float(logs[np.arange(len(wanted)), wanted].sum(dtype=np.float64))
+            self.count += len(wanted)
+            if reference is not None:
+                shares, stored = reference.part(rows)
+                self.kl += float(np.einsum("ij,ij->i", shares, stored - logs).sum(dtype=np.float64))
+                self.same += int((stored.argmax(axis=-1) == logs.argmax(axis=-1)).sum())
+
+    def found(self, compare: bool) -> dict[str, float]:
+        """Return the means."""
+        mean = self.loss / self.count
+        found = {"perplexity": math.exp(mean) if mean < 700 else math.inf}
+        if compare:
+            found |= {"kl": max(self.kl / self.count, 0.0), "agreement": self.same / self.count}
+        return found
+
+
+def log_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return log(softmax(logits)) along the last axis; the largest of the shares is 1 / sum(exp(logits - max))."""
+    total = np.log(shares.max(axis=-1, keepdims=True).astype(np.float64)).astype(np.float32)
+    found: FloatArray = logits - logits.max(axis=-1, keepdims=True) + total
+    return found

@@ -1,0 +1,433 @@
+"""A language model: the forward pass of all families, logits, text judged and generated.
+
+    x = embedding[ids]
+    each layer:  x += attention(norm(x));  x += feed_forward(norm(x))
+    logits = norm(x) @ output.T
+
+Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023 (arXiv 2302.13971).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base.float_env import counts_subnormals
+from ...base.kept import kept
+from ...base.progress import Progress, Steps
+from ...base.texts import quoted
+from ...base.values import as_int, as_real, shown
+from ...products.arguments import as_format
+from ...products.quantize import quantize
+from .judge import Reference, Totals
+from .run import Run
+from .shape import Rope, Shape
+from .tokens import Tokens
+from .weights import expected
+
+__all__ = ["LanguageModel"]
+
+Array = np.ndarray[Any, Any]
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+WINDOW = 512  # tokens of a window of `perplexity`
+
+
+class LanguageModel:
+    """A language model of a file. Made by `heterocompute.zoo.open_llm`.
+
+    Attributes
+    ----------
+    path : str
+    weights : mapping of str to QuantizedArray or ndarray
+        By the names of the file, packed as stored; each is read when it is first asked for.
+    shape : Shape
+        Sizes and options, such as ``shape.layers`` and ``shape.context``.
+    tokens : Tokens
+        ``tokens.encode(text)`` and ``tokens.decode(ids)``.
+    """
+
+    def __init__(
+        self, path: str, weights: Mapping[str, Any], shape: Shape, roles: Mapping[str, str], tokens: Tokens,
+        plus_one: bool = False, factors: FloatArray | None = None,
+    ) -> None:  # fmt: skip
+        self.path, self.weights, self.shape, self.tokens = path, weights, shape, tokens
+        self._roles, self._plus_one, self._factors = dict(roles), plus_one, factors
+        self._expected = expected(shape, roles)
+
+    def __repr__(self) -> str:
+        s = self.shape
+        sizes = f"{s.layers} layers, width {s.width}, vocabulary {s.vocabulary}, context {s.context}"
+        return f"LanguageModel({s.family}, {sizes})"
+
+    @property
+    def matrices(self) -> list[str]:
+        """Names of the tensors that a product multiplies by, the embedding among them."""
+        return [self._roles[role] for role, shape in self._expected.items() if len(shape) > 1]
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the embedding and, if it is a tensor of its own, of the output."""
+        return [self._roles[role] for role in ("token_embd.weight", "output.weight") if role in self._roles]
+
+    @counts_subnormals
+    def quantized(self, fmt: Any, progress: Progress | None = None) -> dict[str, Any]:
+        """Quantize the matrices of the layers; the embedding and the output stay as stored.
+
+        Parameters
+        ----------
+        fmt : Format or str
+        progress : callable, optional
+            Called as ``progress(done, total, text)``.
+
+        Returns
+        -------
+        dict of str to QuantizedArray
+            For the argument `weights` of `logits`, `generate` and `perplexity`.
+
+        Raises
+        ------
+        ValueError
+            The format does not fit the width of a matrix; NaN or infinity in a tensor.
+        """
+        wanted, tables = as_format(fmt, "quantized: fmt"), set(self.tables)
+        names = [name for name in self.matrices if name not in tables]
+        step, found = Steps(len(names), progress), {}
+        for name in names:
+            step(name)
+            found[name] = quantize(np.asarray(self.weights[name], np.float32), wanted, axis=-1)
+        step.finish()
+        return found
+
+    @counts_subnormals
+    def logits(
+        self,
+        ids: Any,
+        weights: Mapping[str, Any] | None = None,
+        activations: Any = None,
+        kv_cache: Any = None,
+    ) -> FloatArray:
+        """Run the network.
+
+        Parameters
+        ----------
+        ids : array_like of int, shape (n,) or (batch, n)
+            Tokens, as `tokens.encode` returns them; at most `shape.context` of them.
+        weights : mapping of str to array, optional
+            Weights that take the place of those of the file, by the same names; others stay as stored.
+        activations : Format or str, optional
+            Quantize the input of every product on the fly.
+        kv_cache : Format or str, optional
+            Format of the keys and values, quantized along each head.
+
+        Returns
+        -------
+        ndarray of float32, ids.shape + (vocabulary,)
+            The logits of the token after each. Bitwise identical on every instruction set and number of threads.
+
+        Raises
+        ------
+        TypeError
+            ids are not integers.
+        ValueError
+            A token out of range, no tokens, or more than the context.
+
+        Examples
+        --------
+        >>> net = hc.zoo.open_llm("model.gguf")  # doctest: +SKIP
+        >>> net.logits(net.tokens.encode("The capital of France is"))[-1].argmax()  # doctest: +SKIP
+        7042
+        """
+        some = self._ids(ids, "logits")
+        run = Run(self, weights, activations, kv_cache, max(1, some.size // some.shape[-1]))
+        found = run.logits(some.reshape(-1, some.shape[-1]))
+        return found.reshape(*some.shape, self.shape.vocabulary)
+
+    @counts_subnormals
+    def generate(
+        self,
+        prompt: Any,
+        n: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        weights: Mapping[str, Any] | None = None,
+        activations: Any = None,
+        kv_cache: Any = None,
+    ) -> Any:
+        """Continue a prompt.
+
+        Parameters
+        ----------
+        prompt : str, or array_like of int (tokens,) or (batch, tokens)
+        n : int
+            Tokens to add at most; a text ends earlier at the token that ends texts.
+        temperature : float
+            0 takes the likeliest token; else tokens are drawn from softmax(logits / temperature).
+        seed : int
+            Of the draws.
+        weights, activations, kv_cache
+            As of `logits`.
+
+        Returns
+        -------
+        str or ndarray of int64
+            The continuation without the prompt: a str for a str, tokens (n,) or (batch, n) for tokens. A sequence of a
+            batch that has ended repeats the token that ends texts.
+
+        Raises
+        ------
+        ValueError
+            An empty prompt, or more tokens than the context holds.
+
+        Examples
+        --------
+        >>> net = hc.zoo.open_llm("SmolLM2-135M-Instruct.Q4_1.gguf")  # doctest: +SKIP
+        >>> net.generate("The capital of France is", 2)  # doctest: +SKIP
+        ' Paris.'
+        """
+        is_text = isinstance(prompt, str)
+        some = self._ids(self.tokens.encode(prompt) if is_text else prompt, "generate: prompt")
+        out = [ids for ids in self._steps(some, n, temperature, seed, weights, activations, kv_cache)]
+        found = np.stack(out, axis=-1) if out else np.zeros((*some.shape[:-1], 0), np.int64)
+        found = found.reshape(*some.shape[:-1], found.shape[-1])
+        if not is_text:
+            return found
+        ended = np.flatnonzero(np.isin(found, list(self.tokens.ends)))
+        return self.tokens.decode(found[: ended[0]] if len(ended) else found)
+
+    def _steps(
+        self, some: IntArray, n: Any, temperature: Any, seed: Any, weights: Any, activations: Any, kv_cache: Any
+    ) -> Iterator[IntArray]:
+        """Yield the next token of each sequence."""
+        count = as_int(n, "generate: n", 0)
+        heat = as_real(temperature, "generate: temperature", "a number")
+        if not 0.0 <= heat < math.inf:
+            raise ValueError(f"generate: temperature is {shown(temperature)}, expected 0 or more")
+        rng = np.random.default_rng(as_int(seed, "generate: seed", 0))
+        if some.shape[-1] + count > self.shape.context:
+            raise ValueError(
+                f"generate: the prompt of {some.shape[-1]} tokens and n of {count} are more than the context of "
+                f"{self.shape.context} tokens; shorten the prompt or n"
+            )
+        ids = some.reshape(-1, some.shape[-1])
+        run = Run(self, weights, activations, kv_cache, len(ids))
+        ended = np.zeros(len(ids), bool)
+        for _ in range(count):
+            logits = run.logits(ids, last=True)[:, -1]
+            token = _drawn(logits, heat, rng)
+            if self.tokens.ends:
+                token = np.where(ended, min(self.tokens.ends), token)
+                ended |= np.isin(token, list(self.tokens.ends))
+            yield token
+            if ended.all():
+                return
+            ids = token[:, None]
+
+    @counts_subnormals
+    def perplexity(
+        self,
+        text: Any,
+        stride: int | None = None,
+        window: int | None = None,
+        weights: Mapping[str, Any] | None = None,
+        activations: Any = None,
+        kv_cache: Any = None,
+    ) -> float:
+        """Judge the network by a text: exp of the mean negative log-likelihood of its tokens.
+
+        Parameters
+        ----------
+        text : str or array_like of int
+        stride : int, optional
+            Tokens between the beginnings of two windows; every token is predicted once, in the first window that holds
+            it. Default: half a window, so that each token but those of the first window has at least as many before it.
+        window : int, optional
+            Tokens that the network sees at a time. Default: 512, or the context if that is smaller.
+        weights, activations, kv_cache
+            As of `logits`.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            Fewer than two tokens, or a window or stride that does not fit.
+
+        Notes
+        -----
+        Each window begins with the token that begins texts, if the model has one. Sums in float64.
+        """
+        sums = self.judged(text, [(weights, activations, kv_cache)], stride, window)
+        return sums[0]["perplexity"]
+
+    def judged(
+        self,
+        text: Any,
+        ways: Sequence[tuple[Mapping[str, Any] | None, Any, Any]],
+        stride: int | None = None,
+        window: int | None = None,
+        compare: bool = False,
+    ) -> list[dict[str, float]]:
+        """Judge ways to run the network by one text.
+
+        Parameters
+        ----------
+        text : str or array_like of int
+        ways : sequence of (weights, activations, kv_cache)
+            As of `logits`.
+        stride, window
+            As of `perplexity`.
+        compare : bool
+            Also run the network as stored, and compare the distributions of each way with those.
+
+        Returns
+        -------
+        list of dict of str to float
+            One per way: ``perplexity``; with `compare` also ``kl``, the mean of KL(stored || way) in nats, and
+            ``agreement``, the fraction of tokens where both have the same likeliest token.
+        """
+        ids = self._text_ids(text)
+        totals = [Totals() for _ in ways]
+        for tokens, first in self.windows(ids, stride, window):
+            reference: Reference | None = None
+            if compare:
+                reference = Reference(Run(self, None, None, None, 1), tokens, first)
+            for total, (weights, activations, kv_cache) in zip(totals, ways, strict=True):
+                total.add(Run(self, weights, activations, kv_cache, 1), tokens, first, reference)
+        return [total.found(compare) for total in totals]
+
+    def judge(
+        self, text: Any, tables: bool = False
+    ) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], dict[str, float]]]:
+        """Return weights as floats and a function that judges them by a text, for `heterocompute.ptq.search`.
+
+        Parameters
+        ----------
+        text : str or array_like of int
+        tables : bool
+            Also return the embedding and the output.
+
+        Returns
+        -------
+        tuple
+            float32 matrices by name, in memory; and a function of such a mapping, which returns ``perplexity``, ``kl``
+            and ``agreement`` as `judged` does.
+
+        Examples
+        --------
+        >>> weights, evaluate = net.judge(text)  # doctest: +SKIP
+        >>> plan = hc.ptq.search(weights, ["int8", "int4-g32"], {"bits": 5}, evaluate, "kl")  # doctest: +SKIP
+        """
+        ids, left = self._text_ids(text), set() if tables else set(self.tables)
+        held = {name: np.asarray(self.weights[name], np.float32) for name in self.matrices if name not in left}
+
+        def evaluate(weights: Mapping[str, Any]) -> dict[str, float]:
+            changed = {name: w for name, w in weights.items() if w is not held.get(name)}
+            return self.judged(ids, [(changed, None, None)], compare=True)[0]
+
+        return held, evaluate
+
+    def windows(
+        self, ids: IntArray, stride: int | None = None, window: int | None = None
+    ) -> Iterator[tuple[IntArray, int]]:
+        """Yield the windows of a text: their tokens, and the index of the first that is predicted in each."""
+        size = (
+            min(WINDOW, self.shape.context)
+            if window is None
+            else as_int(window, "perplexity: window", 2, self.shape.context)
+        )
+        begin = self.tokens.begin
+        inner = size - (begin is not None)  # tokens of the text in a window
+        if inner < 2:
+            raise ValueError(f"perplexity: window is {size}, expected {size + 2 - inner} or more")
+        step = max(1, inner // 2) if stride is None else as_int(stride, "perplexity: stride", 1, inner)
+        done = 0 if begin is not None else 1  # tokens of the text that need no more prediction
+        for at in range(0, len(ids), step):
+            end = min(at + inner, len(ids))
+            if end > done:
+                part = ids[at:end]
+                shift = 0
+                if begin is not None:
+                    part, shift = np.concatenate([np.array([begin], np.int64), part]), 1
+                yield part, max(done - at, 0 if shift else 1) + shift
+                done = end
+            if end == len(ids):
+                return
+
+    def _text_ids(self, text: Any) -> IntArray:
+        if isinstance(text, str):
+            ids = np.asarray(self.tokens.encode(text, special=False), np.int64)
+        else:
+            ids = self._ids(text, "perplexity: text", whole=False)
+        if ids.ndim != 1 or len(ids) < 2 - (self.tokens.begin is not None):
+            raise ValueError(f"perplexity: text has {ids.size} tokens, expected at least 2 in one sequence")
+        return ids
+
+    def _ids(self, ids: Any, name: str, whole: bool = True) -> IntArray:
+        try:
+            array = np.asarray(ids)
+        except ValueError:
+            raise ValueError(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
+        if array.size and array.dtype.kind not in "iu":
+            raise TypeError(f"{name}: ids are {array.dtype}, expected integers")
+        if array.ndim not in (1, 2) or not array.size:
+            raise ValueError(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n) with n of 1 or more")
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= self.shape.vocabulary:
+            raise ValueError(
+                f"{name}: token {low if low < 0 else high} is out of range, expected 0 to {self.shape.vocabulary - 1}"
+            )
+        if whole and array.shape[-1] > self.shape.context:
+            raise ValueError(
+                f"{name}: {array.shape[-1]} tokens are more than the context of {self.shape.context}; shorten the text"
+            )
+        return array.astype(np.int64)
+
+    @kept
+    def frequencies(self) -> dict[Rope, Array]:
+        """Angles per position of each RoPE of the network."""
+        found = {rope: rope.frequencies() for rope in {self.shape.rope, self.shape.local_rope}}
+        if self._factors is not None:
+            found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
+        return found
+
+    @kept
+    def layer_roles(self) -> list[list[tuple[str, str]]]:
+        """Roles of the tensors of each layer: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
+        found: list[list[tuple[str, str]]] = [[] for _ in range(self.shape.layers)]
+        for role in self._expected:
+            if role.startswith("blk."):
+                _, i, name = role.split(".", 2)
+                found[int(i)].append((name, role))
+        return found
+
+    def taken(self, role: str, weights: Mapping[str, Any] | None) -> Any:
+        """Return the operand of a role, checked for its shape; None if the network has no such tensor."""
+        name = self._roles.get(role)
+        if name is None:
+            return None
+        array = self.weights[name] if weights is None or name not in weights else weights[name]
+        if tuple(array.shape) != self._expected[role]:
+            raise ValueError(
+                f"{self.path}: tensor {quoted(name)} has shape {tuple(array.shape)}, expected {self._expected[role]}"
+            )
+        if self._plus_one and role.endswith("norm.weight"):
+            return array + np.float32(1)
+        return array
+
+
+def _drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> IntArray:
+    """Return one token per row of logits."""
+    if heat == 0:
+        return np.asarray(logits.argmax(axis=-1), np.int64)
+    scaled = logits.astype(np.float64)
+    scaled = np.exp((scaled - scaled.max(axis=-1, keepdims=True)) / heat)
+    shares = np.cumsum(scaled, axis=-1)
+    draws = rng.random(len(logits)) * shares[:, -1]
+    return np.asarray(np.minimum((shares <= draws[:, None]).sum(axis=-1), logits.shape[-1] - 1), np.int64)

@@ -1,0 +1,163 @@
+"""A language model from its file: `open_llm`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...base.json_text import strict_json
+from ...base.texts import file_name, printable, quoted, read_small
+from ...base.values import shown
+from . import shape as shapes, tokens as texts
+from .network import LanguageModel
+from .weights import Stored, expected, gguf_names, hf_names
+
+__all__ = ["open_llm"]
+
+MAX_CONFIG = 1 << 20
+FACTORS = "rope_freqs.weight"
+
+
+def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
+    """Open a language model.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A GGUF file (or one part of a split one), or a folder of Hugging Face: safetensors, config.json and
+        tokenizer.json. Families: llama, mistral, mixtral (GGUF), qwen2, qwen3, qwen3moe (GGUF), phi3, gemma, gemma2,
+        gemma3.
+
+    Returns
+    -------
+    LanguageModel
+        Weights are packed as stored, and each is read when it is first needed.
+
+    Raises
+    ------
+    ValueError
+        The file is of another kind, describes a family that is not known, lacks a tensor, or contradicts itself.
+    OSError
+        It cannot be read.
+
+    Examples
+    --------
+    >>> net = hc.zoo.open_llm("SmolLM2-135M-Instruct.Q4_1.gguf")  # doctest: +SKIP
+    >>> net  # doctest: +SKIP
+    LanguageModel(llama, 30 layers, width 576, vocabulary 49152, context 8192)
+    """
+    place = file_name(path)
+    return _folder(place) if "\0" not in place and os.path.isdir(place) else _gguf(place)
+
+
+def _gguf(path: str) -> LanguageModel:
+    from ...files.containers.gguf_files import Gguf  # files stand above the networks
+    from ...files.layouts.table import readers_in  # files stand above the networks
+    from ...files.opening import reader_of  # files stand above the networks
+
+    reader = reader_of(path)
+    try:
+        if not isinstance(reader, Gguf):
+            raise ValueError(f"{printable(path)}: is no GGUF file; expected one, or a folder with config.json")
+        reads = readers_in(reader, "gguf")
+        sizes = {name: reader.info(name).shape for name in reads}
+        vocabulary = _rows(path, sizes, "token_embd.weight")
+        shape = shapes.of_gguf(path, reader.metadata, vocabulary, FACTORS in reads)
+        roles = gguf_names(reads, shape)
+        _check(path, shape, roles, sizes)
+        factors = None
+        if FACTORS in reads:
+            factors = np.asarray(reads[FACTORS](), np.float32)
+            if factors.shape != (shape.rope.width // 2,) or not (np.isfinite(factors) & (factors > 0)).all():
+                raise ValueError(
+                    f"{printable(path)}: tensor {quoted(FACTORS)} holds no {shape.rope.width // 2} numbers above 0"
+                )
+        tokens = texts.of_gguf(path, reader.metadata, reader.listed, vocabulary)
+    except BaseException:
+        reader.close()
+        raise
+    return LanguageModel(path, Stored(path, reads), shape, roles, tokens, factors=factors)
+
+
+def _folder(path: str) -> LanguageModel:
+    from ...files.layouts.table import readers_in  # files stand above the networks
+    from ...files.opening import reader_of  # files stand above the networks
+
+    config = _json(os.path.join(path, "config.json"))
+    given = config.get("quantization_config")
+    layout = given.get("quant_method") if isinstance(given, Mapping) else None
+    if layout is not None and layout not in ("gptq", "awq", "compressed-tensors", "bitsandbytes"):
+        raise ValueError(f"{printable(path)}: config.json: quant_method is {shown(layout)}, which is not read")
+    reader = reader_of(path)
+    try:
+        reads: Mapping[str, Callable[[], Any]]
+        if layout is None:
+            reads = {name: partial(reader.tensor, name) for name in reader.names}
+            sizes = {name: reader.info(name).shape for name in reads}
+        else:
+            reads, sizes = readers_in(reader, layout), {}
+            sizes = {name: reader.info(name).shape for name in reads if name in reader.names}
+        table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
+        vocabulary = _rows(path, sizes, table)
+        shape = shapes.of_config(os.path.join(path, "config.json"), config, vocabulary)
+        roles = hf_names(path, reads, shape)
+        _check(path, shape, roles, sizes)
+        tokens = _folder_tokens(path, config, vocabulary)
+    except BaseException:
+        reader.close()
+        raise
+    return LanguageModel(path, Stored(path, reads), shape, roles, tokens, plus_one=shape.options.plus_one)
+
+
+def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> texts.Tokens:
+    """Return the tokens of a folder; whether a text begins with a token says tokenizer_config.json."""
+    inner = config.get("text_config")
+    generation = os.path.join(path, "generation_config.json")
+    more = _json(generation) if os.path.exists(generation) else {}
+    ends: set[int] = set()
+    for found in (config, inner if isinstance(inner, Mapping) else {}, more):
+        value = found.get("eos_token_id")
+        ends |= {
+            one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary
+        }
+    settings = os.path.join(path, "tokenizer_config.json")
+    options = _json(settings) if os.path.exists(settings) else {}
+    begin = config.get("bos_token_id")
+    adds = options.get("add_bos_token", str(options.get("tokenizer_class", "")).startswith(("Llama", "Gemma")))
+    known = type(begin) is int and 0 <= begin < vocabulary
+    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends)
+
+
+def _json(path: str) -> Mapping[str, Any]:
+    try:
+        found = strict_json(read_small(path, MAX_CONFIG))
+    except ValueError as error:
+        raise ValueError(f"{printable(path)}: {str(error).removeprefix(printable(path) + ': ')}") from None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{printable(path)}: is no JSON object")
+    return found
+
+
+def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
+    shape = sizes.get(name)
+    if shape is None:
+        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing: this is no language model")
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"{printable(path)}: tensor {quoted(name)} has shape {shape}, expected (vocabulary, width)")
+    return shape[0]
+
+
+def _check(path: str, shape: shapes.Shape, roles: Mapping[str, str], sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a file that lacks a tensor, or has one of another shape than its keys say."""
+    for role, wanted in expected(shape, roles).items():
+        name = roles.get(role)
+        if name is None:
+            raise ValueError(f"{printable(path)}: the tensor {quoted(role)} is missing")
+        if name in sizes and tuple(sizes[name]) != wanted:
+            raise ValueError(
+                f"{printable(path)}: tensor {quoted(name)} has shape {tuple(sizes[name])}, expected {wanted}"
+            )

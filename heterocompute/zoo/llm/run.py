@@ -1,0 +1,153 @@
+"""The forward pass of all families of language models, over tokens that follow those before them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base.runtime import use
+from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
+from ...products.layers.attention import KVCache, attention
+from ...products.matmul import linear
+from .shape import Rope
+from .weights import embedding_rows
+
+if TYPE_CHECKING:
+    from .network import LanguageModel
+
+__all__ = ["Run"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+AT_ONCE = 512  # tokens that go through the layers together
+
+
+class Run:
+    """One pass over sequences of a batch, with the keys and values of all tokens so far."""
+
+    def __init__(
+        self, net: LanguageModel, weights: Mapping[str, Any] | None, activations: Any, kv_cache: Any, batch: int
+    ) -> None:
+        self.net, self.shape, self.activations = net, net.shape, activations
+        self._weights = weights
+        self._taken: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
+        s = net.shape
+        self.cache = KVCache(kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
+
+    def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
+        """Add tokens (batch, n) and return their logits, or those of the last token alone."""
+        parts = [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
+        x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)
+        return self.scores(x)
+
+    def hidden_of(self, tokens: IntArray) -> FloatArray:
+        """Add the tokens (n,) of one sequence and return their states (n, width)."""
+        return np.concatenate([self.hidden(tokens[None, i : i + AT_ONCE])[0] for i in range(0, len(tokens), AT_ONCE)])
+
+    def scores(self, x: FloatArray) -> FloatArray:
+        """Return the logits of hidden states."""
+        table = self.operand("output.weight")
+        table = self.operand("token_embd.weight") if table is None else table
+        with use(blas="own"):  # a BLAS sums in another order with other threads
+            found = self._linear(x, table, None)
+        cap = self.shape.logit_cap
+        return found if cap is None else np.float32(cap) * np.tanh(found / np.float32(cap))
+
+    def operand(self, role: str) -> Any:
+        """Return the operand of a role; None if the network has none."""
+        try:
+            return self._taken[role]
+        except KeyError:
+            found = self._taken[role] = self.net.taken(role, self._weights)
+            return found
+
+    def hidden(self, ids: IntArray) -> FloatArray:
+        """Add tokens (batch, n) and return their states after the last norm, (batch, n, width)."""
+        with use(blas="own"):  # a BLAS sums in another order with other threads
+            return self._layers(ids)
+
+    def _layers(self, ids: IntArray) -> FloatArray:
+        s = self.shape
+        x = embedding_rows(self.operand("token_embd.weight"), ids)
+        if s.options.scaled_embedding:
+            x = x * np.float32(math.sqrt(s.width))
+        turns = self._turns(ids.shape[1])
+        for i, part in enumerate(self._parts):
+            if not part:  # the tensors of the layer, by their roles in it
+                part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
+            y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
+            y = self._attention(i, part, y, turns[s.local_rope if s.windows[i] else s.rope])
+            x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if s.options.post_norms else y)
+            y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
+            y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
+            x = x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if s.options.post_norms else y)
+        return rms_norm(x, self.operand("output_norm.weight"), s.epsilon)
+
+    def _turns(self, n: int) -> dict[Rope, tuple[FloatArray, FloatArray]]:
+        """Return cosine and sine (n, 1, width / 2) of the next n positions, of each RoPE."""
+        at = np.arange(self.cache.length, self.cache.length + n, dtype=np.float64)[:, None]
+        found = {}
+        for rotation, frequencies in self.net.frequencies.items():
+            angles = at * frequencies
+            parts = (rotation.amplitude * turn(angles) for turn in (np.cos, np.sin))
+            cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
+            found[rotation] = cosine, sine
+        return found
+
+    def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
+        return linear(x, w, bias, activations=self.activations)
+
+    def _product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
+        return self._linear(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
+
+    def _attention(
+        self, i: int, part: dict[str, Any], x: FloatArray, turns: tuple[FloatArray, FloatArray]
+    ) -> FloatArray:
+        s, (batch, n) = self.shape, x.shape[:2]
+        d, kv = s.head_width, s.kv_heads
+        if "attn_qkv.weight" in part:
+            q, k, v = np.split(self._product(x, part, "attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
+        else:
+            q, k, v = (self._product(x, part, name) for name in ("attn_q", "attn_k", "attn_v"))
+        q, k, v = (one.reshape(batch, n, -1, d) for one in (q, k, v))
+        if "attn_q_norm.weight" in part:
+            q = rms_norm(q, part["attn_q_norm.weight"], s.epsilon)
+            k = rms_norm(k, part["attn_k_norm.weight"], s.epsilon)
+        pairs = s.rope.pairs
+        q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
+        q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
+        keys, values = self.cache.add(i, k, v)
+        y = attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
+        return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
+
+    def _gated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
+        return swiglu(gate, up) if self.shape.options.activation == "silu" else gelu(gate, up)
+
+    def _feed_forward(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
+        if "ffn_gate_up.weight" in part:
+            gate, up = np.split(self._product(x, part, "ffn_gate_up"), 2, axis=-1)
+        else:
+            gate, up = self._product(x, part, "ffn_gate"), self._product(x, part, "ffn_up")
+        return self._product(self._gated(gate, up), part, "ffn_down")
+
+    def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
+        """Sum the experts that a router picks for each token, each with its share."""
+        s, rows = self.shape, x.reshape(-1, x.shape[-1])
+        router = self._linear(rows, part["ffn_gate_inp.weight"], None)
+        picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
+        shares = softmax(np.take_along_axis(router, picked, axis=-1))
+        stacks = [part[f"ffn_{name}_exps.weight"] for name in ("gate", "up", "down")]
+        out = np.zeros_like(rows)
+        for expert in range(s.experts):
+            token, place = np.nonzero(picked == expert)
+            if len(token):
+                gate, up, down = (stack[expert] for stack in stacks)
+                some = rows[token]
+                y = self._linear(self._gated(self._linear(some, gate, None), self._linear(some, up, None)), down, None)
+                out[token] += y * shares[token, place][:, None]
+        return out.reshape(x.shape)

@@ -1,0 +1,228 @@
+"""Text to tokens and back by the package `tokenizers`: from tokenizer.json, or from the vocabulary of a GGUF file.
+
+GGUF holds texts, scores or merges, and the name of the rule that cuts a text into words: llama.cpp,
+src/llama-vocab.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base.kept import kept
+from ...base.texts import printable
+from ...base.values import check_text, shown
+
+__all__ = ["Tokens", "of_gguf", "of_json"]
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+LLAMA3 += r"|\s+(?!\S)|\s+"
+# The words of each rule; a digit is a word of its own first where the flag says so.
+WORDS = {
+    "gpt-2": (GPT2, False),
+    "smollm": (GPT2, True),
+    "starcoder": (GPT2, True),
+    "llama-bpe": (LLAMA3, False),
+    "qwen2": (LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"), False),
+}
+WORDS |= {"llama3": WORDS["llama-bpe"], "llama-v3": WORDS["llama-bpe"], "deepseek-r1-qwen": WORDS["qwen2"]}
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # types of tokens
+MISSING = "open_llm: texts need the package tokenizers: pip install heterocompute[llm]"
+
+
+class Tokens:
+    """Text to tokens and back.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the tokenizer of the package `tokenizers`; called when a text is first encoded.
+    begin : int or None
+        The token that begins texts, if the model wants one.
+    ends : iterable of int
+        Tokens that end texts.
+    """
+
+    def __init__(self, make: Callable[[], Any], begin: int | None, ends: Iterable[int]) -> None:
+        self._make, self.begin, self.ends = make, begin, frozenset(ends)
+
+    @kept
+    def tokenizer(self) -> Any:
+        """The tokenizer of the package `tokenizers`."""
+        return self._make()
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Return the tokens of a text.
+
+        Parameters
+        ----------
+        text : str
+        special : bool
+            Begin with the token that begins texts, if the model wants one.
+
+        Returns
+        -------
+        list of int
+
+        Raises
+        ------
+        TypeError
+            No str.
+        ValueError
+            The text is no Unicode text: it holds half of a surrogate pair.
+        ImportError
+            The package tokenizers is not installed.
+        """
+        check_text("encode", "text", text)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"encode: text has no UTF-8 at index {error.start}, expected a Unicode text") from None
+        ids = list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        return [self.begin, *ids] if special and self.begin is not None else ids
+
+    def decode(self, ids: Any) -> str:
+        """Return the text of tokens; those that begin and end texts have none.
+
+        Parameters
+        ----------
+        ids : sequence of int
+
+        Returns
+        -------
+        str
+        """
+        return str(self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+
+
+def _package() -> Any:
+    try:
+        import tokenizers  # optional
+    except ImportError:
+        raise ImportError(MISSING) from None
+    return tokenizers
+
+
+def of_json(path: str, begin: int | None, ends: Iterable[int]) -> Tokens:
+    """Return the tokens of a file tokenizer.json."""
+
+    def make() -> Any:
+        package = _package()
+        try:
+            return package.Tokenizer.from_file(path)
+        except Exception as error:  # the package raises Exception itself
+            raise ValueError(f"{printable(path)}: the package tokenizers does not read it ({error})") from None
+
+    return Tokens(make, begin, ends)
+
+
+def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> Tokens:
+    """Return the tokens of a GGUF file.
+
+    Parameters
+    ----------
+    path : str
+    metadata : mapping of str to str
+    listed : callable
+        Returns the list of a key, as of `Gguf.listed`.
+    vocabulary : int
+        Rows of the embedding, which no token passes.
+    """
+
+    def number(key: str) -> int | None:
+        text = metadata.get(f"tokenizer.ggml.{key}", "")
+        return int(text) if text.isdecimal() and len(text) < 12 and int(text) < vocabulary else None
+
+    kind = metadata.get("tokenizer.ggml.model")
+    adds = metadata.get("tokenizer.ggml.add_bos_token", str(kind == "llama")) == "True"
+    begin = number("bos_token_id") if adds else None
+    ends = {found for key in ("eos_token_id", "eot_token_id") if (found := number(key)) is not None}
+
+    def make() -> Any:
+        package = _package()
+        texts = listed("tokenizer.ggml.tokens")
+        if not isinstance(texts, list) or not 0 < len(texts) <= vocabulary:
+            raise ValueError(
+                f"{printable(path)}: the key tokenizer.ggml.tokens is missing or longer than the embedding"
+            )
+        pieces = [text.decode("utf-8", "replace") for text in texts]
+        types = listed("tokenizer.ggml.token_type")
+        kinds = np.full(len(pieces), NORMAL) if types is None or len(types) != len(pieces) else np.asarray(types)
+        if kind == "gpt2":
+            made = _byte_level(
+                package, path, pieces, listed("tokenizer.ggml.merges"), metadata.get("tokenizer.ggml.pre", "gpt-2")
+            )
+        elif kind == "llama":
+            scores = listed("tokenizer.ggml.scores")
+            made = _sentence_piece(
+                package, path, pieces, scores, metadata.get("tokenizer.ggml.add_space_prefix", "True") == "True"
+            )
+        else:
+            raise ValueError(
+                f"{printable(path)}: tokenizer.ggml.model is {shown(kind)}, expected gpt2 or llama; put tokenizer.json "
+                "into a folder with the file's name, or give tokens instead of texts"
+            )
+        special = [pieces[i] for i in np.flatnonzero(kinds == CONTROL)]
+        made.add_special_tokens([package.AddedToken(text, normalized=False, special=True) for text in special if text])
+        own = [pieces[i] for i in np.flatnonzero(kinds == USER)]
+        made.add_tokens([package.AddedToken(text, normalized=False, special=False) for text in own if text])
+        return made
+
+    return Tokens(make, begin, ends)
+
+
+def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rule: str) -> Any:
+    """Return byte-level BPE, as GPT-2 has it."""
+    if rule not in WORDS:
+        raise ValueError(
+            f"{printable(path)}: tokenizer.ggml.pre is {shown(rule)}, expected one of {', '.join(WORDS)}; give tokens "
+            "instead of texts"
+        )
+    if not isinstance(merges, list):
+        raise ValueError(f"{printable(path)}: the key tokenizer.ggml.merges is missing")
+    pairs = [tuple(text.decode("utf-8", "replace").split(" ", 1)) for text in merges]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    pairs = [pair for pair in pairs if len(pair) == 2 and all(one in vocabulary for one in (*pair, pair[0] + pair[1]))]
+    made = package.Tokenizer(
+        package.models.BPE(vocab=vocabulary, merges=pairs, fuse_unk=False, ignore_merges=rule.startswith("llama"))
+    )
+    words, digits = WORDS[rule]
+    steps = [package.pre_tokenizers.Digits(individual_digits=True)] if digits else []
+    steps.append(package.pre_tokenizers.Split(package.Regex(words), "isolated"))
+    steps.append(package.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    made.pre_tokenizer = package.pre_tokenizers.Sequence(steps)
+    made.decoder = package.decoders.ByteLevel()
+    return made
+
+
+def _sentence_piece(package: Any, path: str, pieces: Sequence[str], scores: Any, prefix: bool) -> Any:
+    """Return BPE of SentencePiece: of two pieces that join to one, those first whose joint has the highest score."""
+    if scores is None or len(scores) != len(pieces):
+        raise ValueError(f"{printable(path)}: the key tokenizer.ggml.scores is missing or has another length")
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    found: list[tuple[float, int, int, str, str]] = []
+    place = vocabulary.get
+    for piece, i in vocabulary.items():
+        splits = []
+        for at in range(1, len(piece)):
+            first = place(piece[:at])
+            if first is not None and (second := place(piece[at:])) is not None:
+                splits.append((-float(scores[i]), first, second, piece[:at], piece[at:]))
+        found += sorted(splits) if len(splits) > 1 else splits
+    found.sort(key=lambda one: one[0])
+    merges = [(left, right) for _, _, _, left, right in found]
+    has_bytes = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+    unknown = next((piece for piece in ("<unk>", "[UNK]") if piece in vocabulary), None)
+    made = package.Tokenizer(
+        package.models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes)
+    )
+    steps = [package.normalizers.Prepend("\u2581")] if prefix else []
+    made.normalizer = package.normalizers.Sequence([*steps, package.normalizers.Replace(" ", "\u2581")])
+    parts = [package.decoders.Replace("\u2581", " "), package.decoders.ByteFallback(), package.decoders.Fuse()]
+    if prefix:
+        parts.append(package.decoders.Strip(content=" ", left=1))
+    made.decoder = package.decoders.Sequence(parts)
+    return made

@@ -1,0 +1,152 @@
+"""The weights of a language model by role: which tensor of the file each is, as an operand of products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...arrays.base import PackedArray
+from ...arrays.quantized import QuantizedArray
+from ...base.float_env import converted
+from ...base.texts import printable
+from ...products.quantize import quantize
+from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
+from .shape import Shape
+
+__all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names"]
+
+FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
+
+
+class Stored(Mapping[str, Any]):
+    """The tensors of a file by name, each read when it is first asked for, and kept.
+
+    Parameters
+    ----------
+    path : str
+    reads : mapping of str to callable
+    """
+
+    def __init__(self, path: str, reads: Mapping[str, Callable[[], Any]]) -> None:
+        self.path, self._reads = path, dict(reads)
+        self._held: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._held.get(name)
+        if found is None:
+            found = self._held[name] = operand_of(self._reads[name]())
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._reads
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reads)
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+
+def operand_of(array: Any) -> Any:
+    """Return a tensor as products take it: 16-bit matrices packed, which is exact; vectors as float32."""
+    if isinstance(array, PackedArray):
+        return array
+    if array.ndim >= 2 and array.dtype.name in FORMATS:
+        return quantize(array, FORMATS[array.dtype.name], axis=-1)
+    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+        return converted(array, np.float32)
+    return array
+
+
+def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return rows of a table, which may be packed: only these rows are decoded.
+
+    Parameters
+    ----------
+    table : ndarray or QuantizedArray
+        (vocabulary, width).
+    ids : ndarray of int64
+        Any shape, each a row.
+
+    Returns
+    -------
+    ndarray of float32, ids.shape + (width,)
+    """
+    if not isinstance(table, QuantizedArray) or not table.format.splits_into_rows:
+        found: np.ndarray[Any, np.dtype[np.float32]] = np.asarray(table, np.float32)[ids]
+        return found
+    used, place = np.unique(ids.reshape(-1), return_inverse=True)
+    rows = np.empty((len(used), table.shape[1]), np.float32)
+    for i, row in enumerate(used.tolist()):
+        rows[i] = table[row : row + 1].dequantize()[0]
+    return rows[place].reshape(*ids.shape, table.shape[1])
+
+
+def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
+    """Return role -> name of the tensor in a GGUF file: they are called as the roles are."""
+    found = {name: name for name in names}
+    if shape.family == "phi3":  # gate and up in one
+        for i in range(shape.layers):
+            role = f"blk.{i}.ffn_up.weight"
+            if role in found and f"blk.{i}.ffn_gate.weight" not in found:
+                found[f"blk.{i}.ffn_gate_up.weight"] = found.pop(role)
+    return found
+
+
+def hf_names(path: str, names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
+    """Return role -> name of the tensor in a Hugging Face checkpoint."""
+    table = next((name for name in names if name.endswith("embed_tokens.weight")), None)
+    if table is None:
+        raise ValueError(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
+    prefix = table.removesuffix("embed_tokens.weight")
+    roles = {**HF_LAYER, **(HF_POST_NORMS if shape.options.post_norms else {})}
+    wanted = {f"{role}.weight": f"{prefix}{part}.weight" for role, part in HF_NAMES.items()}
+    head = prefix.removesuffix("model.") + "lm_head.weight"
+    wanted["output.weight"] = head if head in names else "lm_head.weight"
+    for i in range(shape.layers):
+        for role, part in roles.items():
+            for end in ("weight", "bias"):
+                wanted[f"blk.{i}.{role}.{end}"] = f"{prefix}layers.{i}.{part}.{end}"
+    return {role: name for role, name in wanted.items() if name in names}
+
+
+def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """Return role -> shape of every tensor that the forward pass reads."""
+    q, kv, width = shape.heads * shape.head_width, shape.kv_heads * shape.head_width, shape.width
+    found: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (shape.vocabulary, width),
+        "output_norm.weight": (width,),
+    }
+    if "output.weight" in roles:
+        found["output.weight"] = (shape.vocabulary, width)
+    for i in range(shape.layers):
+        at = f"blk.{i}."
+        found[f"{at}attn_norm.weight"] = found[f"{at}ffn_norm.weight"] = (width,)
+        parts = (
+            {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
+        )
+        for part, rows in parts.items():
+            found[f"{at}{part}.weight"] = (rows, width)
+        found[f"{at}attn_output.weight"] = (width, q)
+        for part, rows in {**parts, "attn_output": width}.items():
+            if f"{at}{part}.bias" in roles:
+                found[f"{at}{part}.bias"] = (rows,)
+        for part in ("attn_q_norm", "attn_k_norm"):
+            if f"{at}{part}.weight" in roles or shape.family in ("qwen3", "qwen3moe", "gemma3"):
+                found[f"{at}{part}.weight"] = (shape.head_width,)
+        if shape.options.post_norms:
+            found[f"{at}post_attention_norm.weight"] = found[f"{at}post_ffw_norm.weight"] = (width,)
+        if shape.experts:
+            hidden = shape.expert_hidden
+            found[f"{at}ffn_gate_inp.weight"] = (shape.experts, width)
+            found[f"{at}ffn_gate_exps.weight"] = found[f"{at}ffn_up_exps.weight"] = (shape.experts, hidden, width)
+            found[f"{at}ffn_down_exps.weight"] = (shape.experts, width, hidden)
+            continue
+        if f"{at}ffn_gate_up.weight" in roles:
+            found[f"{at}ffn_gate_up.weight"] = (2 * shape.hidden, width)
+        else:
+            found[f"{at}ffn_gate.weight"] = found[f"{at}ffn_up.weight"] = (shape.hidden, width)
+        found[f"{at}ffn_down.weight"] = (width, shape.hidden)
+    return found

@@ -1,0 +1,248 @@
+/* The layers of transformers, against their equations a value at a time. */
+#include "kernels.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define D PRId64
+
+static float sum_of(int64_t n, const float *x) {
+    float acc[16] = {0};
+    for (int64_t i = 0; i < n; i++)
+        acc[i % 16] += x[i];
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            acc[i] += acc[i + half];
+    return acc[0];
+}
+
+static float sum_of_products(int64_t n, const float *a, const float *b) {
+    float acc[16] = {0};
+    for (int64_t i = 0; i < n; i++)
+        acc[i % 16] += a[i] * b[i];
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            acc[i] += acc[i + half];
+    return acc[0];
+}
+
+static float exp_of(float x) {
+    if (x != x)
+        return x;
+    const float t = x < -104 ? -104 : x > 89 ? 89 : x;
+    const float whole = rintf(t * 1.44269504f), r = (t - whole * 0.693359375f) - whole * -2.12194440e-4f;
+    static const float terms[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                                  5.0000001201e-1f};
+    float p = 1.9875691500e-4f;
+    for (int i = 0; i < 5; i++)
+        p = p * r + terms[i];
+    p = p * (r * r) + r + 1;
+    const int n = (int)whole, half = n >> 1;
+    return p * ldexpf(1, half) * ldexpf(1, n - half);
+}
+
+static float *drawn(int64_t n, float_kind kind) {
+    float *x = items(n, 4);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = draw_below(3) ? draw_float(kind) : (float)draw_below(17) / 4 - 2;
+    return x;
+}
+
+static void norm_definition(int64_t rows, int64_t n, const float *x, bool centered, float epsilon, const float *weight,
+                            const float *bias, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        const float mean = centered ? sum_of(n, x) / (float)n : 0;
+        for (int64_t i = 0; i < n; i++)
+            y[i] = centered ? x[i] - mean : x[i];
+        const float factor = 1 / sqrtf(sum_of_products(n, y, y) / (float)n + epsilon);
+        for (int64_t i = 0; i < n; i++) {
+            y[i] *= factor;
+            y[i] = weight ? y[i] * weight[i] : y[i];
+            y[i] = bias ? y[i] + bias[i] : y[i];
+        }
+    }
+}
+
+static void norm_case(const hc_kernel *kernel, int64_t rows, int64_t n, bool centered, int vectors, float_kind kind) {
+    begin("rows %" D ", n %" D ", centered %d, %d vectors, %s", rows, n, centered, vectors, float_kind_name(kind));
+    const float *x = drawn(rows * n, kind), *weight = vectors > 0 ? drawn(n, kind) : NULL;
+    const float *bias = vectors > 1 ? drawn(n, kind) : NULL;
+    float *wanted = drawn(rows * n + 3, PLAIN), *got = copy_of(wanted, rows * n + 3, 4);
+    norm_definition(rows, n, x, centered, 1e-5f, weight, bias, wanted);
+    kernel->fn.norm(rows, n, x, centered, 1e-5f, weight, bias, got);
+    same("y", F32, got, wanted, rows * n + 3);
+    BENCH(norm_definition(rows, n, x, centered, 1e-5f, weight, bias, wanted),
+          kernel->fn.norm(rows, n, x, centered, 1e-5f, weight, bias, got));
+}
+
+void check_norm(const hc_kernel *kernel) {
+    for (int64_t n = 1; n < 40; n++)
+        for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+            norm_case(kernel, 1 + draw_below(3), n, draw_below(2), (int)draw_below(3), (float_kind)kind);
+    usual();
+    norm_case(kernel, 4, 576, false, 1, PLAIN);
+}
+
+static void softmax_definition(int64_t rows, int64_t n, const float *x, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        float largest = -INFINITY;
+        for (int64_t i = 0; i < n; i++)
+            largest = x[i] > largest ? x[i] : largest;
+        for (int64_t i = 0; i < n; i++)
+            y[i] = exp_of(x[i] - largest);
+        const float sum = sum_of(n, y);
+        for (int64_t i = 0; i < n; i++)
+            y[i] /= sum;
+    }
+}
+
+static void softmax_case(const hc_kernel *kernel, int64_t rows, int64_t n, float_kind kind) {
+    begin("rows %" D ", n %" D ", %s", rows, n, float_kind_name(kind));
+    const float *x = drawn(rows * n, kind);
+    float *wanted = drawn(rows * n + 3, PLAIN), *got = copy_of(wanted, rows * n + 3, 4);
+    softmax_definition(rows, n, x, wanted);
+    kernel->fn.softmax(rows, n, x, got);
+    same("y", F32, got, wanted, rows * n + 3);
+    BENCH(softmax_definition(rows, n, x, wanted), kernel->fn.softmax(rows, n, x, got));
+}
+
+void check_softmax(const hc_kernel *kernel) {
+    for (int64_t n = 1; n < 40; n++)
+        for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+            softmax_case(kernel, 1 + draw_below(3), n, (float_kind)kind);
+    usual();
+    softmax_case(kernel, 4, 1024, PLAIN);
+}
+
+static void gate_definition(int64_t n, bool gelu, const float *x, const float *up, float *y) {
+    for (int64_t i = 0; i < n; i++) {
+        const float at = gelu ? 1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]) : x[i];
+        y[i] = x[i] / (1 + exp_of(-at));
+        y[i] = up ? y[i] * up[i] : y[i];
+    }
+}
+
+static void gate_case(const hc_kernel *kernel, int64_t n, bool gelu, bool multiplied, float_kind kind) {
+    begin("n %" D ", gelu %d, up %d, %s", n, gelu, multiplied, float_kind_name(kind));
+    const float *x = drawn(n, kind), *up = multiplied ? drawn(n, kind) : NULL;
+    float *wanted = drawn(n + 3, PLAIN), *got = copy_of(wanted, n + 3, 4);
+    gate_definition(n, gelu, x, up, wanted);
+    kernel->fn.gate(n, gelu, x, up, got);
+    same("y", F32, got, wanted, n + 3);
+    BENCH(gate_definition(n, gelu, x, up, wanted), kernel->fn.gate(n, gelu, x, up, got));
+}
+
+void check_gate(const hc_kernel *kernel) {
+    for (int64_t n = 0; n < 40; n++)
+        for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+            for (int form = 0; form < 4; form++)
+                gate_case(kernel, n, form % 2, form / 2, (float_kind)kind);
+    usual();
+    gate_case(kernel, 1536, false, true, PLAIN);
+}
+
+static void rope_definition(const hc_rope_form *form, int64_t first, int64_t rows, const float *x, const float *cosine,
+                            const float *sine, float *y) {
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t i = 0; i < form->width; i++) {
+            const bool second = form->pairs ? i % 2 : i >= form->half;
+            const int64_t pair = form->pairs ? i / 2 : i % form->half;
+            const int64_t turn = r / form->repeat % form->turns * form->half + pair;
+            const int64_t other = form->pairs ? i ^ 1 : second ? i - form->half : i + form->half;
+            const float *row = x + r * form->width;
+            if (i >= 2 * form->half)
+                y[r * form->width + i] = row[i];
+            else if (second)
+                y[r * form->width + i] = row[other] * sine[turn] + row[i] * cosine[turn];
+            else
+                y[r * form->width + i] = row[i] * cosine[turn] - row[other] * sine[turn];
+        }
+}
+
+static void rope_case(const hc_kernel *kernel, int64_t rows, int64_t half, int64_t more, bool pairs, float_kind kind) {
+    begin("rows %" D ", half %" D ", more %" D ", pairs %d, %s", rows, half, more, pairs, float_kind_name(kind));
+    const hc_rope_form form = {2 * half + more, half, 1 + draw_below(3), 1 + draw_below(4), pairs};
+    const int64_t first = draw_below(3), n = (first + rows) * form.width;
+    const float *x = drawn(n, kind), *cosine = drawn(form.turns * half, PLAIN), *sine = drawn(form.turns * half, PLAIN);
+    float *wanted = drawn(n + 3, PLAIN), *got = copy_of(wanted, n + 3, 4);
+    rope_definition(&form, first, rows, x, cosine, sine, wanted);
+    kernel->fn.rope(&form, first, rows, x, cosine, sine, got);
+    same("y", F32, got, wanted, n + 3);
+    BENCH(rope_definition(&form, first, rows, x, cosine, sine, wanted),
+          kernel->fn.rope(&form, first, rows, x, cosine, sine, got));
+}
+
+void check_rope(const hc_kernel *kernel) {
+    for (int64_t half = 1; half < 36; half++)
+        for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+            rope_case(kernel, draw_below(5), half, draw_below(4), draw_below(2), (float_kind)kind);
+    usual();
+    rope_case(kernel, 12, 32, 0, false, PLAIN);
+}
+
+static void attend_definition(const hc_attend *some) {
+    for (int64_t r = 0; r < some->rows; r++) {
+        const int64_t low = some->low[r], high = some->high[r];
+        float s[HC_KEYS] = {0}, p[HC_KEYS] = {0}, largest = some->largest[r];
+        if (low >= high)
+            continue;
+        for (int64_t j = low; j < high; j++) {
+            s[j] = sum_of_products(some->width, some->q + r * some->q_ld, some->k + j * some->k_ld) * some->scale;
+            if (some->cap > 0)
+                s[j] = some->cap * (1 - 2 / (exp_of(2 * (s[j] / some->cap)) + 1));
+            largest = s[j] > largest ? s[j] : largest;
+        }
+        for (int64_t j = low; j < high; j++)
+            p[j] = exp_of(s[j] - largest);
+        const float factor = exp_of(some->largest[r] - largest);
+        some->sum[r] = some->sum[r] * factor + sum_of(HC_KEYS, p);
+        some->largest[r] = largest;
+        for (int64_t i = 0; i < some->width; i++) {
+            float *a = some->answer + r * some->width + i;
+            *a *= factor;
+            for (int64_t j = low; j < high; j++)
+                *a += p[j] * some->v[j * some->v_ld + i];
+        }
+    }
+}
+
+static void attend_case(const hc_kernel *kernel, int64_t rows, int64_t width, int64_t keys, float cap,
+                        float_kind kind) {
+    begin("rows %" D ", width %" D ", keys %" D ", cap %g, %s", rows, width, keys, (double)cap, float_kind_name(kind));
+    const int64_t q_ld = width + draw_below(3), k_ld = width + draw_below(3), v_ld = width + draw_below(3);
+    int32_t *low = items(rows, 4), *high = items(rows, 4);
+    for (int64_t r = 0; r < rows; r++) {
+        low[r] = draw_below(2) ? 0 : (int32_t)draw_below((uint32_t)keys);
+        high[r] = draw_below(2) ? (int32_t)keys : (int32_t)draw_below((uint32_t)keys + 1);
+    }
+    float *state = drawn(rows, PLAIN), *sum = drawn(rows, PLAIN), *answer = drawn(rows * width + 3, PLAIN);
+    for (int64_t r = 0; r < rows; r++)
+        if (draw_below(2))
+            state[r] = -INFINITY, sum[r] = 0;
+    hc_attend some = {.rows = rows, .width = width, .q_ld = q_ld, .k_ld = k_ld, .v_ld = v_ld, .cap = cap};
+    some.q = drawn((rows - 1) * q_ld + width, kind);
+    some.k = drawn((keys - 1) * k_ld + width, kind);
+    some.v = drawn((keys - 1) * v_ld + width, kind);
+    some.low = low, some.high = high, some.scale = 0.3f;
+    hc_attend other = some;
+    some.largest = state, some.sum = sum, some.answer = answer;
+    other.largest = copy_of(state, rows, 4), other.sum = copy_of(sum, rows, 4);
+    other.answer = copy_of(answer, rows * width + 3, 4);
+    attend_definition(&some);
+    kernel->fn.attend(&other);
+    same("largest", F32, other.largest, some.largest, rows);
+    same("sum", F32, other.sum, some.sum, rows);
+    same("answer", F32, other.answer, some.answer, rows * width + 3);
+    BENCH(attend_definition(&some), kernel->fn.attend(&other));
+}
+
+void check_attend(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, width, 1, 5, 16, 31, 63, 64, 65, 130)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++) {
+        attend_case(kernel, 1 + draw_below(4), *width, 1 + draw_below(64), 0, (float_kind)kind);
+        attend_case(kernel, 1 + draw_below(4), *width, 64, 2, (float_kind)kind);
+    }
+    usual();
+    attend_case(kernel, 12, 64, 64, 0, PLAIN);
+}

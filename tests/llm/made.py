@@ -1,0 +1,125 @@
+"""Small synthetic language models: a Hugging Face folder and a GGUF file with the same weights and tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import heterocompute as hc
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "bos_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
+TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4
+
+
+def bytes_alphabet() -> list[str]:
+    """The 256 characters that stand for bytes in byte-level BPE, as GPT-2 orders them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
+
+
+def vocabulary() -> list[str]:
+    return ["<s>", "</s>", *bytes_alphabet(), *(a + b for a, b in MERGES)]
+
+
+def weights(seed: int = 0, config: dict[str, Any] = CONFIG) -> dict[str, np.ndarray[Any, Any]]:
+    """Weights by Hugging Face's names."""
+    rng, width, hidden = np.random.default_rng(seed), config["hidden_size"], config["intermediate_size"]
+    head = width // config["num_attention_heads"]
+    kv = head * config["num_key_value_heads"]
+
+    def drawn(*shape: int) -> np.ndarray[Any, Any]:
+        return (rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 0.1) + (len(shape) == 1)).astype(np.float32)
+
+    table = drawn(len(vocabulary()), width)
+    table[2 + 94 : 2 + 256] = (
+        0  # bytes that are no ASCII letter or sign: their logit is 0, so that they never come next
+    )
+    found = {"model.embed_tokens.weight": table, "model.norm.weight": drawn(width)}
+    for i in range(config["num_hidden_layers"]):
+        at = f"model.layers.{i}."
+        found |= {f"{at}{name}.weight": drawn(width) for name in ("input_layernorm", "post_attention_layernorm")}
+        found |= {
+            f"{at}self_attn.{n}_proj.weight": drawn(rows, width) for n, rows in (("q", width), ("k", kv), ("v", kv))
+        }
+        found[f"{at}self_attn.o_proj.weight"] = drawn(width, width)
+        found |= {f"{at}mlp.{name}_proj.weight": drawn(hidden, width) for name in ("gate", "up")}
+        found[f"{at}mlp.down_proj.weight"] = drawn(width, hidden)
+    return found
+
+
+def write_folder(path: Path, config: dict[str, Any] | None = None, seed: int = 0) -> Path:
+    """A Hugging Face folder; with tokenizer.json where the package tokenizers is installed."""
+    path.mkdir(exist_ok=True)
+    config = {**CONFIG, **(config or {})}
+    (path / "config.json").write_text(json.dumps(config))
+    hc.save(path / "model.safetensors", weights(seed))
+    try:
+        import tokenizers
+    except ImportError:
+        return path
+    made = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocab={text: i for i, text in enumerate(vocabulary())}, merges=MERGES)
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(["<s>", "</s>"])
+    made.save(str(path / "tokenizer.json"))
+    return path
+
+
+ROLES = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def gguf_tensors(seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """The same weights as llama.cpp has them: rows of queries and keys in the order of neighboring pairs."""
+    found = {}
+    for name, w in weights(seed).items():
+        if not name.startswith("model.layers."):
+            found[{"model.norm.weight": "output_norm.weight"}.get(name, "token_embd.weight")] = w
+            continue
+        _, _, i, rest = name.split(".", 3)
+        role = ROLES[rest.removesuffix(".weight")]
+        if role in ("attn_q", "attn_k"):
+            head = CONFIG["hidden_size"] // CONFIG["num_attention_heads"]
+            w = w.reshape(-1, 2, head // 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
+        found[f"blk.{i}.{role}.weight"] = w
+    return found
+
+
+def gguf_keys() -> dict[str, Any]:
+    texts = vocabulary()
+    return {
+        "general.architecture": "llama", "llama.block_count": 2, "llama.context_length": 128,
+        "llama.embedding_length": 64, "llama.feed_forward_length": 96, "llama.attention.head_count": 4,
+        "llama.attention.head_count_kv": 2, "llama.rope.freq_base": 10000.0, "llama.rope.dimension_count": 16,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": len(texts),
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.token_type": [3, 3] + [1] * (len(texts) - 2),
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in MERGES], "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.add_bos_token": False,
+    }  # fmt: skip
+
+
+def write_gguf(
+    path: Path, kind: str = "f32", keys: dict[str, Any] | None = None, seed: int = 0, **tensors: Any
+) -> Path:
+    """A GGUF file; `keys` change its keys (None: without that one), `tensors` its tensors."""
+    given = {**gguf_keys(), **(keys or {})}
+    held = {**gguf_tensors(seed), **{name.replace("__", "."): w for name, w in tensors.items()}}
+    hc.save_gguf(
+        path, {name: w for name, w in held.items() if w is not None},
+        {key: value for key, value in given.items() if value is not None}, {"*norm*": "f32", "*": kind},
+    )  # fmt: skip
+    return path

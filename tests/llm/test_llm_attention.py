@@ -1,0 +1,135 @@
+"""Attention has the bits of its definition on every instruction set; packed keys give what their values give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from common import isas, same_bits
+
+import heterocompute as hc
+from heterocompute.reference import layers as definition
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def heads(q: int, kv: int, n: int, m: int, width: int) -> tuple[np.ndarray[Any, Any], ...]:
+    return drawn(q, n, width), drawn(kv, m, width, seed=1), drawn(kv, m, width, seed=2)
+
+
+CASES = [
+    ((1, 1, 1, 1, 1), {}),
+    ((4, 2, 3, 70, 16), {}),
+    ((6, 2, 1, 130, 64), {"window": 20}),
+    ((2, 2, 20, 20, 80), {"scale": 0.7, "cap": 2.0}),
+    ((3, 1, 5, 66, 13), {"causal": False}),
+    ((2, 1, 40, 200, 96), {"window": 65}),
+]
+
+
+@pytest.mark.parametrize(("sizes", "options"), CASES)
+def test_attention_has_the_bits_of_its_definition(sizes: tuple[int, ...], options: dict[str, Any]) -> None:
+    q, k, v = heads(*sizes)
+    wanted = definition.attention(q, k, v, **options)
+    for isa in isas("attend"):
+        for threads in (1, 3):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(hc.attention(q, k, v, **options), wanted), (isa, threads)
+
+
+@pytest.mark.parametrize(("sizes", "options"), CASES)
+def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[str, Any]) -> None:
+    """Scores err by (width / 16 + 6) eps sum|q k|, which exp makes relative errors; sums of shares add (m + 20) eps."""
+    q, k, v = heads(*sizes)
+    group, n, m, width = len(q) // len(k), q.shape[1], k.shape[1], q.shape[2]
+    exact = q.astype(np.float64), np.repeat(k, group, 0).astype(np.float64), np.repeat(v, group, 0).astype(np.float64)
+    scale = options.get("scale", width**-0.5)
+    scores = scale * exact[0] @ exact[1].swapaxes(1, 2)
+    if "cap" in options:
+        scores = options["cap"] * np.tanh(scores / options["cap"])
+    at, to = np.arange(m - n, m)[:, None], np.arange(m)
+    hidden = (to > at) & options.get("causal", True) | (to <= at - options.get("window", m + n))
+    shares = np.exp(np.where(hidden, -np.inf, scores))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    size = float((scale * np.abs(exact[0]) @ np.abs(exact[1]).swapaxes(1, 2)).max()) + 4
+    bound = 2 * ((width / 16 + 8) * size + m + 20) * np.finfo(np.float32).eps
+    assert (np.abs(hc.attention(q, k, v, **options) - shares @ exact[2]) <= bound * (shares @ np.abs(exact[2]))).all()
+
+
+@pytest.mark.parametrize(
+    "fmt", ["int8", "int4-g32", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn", "nf4-g64", "bf16", "q8_0", "nvfp4", "cb4"]
+)
+@pytest.mark.parametrize("isa", ["scalar", None])
+def test_packed_keys_and_values_give_what_their_values_give(fmt: str, isa: str | None) -> None:
+    q, k, v = drawn(2, 4, 3, 64), drawn(2, 2, 150, 64, seed=1), drawn(2, 2, 150, 64, seed=2)
+    packed = hc.quantize(k, fmt), hc.quantize(v, fmt)
+    with hc.use(isa=isa):
+        for window in (None, 30):
+            wanted = hc.attention(q, packed[0].dequantize(), packed[1].dequantize(), window=window)
+            assert same_bits(hc.attention(q, *packed, window=window), wanted)
+            assert same_bits(hc.attention(q, packed[0].dequantize(), packed[1], window=window), wanted)
+
+
+def test_strides_of_queries_and_keys_are_followed() -> None:
+    q, k, v = drawn(2, 5, 4, 8), drawn(2, 9, 2, 8, seed=1), drawn(2, 9, 2, 8, seed=2)
+    turned = [one.transpose(0, 2, 1, 3) for one in (q, k, v)]
+    wanted = hc.attention(*(np.ascontiguousarray(one) for one in turned))
+    assert same_bits(hc.attention(*turned), wanted)
+    assert same_bits(hc.attention(*(one.astype(np.float64) for one in turned)), wanted)
+    assert same_bits(hc.attention(q[0].transpose(1, 0, 2), k[0].transpose(1, 0, 2), v[0].transpose(1, 0, 2)), wanted[0])
+
+
+@pytest.mark.parametrize("fmt", [None, "int8", "vsq4-g16-s4", "int4-g32"])
+@pytest.mark.parametrize("window", [None, 10])
+def test_tokens_one_by_one_give_the_bits_of_all_at_once(fmt: str | None, window: int | None) -> None:
+    q, k, v = (drawn(2, h, 300, 32, seed=i) for i, h in enumerate((4, 2, 2)))
+    whole = hc.KVCache(fmt, 1, 2, 32, 2)
+    wanted = hc.attention(q, *whole.add(0, k, v), window=window)
+    cache = hc.KVCache(fmt, 1, 2, 32, 2, [window])
+    found, at = [], 0
+    for n in [1, 7, 1, 1, 90, 64, 1, 64, 70, 1]:
+        part = slice(at, at + n)
+        found.append(hc.attention(q[:, :, part], *cache.add(0, k[:, :, part], v[:, :, part]), window=window))
+        at += n
+    assert same_bits(np.concatenate(found, axis=2), wanted) and cache.length == whole.length == at == 300
+    per_token = whole.nbytes // 300
+    assert cache.nbytes == 300 * per_token if window is None else cache.nbytes < 200 * per_token
+    kept = whole.add(0, k[:, :, :0], v[:, :, :0])
+    stored = k if fmt is None else hc.fake_quantize(k, fmt)
+    assert same_bits(kept[0] if fmt is None else kept[0].dequantize(), stored)
+
+
+def test_infinities_and_nan_reach_the_answer() -> None:
+    q, k, v = (np.ones((1, 2, 4), np.float32) for _ in range(3))
+    assert np.isnan(hc.attention(q * np.float32(np.nan), k, v)).all()
+    k[0, 1] = np.inf  # of the second token, which the first does not see
+    found = hc.attention(q, k, v)
+    assert found[0, 0].tolist() == [1, 1, 1, 1] and np.isnan(found[0, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda q, k: hc.attention(q, k[:, :1], k[:, :1]), "expected a divisor of 3 heads and at least 2 tokens"),
+        (lambda q, k: hc.attention(q, k, k[:, :1]), r"k has shape \(3, 2, 4\) and v \(3, 1, 4\)"),
+        (lambda q, k: hc.attention(q, k[:2], k[:2]), "expected a divisor of 3 heads"),
+        (lambda q, k: hc.attention(q, k[..., :3], k[..., :3]), r"k has shape \(3, 2, 3\), expected"),
+        (lambda q, k: hc.attention(q[0], k, k), r"q has shape \(2, 4\), expected \(..., heads, tokens, width\)"),
+        (lambda q, k: hc.attention(q, k, k, window=0), "window is 0, wanted 1 or more"),
+        (lambda q, k: hc.attention(q, k, k, scale=np.nan), "scale is nan"),
+        (lambda q, k: hc.attention(q, k, k, cap=0.0), "cap above 0"),
+        (lambda q, k: hc.attention(q, hc.quantize(k, "int8", axis=0), k), r"along axis \(0,\), expected"),
+        (lambda q, k: hc.attention(q, hc.quantize(k, "int8+2:4"), k), "without a pattern"),
+        (lambda q, k: hc.KVCache("nvfp4"), "whose rows share a scale"),
+        (lambda q, k: hc.KVCache("cb4-tensor"), "whose rows share"),
+        (lambda q, k: hc.KVCache("int8", heads=0), "heads is 0, wanted 1"),
+        (lambda q, k: hc.KVCache("int8", layers=2, windows=[1]), "windows has 1 entries, expected 2"),
+        (lambda q, k: hc.KVCache(None, 1, 2, 4).add(0, k[None], k[None]), r"k has shape \(1, 3, 2, 4\), expected"),
+    ],
+)
+def test_shapes_and_options_that_do_not_fit_are_refused(call: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(drawn(3, 2, 4), drawn(3, 2, 4))

@@ -1,0 +1,195 @@
+"""Files and arguments that are wrong are refused in one sentence, before anything large is made."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.base.texts import printable
+
+
+def one_sentence(error: BaseException, path: Path) -> str:
+    text = str(error)
+    assert text.startswith(printable(str(path))) and "\n" not in text and len(text) < 400, text
+    return text
+
+
+KEYS = {
+    "architecture": ({"general.architecture": "mamba"}, "general.architecture is 'mamba', expected one of llama"),
+    "near architecture": ({"general.architecture": "qwen"}, "the nearest is qwen"),
+    "no layers": ({"llama.block_count": None}, "the key 'llama.block_count' is missing"),
+    "many layers": ({"llama.block_count": 2**31}, "expected a number from 1 to 4096"),
+    "one layer more": ({"llama.block_count": 3}, "the tensor 'blk.2.attn_norm.weight' is missing"),
+    "width": ({"llama.embedding_length": 32}, "RoPE rotates 16 of 8 values"),
+    "no heads": ({"llama.attention.head_count": 0}, "expected a number from 1"),
+    "heads that do not share": ({"llama.attention.head_count_kv": 3}, "4 heads share 3 heads of keys"),
+    "text for a number": ({"llama.attention.head_count": "four"}, "is 'four', expected a number"),
+    "half a layer": ({"llama.block_count": 1.5}, "expected an integer"),
+    "context": ({"llama.context_length": 0}, "llama.context_length is '0'"),
+    "hidden": ({"llama.feed_forward_length": 2**30}, "has shape (96, 64), expected (1073741824, 64)"),
+    "RoPE of nothing": ({"llama.rope.freq_base": 0.0}, "llama.rope.freq_base is '0.0'"),
+    "RoPE of NaN": ({"llama.rope.freq_base": float("nan")}, "llama.rope.freq_base is 'nan'"),
+    "RoPE wider than a head": ({"llama.rope.dimension_count": 18}, "RoPE rotates 18 of 16 values"),
+    "RoPE of odd width": ({"llama.rope.dimension_count": 7}, "RoPE rotates 7 of 16 values"),
+    "scaling": ({"llama.rope.scaling.type": "dream"}, "llama.rope.scaling.type is 'dream'"),
+    "epsilon": ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "expected a number from 0 to 1"),
+    "experts": ({"llama.expert_count": 4, "llama.expert_used_count": 9}, "expected a number from 1 to 4"),
+}
+
+
+@pytest.mark.parametrize("case", KEYS)
+def test_keys_that_lie_are_refused(case: str, tmp_path: Path) -> None:
+    keys, words = KEYS[case]
+    path = made.write_gguf(tmp_path / "m.gguf", keys=keys)
+    with pytest.raises(ValueError) as refused:
+        hc.zoo.open_llm(path)
+    assert words in one_sentence(refused.value, path)
+
+
+TENSORS: dict[str, tuple[dict[str, Any], str]] = {
+    "no embedding": ({"token_embd__weight": None}, "the tensor 'token_embd.weight' is missing: this is"),
+    "a vector": ({"token_embd__weight": np.ones(64, np.float32)}, "expected (vocabulary, width)"),
+    "no norm": ({"blk__1__ffn_norm__weight": None}, "the tensor 'blk.1.ffn_norm.weight' is missing"),
+    "no keys": ({"blk__0__attn_k__weight": None}, "the tensor 'blk.0.attn_k.weight' is missing"),
+    "a narrow product": ({"blk__0__ffn_up__weight": np.ones((95, 64), np.float32)}, "expected (96, 64)"),
+    "factors": ({"rope_freqs__weight": np.zeros(8, np.float32)}, "holds no 8 numbers above 0"),
+    "output": ({"output__weight": np.ones((9, 64), np.float32)}, "expected (264, 64)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TENSORS)
+def test_tensors_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
+    tensors, words = TENSORS[case]
+    path = made.write_gguf(tmp_path / "m.gguf", **tensors)
+    with pytest.raises(ValueError) as refused:
+        hc.zoo.open_llm(path)
+    assert words in one_sentence(refused.value, path)
+
+
+def test_files_cut_anywhere_are_refused(tmp_path: Path) -> None:
+    whole = made.write_gguf(tmp_path / "m.gguf").read_bytes()
+    path = tmp_path / "cut.gguf"
+    for size in [0, 3, 4, 20, 200, 2000, 6000, len(whole) // 2, len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError) as refused:
+            hc.zoo.open_llm(path)
+        one_sentence(refused.value, path)
+
+
+def test_lists_of_absurd_length_are_refused(tmp_path: Path) -> None:
+    whole = made.write_gguf(tmp_path / "m.gguf").read_bytes()
+    at = whole.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 8
+    path = tmp_path / "list.gguf"
+    for count in (2**22 + 1, 2**63, 2**21):
+        path.write_bytes(whole[:at] + struct.pack("<Q", count) + whole[at + 8 :])
+        with pytest.raises(ValueError) as refused:
+            hc.zoo.open_llm(path)
+        one_sentence(refused.value, path)
+
+
+CONFIGS: dict[str, tuple[Any, str]] = {
+    "a list": ([1], "is no JSON object"),
+    "no JSON": (None, "config.json"),
+    "family": ({**made.CONFIG, "model_type": "bert"}, "model_type is 'bert', expected one of llama"),
+    "no family": ({k: v for k, v in made.CONFIG.items() if k != "model_type"}, "model_type is None"),
+    "layers": ({**made.CONFIG, "num_hidden_layers": [2]}, "num_hidden_layers is [2], expected a number"),
+    "scaling": ({**made.CONFIG, "rope_scaling": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
+    "scaling of text": ({**made.CONFIG, "rope_scaling": "yarn"}, "rope_parameters is 'yarn', expected an object"),
+    "low above high": (
+        {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
+        "high_freq_factor is 1, expected more than low_freq_factor",
+    ),
+    "method": ({**made.CONFIG, "quantization_config": {"quant_method": "hqq"}}, "quant_method is 'hqq', which is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_configurations_that_are_wrong_are_refused(case: str, tmp_path: Path) -> None:
+    config, words = CONFIGS[case]
+    made.write_folder(tmp_path)
+    (tmp_path / "config.json").write_text("{" if config is None else json.dumps(config))
+    with pytest.raises(ValueError) as refused:
+        hc.zoo.open_llm(tmp_path)
+    assert words in one_sentence(refused.value, tmp_path)
+
+
+def test_other_files_are_no_language_models(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        hc.zoo.open_llm(tmp_path / "none.gguf")
+    with pytest.raises(OSError):
+        hc.zoo.open_llm(tmp_path)  # a folder without config.json
+    hc.save(tmp_path / "w.safetensors", {"w": np.ones((2, 2), np.float32)})
+    with pytest.raises(ValueError, match="is no GGUF file; expected one, or a folder"):
+        hc.zoo.open_llm(tmp_path / "w.safetensors")
+    with pytest.raises(TypeError):
+        hc.zoo.open_llm(3)  # type: ignore[arg-type]
+
+
+IDS = list(range(2, 12))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda net: net.logits([264]), ValueError, "logits: token 264 is out of range, expected 0 to 263"),
+        (lambda net: net.logits([-1]), ValueError, "token -1 is out of range"),
+        (lambda net: net.logits([]), ValueError, r"ids have shape \(0,\)"),
+        (lambda net: net.logits([[1], [1, 2]]), ValueError, "sequences of different lengths"),
+        (lambda net: net.logits([0.5]), TypeError, "ids are float64, expected integers"),
+        (lambda net: net.logits(np.ones(129, int)), ValueError, "129 tokens are more than the context of 128"),
+        (lambda net: net.generate(IDS, 119), ValueError, "the prompt of 10 tokens and n of 119 are more than"),
+        (lambda net: net.generate(IDS, -1), ValueError, "n is -1"),
+        (lambda net: net.generate(IDS, 1, temperature=-1), ValueError, "temperature is -1, expected 0 or more"),
+        (lambda net: net.generate(IDS, 1, temperature=float("nan")), ValueError, "temperature is nan"),
+        (lambda net: net.generate(IDS, 1, seed=-1), ValueError, "seed is -1"),
+        (lambda net: net.logits(IDS, activations="int9"), ValueError, "int9"),
+        (lambda net: net.logits(IDS, kv_cache="nvfp4"), ValueError, "whose rows share a scale"),
+        (lambda net: net.logits(IDS, {"model.norm.weight": np.ones(3)}), ValueError, r"shape \(3,\), expected \(64,\)"),
+        (lambda net: net.perplexity([5]), ValueError, "text has 1 tokens, expected at least 2"),
+        (lambda net: net.perplexity(IDS, window=1), ValueError, "window is 1"),
+        (lambda net: net.perplexity(IDS, window=8, stride=9), ValueError, "stride is 9, wanted 1 to 8"),
+        (lambda net: hc.study(net, "int8"), ValueError, "text is None, expected the text"),
+        (lambda net: hc.study(net, "int8", text=IDS, retrain=True), ValueError, "retrain does not apply"),
+        (lambda net: hc.study(net, "int8", text=IDS, include="nope*"), ValueError, "nope"),
+        (lambda net: hc.study(net, "int8", text=IDS, kv_cache="int99"), ValueError, "int99"),
+        (lambda net: hc.study(np.ones((2, 2)), "int8", text="a"), ValueError, "text is for a language model"),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(call: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
+    net = hc.zoo.open_llm(made.write_folder(tmp_path))
+    with pytest.raises(error, match=words):
+        call(net)
+
+
+def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    net = hc.zoo.open_llm(made.write_folder(tmp_path / "m"))
+    for call, error, words in (
+        (lambda: net.perplexity(""), ValueError, "text has 0 tokens"),
+        (lambda: net.generate(""), ValueError, r"ids have shape \(0,\)"),
+        (lambda: net.tokens.encode("\ud800"), ValueError, "text has no UTF-8 at index 0"),
+        (lambda: net.tokens.encode(b"a"), TypeError, "text is b'a', wanted a str"),
+        (lambda: net.generate("a" * 200), ValueError, "more than the context"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+    (tmp_path / "m/tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="the package tokenizers does not read it"):
+        hc.zoo.open_llm(tmp_path / "m").tokens.encode("a")
+    for keys, words in (
+        ({"tokenizer.ggml.pre": "martian"}, "tokenizer.ggml.pre is 'martian', expected one of gpt-2"),
+        ({"tokenizer.ggml.model": "bert"}, "tokenizer.ggml.model is 'bert', expected gpt2 or llama"),
+        ({"tokenizer.ggml.merges": None}, "tokenizer.ggml.merges is missing"),
+        ({"tokenizer.ggml.tokens": None}, "tokenizer.ggml.tokens is missing"),
+    ):
+        other = hc.zoo.open_llm(made.write_gguf(tmp_path / "t.gguf", keys=keys))
+        other.logits([3])
+        with pytest.raises(ValueError, match=words):
+            other.tokens.encode("a")

@@ -1,0 +1,204 @@
+"""A language model computes what transformers and llama.cpp compute, always with the same bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from common import isas, same_bits
+
+import heterocompute as hc
+
+IDS = np.random.default_rng(3).integers(2, 200, (2, 24))
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return hc.zoo.open_llm(made.write_folder(tmp_path_factory.mktemp("llm")))
+
+
+def plain_logits(ids: np.ndarray[Any, Any], w: dict[str, Any], config: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """Llama in float64, a token after another."""
+    w = {name: value.astype(np.float64) for name, value in w.items()}
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    d, group = width // heads, heads // config["num_key_value_heads"]
+    angles = np.arange(len(ids))[:, None] * config["rope_theta"] ** (-np.arange(0, d, 2) / d)
+
+    def norm(x: Any, name: str) -> Any:
+        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + config["rms_norm_eps"]) * w[f"{name}.weight"]
+
+    def turned(x: Any) -> Any:
+        a, b = np.split(x, 2, axis=-1)
+        cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(config["num_hidden_layers"]):
+        at = f"model.layers.{i}."
+        y = norm(x, f"{at}input_layernorm")
+        q, k, v = ((y @ w[f"{at}self_attn.{n}_proj.weight"].T).reshape(len(ids), -1, d) for n in "qkv")
+        q, k, v = turned(q), np.repeat(turned(k), group, 1), np.repeat(v, group, 1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(d)
+        shares = np.exp(np.where(np.tri(len(ids)) > 0, scores, -np.inf))
+        shares /= shares.sum(axis=-1, keepdims=True)
+        x = x + np.einsum("hij,jhd->ihd", shares, v).reshape(len(ids), -1) @ w[f"{at}self_attn.o_proj.weight"].T
+        y = norm(x, f"{at}post_attention_layernorm")
+        gate = y @ w[f"{at}mlp.gate_proj.weight"].T
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ w[f"{at}mlp.up_proj.weight"].T)) @ w[f"{at}mlp.down_proj.weight"].T
+    return norm(x, "model.norm") @ w["model.embed_tokens.weight"].T
+
+
+def test_logits_are_those_of_the_equations(net: Any) -> None:
+    for ids in IDS:
+        wanted = plain_logits(ids, made.weights(), made.CONFIG)
+        assert np.abs(net.logits(ids) - wanted).max() < 2e-5 * np.abs(wanted).max()
+
+
+def test_a_gguf_file_is_the_folder(net: Any, tmp_path: Path) -> None:
+    other = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
+    assert np.abs(other.logits(IDS) - net.logits(IDS)).max() < 1e-4
+    packed = hc.zoo.open_llm(made.write_gguf(tmp_path / "q.gguf", "q8_0"))
+    assert str(packed.weights["blk.0.ffn_up.weight"].format) == "q8_0"
+    values = {name: np.asarray(packed.weights[name]) for name in packed.matrices}
+    assert np.abs(packed.logits(IDS) - packed.logits(IDS, weights=values)).max() < 1e-4
+    assert np.abs(packed.logits(IDS) - net.logits(IDS)).max() > 1e-3
+
+
+def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> None:
+    packed = net.quantized("vsq4-g16-s4")
+    for weights, activations, kv_cache in ((None, None, None), (packed, "int8", "int8"), (packed, None, "int4-g16")):
+        wanted = net.logits(IDS, weights, activations, kv_cache)
+        for isa in isas():
+            for threads in (1, 3):
+                with hc.use(isa=isa, threads=threads):
+                    assert same_bits(net.logits(IDS, weights, activations, kv_cache), wanted)
+
+
+def test_token_by_token_is_all_at_once(net: Any) -> None:
+    found = net.generate(IDS, 12)
+    assert found.shape == (2, 12)
+    for row in range(2):
+        ids = IDS[row].tolist()
+        for token in found[row]:
+            if token in net.tokens.ends:
+                break
+            last = net.logits(ids)[-1]
+            assert last[token] > last.max() - 1e-4  # products of few rows sum in another order
+            ids.append(int(token))
+
+
+def test_draws_have_a_seed(net: Any) -> None:
+    prompt = IDS[0]
+    one = net.generate(prompt, 10, temperature=1.5, seed=1)
+    assert same_bits(one, net.generate(prompt, 10, temperature=1.5, seed=1))
+    assert any((net.generate(prompt, 10, temperature=1.5, seed=seed) != one).any() for seed in (2, 3))
+    assert same_bits(net.generate(prompt, 10, temperature=1e-9), net.generate(prompt, 10))
+    assert net.generate(prompt, 0).shape == (0,)
+
+
+def test_perplexity_is_that_of_the_logits(net: Any) -> None:
+    ids = np.random.default_rng(0).integers(2, 200, 100)
+
+    def loss(tokens: Any, first: int) -> Any:
+        logits = net.logits(tokens).astype(np.float64)
+        logits -= np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) + logits.max(
+            -1, keepdims=True
+        )
+        return -logits[np.arange(first - 1, len(tokens) - 1), tokens[first:]]
+
+    whole = loss(ids, 1)
+    assert net.perplexity(ids, window=128) == pytest.approx(np.exp(whole.mean()), rel=1e-5)
+    parts = [loss(ids[:40], 1), loss(ids[20:60], 20), loss(ids[40:80], 20), loss(ids[60:], 20)]
+    assert sum(map(len, parts)) == 99
+    assert net.perplexity(ids, stride=20, window=40) == pytest.approx(np.exp(np.concatenate(parts).mean()), rel=1e-5)
+    judged = net.judged(ids, [(None, None, None), (net.quantized("int3"), "int8", "int8")], window=64, compare=True)
+    assert judged[0]["kl"] == 0 and judged[0]["agreement"] == 1
+    assert judged[1]["kl"] > 0.01 and judged[1]["agreement"] < 1
+
+
+def test_experts_are_those_that_the_router_picks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    keys = {"llama.expert_count": 3, "llama.expert_used_count": 2}
+    tensors = {f"blk.{i}.{name}.weight": None for i in range(2) for name in ("ffn_gate", "ffn_up", "ffn_down")}
+    one = made.gguf_tensors()
+    for i in range(2):
+        tensors[f"blk.{i}.ffn_gate_inp.weight"] = np.zeros((3, 64), np.float32)
+        for name in ("ffn_gate", "ffn_up", "ffn_down"):  # three equal experts, each taken for a half
+            tensors[f"blk.{i}.{name}_exps.weight"] = np.stack([one[f"blk.{i}.{name}.weight"]] * 3)
+    path = made.write_gguf(tmp_path / "e.gguf", keys=keys, **{k.replace(".", "__"): v for k, v in tensors.items()})
+    same = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf"))
+    assert np.abs(hc.zoo.open_llm(path).logits(IDS) - same.logits(IDS)).max() < 1e-4
+    tensors |= {f"blk.{i}.ffn_gate_inp.weight": rng.standard_normal((3, 64)).astype(np.float32) for i in range(2)}
+    tensors |= {f"blk.{i}.ffn_down_exps.weight": rng.standard_normal((3, 64, 96)).astype(np.float32) for i in range(2)}
+    path = made.write_gguf(tmp_path / "f.gguf", keys=keys, **{k.replace(".", "__"): v for k, v in tensors.items()})
+    found = hc.zoo.open_llm(path).logits(IDS)
+    assert np.isfinite(found).all() and np.abs(found - same.logits(IDS)).max() > 0.1
+
+
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama3": ("Llama", {"rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32}}),
+    "linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}}),
+    "yarn": ("Llama", {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}}),
+    "mistral": ("Mistral", {"sliding_window": 8}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32}),
+    "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 24,
+                          "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    name, more = FAMILIES[family]
+    kind = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
+    config = getattr(transformers, kind)(
+        vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0, **more,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.2)
+        ids = np.random.default_rng(0).integers(0, 128, (2, 40))
+        wanted = model(torch.tensor(ids)).logits.numpy()
+    model.save_pretrained(tmp_path)
+    found = hc.zoo.open_llm(tmp_path).logits(ids)
+    # 4 layers of sums of 64 to 96 float32, each read by norms: some 40 roundings of the largest
+    assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
+
+
+def test_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:
+    xllamacpp = pytest.importorskip("xllamacpp")
+    pytest.importorskip("tokenizers")
+    path = made.write_gguf(tmp_path / "m.gguf")
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads, options.warmup = str(path), 128, 1, False
+    server = xllamacpp.Server(options)
+    net = hc.zoo.open_llm(path)
+    for prompt in ("the cat sat in", "in the winter: 12 Ångström", "a"):
+        answer = server.handle_completions({"prompt": prompt, "n_predict": 12, "temperature": 0, "n_probs": 1})
+        answer = json.loads(answer) if isinstance(answer, str) else answer
+        wanted = [token["id"] for token in answer["choices"][0]["logprobs"]["content"]]
+        assert len(wanted) == 12  # none of them is a part of a character
+        ids = net.tokens.encode(prompt)
+        assert len(ids) == answer["usage"]["prompt_tokens"]
+        found = net.generate(ids, len(wanted)).tolist()
+        for i, token in enumerate(wanted):  # its keys are float16: what is next to equal may be either
+            if found[i] != token:
+                logits = net.logits([*ids, *wanted[:i]])[-1]
+                assert logits[token] > logits.max() - 0.05
+                break

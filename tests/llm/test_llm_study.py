@@ -1,0 +1,123 @@
+"""A study of a language model: rows for weights, activations and KV caches, judged by a text; the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.cli import main
+
+IDS = np.random.default_rng(0).integers(2, 96, 60)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return hc.zoo.open_llm(made.write_gguf(tmp_path_factory.mktemp("study") / "m.gguf"))
+
+
+def test_rows_are_formats_times_activations_times_caches(net: Any, tmp_path: Path) -> None:
+    steps: list[str] = []
+    found = hc.study(
+        net, ["int8", "int3"], text=IDS, activations=["int8"], kv_cache=["int4-g16"],
+        progress=lambda done, total, text: steps.append(text),
+    )  # fmt: skip
+    rows = found.table
+    assert [(row["format"], row["activations"], row["kv_cache"]) for row in rows] == [
+        (fmt, a, kv) for fmt in ("stored", "int8", "int3") for a in (None, "int8") for kv in (None, "int4-g16")
+    ]
+    assert rows[0]["kl"] == 0 and rows[0]["agreement"] == 1 and rows[0]["sqnr_db"] is None
+    assert rows[0]["perplexity"] == pytest.approx(net.perplexity(IDS), rel=1e-9)
+    changed = {name: hc.quantize(np.asarray(net.weights[name]), "int3") for name in net.matrices if "blk" in name}
+    assert rows[-1]["perplexity"] == net.perplexity(IDS, weights=changed, activations="int8", kv_cache="int4-g16")
+    assert rows[-1]["bytes"] == sum(q.nbytes for q in changed.values()) and rows[-1]["kv_bits"] == 6.0
+    assert rows[4]["kl"] < rows[8]["kl"] and rows[1]["kl"] > 0
+    assert {row["name"] for row in found.layers} == set(changed) and len(steps) == 2 * len(changed) + 4
+    assert "perplexity" in repr(found) and "kv_cache" in repr(found)
+    found.to_html(tmp_path / "r.html")
+    found.to_csv(tmp_path / "r.csv")
+    assert "kv_cache" in (tmp_path / "r.csv").read_text() and "perplexity" in (tmp_path / "r.html").read_text()
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert found.pareto(cost="kv_bits")
+
+
+def test_names_choose_what_is_quantized(net: Any) -> None:
+    mixed = hc.study(net, [{"*attn*": "int8", "*": "int4"}], text=IDS, include=["*"], kv_cache=None)
+    assert len(mixed.layers) == len(net.matrices) and "kv_cache" not in repr(mixed)
+    assert {row["format"] for row in mixed.layers if "attn" in row["name"]} == {"int8"}
+
+
+def test_gptq_is_given_the_text(net: Any) -> None:
+    found = hc.study(net, ["int3-g16"], text=IDS, methods=["rtn", "gptq"])
+    nearest, rounded = (row for row in found.table if row["format"] == "int3-g16")
+    assert nearest["method"] == "rtn" and rounded["method"] == "gptq"
+    assert rounded["sqnr_db"] < nearest["sqnr_db"]  # weights are worse, what they compute on this text is better
+    assert rounded["kl"] < nearest["kl"]
+
+
+def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers")
+    text = tmp_path / "corpus.txt"
+    text.write_text(made.TEXT)
+    assert main(["study", net.path, "--text", str(text), "--formats", "int4-g32", "--kv-cache", "int8", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["kv_cache"] for row in rows] == [None, "int8"] * 2
+    options = ["--tokens", "5", "--format", "vsq4-g16-s4", "--activations", "int8", "--kv-cache", "int8"]
+    assert main(["generate", net.path, "the cat", *options, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    kept = net.quantized("vsq4-g16-s4")
+    assert answer["text"] == net.generate("the cat", 5, weights=kept, activations="int8", kv_cache="int8")
+    recipe = tmp_path / "recipe.toml"
+    options = ["--budget", "bits=7", "--formats", "int8,int4-g16", "--save", str(recipe), "--json"]
+    assert main(["search", net.path, "--text", str(text), *options]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "int4-g16" in json.dumps(plan) and "attn_q" in recipe.read_text()
+    assert main(["generate", net.path, "the cat", "--tokens", "3"]) == 0
+    assert capsys.readouterr().out.startswith("the cat")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["study", "{net}", "--kv-cache", "int8"], 2, "--kv-cache needs --text"),
+        (["study", "--text", "{text}"], 2, "--text needs MODEL"),
+        (["search", "--text", "{text}", "--budget", "bits=4"], 2, "--text needs MODEL"),
+        (
+            ["study", "{net}", "--text", "{text}", "--emulate", "int16-sat"],
+            2,
+            "--text and --emulate do not go together",
+        ),
+        (["study", "{net}", "--text", "{bytes}"], 1, "no UTF-8"),
+        (["study", "{net}", "--text", "{empty}"], 1, "text has 0 tokens"),
+        (["study", "{text}", "--text", "{text}"], 1, "corpus.txt"),
+        (["generate", "{net}", ""], 1, "ids have shape (0,)"),
+        (["generate", "{net}", "a", "--tokens", "0"], 2, "wanted a number of tokens"),
+        (["generate", "{net}", "a", "--tokens", "500"], 1, "more than the context"),
+        (["generate", "{net}", "a", "--format", "int4,int8"], 2, "wanted one format"),
+        (["generate", "{net}", "a", "--temperature", "nan"], 1, "temperature is nan"),
+        (["generate", "{net}", "a", "--seed", "-1"], 2, "--seed is -1"),
+    ],
+)
+def test_usage_and_files_that_are_wrong(
+    words: list[str], code: int, said: str, net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tokenizers")
+    for name, data in (("corpus.txt", made.TEXT.encode()), ("bytes.txt", b"\xff\xfe"), ("empty.txt", b"")):
+        (tmp_path / name).write_bytes(data)
+    places = {
+        "net": net.path,
+        "text": tmp_path / "corpus.txt",
+        "bytes": tmp_path / "bytes.txt",
+        "empty": tmp_path / "empty.txt",
+    }
+    try:
+        found = main([word.format(**places) for word in words])
+    except SystemExit as end:
+        found = end.code
+    err = capsys.readouterr().err
+    assert found == code and said in err, err
