@@ -22,11 +22,8 @@ static inline __attribute__((always_inline)) void step(const int8_t *a, const in
 /* n_steps steps of KR values are added. */
 static inline __attribute__((always_inline)) void add_steps(int64_t n_steps, const int8_t *a, const int8_t *b,
                                                             int32x4_t sum[MR][2]) {
-    for (; n_steps >= 2; n_steps -= 2, a += 2 * MR * KR, b += 2 * NR * KR) {
-        step(a, b, sum);
-        step(a + MR * KR, b + NR * KR, sum);
-    }
-    if (n_steps > 0)
+#pragma GCC unroll 2
+    for (; n_steps > 0; n_steps--, a += MR * KR, b += NR * KR)
         step(a, b, sum);
 }
 
