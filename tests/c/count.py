@@ -1,10 +1,10 @@
-"""Count the inner loops of the ARM kernels by the models of LLVM's machine code analyser. Nothing runs.
+"""Count the inner loops of the ARM products by the models of LLVM's machine code analyser. Nothing runs.
 
 python tests/c/count.py [--cc aarch64-linux-gnu-gcc] [--mca llvm-mca-22] [--check]
 
-Each kernel is compiled with the flags of its suffix. Of its disassembly the innermost loop with the most multiply-adds is
-taken. llvm-mca gives the cycles of that loop, with all data in the first-level cache. The peak is the cycles of the same
-multiply-adds alone, in as many independent chains. --check ends with an error where a loop is below its bound.
+Each kernel is compiled with the flags of its suffix. The script picks the innermost loop with the most multiply-adds.
+llvm-mca gives the cycles of that loop, with all data in the first-level cache. The peak is the same multiply-adds
+alone, in independent chains. --check ends with an error if a loop is below its bound.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,9 @@ def main() -> None:
     parser.add_argument("--mca", default="llvm-mca-22")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    for program in (options.cc, options.mca):
+        if not shutil.which(program):
+            sys.exit(f"count.py: {program} is missing; install it (Debian: gcc-aarch64-linux-gnu, llvm-22)")
     header = ["kernel", "instruction", "in the loop", "instructions for one", *CPUS]
     print("| " + " | ".join(header) + " |\n" + "|---" * len(header) + "|")
     below = []
