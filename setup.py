@@ -43,10 +43,10 @@ ISA_FLAGS = {
         "avx512bf16": [*AVX512, "-mavx512bf16"],
         "amx": [*AVX512VNNI, "-mavxvnni", "-mamx-tile", "-mamx-int8", "-mamx-bf16"],
     },
-    "aarch64": {"neon": [], "dotprod": ["-march=armv8.2-a+dotprod"]},
+    "aarch64": {"neon": [], "dotprod": ["-march=armv8.2-a+dotprod"], "i8mm": ["-march=armv8.2-a+dotprod+i8mm"]},
 }
 # What the kernels of formats are compiled for (csrc/formats/simd/simd.h).
-SIMD_SETS = {"x86_64": ["avx2", "avx512"]}
+SIMD_SETS = {"x86_64": ["avx2", "avx512"], "aarch64": ["neon"]}
 ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 # Same bits on every compiler: no contraction into fma, nothing of -ffast-math, no LTO across ISAs.

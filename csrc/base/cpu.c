@@ -22,6 +22,7 @@ static const struct {
     {"amx", HC_ISA_AMX, HC_ISA_AVX512VNNI | HC_ISA_AVX512 | HC_ISA_AVXVNNI | HC_ISA_AVX2},
     {"neon", HC_ISA_NEON, 0},
     {"dotprod", HC_ISA_DOTPROD, HC_ISA_NEON},
+    {"i8mm", HC_ISA_I8MM, HC_ISA_DOTPROD | HC_ISA_NEON},
 };
 
 bool hc_isa_from_name(const char *name, uint32_t *mask) {
@@ -102,7 +103,10 @@ bool hc_cpu_request_amx(void) { return false; }
 #include <sys/auxv.h>
 static uint32_t detect(void) {
     const unsigned long has_dotprod = 1ul << 20; /* HWCAP_ASIMDDP */
-    return HC_ISA_NEON | ((getauxval(AT_HWCAP) & has_dotprod) ? HC_ISA_DOTPROD : 0);
+    const unsigned long has_i8mm = 1ul << 13;    /* HWCAP2_I8MM */
+    if (!(getauxval(AT_HWCAP) & has_dotprod))
+        return HC_ISA_NEON;
+    return HC_ISA_NEON | HC_ISA_DOTPROD | ((getauxval(AT_HWCAP2) & has_i8mm) ? HC_ISA_I8MM : 0);
 }
 #else
 static uint32_t detect(void) { return HC_ISA_NEON; }

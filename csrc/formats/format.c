@@ -6,6 +6,8 @@
 /* Of this machine, best first (setup.py: SIMD_SETS). */
 #if HC_X86
 #define SIMD_SETS(DO, name) DO(name, avx512) DO(name, avx2)
+#elif HC_ARM
+#define SIMD_SETS(DO, name) DO(name, neon)
 #else
 #define SIMD_SETS(DO, name)
 #endif

@@ -39,6 +39,7 @@
 #define HC_IF_neon(...)
 #endif
 #define HC_IF_dotprod HC_IF_neon
+#define HC_IF_i8mm HC_IF_neon
 #define HC_IF_scalar(...) __VA_ARGS__
 
 /* Every kernel is declared with its family's type: one of another signature does not compile. */

@@ -11,6 +11,7 @@
 #define NEEDS_amx (HC_ISA_AMX | HC_ISA_AVXVNNI | NEEDS_avx512vnni)
 #define NEEDS_neon HC_ISA_NEON
 #define NEEDS_dotprod (HC_ISA_DOTPROD | HC_ISA_NEON)
+#define NEEDS_i8mm (HC_ISA_I8MM | NEEDS_dotprod)
 
 static const hc_kernel KERNELS[] = {
 #define HC_FAMILY(name, type)

@@ -45,8 +45,8 @@ __all__ = ["UsageError", "main"]
 
 # The rooms of the commands, in the order of the help. Each has ``register(command)``; ``command(name, run, text,
 # *examples)`` adds a parser with its help and returns it, for the arguments; ``run(arguments)`` returns the exit code.
-ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, inspect, bench, hardware, map, accelerators,
-         reproduce, explore, info, completion)  # fmt: skip
+ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, inspect, bench, hardware, map,
+         accelerators, reproduce, explore, info, completion)  # fmt: skip
 
 # What names a file to write, and one to read, in any command.
 WRITTEN = {

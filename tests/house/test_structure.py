@@ -317,6 +317,24 @@ def test_a_kernel_lies_in_a_file_of_its_instruction_set() -> None:
     report("a kernel lies in a file that ends with its instruction set", found)
 
 
+def test_the_page_lists_the_kernels_that_arm_lacks() -> None:
+    sets: dict[str, set[str]] = {}
+    for room in sorted((ROOT / "csrc/kernels").rglob("*.def")):
+        for family, isa in re.findall(r"^HC_KERNEL\((\w+), (\w+)", room.read_text(), re.MULTILINE):
+            sets.setdefault(family, set()).add(isa)
+    lacking = {family for family, isas in sets.items() if "avx2" in isas and not isas & {"neon", "dotprod", "i8mm"}}
+    section = text_of("docs/contributing.md").split("\n## aarch64\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    listed = {family for cell in cells for family in re.findall(r"`(\w+)`", cell)}
+    report("docs/contributing.md lists the families without kernels for ARM", sorted(lacking ^ listed))
+
+
+def test_kernels_of_arm_lie_in_their_folder() -> None:
+    arm = {"neon", "dotprod", "i8mm"}
+    found = (path for path in KERNEL_FILES if (path.stem.rpartition("_")[2] in arm) != (path.parent.name == "arm"))
+    report("kernels of ARM lie in arm/ of their room, and no others", map(name, found))
+
+
 def test_c_functions_that_others_see_begin_with_hc() -> None:
     other = r"(?!.*\bstatic\b|typedef\b|extern\b|[A-Z]+ |[A-Z_]+\()"
     starts = re.compile(rf"^{other}[A-Za-z_][\w \*]*?[ \*](\w+)\(", re.MULTILINE)

@@ -2,7 +2,7 @@
  * set's flags and -DHC_SIMD_<set>. The header of a set gives the primitives simd_*; loops over rows and formats are
  * written with these once for all sets.
  *
- *   HC_SIMD_TABLE(int, .encode = encode, .values = decode_values);     defines hc_int_avx2, hc_int_avx512
+ *   HC_SIMD_TABLE(int, .encode = encode, .values = decode_values);     defines hc_int_avx2, hc_int_neon ...
  */
 #ifndef HC_SIMD_H
 #define HC_SIMD_H
@@ -17,6 +17,10 @@
 #include "formats/simd/avx2.h"
 #define HC_SIMD_TABLE(format, ...)                                                                                     \
     const hc_format_simd hc_##format##_avx2 = {.isa = "avx2", .needs = HC_ISA_AVX2, __VA_ARGS__}
+#elif defined(HC_SIMD_neon)
+#include "formats/simd/neon.h"
+#define HC_SIMD_TABLE(format, ...)                                                                                     \
+    const hc_format_simd hc_##format##_neon = {.isa = "neon", .needs = HC_ISA_NEON, __VA_ARGS__}
 #else
 #error "a *_simd.c is compiled with -DHC_SIMD_<set>, see SIMD_SETS of setup.py"
 #endif

@@ -22,4 +22,15 @@ static inline __attribute__((always_inline)) void hc_load_across(const float *x,
     transpose(lanes);
 }
 
+/* The same as float64, `stride` doubles from value to value. */
+static inline __attribute__((always_inline)) void hc_doubles_across(const float *x, int64_t count, int64_t n,
+                                                                    int64_t first, double *to, int64_t stride) {
+    __m256 lanes[8];
+    hc_load_across(x, count, n, first, lanes);
+    for (int j = 0; j < 8; j++) {
+        _mm256_storeu_pd(to + j * stride, _mm256_cvtps_pd(_mm256_castps256_ps128(lanes[j])));
+        _mm256_storeu_pd(to + j * stride + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(lanes[j], 1)));
+    }
+}
+
 #endif

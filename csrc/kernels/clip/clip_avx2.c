@@ -8,6 +8,7 @@
         count -= beyond;                                                                                               \
     } while (0)
 #define HC_ANY(words) (!_mm256_testz_si256((__m256i)(words), (__m256i)(words)))
+#include "kernels/clip/across.h"
 #include "kernels/clip/octav_across.h"
 
 void hc_octav_avx2(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,

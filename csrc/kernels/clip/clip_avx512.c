@@ -10,6 +10,7 @@
         count = (hc_words)_mm512_mask_sub_epi64((__m512i)count, beyond, (__m512i)count, _mm512_set1_epi64(-1));        \
     } while (0)
 #define HC_ANY(words) (_mm512_test_epi64_mask((__m512i)(words), (__m512i)(words)) != 0)
+#include "kernels/clip/across.h"
 #include "kernels/clip/octav_across.h"
 
 void hc_octav_avx512(int64_t groups, int64_t n, const void *x, bool is_double, bool positive, double inside,

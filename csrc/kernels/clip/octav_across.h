@@ -1,7 +1,7 @@
 /* OCTAV of float32 magnitudes: short groups across lanes, long ones along them. HC_DOUBLES (8 or 4) is what a register
  * holds, HC_REGISTERS how many are worked on at once, as each waits for its sums and quotients; HC_BEYOND(sum, count, value,
- * bound) adds a value to a sum, and one to a count, where it is beyond a bound; HC_ANY(words) is false where all are 0. */
-#include "kernels/clip/across.h"
+ * bound) adds a value to a sum, and one to a count, where it is beyond a bound; HC_ANY(words) is false where all are 0. Before
+ * it: HC_ACROSS and hc_doubles_across, as in kernels/clip/across.h. */
 #include "kernels/clip/octav.h"
 
 typedef double hc_doubles __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
@@ -119,15 +119,8 @@ static inline void hc_octav_body(int64_t groups, int64_t n, const void *x, bool 
     for (int64_t g = 0; g < groups; g += GROUPS) {
         const int64_t count = hc_min(GROUPS, groups - g);
         for (int64_t first = 0; first < GROUPS; first += HC_ACROSS)
-            for (int64_t i = 0; i < n; i += 8) {
-                __m256 lanes[8];
-                hc_load_across(from + (g + first) * n, count - first, n, i, lanes);
-                for (int j = 0; j < 8; j++) {
-                    double *to = values + (i + j) * GROUPS + first;
-                    _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm256_castps256_ps128(lanes[j])));
-                    _mm256_storeu_pd(to + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(lanes[j], 1)));
-                }
-            }
+            for (int64_t i = 0; i < n; i += 8)
+                hc_doubles_across(from + (g + first) * n, count - first, n, i, values + i * GROUPS + first, GROUPS);
         double found[GROUPS] = {0};
         for (int64_t i = 0; i < count; i++)
             found[i] = (double)thresholds[g + i];

@@ -23,7 +23,7 @@ typedef void hc_gemm_s8_fn(int64_t n_steps, const void *a, const int8_t *b, cons
 
 /* gemm_s8_scaled:  c[i * nr + j] = fmaf(float(scale_a[s, i] * scale_b[s, j]), float(dot_s(i, j)), c), segments s
  * ascending, dot_s the exact integer sum of segment s (as gemm_s8, with init[s * nr + j]; the form U8 alone has and
- * reads init); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8,
+ * reads init, and a panel of the form S8 holds int8); c starts from +0 or from what it holds. Segment s has steps[s] steps of kr values. Budget: as gemm_s8,
  * for each segment. gemm_small_scaled is the same where no |b| is above the line's `small`, if that is not 0. */
 typedef void hc_gemm_s8_scaled_fn(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                                   const int32_t *init, const float *scale_a, const float *scale_b, float *c,

@@ -270,12 +270,13 @@ static void place_digits(const hc_panels *side, const hc_portion *portion, int64
         const int8_t *from = portion->integers.digit[d] + skip;
         uint8_t *to = panel + d * side->limb_bytes;
         const bool is_signed = side->is_b || d == side->limbs - 1;
+        const uint8_t flip = (side->form == HC_PANEL_U8) == is_signed ? 0x80 : 0;
         if (side->form == HC_PANEL_S16)
             place_words(side, from, rows, columns, k, (int16_t *)(void *)to, is_signed);
         else if (side->kr > 4 && !side->is_b)
-            place_rows(side, from, rows, columns, k, to, (side->form == HC_PANEL_U8) == is_signed ? 0x80 : 0);
+            place_rows(side, from, rows, columns, k, to, flip);
         else
-            place_bytes(side, from, rows, columns, k, to, side->form == HC_PANEL_U8 && is_signed ? 0x80 : 0);
+            place_bytes(side, from, rows, columns, k, to, flip);
     }
 }
 

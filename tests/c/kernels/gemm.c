@@ -149,8 +149,10 @@ static void scaled_definition(const hc_kernel *kernel, int64_t n_segments, const
         }
 }
 
-static void scaled_case(const hc_kernel *kernel, int64_t n_segments, const int32_t *of_segments, bool is_unsigned,
+/* A panel of the form S8 holds int8 here, since it comes without init. */
+static void scaled_case(const hc_kernel *kernel, int64_t n_segments, const int32_t *of_segments, bool unsigned_too,
                         bool accumulate, integer_kind kind, float_kind scales) {
+    const bool is_unsigned = unsigned_too && kernel->form != HC_PANEL_S8;
     const int mr = kernel->mr, nr = kernel->nr, kr = kernel->kr, unit = together(kernel);
     begin("%" D " segments of %d, %d ... steps, a %s, values %s, scales %s, accumulate %d", n_segments, of_segments[0],
           of_segments[1], is_unsigned ? "uint8" : "int8", integer_kind_name(kind), float_kind_name(scales), accumulate);

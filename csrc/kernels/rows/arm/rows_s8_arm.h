@@ -1,7 +1,9 @@
-/* Dots of rows by sdot, signed times signed: 4 rows of w by up to 4 rows of x, 16 columns a step. */
-#include "kernels/kernel.h"
+/* Dots of rows, signed times signed, for any dot of bytes: 4 rows of w by up to 4 rows of x, 16 columns a step. Included
+ * behind the definition of dot(sum, a, b), which adds the products of bytes to lanes of the sum.
+ */
+#ifndef HC_ROWS_S8_ARM_H
+#define HC_ROWS_S8_ARM_H
 
-#include <arm_neon.h>
 #include <string.h>
 
 enum { NX = 4, NW = 4, STEP = 16 };
@@ -10,7 +12,7 @@ static inline void add_step(const int8x16_t *codes, int n_x, const int8_t *x, in
     for (int i = 0; i < n_x; i++) {
         const int8x16_t values = vld1q_s8(x + i * ld_x);
         for (int b = 0; b < NW; b++)
-            sum[i][b] = vdotq_s32(sum[i][b], codes[b], values);
+            sum[i][b] = dot(sum[i][b], codes[b], values);
     }
 }
 
@@ -48,7 +50,7 @@ static inline void multiply(const hc_rows_s8_args *args, int first, const int n_
     }
 }
 
-void hc_rows_s8_dotprod(const hc_rows_s8_args *args) {
+static inline void rows_s8(const hc_rows_s8_args *args) {
     for (int first = 0; first < args->n_x; first += NX)
         switch (hc_min(NX, args->n_x - first)) {
         case 1:
@@ -65,3 +67,5 @@ void hc_rows_s8_dotprod(const hc_rows_s8_args *args) {
             break;
         }
 }
+
+#endif
