@@ -309,14 +309,13 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_folded_work(const hc_product *p) {
-    if (!hc_split_columns(p->x, p->w, p->run)) {
-        hc_work folded = integer_work(p, HC_BEST(gemm_s8, p->run), 1);
-        folded.decoded *= hc_integers_share(p);
-        return folded;
-    }
-    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1, 1);
-    split.decoded *= SPLIT_DECODING;
-    return split;
+    const bool splits = hc_split_columns(p->x, p->w, p->run) > 0;
+    const hc_kernel *kernel = splits ? HC_BEST(gemm_small_split, p->run) : HC_BEST(gemm_s8, p->run);
+    hc_work folded = splits ? work(p, kernel, 1, 1) : integer_work(p, kernel, 1);
+    folded.decoded *= splits ? SPLIT_DECODING : hc_integers_share(p);
+    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, kernel, 1))
+        folded.decoded = 0;
+    return folded;
 }
 hc_status hc_gemm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 

@@ -12,7 +12,6 @@
 #include "base/convert.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
-#include "ops/product/prepack.h"
 #include "ops/rows/blocks.h"
 #include "ops/rows/rows.h"
 
@@ -208,13 +207,7 @@ static bool allocate(hc_lanes_job *job) {
 }
 
 const char *hc_lanes_folded_refuses(const hc_product *p) {
-    if (p->w->columns > LONGEST)
-        return "rows of more than 65536 values";
-    if (!hc_rows_direct_weights(p) &&
-        hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x,
-                          hc_product_line(HC_ORDER_FOLDED, false, false, NULL, p->run), 1))
-        return "panels of the weights exist, and these would have to be decoded";
-    return NULL;
+    return p->w->columns > LONGEST ? "rows of more than 65536 values" : NULL;
 }
 
 hc_work hc_lanes_folded_work(const hc_product *p) {

@@ -14,7 +14,6 @@
 #include "base/threads.h"
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
-#include "ops/product/prepack.h"
 
 #include <string.h>
 
@@ -38,9 +37,6 @@ enum {
     FAR_BYTES = 8 << 20,     /* weights of a product that lie beyond L2 */
     AHEAD_BYTES = 128 << 10, /* prefetched ahead, into L2 */
     X_TASK_ROWS = 8,
-    /* Panels that exist are as fast from 32 rows on: 716 and 712 GOP/s of 2048 x 2048 there, 794 and 644 of 4096 x 4096 with
-     * 128 rows (the same machine). */
-    MOST_PREPACKED = 32,
 };
 
 /* Of the time of other products, where the kernel has a faster sum for small weights (Zen 4 by AVX2, 2048 x 2048). */
@@ -364,12 +360,7 @@ static bool allocate(hc_rows_job *job) {
 }
 
 const char *hc_rows_folded_refuses(const hc_product *p) {
-    const hc_kernel *panels = hc_product_line(HC_ORDER_FOLDED, false, false, NULL, p->run);
-    if (p->w->columns > LONGEST)
-        return "rows of more than 65536 values";
-    if (p->x->rows > MOST_PREPACKED && hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, panels, 1))
-        return "panels of the weights exist, and x has more than 32 rows";
-    return NULL;
+    return p->w->columns > LONGEST ? "rows of more than 65536 values" : NULL;
 }
 
 hc_work hc_rows_folded_work(const hc_product *p) {
