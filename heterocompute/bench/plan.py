@@ -1,17 +1,14 @@
 """The plan held against the clock: every path of many products, forced and timed, next to its estimate.
 
 A row is a product: the path that the plan chose, the fastest one, and the ratio of their times. A table is a class of
-instruction sets. The report also holds `costs`: the times of every path of some of the products with the counts of
-`hc_work`. `--costs FOLDER` writes these to ``<processor>.csv`` there; ``csrc/ops/product/costs/fit.py`` makes the
-estimates of the plan from such files.
+instruction sets: all that the machine has, and AVX2. It also holds `costs`: the times of every path of some products,
+with the counts of `hc_work`, as `bench.costs` writes them.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,27 +29,25 @@ WEIGHTS = (
 ACTIVATIONS = (None, "int8", "int24")
 ROWS = (1, 2, 4, 8, 16, 64)
 SHAPES = ((64, 64), (512, 512), (2048, 2048))
-SECONDS = 0.008  # of a path's turns at least
-LEAST_TURNS = 5
-CLASSES = ("scalar", "avx2", "avx512", "avx512vnni", "amx", "neon", "dotprod")
+SECONDS = 0.005  # of a path's turns at least
+LEAST_TURNS = 4
+FAR = 3.0
+CLASSES = ("amx", "avx512vbmi", "avx512vnni", "avx512", "avxvnni", "avx2", "dotprod", "neon")  # best first
 FITTED = 3  # the costs are those of every third product
-COUNTS = ("codes", "bytes", "decoded", "unpacked", "limbs", "spread", "products", "groups", "values")
-COLUMNS = ("isa", "path", *COUNTS, "ns", "spread_of_ns", "calls")
 
 
 def measure(options: Options) -> list[Table]:
     """Time every path in each class of instruction sets of this machine."""
     tables = []
     names = _core.isa_names(_core.cpu_isa())
-    classes = {name: _core.isa_mask(name) for name in CLASSES if name in names}
-    if "avx512vbmi" in names and "amx" not in names:
-        classes["avx512vbmi"] = classes["avx512vnni"] | _core.isa_mask("avx512vbmi")
+    best = next((name for name in CLASSES if name in names), "scalar")
+    classes = {best: _core.cpu_isa()} | {name: _core.isa_mask(name) for name in ("avx2",) if name in names}
     weights = WEIGHTS[::8] if options.quick else WEIGHTS
     rng = np.random.default_rng(0)
-    for isa in list(classes)[-1:] if options.quick else classes:
+    for isa in [best] if options.quick else classes:
         options.say(f"{isa}: paths of {len(weights)} kinds of weights")
         run, rows, costs = (classes[isa], 1), [], []
-        shapes = SHAPES[:1] if options.quick else SHAPES[:2] if isa == "scalar" else SHAPES
+        shapes = SHAPES[:1] if options.quick else SHAPES
         for text, (n, k) in itertools.product(weights, shapes):
             if text == "q4_k" and k < 256:
                 continue
@@ -74,38 +69,34 @@ def measure(options: Options) -> list[Table]:
 def _row(name: str, run: tuple[int, int], a: Any, b: Any, out: Array) -> tuple[Row, list[list[Any]]]:
     _, _, number, candidates = _core.explain(run, a, b, None, out)
     able = [candidate for candidate in candidates if candidate[2] is None]
-    turns: list[list[int]] = [[] for _ in able]
+    turns: dict[str, list[int]] = {path: [] for path, *_ in able}
     wanted = None
-    for path, *_ in able:
+    for path in turns:
         _core.matmul((*run, 1 + _core.paths().index(path)), a, b, None, None, out)
         wanted = out.tobytes() if wanted is None else wanted
         if out.tobytes() != wanted:
             raise CheckFailed(f"{name}: path {path} gives other bits")
-    while min(map(len, turns)) < LEAST_TURNS or min(map(sum, turns)) < SECONDS * 1e9:
-        for (path, *_), taken in zip(able, turns, strict=True):
+    left = list(turns)
+    while left:
+        for path in left:
             forced = (*run, 1 + _core.paths().index(path))
-            if len(taken) >= LEAST_TURNS and sum(taken) >= SECONDS * 1e9:
-                continue
             begin = time.process_time_ns()
             _core.matmul(forced, a, b, None, None, out)
-            taken.append(time.process_time_ns() - begin)
-    times = {path: min(taken) for (path, *_), taken in zip(able, turns, strict=True)}
+            turns[path].append(time.process_time_ns() - begin)
+        least = min(map(min, turns.values()))
+        left = [path for path in left if not _is_known(turns[path], least)]
+    times = {path: min(taken) for path, taken in turns.items()}
     chosen, best = candidates[number][0], min(times, key=lambda path: times[path])
     ratios = {"slower": times[chosen] / times[best], "estimate": candidates[number][3] * 1e9 / times[chosen]}
     row = {"name": name, "chosen": chosen, "fastest": best, "seconds": times[chosen] * 1e-9, **ratios, "times": times}
     costs = []
-    for (*_, number_name, work), taken in zip(able, turns, strict=True):
+    for path, *_, number_name, work in able:
+        taken = turns[path]
         spread = float(np.median(taken)) / min(taken)
-        costs.append([number_name, *work, min(taken), spread, len(taken)])
+        costs.append([number_name, *work, min(taken), min(taken) / times[best], spread, len(taken)])
     return row, costs
 
 
-def write_costs(report: dict[str, Any], folder: Path) -> Path:
-    """Write what was measured to a CSV file named after the processor, and return its path."""
-    path = folder / f"{_core.cpu_name()}.csv"
-    with open(path, "w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(COLUMNS)
-        for isa, name, *counts, ns, spread, calls in (cost for table in report["tables"] for cost in table["costs"]):
-            rows.writerow([isa, name, *(f"{count:.6g}" for count in counts), ns, f"{spread:.2f}", calls])
-    return path
+def _is_known(taken: list[int], least: int) -> bool:
+    """Whether a path has had its turns; one that is much slower than the fastest needs two."""
+    return (len(taken) >= LEAST_TURNS and sum(taken) >= SECONDS * 1e9) or (len(taken) > 1 and min(taken) > FAR * least)

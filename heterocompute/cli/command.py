@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -331,7 +332,9 @@ def _bench(arguments: argparse.Namespace) -> int:
         raise UsageError(f"unknown benchmark {shown(unknown[0])}, there are {', '.join(bench.NAMES)}")
     if arguments.json and arguments.markdown:
         raise UsageError("--json and --markdown are two ways to print the same, wanted one of them")
-    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads}
+    if arguments.costs is not None and not Path(arguments.costs).is_dir():
+        raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
+    options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads, "costs": arguments.costs}
     return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))
 
 
@@ -451,6 +454,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; all by default")
     bench.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
     bench.add_argument("--markdown", action="store_true", help="tables in Markdown, with every candidate's rate")
+    bench.add_argument("--costs", metavar="FOLDER", help="folder for the CSV file of measured costs that `plan` writes")
     add_threads(bench)
 
     cli_hardware.add_commands(command)

@@ -49,7 +49,8 @@ def test_every_path_gives_the_same_bits_or_a_reason(weights: str, isa: str | Non
                 with hc.use(path=path):
                     if reason is None:
                         for w in (q, panels):
-                            assert same_bits(hc.linear(x, w, activations=activations), y), (path, activations, (m, n, k))
+                            found = hc.linear(x, w, activations=activations)
+                            assert same_bits(found, y), (path, activations, (m, n, k))
                         continue
                     with pytest.raises(ValueError, match="refuses this product") as caught:
                         hc.linear(x, q, activations=activations)

@@ -69,7 +69,8 @@ const char *hc_gemv_densified_refuses(const hc_product *p) {
         !hc_gemv_fits(p, &densified.geometry))
         return "rows too long to keep one in the cache";
     const int last = last_bit_of_codes(p->w_packed);
-    return !hc_form_is_plain(&form) && (last == UNKNOWN || last < -100) ? "codes whose last bit may lie below float32's" : NULL;
+    return !hc_form_is_plain(&form) && (last == UNKNOWN || last < -100) ? "codes whose last bit may lie below float32's"
+                                                                        : NULL;
 }
 
 const char *hc_gemv_densified_differs(const hc_product *p) {
@@ -91,7 +92,12 @@ hc_work hc_gemv_densified_work(const hc_product *p) {
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
     const double codes = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;
     const double decoded = hc_gemv_decodes(p->w_packed, true, &form) ? (double)p->w->rows * (double)g->columns : 0;
-    return (hc_work){codes, decoded, codes * vectors / filled, vectors * (double)g->whole_length};
+    return (hc_work){.decoded = decoded,
+                     .unpacked = hc_unpacked(p) ? (double)p->w->rows * (double)g->columns : 0,
+                     .spread = codes,
+                     .products = codes * vectors / filled,
+                     .groups = hc_groups(p) * vectors,
+                     .values = vectors * (double)g->whole_length};
 }
 
 hc_status hc_gemv_densified_run(const hc_product *p, hc_error *error) {

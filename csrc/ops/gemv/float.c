@@ -182,7 +182,12 @@ hc_work hc_gemv_float_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
     hc_stored_form form;
     const bool decodes = hc_gemv_decodes(p->w_packed, true, &form);
-    return (hc_work){decodes ? 0 : codes, decodes ? codes : 0, codes * vectors, vectors * (double)p->w->columns};
+    return (hc_work){.codes = decodes ? 0 : codes,
+                     .decoded = decodes ? codes : 0,
+                     .unpacked = hc_unpacked(p) ? codes : 0,
+                     .products = codes * vectors,
+                     .groups = hc_groups(p) * vectors,
+                     .values = vectors * (double)p->w->columns};
 }
 
 hc_status hc_gemv_float_run(const hc_product *p, hc_error *error) {

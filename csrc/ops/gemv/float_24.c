@@ -150,7 +150,10 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
 
 hc_work hc_gemv_float_24_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, vectors = (double)p->x->rows;
-    return (hc_work){codes, 0, codes * vectors, vectors * (double)p->w->columns};
+    return (hc_work){.codes = codes,
+                     .products = codes * vectors,
+                     .groups = hc_groups(p) * vectors,
+                     .values = vectors * (double)p->w->columns};
 }
 
 hc_status hc_gemv_float_24_run(const hc_product *p, hc_error *error) {

@@ -4,7 +4,7 @@
 
 #include "formats/format.h"
 #include "kernels/kernel.h"
-#include "ops/product/product.h"
+#include "ops/product/measure.h"
 #include "ops/product/sparse.h"
 
 /* Weight rows as the kernels take them: codes of 4 or 8 bits, scales and zero points as float32. What is not stored

@@ -14,15 +14,6 @@
 
 #include <string.h>
 
-/* Of the time of codes of 4 bits in groups of 32 and more: of wider ones; of shorter groups, where gemv_scaled takes the others
- * and where it does not; and of integer scales that make several digits of codes, of 4 and of more bits (vsq4-g64-s8,
- * vsq6-g16-s6 and vsq8-g64-s8; Zen 4, 2048 x 2048). */
-#define BYTES_SHARE 1.5
-#define SHORT_SHARE 1.9
-#define SHORT_DOTS_SHARE 1.35
-#define DIGITS_SHARE 2.2
-#define DIGITS_BYTES_SHARE 5
-
 enum { SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
@@ -349,18 +340,15 @@ hc_work hc_gemv_int_work(const hc_product *p) {
     const hc_int_form *form = &p->x->form[p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED];
     const double lines = (double)p->x->rows * hc_gemv_limbs(form);
     const double turns = (double)hc_ceil_div(p->x->rows, HC_GEMV_MOST);
-    double share = 1;
-    if (p->order == HC_ORDER_GROUPED && p->w->group < 32 && HC_PICK(gemv_scaled, p->run))
-        share = SHORT_SHARE;
-    else if (p->order == HC_ORDER_GROUPED && p->w_packed->format->bits > 4)
-        share = BYTES_SHARE;
-    else if (p->order == HC_ORDER_GROUPED && p->w->group < 32)
-        share = SHORT_DOTS_SHARE;
-    else if (p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1 &&
-             HC_PICK(gemv_scaled, p->run))
-        share = p->w_packed->format->bits > 4 ? DIGITS_BYTES_SHARE : DIGITS_SHARE;
-    const double spread = p->w->sparse && p->order == HC_ORDER_GROUPED ? codes : 0;
-    return (hc_work){turns * codes, spread, share * codes * lines, lines * (double)p->w->columns};
+    const bool has_limbs = p->order == HC_ORDER_FOLDED && hc_signed_limbs(&p->w->form[HC_INT_FOLDED]) > 1;
+    return (hc_work){.codes = turns * codes,
+                     .unpacked = hc_unpacked(p) ? turns * codes : 0,
+                     .limbs = has_limbs ? codes * lines : 0,
+                     .spread = p->w->sparse ? turns * codes : 0,
+                     .products = codes * lines,
+                     .wide = p->w_packed->format->bits > 4 ? codes * lines : 0,
+                     .groups = hc_groups(p) * lines,
+                     .values = lines * (double)p->w->columns};
 }
 
 /* The vectors of a turn as the kernels take them, in the job's memory, which begins with them. */

@@ -185,7 +185,10 @@ const char *hc_gemv_int_24_refuses(const hc_product *p) {
 hc_work hc_gemv_int_24_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
     const double lines = (double)p->x->rows * hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]);
-    return (hc_work){codes, 0, codes * lines, lines * (double)p->w->columns};
+    return (hc_work){.codes = codes,
+                     .products = codes * lines,
+                     .groups = hc_groups(p) * lines,
+                     .values = lines * (double)p->w->columns};
 }
 
 hc_status hc_gemv_int_24_run(const hc_product *p, hc_error *error) {

@@ -268,22 +268,21 @@ static hc_status run_integers(const hc_product *p, bool densifies, hc_error *err
     return HC_OK;
 }
 
-/* Of the time of other instruction sets, where VBMI moves bytes: codes and products, of 8 and of 4 bits (Zen 4; int8 with 2:4,
- * 1:4, 1:8 and 4:8, int4 and vsq4-g16-s4 with 2:4; 768 x 768 and 2048 x 2048, 1 to 8 vectors). */
-static const double CODES_SHARE[2] = {0.35, 0.85}, PRODUCTS_SHARE[2] = {0.2, 0.31};
-
 static hc_work work(const hc_product *p, bool densifies) {
     const double lines = (double)p->x->rows * hc_gemv_limbs(&p->x->form[HC_INT_FOLDED]);
     const double whole = (double)p->w->rows * (double)p->w->columns, x = lines * (double)p->w->columns;
     if (densifies)
-        return (hc_work){0, whole, whole * lines, x};
+        return (hc_work){.decoded = whole, .products = whole * lines, .values = x};
     hc_int_nm_job job;
     plan(&job, p, false);
-    const bool spreads = p->run->isa & HC_ISA_AVX512VBMI, is_short = p->w_packed->format->bits <= 4;
-    const double codes = spreads ? CODES_SHARE[is_short] : 1, share = spreads ? PRODUCTS_SHARE[is_short] : 1;
-    const double kept = (double)p->w->rows * (double)job.args.code_bytes,
-                 products = whole * 4 / longest_step(p) * lines;
-    return (hc_work){job.is_stored ? codes * kept : 0, job.is_stored ? 0 : kept, share * products, x};
+    const double bytes = (double)p->w->rows * (double)job.args.code_bytes, slots = whole * 4 / longest_step(p);
+    return (hc_work){.codes = job.is_stored ? bytes : 0,
+                     .decoded = job.is_stored ? 0 : bytes,
+                     .unpacked = !job.is_stored && hc_unpacked(p) ? bytes : 0,
+                     .products = slots * lines,
+                     .wide = job.is_stored && p->w_packed->format->bits <= 4 ? slots * lines : 0,
+                     .groups = job.is_stored ? hc_groups(p) * lines : 0,
+                     .values = x};
 }
 
 const char *hc_gemv_int_nm_refuses(const hc_product *p) { return refusal(p, false); }

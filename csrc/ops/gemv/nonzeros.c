@@ -180,9 +180,13 @@ hc_work hc_gemv_nonzeros_work(const hc_product *p) {
     const hc_stored_form form = hc_form_of(format);
     const double rows = (double)p->w->rows, vectors = (double)p->x->rows;
     const double kept = rows * (double)p->w_packed->geometry->columns, columns = rows * (double)p->w->columns;
-    if (ops->has_groups(format)) /* one code after the other, some 16 times slower */
-        return (hc_work){0, kept, 16 * kept * vectors, 0};
-    return (hc_work){columns, hc_form_is_plain(&form) ? 0 : kept, columns * vectors, 0};
+    const double unpacked = hc_unpacked(p) ? kept : 0;
+    if (ops->has_groups(format)) /* one code after the other */
+        return (hc_work){.decoded = kept, .unpacked = unpacked, .wide = kept * vectors};
+    return (hc_work){.decoded = hc_form_is_plain(&form) ? 0 : kept,
+                     .unpacked = unpacked,
+                     .spread = columns,
+                     .products = columns * vectors};
 }
 
 hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {

@@ -90,7 +90,11 @@ const char *hc_gemv_pairs_refuses(const hc_product *p) {
 hc_work hc_gemv_pairs_work(const hc_product *p) {
     const double rows = (double)p->w->rows, vectors = (double)p->x->rows;
     const double kept = (double)p->w_packed->geometry->columns;
-    return (hc_work){rows * (double)p->w->columns * vectors, rows * kept, rows * kept * vectors, 0};
+    return (hc_work){.decoded = rows * kept,
+                     .unpacked = hc_unpacked(p) ? rows * kept : 0,
+                     .spread = rows * (double)p->w->columns * vectors,
+                     .products = rows * kept * vectors,
+                     .groups = hc_groups(p) * vectors};
 }
 
 hc_status hc_gemv_pairs_run(const hc_product *p, hc_error *error) {

@@ -201,7 +201,7 @@ static hc_status run_job(hc_gemv_job *job, hc_task *task, int64_t scratch_bytes,
 /* The slowest way, and one that any format without a pattern takes. */
 static hc_work work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
-    return (hc_work){0, codes, codes * (double)p->x->rows, 0};
+    return (hc_work){.decoded = codes, .unpacked = hc_unpacked(p) ? codes : 0, .products = codes * (double)p->x->rows};
 }
 
 const char *hc_gemv_float_tiles_refuses(const hc_product *p) {

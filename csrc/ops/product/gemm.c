@@ -29,11 +29,6 @@ enum {
     LEAST_KC = 64, /* the longest step */
 };
 
-/* Of the time of other products, where gemm_small_scaled takes the weights, and of decoding, where gemm_small_split does
- * (Zen 4 by AVX2, 2048 x 2048). */
-#define SMALL_SHARE 0.65
-#define SPLIT_DECODING 2.5
-
 /* Tasks. */
 
 /* Lays the arrays of `panels` panels out from `memory` on (NULL: only asks for the bytes). */
@@ -285,23 +280,26 @@ static hc_status run_gemm(const hc_product *product, bool skips, hc_error *error
 
 /* The paths. */
 
-/* Of this kernel, in so many passes over limbs. */
-static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes, double share) {
+/* Of this kernel, in so many passes over limbs: what it decodes, unless panels of the weights exist, and multiplies. */
+static hc_work work(const hc_product *p, const hc_kernel *kernel, int passes) {
     const double m = (double)hc_round_up(p->x->rows, kernel->mr), n = (double)hc_round_up(p->w->rows, kernel->nr);
-    const double k = (double)p->w->columns;
-    return (hc_work){0, (double)p->w->rows * k, m * n * k * passes * share, (double)p->x->rows * k};
+    const bool is_packed = hc_prepacked_fits(p->w->prepacked, p->order, p->x, kernel, 1);
+    hc_work work = is_packed ? (hc_work){0} : hc_decoding(p);
+    work.products = m * n * (double)p->w->columns * passes;
+    work.values = (double)p->x->rows * (double)p->w->columns;
+    return work;
 }
 
-static hc_work integer_work(const hc_product *p, const hc_kernel *kernel, double share) {
+static hc_work integer_work(const hc_product *p, const hc_kernel *kernel) {
     const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    return work(p, kernel, p->x->form[mode].n_limbs * hc_signed_limbs(&p->w->form[mode]), share);
+    return work(p, kernel, p->x->form[mode].n_limbs * hc_signed_limbs(&p->w->form[mode]));
 }
 
 const char *hc_gemm_chain_refuses(const hc_product *p) {
     (void)p;
     return NULL;
 }
-hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1, 1); }
+hc_work hc_gemm_chain_work(const hc_product *p) { return work(p, HC_BEST(gemm_f32, p->run), 1); }
 hc_status hc_gemm_chain_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
 const char *hc_gemm_folded_refuses(const hc_product *p) {
@@ -309,13 +307,11 @@ const char *hc_gemm_folded_refuses(const hc_product *p) {
     return NULL;
 }
 hc_work hc_gemm_folded_work(const hc_product *p) {
-    const bool splits = hc_split_columns(p->x, p->w, p->run) > 0;
-    const hc_kernel *kernel = splits ? HC_BEST(gemm_small_split, p->run) : HC_BEST(gemm_s8, p->run);
-    hc_work folded = splits ? work(p, kernel, 1, 1) : integer_work(p, kernel, 1);
-    folded.decoded *= splits ? SPLIT_DECODING : hc_integers_share(p);
-    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, kernel, 1))
-        folded.decoded = 0;
-    return folded;
+    if (!hc_split_columns(p->x, p->w, p->run))
+        return integer_work(p, HC_BEST(gemm_s8, p->run));
+    hc_work split = work(p, HC_BEST(gemm_small_split, p->run), 1);
+    split.groups = hc_groups(p) * (double)p->x->rows;
+    return split;
 }
 hc_status hc_gemm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
 
@@ -325,11 +321,9 @@ const char *hc_gemm_grouped_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_grouped_work(const hc_product *p) {
     const hc_kernel *kernel = hc_product_line(HC_ORDER_GROUPED, false, false, p->w, p->run);
-    hc_work grouped = integer_work(p, kernel, kernel->small ? SMALL_SHARE : 1);
-    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_GROUPED, p->x, kernel, 1))
-        grouped.decoded = 0;
-    else
-        grouped.decoded *= hc_decoding_share(p);
+    hc_work grouped = integer_work(p, kernel);
+    grouped.wide = kernel->small ? 0 : grouped.products;
+    grouped.groups = hc_groups(p) * (double)hc_round_up(p->x->rows, kernel->mr);
     return grouped;
 }
 hc_status hc_gemm_grouped_run(const hc_product *p, hc_error *error) { return run_gemm(p, false, error); }
@@ -346,9 +340,8 @@ const char *hc_gemm_nm_folded_refuses(const hc_product *p) {
 }
 hc_work hc_gemm_nm_folded_work(const hc_product *p) {
     const hc_kernel *right = hc_nm_kernel(p->w, p->run), *kernel = right ? right : hc_nm_kernel(p->x, p->run);
-    hc_work kept = integer_work(p, kernel, 4.0 / kernel->kr); /* a step of kr values costs one of 4 */
-    if (hc_prepacked_fits(p->w->prepacked, HC_ORDER_FOLDED, p->x, kernel, 1))
-        kept.decoded = 0;
+    hc_work kept = integer_work(p, kernel);
+    kept.products *= 4.0 / kernel->kr; /* a step of kr values costs one of 4 */
     return kept;
 }
 hc_status hc_gemm_nm_folded_run(const hc_product *p, hc_error *error) { return run_gemm(p, true, error); }

@@ -92,17 +92,6 @@ hc_status hc_plan_product(const hc_product *product, bool all, hc_plan *plan, hc
         }
         plan->n++;
     }
-    double gemm, nonzeros;
-    if (!product->run->path && product->order == HC_ORDER_CHAIN && product->w->sparse &&
-        hc_measure_nm(product, &gemm, &nonzeros)) {
-        for (int i = 0; i < plan->n; i++) {
-            const int number = (int)(plan->candidate[i].path - PATHS);
-            if (number == HC_PATH_CHAIN_gemm_chain)
-                plan->candidate[i].seconds = gemm;
-            else if (number == HC_PATH_CHAIN_gemm_nm_chain)
-                plan->candidate[i].seconds = nonzeros;
-        }
-    }
     if (product->run->path)
         return forced(product, hc_path_name(product->run->path - 1), plan, error);
     while (!plan->path) { /* one at least never refuses */

@@ -90,14 +90,6 @@ typedef struct {
  * all values. */
 const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w);
 
-/* How much there is to do; a path's measures (measures.def) make an estimate of it. */
-typedef struct {
-    double codes;    /* read as they are stored */
-    double decoded;  /* codes that are decoded, and packed where the path packs */
-    double products; /* multiply-adds, those of padded tiles included */
-    double values;   /* of x that are brought into the path's order */
-} hc_work;
-
 /* Dimensions of rows that lie evenly one after another become one, so that most answers have one; the same run
  * with no more threads than are worth waking. */
 hc_rows hc_merged_rows(const hc_rows *rows);

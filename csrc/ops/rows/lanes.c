@@ -30,12 +30,6 @@ enum {
     UNIT = 16,                 /* rows of x packed at once; HC_LANES_FEW where there are no more */
 };
 
-/* Of the time that others take to decode, what lanes_s4 takes for codes with scales, and without (Zen 4, 768 to 2048 columns). */
-#define WORDS_SHARE 0.17
-#define CODES_SHARE 0.02
-/* Of 8 rows of x: `rows` takes .96 of the time of 2048 x 2048 on a Zen 4, 1.05 of 768 x 768. */
-#define FEW_SHARE 1.12
-
 typedef struct {
     const hc_product *product;
     hc_lanes_s8_fn *multiply;
@@ -216,13 +210,15 @@ hc_work hc_lanes_folded_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns;
     const int x_digits = hc_signed_limbs(&p->x->form[HC_INT_FOLDED]);
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
-    int words;
+    int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
-    const double lanes = p->x->rows <= HC_LANES_FEW ? FEW_SHARE * HC_LANES_FEW : (double)hc_round_up(p->x->rows, UNIT);
-    const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* lanes_s4 decodes for each */
-    const double decoded = nibbles ? blocks * (words ? WORDS_SHARE : CODES_SHARE) : direct ? 0 : hc_integers_share(p);
-    return (hc_work){direct ? codes : 0, decoded * codes, codes * lanes * pairs,
-                     (double)p->x->rows * (double)p->x->columns * x_digits};
+    const double lanes = (double)hc_round_up(p->x->rows, p->x->rows <= HC_LANES_FEW ? HC_LANES_FEW : UNIT);
+    const double blocks = (double)hc_ceil_div(p->x->rows, HC_LANES_X * UNIT); /* each reads the weights */
+    hc_work work = direct ? (hc_work){.codes = blocks * codes} : hc_decoding(p);
+    work.products = codes * lanes * pairs;
+    work.groups = words ? blocks * codes / (8.0 * words) : 0;
+    work.values = (double)p->x->rows * (double)p->x->columns * x_digits;
+    return work;
 }
 
 hc_status hc_lanes_folded_run(const hc_product *p, hc_error *error) {

@@ -196,10 +196,12 @@ bool hc_lanes_splits(const hc_product *p) {
 
 hc_work hc_lanes_groups_work(const hc_product *p) {
     const double codes = (double)p->w->rows * (double)p->w->columns, lanes = (double)hc_round_up(p->x->rows, UNIT);
-    const double share =
-        1 + 8.0 / (double)p->w->group; /* two operations for the sum of a group beside a quarter of its columns */
-    return (hc_work){0, hc_decoding_share(p) * codes, codes * lanes * share,
-                     (double)p->x->rows * (double)p->x->columns};
+    hc_work work = hc_decoding(p);
+    work.limbs = p->order == HC_ORDER_FOLDED ? codes : 0; /* which are not cut, but kept apart from their scales */
+    work.products = codes * lanes;
+    work.groups = hc_groups(p) * lanes;
+    work.values = (double)p->x->rows * (double)p->x->columns;
+    return work;
 }
 hc_work hc_lanes_grouped_work(const hc_product *p) { return hc_lanes_groups_work(p); }
 

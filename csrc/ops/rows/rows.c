@@ -39,12 +39,8 @@ enum {
     X_TASK_ROWS = 8,
 };
 
-/* Of the time of other products, where the kernel has a faster sum for small weights (Zen 4 by AVX2, 2048 x 2048). */
-#define SMALL_SHARE 0.6
-/* More for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
+/* More time for each piece but the first of rows that come from far (Zen 4, 4096 x 4096 and 4096 x 14336). */
 #define PIECE_SHARE 0.1
-/* And where rows_s4 multiplies codes by scales (Zen 4, 2048 x 2048). */
-#define WORDS_SHARE 1.13
 
 typedef struct {
     const hc_product *product;
@@ -369,11 +365,14 @@ hc_work hc_rows_folded_work(const hc_product *p) {
     const int pairs = x_digits * hc_signed_limbs(&p->w->form[HC_INT_FOLDED]);
     int words = 0;
     const bool nibbles = hc_rows_nibble_weights(p, &words), direct = nibbles || hc_rows_direct_weights(p);
-    double share = words ? WORDS_SHARE : !nibbles && are_small(p->w, p->run) ? SMALL_SHARE : 1;
+    hc_work work = direct ? (hc_work){.codes = codes} : hc_decoding(p);
+    work.products = codes * (double)p->x->rows * pairs;
     if (direct && !nibbles && codes >= FAR_BYTES && p->x->rows <= HC_BEST(rows_s8, p->run)->mr && p->x->rows > 4)
-        share += PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
-    return (hc_work){direct ? codes : 0, direct ? 0 : hc_integers_share(p) * codes,
-                     share * codes * (double)p->x->rows * pairs, (double)p->x->rows * (double)p->x->columns * x_digits};
+        work.products *= 1 + PIECE_SHARE * (double)(chunks_of(true, true, false, p->x->rows, p->w->columns) - 1);
+    work.wide = nibbles || are_small(p->w, p->run) ? 0 : work.products;
+    work.groups = words ? codes / (8.0 * words) * (double)p->x->rows * pairs : 0;
+    work.values = (double)p->x->rows * (double)p->x->columns * x_digits;
+    return work;
 }
 
 hc_status hc_rows_folded_run(const hc_product *p, hc_error *error) {

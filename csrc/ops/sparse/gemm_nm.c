@@ -360,7 +360,12 @@ hc_work hc_gemm_nm_chain_work(const hc_product *product) {
     const hc_packed_context *packed = product->w->sparse;
     const double x_rows = (double)hc_round_up(product->x->rows, 16);
     const double kept = (double)product->w->rows * (double)packed->geometry->columns;
-    return (hc_work){0, kept, x_rows * kept, x_rows * (double)product->x->columns};
+    return (hc_work){.decoded = kept,
+                     .unpacked = hc_unpacked(product) ? kept : 0,
+                     .products = x_rows * kept,
+                     .groups = x_rows * (double)product->w->rows *
+                               (double)hc_ceil_div(product->w->columns, packed->format->m),
+                     .values = x_rows * (double)product->x->columns};
 }
 
 hc_status hc_gemm_nm_chain_run(const hc_product *product, hc_error *error) {
