@@ -9,6 +9,7 @@
  */
 #include "base/threads.h"
 #include "kernels/kernel.h"
+#include "ops/product/measure.h"
 #include "ops/product/packed_rows.h"
 #include "ops/product/product.h"
 #include "ops/product/sparse.h"
