@@ -65,6 +65,16 @@ const uint8_t *hc_gemv_row_codes(const hc_gemv_weights *weights, int64_t row);
 /* y[vector, row]; every NaN is the same one, since processors differ in what they make. */
 void hc_gemv_store(const hc_rows *out, int64_t row, int64_t vector, float value);
 
+/* lanes[i] + lanes[i + n / 2], and so on down to one sum; n is 16 or 64. */
+float hc_gemv_fold(float *lanes, int n);
+
+/* n vectors of x in the order of gemv_groups and gemv_24_groups, between the others of n_vectors: groups side by side. */
+void hc_gemv_order_groups(const float *x, int64_t ldx, int64_t columns, int64_t group, int n, int n_vectors,
+                          float *out);
+
+/* Bits of a scale that these kernels take as it is stored, else 0. */
+int hc_gemv_scale_bits(const hc_stored_form *form);
+
 /* Integers of x: how many signed limbs of 8 bits they need, the value of limbs that lie ld apart, the lowest at
  * `limbs`, and the lowest digit, which is taken from the value. */
 static inline int hc_gemv_limbs(const hc_int_form *form) {
@@ -83,6 +93,15 @@ static inline int8_t hc_gemv_limb(int32_t *value) {
     *value = (*value - digit) / 256;
     return digit;
 }
+
+/* Vector v of x as signed limbs that lie ld apart; memory holds 3 x padded bytes. A scale that the mode has not may be NULL. */
+typedef struct {
+    int8_t *memory, *limbs;
+    int64_t ld;
+    float *group_scales, *row_scale;
+} hc_gemv_vector;
+void hc_gemv_load_vector(const hc_packed_context *x, hc_int_mode mode, int64_t v, int n_signed_limbs,
+                         const hc_gemv_vector *to);
 
 /* Why no path with float vectors, or integer ones, takes these sides at all; or NULL. */
 const char *hc_gemv_refuses(const hc_product *product);

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { SEGMENT = 1024, LONGEST = 65536, MEMORY = 16 << 20, MAX_LINES = 8 * 4 };
+enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
 
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), digits = job->n_signed_limbs * line;
@@ -230,24 +230,13 @@ static void load_vector(const hc_integers_job *job, const hc_packed_context *x, 
                         float *group_scales) {
     const hc_int_mode mode = job->kind == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
     const hc_geometry *geometry = x->geometry;
-    const int64_t padded = geometry->padded, n = job->padded_segments;
-    hc_int_form form;
-    hc_format_find(x->format->family)->int_form(x->format, mode, &form);
-    const hc_tile tile = {x->first_row + job->first_vector + v, 1, 0, padded};
-    const hc_int_tile out = {
-        {limbs, limbs + padded, limbs + 2 * padded}, padded, group_scales, geometry->groups, job->x_scales + v};
-    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, mode, &out);
+    const int64_t n = job->padded_segments;
+    int8_t *digits = job->x + v * job->n_signed_limbs * job->x_bytes;
+    hc_gemv_load_vector(x, mode, job->first_vector + v, job->n_signed_limbs,
+                        &(hc_gemv_vector){limbs, digits, job->x_bytes, group_scales, job->x_scales + v});
     if (mode == HC_INT_GROUPED)
         for (int64_t s = 0; s < job->segments; s++)
             job->x_scales[v * n + s] = group_scales[s * job->segment / geometry->group];
-    int8_t *digits = job->x + v * job->n_signed_limbs * job->x_bytes;
-    if (job->n_signed_limbs == 1)
-        memcpy(digits, limbs, (size_t)geometry->columns);
-    for (int64_t k = 0; job->n_signed_limbs > 1 && k < geometry->columns; k++) {
-        int32_t value = hc_gemv_value(limbs + k, padded, form.n_limbs);
-        for (int d = 0; d < job->n_signed_limbs; d++)
-            digits[d * job->x_bytes + k] = hc_gemv_limb(&value);
-    }
     for (int d = 0; d < job->n_signed_limbs; d++, digits += job->x_bytes) {
         const int64_t line = v * job->n_signed_limbs + d;
         add_limbs(job, digits, job->start + line * job->words, job->sums + line * n);
@@ -322,7 +311,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     const int64_t lines = job->n_vectors * job->n_signed_limbs, n = job->padded_segments;
     job->lines_bytes = lines * (job->x_bytes + 4 * job->words + 2 * n * 4) + job->n_vectors * n * 4;
     job->load_bytes = 3 * x_geometry->padded + 4 * x_geometry->groups + 4;
-    return job->lines_bytes + job->load_bytes + job->n_threads * job->scratch_bytes <= MEMORY;
+    return job->lines_bytes + job->load_bytes + job->n_threads * job->scratch_bytes <= HC_WORK_BYTES;
 }
 
 const char *hc_gemv_int_refuses(const hc_product *p) {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { SEGMENT = 1024 }; /* of a dense row; each has an int32 sum */
-enum { ROWS = 8, MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18, MEMORY = 16 << 20 };
+enum { ROWS = 8, MAX_VECTORS = 8, MAX_SIGNED_LIMBS = 4, TASK_BYTES = 64 << 10, LONGEST = 1 << 18 };
 
 static const uint8_t ONE[8] = {1}; /* a scale */
 
@@ -124,29 +124,18 @@ static void nonzero_rows(void *context, int64_t task, int thread) {
     }
 }
 
-/* Vector v, decoded and cut; limbs holds 3 x padded bytes. */
-static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t v, int n_limbs, int8_t *limbs) {
-    const hc_geometry *geometry = x->geometry;
-    const int64_t padded = geometry->padded;
-    const hc_tile tile = {x->first_row + v, 1, 0, padded};
-    const hc_int_tile out = {
-        .limb = {limbs, limbs + padded, limbs + 2 * padded}, .ld = padded, .row_scale = job->x_scales + v};
-    uint8_t *digits = job->x + v * job->n_signed_limbs * job->ldx;
-    hc_decode_int_tile(x->run, x->format, geometry, x->components, &tile, HC_INT_FOLDED, &out);
-    if (job->n_signed_limbs == 1 && n_limbs == 1) {
-        for (int64_t k = 0; k < geometry->columns; k++)
-            digits[k] = (uint8_t)limbs[k] ^ job->flip;
-        return;
-    }
-    for (int64_t k = 0; k < geometry->columns; k++) {
-        int32_t value = hc_gemv_value(limbs + k, padded, n_limbs);
-        for (int d = 0; d < job->n_signed_limbs; d++)
-            digits[d * job->ldx + k] = (uint8_t)hc_gemv_limb(&value) ^ job->flip;
-    }
+/* Vector v as limbs, which the kernel wants without a sign. */
+static void load_vector(hc_int_nm_job *job, const hc_packed_context *x, int64_t v, int8_t *memory) {
+    uint8_t *limbs = job->x + v * job->n_signed_limbs * job->ldx;
+    hc_gemv_load_vector(x, HC_INT_FOLDED, v, job->n_signed_limbs,
+                        &(hc_gemv_vector){memory, (int8_t *)limbs, job->ldx, NULL, job->x_scales + v});
+    for (int i = 0; i < job->n_signed_limbs; i++)
+        for (int64_t k = 0; k < x->geometry->columns; k++)
+            limbs[i * job->ldx + k] ^= job->flip;
 }
 
 /* The bits of the codes, 4 or 8, where a kernel takes them as they are stored; else 0. */
-static int stored_bits(hc_int_nm_job *job) {
+static int code_bits(hc_int_nm_job *job) {
     const hc_format *format = job->weights->format;
     const hc_geometry *geometry = job->weights->geometry;
     const hc_stored_form form = hc_form_of(format);
@@ -192,7 +181,7 @@ static void choose_nonzeros(hc_int_nm_job *job, const hc_product *p) {
     hc_nm_form_init(&job->form, format, kr, run);
     job->args.kr = kr;
     job->args.base = job->form.base;
-    const int bits = stored_bits(job);
+    const int bits = code_bits(job);
     const int64_t slots = hc_ceil_div(job->source->columns, kr) * 4, padded = job->weights->geometry->padded;
     job->is_stored = bits == 8 || (bits == 4 && folded);
     job->kernel = job->is_stored && bits == 4 ? folded : dots;
@@ -228,7 +217,7 @@ static bool plan(hc_int_nm_job *job, const hc_product *p, bool densifies) {
     job->n_threads = (int)hc_min(hc_min(p->run->n_threads, HC_MAX_THREADS), job->n_tasks);
     job->x_total = job->n_vectors * job->n_signed_limbs * job->ldx;
     job->bytes = job->x_total + job->scratch_bytes * job->n_threads + 3 * p->x_packed->geometry->padded;
-    return job->bytes <= MEMORY;
+    return job->bytes <= HC_WORK_BYTES;
 }
 
 static const char *refusal(const hc_product *p, bool densifies) {
@@ -248,7 +237,6 @@ static const char *refusal(const hc_product *p, bool densifies) {
 }
 
 static hc_status run_integers(const hc_product *p, bool densifies, hc_error *error) {
-    const int n_limbs = p->x->form[HC_INT_FOLDED].n_limbs;
     hc_int_nm_job job;
     plan(&job, p, densifies);
     uint8_t *memory = hc_alloc_aligned(job.bytes);
@@ -259,7 +247,7 @@ static hc_status run_integers(const hc_product *p, bool densifies, hc_error *err
     int8_t *limbs = job.scratch + job.scratch_bytes * job.n_threads;
     memset(memory, job.flip, (size_t)job.x_total);
     for (int64_t v = 0; v < job.n_vectors; v++)
-        load_vector(&job, p->x_packed, v, n_limbs, limbs);
+        load_vector(&job, p->x_packed, v, limbs);
     for (int64_t line = 0; job.dense && line < job.n_vectors * job.n_signed_limbs; line++)
         for (int64_t k = 0; k < job.ldx; k++)
             job.x_sums[line] += (int8_t)job.x[line * job.ldx + k];

@@ -38,20 +38,6 @@ typedef struct hc_nonzeros_state {
     float sums[MAX_VECTORS][LANES], p[MAX_VECTORS];
 } hc_nonzeros_state;
 
-static float fold(float *lanes, int n) {
-    if (n == LANES) { /* loops of lengths that compilers know */
-        for (int i = 0; i < LANES / 2; i++)
-            lanes[i] = lanes[i] + lanes[i + LANES / 2];
-        for (int i = 0; i < LANES / 4; i++)
-            lanes[i] = lanes[i] + lanes[i + LANES / 4];
-    }
-    for (int i = 0; i < 8; i++)
-        lanes[i] = lanes[i] + lanes[i + 8];
-    for (int i = 0; i < 4; i++)
-        lanes[i] = lanes[i] + lanes[i + 4];
-    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
-}
-
 /* Kept columns [first, first + count) with groups; first is a block's. */
 static void add_groups(const hc_nonzeros_job *job, hc_nonzeros_state *state, const uint8_t *metadata, int64_t first,
                        int64_t count) {
@@ -163,7 +149,7 @@ static void gemv_task(void *context, int64_t task, int thread) {
         gemv_rows(job, states, job->weights->first_row + row, rows);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t v = 0; v < job->n_vectors; v++) {
-                const float sum = fold(states[r].sums[v], job->has_groups ? 16 : LANES);
+                const float sum = hc_gemv_fold(states[r].sums[v], job->has_groups ? 16 : LANES);
                 hc_gemv_store(job->out, row + r, v, sum * states[r].row_scale);
             }
     }

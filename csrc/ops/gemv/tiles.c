@@ -26,14 +26,6 @@ typedef struct {
     int64_t scratch_bytes; /* of one thread */
 } hc_gemv_job;
 
-/* lanes[i] with lanes[i + n / 2], and so on down to one; n is a power of two. */
-static float fold(float *lanes, int n) {
-    for (int half = n / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            lanes[i] = lanes[i] + lanes[i + half];
-    return lanes[0];
-}
-
 /* What is known of one row times one vector between two tiles. */
 typedef struct {
     float lanes[LANES], p;
@@ -91,7 +83,8 @@ static void float_rows(void *context, int64_t task, int thread) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < n_vectors; v++) {
             hc_gemv_state *state = states + i * MAX_VECTORS + v;
-            hc_gemv_store(&product->out, first + i, v, fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
+            hc_gemv_store(&product->out, first + i, v,
+                          hc_gemv_fold(state->lanes, job->has_groups ? 16 : LANES) * row_scale[i]);
         }
 }
 

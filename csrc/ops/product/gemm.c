@@ -5,7 +5,7 @@
  * blocks nor threads change a bit. Where partial sums can wait in `out` (FLOATS, GROUPED), KC blocks are the outer
  * loop; where they are integers, they wait in memory of our own, for one block of `out` at a time.
  *
- * Memory: SHARED_BYTES + PRIVATE_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
+ * Memory: SHARED_BYTES + HC_WORK_BYTES + WAITING_BYTES + 0.1 MiB of tables + scratch of 81 KiB a thread: with 256
  * threads, the most there are, less than 55 MiB.
  */
 #include "base/threads.h"
@@ -18,7 +18,6 @@
 
 enum {
     SHARED_BYTES = 12 << 20,
-    PRIVATE_BYTES = 16 << 20,
     WAITING_BYTES = 6 << 20,
     THREAD_BYTES = 576 << 10, /* private panels of one thread: about half an L2 of 1 MiB */
     /* Columns of a KC block. Folded int32 sums stay exact up to 65536. Float KC blocks of 512, 1024, 2048 and 4096 gave 101.6,
@@ -139,7 +138,7 @@ static void use_kernel(hc_gemm_job *p, const hc_run *run) {
 
 /* Chooses the kernel and the KC blocks: as long as a panel of either side fits a thread's share of memory. */
 static void plan_kc(hc_gemm_job *p, const hc_run *run) {
-    const int64_t thread_bytes = hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads);
+    const int64_t thread_bytes = hc_min(THREAD_BYTES, HC_WORK_BYTES / run->n_threads);
     const bool one_limb = p->a.limbs == 1 && p->b.limbs == 1;
     p->exact_groups = p->kind == HC_ORDER_GROUPED && !one_limb;
     use_kernel(p, run);
@@ -174,7 +173,7 @@ static bool allocate(hc_gemm_job *p, const hc_run *run) {
         waiting = p->shared_block * p->streamed_block * tile_size;
     }
     /* Groups as large as a thread's share of memory, but at least four a thread, to end together. */
-    p->group = hc_min(hc_min(THREAD_BYTES, PRIVATE_BYTES / run->n_threads) / streamed_bytes,
+    p->group = hc_min(hc_min(THREAD_BYTES, HC_WORK_BYTES / run->n_threads) / streamed_bytes,
                       p->streamed_block / (4 * run->n_threads));
     p->group = hc_max(p->group, 1);
     p->private_bytes = lay_out(p->streamed, p->group, p, NULL);

@@ -90,6 +90,9 @@ typedef struct {
  * all values. */
 const char *hc_zeros_differ(const hc_run *run, const hc_source *x, const hc_source *w);
 
+/* Working memory of a product, of all threads together, is within this and what its file says besides. */
+enum { HC_WORK_BYTES = 16 << 20 };
+
 /* Dimensions of rows that lie evenly one after another become one, so that most answers have one; the same run
  * with no more threads than are worth waking. */
 hc_rows hc_merged_rows(const hc_rows *rows);

@@ -1,8 +1,6 @@
 /* Blocks of rows of x and groups of weights: which unit is in which block, what tasks there are, and how all are walked. */
 #include "ops/rows/driver.h"
 
-enum { PRIVATE_BYTES = 16 << 20 }; /* of all threads */
-
 int64_t hc_row_block_of(const hc_row_blocks *blocks, int64_t unit) {
     int64_t block = 0;
     while (hc_row_first_unit(blocks, block + 1) <= unit)
@@ -18,7 +16,7 @@ hc_row_task hc_row_task_of(const hc_row_blocks *blocks, int64_t task) {
 }
 
 int hc_row_threads(const hc_run *run, int64_t private_bytes) {
-    return (int)hc_max(hc_min(run->n_threads, PRIVATE_BYTES / private_bytes), 1);
+    return (int)hc_max(hc_min(run->n_threads, HC_WORK_BYTES / private_bytes), 1);
 }
 
 int64_t hc_row_group(const hc_run *run, int64_t weights, int64_t rows, int64_t step) {

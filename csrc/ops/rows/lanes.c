@@ -7,7 +7,7 @@
  *
  * Threads share groups of weight rows, and blocks of x where groups are few.
  *
- * Memory: X_BYTES for the panels at hand, the driver's bound for weights and sums of all threads.
+ * Memory: X_BYTES for the panels at hand, HC_WORK_BYTES for weights and sums of all threads.
  */
 #include "ops/rows/lanes.h"
 #include "ops/product/measure.h"

@@ -8,7 +8,7 @@
  * Chunks of k keep a panel in L1; values wait for the next one. Threads share groups of weight rows, and blocks of x where
  * groups are few.
  *
- * Memory: X_BYTES for the panels at hand and half as much for their sums, the driver's bound for weights and values of all threads.
+ * Memory: X_BYTES for the panels at hand and half as much for their sums, HC_WORK_BYTES for weights and values of all threads.
  */
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"

@@ -7,7 +7,7 @@
  *
  * Threads share groups of weight rows, and blocks of x where groups are few. Chunks of k keep the rows of x in L1.
  *
- * Memory: X_BYTES for the rows of x at hand, the driver's bound for weights and sums of all threads.
+ * Memory: X_BYTES for the rows of x at hand, HC_WORK_BYTES for weights and sums of all threads.
  */
 #include "ops/product/measure.h"
 #include "ops/product/pack.h"
